@@ -14,7 +14,7 @@ from tests.helpers.scenes import MAIN, Scene, artifact
 from tests.test_hook_imports import PROGRAM
 
 # Slow to import, and needed by few commands.
-PACKAGES = {"yaml", "jsonschema", "jsonpath_ng", "psutil", "quickjs"}
+PACKAGES = {"yaml", "jinja2", "jsonschema", "jsonpath_ng", "markupsafe", "psutil", "quickjs"}
 LIBRARY = {
     *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
     *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),

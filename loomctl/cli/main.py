@@ -54,7 +54,7 @@ COMMANDS = {
     "diff": "look.diff:diff",
     "assets": "look.assets:assets",
     "report": "look.report:report",
-    "dump": "look.dump:dump_command",
+    "dump": "look.report:dump_command",
     "context": "work.context:context",
     "state": "state:state",
     "blob": "look.blob:blob",

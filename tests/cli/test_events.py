@@ -13,10 +13,10 @@ from typing import IO
 
 import pytest
 
-from loomctl.cli.look import event_lines
 from loomctl.flow import drive
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
+from loomctl.views import event_lines
 from tests.cli.conftest import Cli
 from tests.docs.events import EVENTS
 from tests.helpers.scenes import MAIN, Json, Scene

@@ -17,7 +17,7 @@ from loomctl.kit.text.units import utf16_units
 from loomctl.priming.slip import Budget
 from loomctl.priming.survival import put_back, survive
 from loomctl.runs.machine import owed
-from loomctl.views.report import document as reporting
+from loomctl.views import document
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
 
@@ -434,7 +434,7 @@ def test_the_launcher_starts_python_for_one_event(begun: Scene) -> None:
 
 def shown_by_the_report(scene: Scene) -> Json:
     """The report's receipt of the last compaction."""
-    (session,) = reporting.gather(scene.space(), scene.state["run_id"], lambda _: "")["sessions"]
+    (session,) = document.gather(scene.space(), scene.state["run_id"])["sessions"]
     receipt: Json = session["compactions"][-1]["receipt"]
     return receipt
 

@@ -62,16 +62,13 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
     assert {name.split("/")[2] for name in inside} == set(BUNDLE)
 
 
-def test_the_wheel_ships_the_reports_style_and_script(wheel: Path) -> None:
+def test_the_wheel_ships_the_reports_templates_style_and_script(wheel: Path) -> None:
     """They stand in the package, where `loomctl report` reads them."""
+    folder = "loomctl/views/assets/"
     with zipfile.ZipFile(wheel) as archive:
-        inside = {
-            name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/views/report/assets/")
-        }
-    assert inside == {
-        f"loomctl/views/report/assets/{name}": (CHECKOUT / "loomctl/views/report/assets" / name).read_bytes()
-        for name in ("report.css", "report.js")
-    }
+        inside = {name: archive.read(name) for name in archive.namelist() if name.startswith(folder)}
+    assert inside == {f"{folder}{path.name}": path.read_bytes() for path in (CHECKOUT / folder).iterdir()}
+    assert {"page.html", "report.css", "report.js"} <= {name.removeprefix(folder) for name in inside}
 
 
 def test_the_wheel_ships_nothing_else_but_the_package(wheel: Path) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli.look import event_lines
 from loomctl.flow import drive, start
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store.events import Event
-from loomctl.views.report import document
-from loomctl.views.report import page as report_page
-from loomctl.views.report.event_facts import MOST
+from loomctl.views import document, page
+from loomctl.views.document import MOST
 from tests.helpers import reports
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
@@ -26,7 +24,7 @@ SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
 
 def gathered(scene: Scene, run_id: str = "") -> Json:
     """Gather the only run."""
-    return document.gather(scene.space(), run_id or scene.run_dir.name, event_lines.said)
+    return document.gather(scene.space(), run_id or scene.run_dir.name)
 
 
 def codes(report: Json) -> list[str]:
@@ -236,9 +234,9 @@ def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
     assert [(one["tokens"], one["guessed"]) for one in report["primings"]] == [
         (900, False), (1001, True), (900, True), (31, False), (2, True),
     ]  # fmt: skip
-    page = report_page.page(document.linked(report, {}, ""), style="", script="")
-    assert "about 2,834 tokens at 5 times; 3 of them (≈) tell none" in page
-    assert "lost in a compaction: no second stylesheet" in page
+    made = page.page(document.link(report, {}, ""))
+    assert "about 2,834 tokens at 5 times; 3 of them (≈) tell none" in made
+    assert "lost in a compaction: no second stylesheet" in made
 
 
 def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
@@ -267,8 +265,8 @@ def test_a_log_of_which_a_line_was_changed_needs_attention(scene: Scene) -> None
     path.write_bytes(path.read_bytes().replace(b"dark mode", b"dork mode", 1))
     report = gathered(scene)
     assert codes(report) == ["CHANGED_ENTRY"]
-    page = report_page.page(document.linked(report, {}, ""), style="", script="")
-    shown = page.split('id="attention"', 1)[1].split("</section>", 1)[0]
+    made = page.page(document.link(report, {}, ""))
+    shown = made.split('id="attention"', 1)[1].split("</section>", 1)[0]
     assert "CHANGED_ENTRY" in shown
 
 

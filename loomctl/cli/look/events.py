@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli.look import event_lines
 from loomctl.cli.shell import asking, output, printing
 from loomctl.cli.shell.options import run_argument
 from loomctl.kit import clock
@@ -21,6 +20,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.runs import log_verdict
 from loomctl.runs.store import chain, event_log
+from loomctl.views import event_lines
 from loomctl.views.watch import Printed, Watch
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`loomctl report`: a run as one page to read, keep or send on."""
+"""`loomctl report` and `loomctl dump`: a run as one page to read, or as files to read, keep or send on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import own_reports
-from loomctl.cli.look import event_lines
 from loomctl.cli.shell import asking, printing, retyped
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli.shell.options import complete_runs, json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.views.report import document as reporting
-from loomctl.views.report import page as report_page
-from loomctl.views.report import report_files
+from loomctl.views import document, dump, page, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,18 +52,33 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
     """
     _check_words(output, with_files=with_files, as_json=as_json)
     space = asking.space()
-    with reporting.opened(space, run, partial(asking.run_to_show, space)) as (where, run_id):
+    with document.opened(space, run, partial(asking.run_to_show, space)) as (where, run_id):
         path = None if output == STDOUT or (as_json and output is None) else os.path.abspath(_name(output, run_id))
         if path is not None:
-            kept = (space.store.folder, where.store.run_dir(run_id))
-            _check_place(path, run_id, kept, with_files=with_files, force=force)
-        document = reporting.gather(where, run_id, event_lines.said)
+            own = (space.store.folder, where.store.run_dir(run_id))
+            _check_place(path, run_id, own, with_files=with_files, force=force)
+        told = document.gather(where, run_id)
         with _noted(space, path, with_files=with_files):
-            copies = _copied(where, run_id, document, path) if with_files and path is not None else None
-            document = _with_links(where, run_id, document, path, copies)
-            page = "" if as_json and path is None else _page(document)
-            written = report_files.write(path, page) if path is not None else None
-    return _said(document, page, path, written, copies, as_json=as_json)
+            copies = _copied(where, run_id, told, path) if with_files and path is not None else None
+            _link(where, run_id, told, path, copies)
+            made = "" if as_json and path is None else page.page(told)
+            written = place.write(path, made) if path is not None else 0
+    beside = {"folder": copies.folder, "files": len(copies.links), "bytes": copies.bytes} if copies else None
+    if as_json:
+        printed = {"path": path, "bytes": written, "copies": beside} if path is not None else None
+        printing.document({"run_id": run_id, **told, "page": printed})
+    elif path is None:
+        click.echo(made, nl=False)
+    else:
+        lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in told["troubles"]]
+        size = f"; {_size(beside)}, not masked, in {one_line(copies.folder, 300)}" if copies and beside else ""
+        lines.append(f"Loom: {run_id} written to {one_line(path, 300)}, {counted(written, 'byte')}{size}")
+        printing.text("\n".join(lines))
+    return EXIT_FINDINGS if told["troubles"] else EXIT_OK
+
+
+def _size(told: dict[str, Any]) -> str:
+    return f"{counted(told['files'], 'file')}, {counted(told['bytes'], 'byte')}"
 
 
 def _check_words(output: str | None, *, with_files: bool, as_json: bool) -> None:
@@ -85,14 +97,14 @@ def _name(output: str | None, run_id: str) -> str:
     return f"report-{run_id}.html" if output is None else output
 
 
-def _check_place(path: str, run_id: str, kept: Sequence[str], *, with_files: bool, force: bool) -> None:
+def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
     another = f"{stem}-2{extension}"
     again = retyped.line(output=another) or f"loomctl report {run_id} -o {quoted(another)}"
     printed = retyped.line(("with_files", "force"), output=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
-    report_files.check_target(path, force=force, again=again, printed=printed, kept=kept)
+    place.check_target(path, force=force, again=again, printed=printed, own=own)
     if with_files:
-        report_files.check_folder(report_files.folder_beside(path), path)
+        place.check_folder(place.folder_beside(path), path)
 
 
 @contextmanager
@@ -102,7 +114,7 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
         yield
         return
     page = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    folder = report_files.folder_beside(page) if with_files else ""
+    folder = place.folder_beside(page) if with_files else ""
     local = space.store.local
     before = own_reports.below(folder) | ({page} if os.path.lexists(page) else set())
     foreign = before - own_reports.standing(local)
@@ -115,61 +127,58 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
         pass
 
 
-def _copied(space: Workspace, run_id: str, document: dict[str, Any], path: str) -> report_files.Copies:
-    sources = reporting.files_of(document)
-    return report_files.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
+def _copied(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> place.Copies:
+    sources = document.files_of(told)
+    copies = place.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
+    told["troubles"] += [{"code": "NOT_COPIED", "what": f"{name}: {why}"} for name, why in copies.failed]
+    return copies
 
 
-def _with_links(
-    space: Workspace, run_id: str, document: dict[str, Any], path: str | None, copies: report_files.Copies | None
-) -> dict[str, Any]:
-    """Give the document with links to the copies, or to the run's own files where the page stands in the project."""
+def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None, copies: place.Copies | None) -> None:
+    """Link the document's files to their copies, or to the run's own where the page stands in the project."""
     if copies is not None:
-        failed = [{"code": "NOT_COPIED", "what": f"{name}: {why}"} for name, why in copies.failed]
-        document = {**document, "troubles": [*document["troubles"], *failed]}
         said = f"Files of the run are linked in {os.path.basename(copies.folder)}, which belongs to this page."
-        return reporting.linked(document, copies.links, said)
+        document.link(told, copies.links, said)
+        return
     base = os.path.realpath(os.path.dirname(path)) if path is not None else ""
     root = os.path.realpath(os.path.dirname(space.store.folder))
-    if base and is_inside(base, root) and space.store.folder.startswith(space.project.root):
-        folders = {False: space.store.run_dir(run_id), True: space.project.root}
-        there = {kind: os.path.relpath(os.path.realpath(folder), base) for kind, folder in folders.items()}
-        links = {
-            one: report_files.link(os.path.join(there[one.in_project], one.at)) for one in reporting.files_of(document)
-        }
-        return reporting.linked(document, links, "Files of the run are linked where they are, in the project.")
-    return reporting.linked(document, {}, "Files of the run are not linked; --with-files brings them along.")
+    if not base or not is_inside(base, root) or not space.store.folder.startswith(space.project.root):
+        document.link(told, {}, "Files of the run are not linked; --with-files brings them along.")
+        return
+    folders = {False: space.store.run_dir(run_id), True: space.project.root}
+    there = {kind: os.path.relpath(os.path.realpath(folder), base) for kind, folder in folders.items()}
+    links = {one: place.href(os.path.join(there[one.in_project], one.at)) for one in document.files_of(told)}
+    document.link(told, links, "Files of the run are linked where they are, in the project.")
 
 
-def _page(document: dict[str, Any]) -> str:
-    style, script = report_files.part("report.css"), report_files.part("report.js")
-    return report_page.page(document, style=style, script=script)
+@click.command("dump")
+@click.argument("run", shell_complete=complete_runs)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option("--force", is_flag=True, help="Replace a dump that stands there.")
+@json_option
+def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
+    """Write a whole RUN into the folder DIR, to be read, kept or sent on; the run stays as it is.
 
+    It holds state.json, plan.json, events.jsonl, the stages with their prompts, responses and statuses, assets, tool
+    steps and outputs as they are; context.json, the context with every large value and response in it; blobs/ with
+    every blob that is referred to, at the place that its reference names; and dump.json, which lists all of it with
+    sizes and hashes. DIR is made, or must be empty. It is written beside and renamed. Your own files only: nothing in
+    it is masked. Exit code 1 if something could not be brought along, such as a damaged blob; dump.json names it.
 
-def _said(
-    document: dict[str, Any],
-    page: str,
-    path: str | None,
-    written: int | None,
-    copies: report_files.Copies | None,
-    *,
-    as_json: bool,
-) -> int:
-    ends = EXIT_FINDINGS if document["troubles"] else EXIT_OK
+    \b
+    Examples:
+      loomctl dump shop-258 ./shop-258
+      loomctl dump shop-258 ./shop-258 --force
+    """
+    space = asking.space()
+    made = dump.dump(space, asking.run_to_show(space, run), folder, force=force)
     if as_json:
-        beside = {"folder": copies.folder, "files": len(copies.links), "bytes": copies.bytes} if copies else None
-        page_told = {"path": path, "bytes": written, "copies": beside} if path is not None else None
-        printing.document({"run_id": document["run"]["run_id"], **document, "page": page_told})
-        return ends
-    if path is None:
-        click.echo(page, nl=False)
-        return ends
-    lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in document["troubles"]]
-    beside_it = ""
-    if copies is not None:
-        size = f"{counted(len(copies.links), 'file')}, {counted(copies.bytes, 'byte')}"
-        beside_it = f"; {size}, not masked, in {one_line(copies.folder, 300)}"
-    shown = one_line(path, 300)
-    lines.append(f"Loom: {document['run']['run_id']} written to {shown}, {counted(written or 0, 'byte')}{beside_it}")
-    printing.text("\n".join(lines))
-    return ends
+        told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
+        printing.document({"run_id": space.store.match(run), **told})
+    else:
+        lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
+        counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
+        size = _size(made._asdict())
+        lines.append(f"Loom: {space.store.match(run)} written to {one_line(made.path, 300)}: {counts}; {size}")
+        printing.text("\n".join(lines))
+    return EXIT_FINDINGS if made.troubles else EXIT_OK

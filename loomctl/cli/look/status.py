@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.look import event_lines
 from loomctl.cli.shell import asking, printing
 from loomctl.cli.shell.options import json_option, run_argument
 from loomctl.kit import clock, trouble
@@ -26,7 +25,7 @@ from loomctl.runs.model import saved_copies, sessions
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import savings, spool
 from loomctl.runs.tools.savings import Tally
-from loomctl.views import overview
+from loomctl.views import event_lines, overview
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

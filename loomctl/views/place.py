@@ -1,4 +1,4 @@
-"""The files of a report: the page's style and script, the page where it is written, what is copied beside it."""
+"""Where a report is written, what may be replaced there, and the copies of a run's files beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from loomctl.runs.store import folder_swap
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_PARTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "assets")
 _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _RUNS = re.compile(r"/\.loom/(?:runs|local)/")
@@ -32,42 +31,21 @@ _LONGEST = 100  # characters of a copy's name
 _PIECE = 1 << 20
 
 
-def part(name: str) -> str:
-    """Give the page's style or script: `report.css`, `report.js`."""
-    return files.read_bytes(os.path.join(_PARTS, name)).decode()
-
-
-def excerpt(path: str, limit: int, *, tail: bool = False) -> tuple[str, int]:
-    """Give so many bytes of a file as text, from its beginning or its end, and the file's size. Raises OSError.
-
-    Bytes that are no UTF-8 are replaced.
-    """
-    descriptor = files.open_regular(path)
-    try:
-        size = os.fstat(descriptor).st_size
-        if tail and size > limit:
-            os.lseek(descriptor, size - limit, os.SEEK_SET)
-        data = files.read_up_to(descriptor, limit)
-    finally:
-        os.close(descriptor)
-    return files.text_of(data, "replace"), size
-
-
-def link(relative: str) -> str:
+def href(relative: str) -> str:
     """Give a relative path as a link that is one whatever its names are."""
     before = "" if relative.startswith("../") else "./"
     return before + quote(os.fsencode(relative.replace(os.sep, "/")), safe="/@+~")
 
 
-def check_target(path: str, *, force: bool, again: str, printed: str, kept: Iterable[str] = ()) -> None:
+def check_target(path: str, *, force: bool, again: str, printed: str, own: Iterable[str] = ()) -> None:
     """Refuse to write over a file that is no report, unless forced; over what is no file, and where no folder is.
 
-    again, printed: the hints, commands that write the same report elsewhere, and that print it. kept: folders of
-    Loom's own, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS,
+    again, printed: the hints, commands that write the same report elsewhere, and that print it. own: folders of
+    Loom's, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS,
     BAD_TARGET and NO_FOLDER.
     """
     folder = os.path.dirname(path)
-    _refuse_own(path, kept, printed)
+    _refuse_own(path, own, printed)
     if not os.path.isdir(folder):
         raise LoomError(
             "NO_FOLDER",
@@ -96,9 +74,9 @@ def check_target(path: str, *, force: bool, again: str, printed: str, kept: Iter
     )
 
 
-def _refuse_own(path: str, kept: Iterable[str], printed: str) -> None:
+def _refuse_own(path: str, own: Iterable[str], printed: str) -> None:
     whole = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    if not _RUNS.search(whole) and not any(whole.startswith(os.path.realpath(one) + os.sep) for one in kept):
+    if not _RUNS.search(whole) and not any(whole.startswith(os.path.realpath(one) + os.sep) for one in own):
         return
     raise LoomError(
         "BAD_TARGET",
@@ -262,7 +240,7 @@ def _all_copied(
                 raise
             made.failed.append((source.at, error.strerror or str(error)))
         else:
-            made.links[source] = link(f"{os.path.basename(folder)}/{name}")
+            made.links[source] = href(f"{os.path.basename(folder)}/{name}")
             made = made._replace(bytes=made.bytes + size)
     return made, hashes
 

@@ -6,35 +6,51 @@ of a run is changed; only what hooks put aside is recorded first, as for `loomct
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
+from collections import deque
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
-from loomctl.kit.text.secrets import masked
+from loomctl.kit.text.secrets import mask, masked
 from loomctl.kit.version import __version__
+from loomctl.priming.survival import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, saved_copies, sessions
 from loomctl.runs.store import earlier_sessions, event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
-from loomctl.views.report import artifact_facts, run_facts, stage_facts
-from loomctl.views.report.event_facts import Told
-from loomctl.views.report.report_files import Source
+from loomctl.views import event_lines, facts, stages
+from loomctl.views.facts import number, section, text
+from loomctl.views.place import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.event_log import Line
+
+    Fail = Callable[[LoomError | OSError], None]
 
 SCHEMA_VERSION = 1
+MOST = 20_000  # events that a report holds
+_LARGEST = 6_000_000  # bytes of their lines, together
+_AT_ONCE = 500  # entries in which secrets are looked for together
+_GAP = 1800  # seconds: moments that are nearer to each other need not all be known
+_OF_A_TOKEN = 4  # characters of an event that does not tell its tokens
 _LONGEST, _EXCERPT = 1_000, 10_000  # characters of a text, and of the part of a file that is shown
 _FILES = 500  # files touched that a report lists
 _NEVER_READ = ("SCHEMA_TOO_NEW", "RUN_ID_MISMATCH")  # whole, but not to be told as this run by this version
 _HOMES = re.compile(r"(?<![\w.}~-])(?:/home|/Users|/var/home)/[^/\s\"'<>:;,)\]]+")
+_TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
+_PRIMED, _PUT_BACK, _EVIDENCE = "context.primed", "survival.restored", "evidence.checked"
+_DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
+_NOTED = {_PRIMED, _PUT_BACK, _EVIDENCE, *_TURNS, *_DECIDED}
 
 
 @contextmanager
@@ -66,8 +82,8 @@ def _archive(space: Workspace, named: str) -> str | None:
         return None
 
 
-def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str]) -> dict[str, Any]:
-    """Give the report's document (docs/reference/report.md has its keys). say: puts an event into words.
+def gather(space: Workspace, run_id: str) -> dict[str, Any]:
+    """Give the report's document (docs/reference/report.md has its keys).
 
     Its secrets are masked, and paths of this machine and of those that the run's sessions were on are shortened (D9,
     D21). Raises what finding the run does, SCHEMA_TOO_NEW and RUN_ID_MISMATCH; all else that cannot be read is said.
@@ -75,66 +91,52 @@ def gather(space: Workspace, run_id: str, say: Callable[[Mapping[str, Any]], str
     troubles: list[dict[str, str]] = []
 
     def fail(error: LoomError | OSError) -> None:
-        told = error if isinstance(error, LoomError) else _as_trouble(error)
-        found = {"code": told.code, "what": told.what + (f": {told.where}" if told.where else "")}
-        if found not in troubles:
-            troubles.append(found)
+        if isinstance(error, LoomError):
+            code, what, where = error.code, error.what, error.where
+        else:
+            code, what, where = "UNREADABLE", error.strerror or str(error), str(error.filename or "")
+        trouble = {"code": code, "what": f"{what}: {where}" if where else what}
+        if trouble not in troubles:
+            troubles.append(trouble)
 
-    run = _read(space, run_id, fail)
-    told = Told(say)
+    run, log = _read(space, run_id, fail), _Log()
     try:
-        told.read(_log(run))
+        files.refuse_links(run.folder, path := os.path.join(run.folder, events.FILE))
+        log.read(event_log.all_of(path))
     except (LoomError, OSError) as error:
         fail(error)
-    stages = stage_facts.all_of(run, fail)
-    stage_facts.with_evidence(stages, told.evidence)
-    touched = list(stage_facts.files_of(stages))
-    for one in stages:
-        del one["touched"]
+    every, touched = stages.all_of(run, log.evidence, fail)
+    artifacts = facts.artifacts(space, run)
     document = {
         "schema_version": SCHEMA_VERSION,
         "made_at": clock.now(),
         "made_by": __version__,
         "run": _run(space, run),
         "ledger": _ledger(run, fail),
-        "progress": stage_facts.progress(run),
+        "progress": stages.progress(run),
         "troubles": troubles,
-        "phases": stage_facts.phases(run),
-        "stages": stages,
-        "sessions": run_facts.all_sessions(space, run, _earlier(space, run_id, fail)),
-        "turns": told.turns,
-        "decisions": told.decisions,
-        "approvals": run_facts.approvals(run.state),
-        "errors": run_facts.errors(run.state, stages),
-        "primings": told.primings,
-        "savings": run_facts.savings(run.folder),
-        "artifacts": artifact_facts.critical(space, run, told.primings),
+        "phases": stages.phases(run),
+        "stages": every,
+        "sessions": facts.all_sessions(space, run, _earlier(space, run_id, fail)),
+        "turns": log.turns,
+        "decisions": log.decisions,
+        "approvals": facts.approvals(run.state),
+        "errors": facts.errors(run.state, every),
+        "primings": log.primings,
+        "savings": facts.savings(run.folder),
+        "artifacts": artifacts.critical(log.primings),
         "made": {str(name): str(path) for name, path in run.state["artifacts"].items()},
-        "made_files": artifact_facts.made(space, run),
+        "made_files": artifacts.made(),
         "files": touched[:_FILES],
         "files_total": len(touched),
-        "moments": told.moments(),
+        "moments": log.moments(),
     }
     short = _shortener(space, run)
-    rows = _shortened(told.rows(), short)
-    return {
-        **_fit_to_show(document, short),
-        "events": {"total": told.total, "broken": told.broken, "rows": rows},
-    }
+    rows = _shortened(log.rows(), short)
+    return {**_fit_to_show(document, short), "events": {"total": log.total, "broken": log.broken, "rows": rows}}
 
 
-def _as_trouble(error: OSError) -> LoomError:
-    what = error.strerror or str(error)
-    return LoomError("UNREADABLE", what, where=str(error.filename or ""), hint="loomctl doctor")
-
-
-def _log(run: Run) -> Iterator[event_log.Line]:
-    path = os.path.join(run.folder, events.FILE)
-    files.refuse_links(run.folder, path)
-    return event_log.all_of(path)
-
-
-def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, Any] | None:
+def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
     """Give the verdict on the run's log (D54), which alone says what of it is damaged; None where there is none."""
     try:
         found = log_verdict.of_log(
@@ -151,7 +153,7 @@ def _ledger(run: Run, fail: Callable[[LoomError | OSError], None]) -> dict[str, 
     return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
 
 
-def _earlier(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> list[dict[str, Any]]:
+def _earlier(space: Workspace, run_id: str, fail: Fail) -> list[dict[str, Any]]:
     try:
         return earlier_sessions.every(space.store, run_id)
     except (LoomError, OSError) as error:
@@ -176,14 +178,113 @@ def _run(space: Workspace, run: Run) -> dict[str, Any]:
         else None,
         "saved_from": saved_copies.origin(state),
         "waits_for": str(waits.get("message") or waits.get("kind") or "an answer") if isinstance(waits, dict) else "",
-        "driver": run_facts.driver(space, run),
+        "driver": facts.driver(space, run),
+    }
+
+
+# ---- The log.
+
+
+class _Log:
+    """What a log tells, gathered in one pass: its newest events, primings, what was taken back, what was decided."""
+
+    def __init__(self) -> None:
+        self._newest: deque[tuple[int, dict[str, Any]]] = deque()
+        self._held = 0
+        self._moments: set[int] = set()
+        self.total = self.broken = 0
+        self.primings: list[dict[str, Any]] = []
+        self.turns: list[dict[str, Any]] = []
+        self.decisions: list[dict[str, Any]] = []
+        self.evidence: dict[str, Any] = {}  # by stage: the items of the last check
+
+    def read(self, lines: Iterable[Line]) -> None:
+        """Go through a log's lines, oldest first."""
+        for line in lines:
+            if line.entry is None:
+                self.broken += 1
+                continue
+            self.total += 1
+            self._keep(line.bytes, line.entry)
+            self._moments.add(clock.seconds_of(text(line.entry.get("ts"))))
+            if line.entry["event"] in _NOTED:
+                self._note(masked(line.entry))
+
+    def _keep(self, size: int, entry: dict[str, Any]) -> None:
+        self._newest.append((size, entry))
+        self._held += size
+        while len(self._newest) > MOST or (self._held > _LARGEST and len(self._newest) > 1):
+            self._held -= self._newest.popleft()[0]
+
+    def _note(self, entry: Mapping[str, Any]) -> None:
+        name, at, properties = entry["event"], text(entry.get("ts")), section(entry, "properties")
+        if name in (_PRIMED, _PUT_BACK):
+            self.primings.append(_priming(at, entry, properties))
+        elif name == _EVIDENCE:
+            self.evidence[str(properties.get("stage"))] = properties.get("items")
+        elif name in _TURNS:
+            self.turns.append({"at": at, "kind": name, "said": event_lines.said(entry)})
+        else:
+            told = {key: text(properties.get(key)) for key in ("id", "by", "label", "note")}
+            self.decisions.append({"at": at, "what": _DECIDED[name], **told})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give the newest events, oldest first, their secrets masked before anything of them is put into words."""
+        held = (entry for _, entry in self._newest)
+        shown: list[dict[str, Any]] = []
+        while some := list(islice(held, _AT_ONCE)):
+            clean = mask(json.dumps(some, ensure_ascii=False))[1] == 0  # as Loom's own logs are
+            shown += some if clean else [masked(entry) for entry in some]
+        return [
+            {
+                "seq": entry["seq"],
+                "at": text(entry.get("ts")),
+                "event": entry["event"],
+                "step_id": text(entry.get("step_id")),
+                "session_id": text(entry.get("session_id")),
+                "said": event_lines.said(entry),
+                "properties": section(entry, "properties"),
+            }
+            for entry in shown
+        ]
+
+    def moments(self) -> list[int]:
+        """Give times, in seconds since the epoch, at which something was, as far as stretches without need them."""
+        held = sorted(moment for moment in self._moments if moment)
+        inner = [
+            moment
+            for before, moment, after in zip(held, held[1:], held[2:], strict=False)
+            if moment - before > _GAP or after - moment > _GAP
+        ]
+        return [*held[:1], *inner, *held[1:][-1:]]
+
+
+def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    put_back = entry["event"] == _PUT_BACK
+    budget = section(properties, "budget")
+    items = receipts.texts(properties.get("items"))
+    tokens = number(properties.get("tokens"))
+    known = tokens is not None and tokens >= 0
+    characters = properties.get("characters") or (sum(map(len, items)) if put_back else budget.get("used"))
+    guessed = -(-max(0, number(characters) or 0) // _OF_A_TOKEN)
+    return {
+        "at": at,
+        "session_id": text(entry.get("session_id")),
+        "event": _PUT_BACK if put_back else str(properties.get("event") or ""),
+        "tokens": tokens if known else guessed,
+        "guessed": not known and guessed > 0,
+        "restored": items if put_back else [],
+        **{key: max(0, number(budget.get(key)) or 0) for key in ("used", "limit")},
+        **{key: {name: str(how) for name, how in section(properties, key).items()} for key in ("loaded", "not_loaded")},
+        "fresh": receipts.texts(properties.get("fresh")),
+        "tool_history": isinstance(properties.get("tool_history"), dict),
     }
 
 
 # ---- Reading what may be damaged.
 
 
-def _read(space: Workspace, run_id: str, fail: Callable[[LoomError | OSError], None]) -> Run:
+def _read(space: Workspace, run_id: str, fail: Fail) -> Run:
     """Read a run; in the place of a state or plan that cannot be read, the newest that can, or an empty one."""
     home = space.store.home(run_id)
     try:
@@ -262,12 +363,8 @@ def _fit_to_show(document: dict[str, Any], short: Callable[[str], str]) -> dict[
     return shown
 
 
-def _files_of(stage: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [*stage["texts"], *stage["others"], *stage["assets"]]
-
-
 def _every_file(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    held = [one for stage in document["stages"] for one in _files_of(stage)]
+    held = [one for stage in document["stages"] for key in ("texts", "others", "assets") for one in stage[key]]
     artifacts = [*document["artifacts"], *document["made_files"]]
     return held + [one["file"] for one in artifacts if one["file"] is not None]
 
@@ -296,23 +393,14 @@ def files_of(document: Mapping[str, Any]) -> list[Source]:
 
 
 def _source(one: Mapping[str, Any]) -> Source:
-    return Source(one.get("below") == artifact_facts.PROJECT, str(one["at"]))
+    return Source(one.get("below") == facts.PROJECT, str(one["at"]))
 
 
-def linked(document: Mapping[str, Any], links: Mapping[Source, str], said: str) -> dict[str, Any]:
-    """Give the document with the links of its files. said: where they lead."""
-
-    def with_link(one: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        if one is None:
-            return None
+def link(document: dict[str, Any], links: Mapping[Source, str], said: str) -> dict[str, Any]:
+    """Put the links of its files into the document, and `linked`. said: where they lead."""
+    for one in _every_file(document):
         href = links.get(_source(one))
-        return {**one, "href": href} if href is not None else dict(one)
-
-    stages = [
-        {**stage, **{key: [with_link(one) for one in stage[key]] for key in ("texts", "others", "assets")}}
-        for stage in document["stages"]
-    ]
-    told = {
-        key: [{**one, "file": with_link(one["file"])} for one in document[key]] for key in ("artifacts", "made_files")
-    }
-    return {**document, **told, "stages": stages, "linked": {"files": len(links), "said": said}}
+        if href is not None:
+            one["href"] = href
+    document["linked"] = {"files": len(links), "said": said}
+    return document

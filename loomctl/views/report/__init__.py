@@ -1,1 +1,0 @@
-"""A run as one page: its document, its sections, its files."""
