@@ -1,8 +1,9 @@
-"""What an event says to people: a line for each kind, compact `name=value` for one that nobody here knows."""
+"""What an event says to people: a line for each kind, compact `name=value` for what nobody here knows."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.text.counts import counted
@@ -14,19 +15,144 @@ if TYPE_CHECKING:
 
 _PROPERTY = 80  # UTF-16 units of a value
 _MOST_NAMED = 5  # of several stages or phases
+_DRIVER = "{host:-}{hostname:-}driven from here[ ({host} on {hostname})| ({host})| ({hostname})][: {why}]"
+
+# By event. `{name}` is a property, `{name.key}` one of an object, and a property that is named anywhere is told by its
+# name no more: `{name:-}` says nothing of it, `{name:noun}` counts it, `{name:,}` lists it. `[a|b]` is the first of
+# its forms whose properties are there, or nothing. A kind that is not here is told by its properties.
+LINES = {
+    "run.created": (
+        "{workflow_id} [work item {work_id}: “{goal}”|work item {work_id}|“{goal}”] [(plan of {plan.sources:file})]"
+    ),
+    "run.resumed": "{status_before}",
+    "run.paused": "{before}",
+    "run.awaiting_feedback": "{stage}",
+    "run.feedback_given": "{stage}",
+    "run.failed": "{failure_reason}",
+    "run.cancelled": "{before}",
+    "run.rewound": "to {to}[; taken back: {undone:,}][; gone: {gone:,}][; their context stays: {context_left:,}]",
+    "run.forked": "from {from} at {at}[; {stages:stage} came along]{context:-}",
+    "run.pushed": "{remote}",
+    "run.push_failed": "{remote} {reason}",
+    "run.pulled": "{remote} {kind}",
+    "run.saved_aside": "{whose} {from}",
+    "phase.started": "[{before} → {phase}|{phase}|{before}]",
+    "phase.completed": "{phase}",
+    "phase.skipped": "{phase}",
+    "phase.set_back": "{phase}",
+    "stage.started": "{stage}",
+    "stage.prompt_renewed": "{stage}",
+    "stage.asked": "{stage}",
+    "stage.handed_on": "{stage}",
+    "stage.closing": "{stage}",
+    "stage.repair_requested": "{stage}",
+    "stage.completed": (
+        "{stage} {status}[: {failure_reason}][; then {follows}|; then {way}][; {touched} ({names})|; {touched}]"
+        "[; tokens {tokens}]"
+        "{response_sha256:-}{files_sha256:-}{files_touched:-}{files_touched_count:-}{usage:-}{next:-}"
+    ),
+    "stage.undone": "{stage}[; gone: {gone:,}][; set back: {phases:,}]",
+    "evidence.checked": "{stage} [missing: {lacking}|all {items} found]{passed:-}",
+    "transition.chosen": "{stage} → [{to}|{step_id}|end] ([{reason} by {by}|{reason}][, of {weighed:way}])",
+    "branch.ended": "{branch} {status} {failure_reason}",
+    "branches.joined": "{stage} {status} [({results})] [conflicts: {conflicts}]",
+    "command.started": "{stage}",
+    "command.ended": (
+        "{stage} [{late}|exit code {exit_code}|killed by {signal}] [after {spent}] [{bytes:byte}]"
+        "{timed_out:-}{duration_ms:-}"
+    ),
+    "asset.captured": "{stage} {path} [({bytes:byte})]{sha256:-}{stored:-}",
+    "approval.requested": "{id} {reason}",
+    "approval.granted": "{id} {label}",
+    "approval.rejected": "{id} {label}",
+    "approval.chosen": "{id} {label}",
+    "approval.lapsed": "{id}",
+    "context.updated": "{stage} {by}{values:-}{before:-}",
+    "context.primed": (
+        "{event}: [loaded {loaded}|nothing loaded][; not loaded {not_loaded}][; {fresh_ones} fresh][; {tools}]"
+        "[ ({used} of {limit})| ({used})]{slip_id:-}{fresh:-}{budget:-}{tool_history:-}{tokens:-}{characters:-}"
+    ),
+    "context.checked": "{event} [{artifacts}]{at:-}",
+    "survival.checked": "{counts}{proven:-}{restored:-}{compaction:-}",
+    "survival.restored": "{items}{compaction:-}",
+    "session.started": "{source}",
+    "session.resumed": "{source}",
+    "session.compacted": "{trigger}",
+    "session.ended": "{reason}",
+    "session.lost": "{session_id}",
+    "hook.failed": "{hook} {error}",
+    "tools.unreadable": "{file}",
+    "tools.unfinished": "{file}",
+    "lease.taken": _DRIVER + "[; before it {from}] [(epoch {epoch})]",
+    "lease.taken_over": _DRIVER + "[; taken from {from}] [(epoch {epoch})]",
+    "lease.released": "given up[: {reason}] [(epoch {epoch})]",
+    "lease.refused": (
+        "a write was refused: [driven by {holder}|the run changed hands since]"
+        " [(begun under epoch {began}, now {epoch})]{began:-}{epoch:-}"
+    ),
+    "state.restored": (
+        "from {source} [revision {revision.before} → {revision.restored}|revision ? → {revision.restored}]"
+        " [{events_after:event} after it stay]"
+    ),
+    "state.migrated": "[{from} → {to}|{to}|{from}]",
+    "plan.migrated": "[{from} → {to}|{to}|{from}]",
+    "ledger.mismatch": "expected entry {expected}, found {found}",
+    "ledger.damaged": "copied from the log of {of}; [line {line}:] {what}",
+}
+_PARTS = re.compile(r"\[([^]]*)\]")
+_FIELD = re.compile(r"\{([\w.]+)(?::([^}]+))?\}")
 
 
 def said(entry: Mapping[str, Any]) -> str:
     """Give what an entry of the log says, on one line; whatever its properties are."""
-    raw = entry.get("properties")
-    properties: dict[str, Any] = raw if isinstance(raw, dict) else {}
-    teller = LINES.get(str(entry.get("event")))
-    told = _plain if teller is None else teller
-    return " ".join(part for part in told(properties) if part)
+    name, properties = str(entry.get("event")), _object(entry.get("properties"))
+    line = LINES.get(name, "")
+    derive = _DERIVED.get(name)
+    made = derive(properties) if derive else {}
+    # What stands between the brackets is an optional part, at every odd place.
+    parts = [
+        _form(part, properties, made) if at % 2 else _filled(part, properties, made)[0]
+        for at, part in enumerate(_PARTS.split(line))
+    ]
+    told = {field.partition(".")[0] for field, _ in _FIELD.findall(line)}
+    rest = [_property(str(key), value) for key, value in properties.items() if key not in told]
+    return " ".join([*"".join(parts).split(), *filter(None, rest)])
 
 
-def _plain(properties: Mapping[str, Any], *but: str) -> list[str]:
-    return [_property(str(name), value) for name, value in properties.items() if name not in but]
+def _form(part: str, properties: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """Give the first form of an optional part that is whole; empty where none is."""
+    forms = (_filled(form, properties, made) for form in part.split("|"))
+    return next((text for text, is_whole in forms if is_whole), "")
+
+
+def _filled(form: str, properties: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, bool]:
+    """Give a form with its properties, and whether all of them are there."""
+    values = [
+        made[field] if field in made and not how else _value(field, how, made if field in made else properties)
+        for field, how in _FIELD.findall(form)
+    ]
+    told = iter(values)
+    return _FIELD.sub(lambda _: next(told), form), all(values)
+
+
+def _value(field: str, how: str, known: Mapping[str, Any]) -> str:
+    name, _, key = field.partition(".")
+    value = _object(known.get(name)).get(key) if key else known.get(name)
+    if how == "-":
+        return ""
+    if how == ",":
+        return _listed(value)
+    if not how:
+        return _word(value)
+    count = len(value) or None if isinstance(value, list) else value
+    return counted(count, how) if type(count) is int else ""
+
+
+def _listed(found: object) -> str:
+    """Name the first of several things, and how many there are."""
+    names = [_word(one) for one in _list(found)]
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _property(name: str, value: Any) -> str:
@@ -45,364 +171,124 @@ def _property(name: str, value: Any) -> str:
 def _word(value: Any) -> str:
     """Give a text or a number as it is; what is neither, by its kind of JSON, in short."""
     if isinstance(value, (dict, list)):
-        return one_line(json.dumps(value, ensure_ascii=False), _PROPERTY)
+        return one_line(json.dumps(value, ensure_ascii=False), _PROPERTY) if value else ""
     return "" if value is None else one_line(str(value), _PROPERTY)
 
 
-def _words(*names: str) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Tell these properties by their values alone, then all others by name."""
-
-    def told(properties: Mapping[str, Any]) -> list[str]:
-        return [*(_word(properties.get(name)) for name in names), *_plain(properties, *names)]
-
-    return told
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _checked(properties: Mapping[str, Any]) -> list[str]:
-    """Tell a receipt: how many items were kept and lost, or that nobody could look."""
-    if properties.get("proven") is not True:
-        return ["unproven", *_plain(properties, "proven", "restored", "compaction")]
-    counts = [f"{len(properties[key])} {key}" for key in ("kept", "lost") if isinstance(properties.get(key), list)]
-    return [", ".join(counts), *_plain(properties, "proven", "kept", "restored", "notes", "compaction")]
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
-def _checked_start(properties: Mapping[str, Any]) -> list[str]:
-    """Tell the receipt of a start: how many artifacts there were of each fate."""
-    artifacts = properties.get("artifacts")
-    fates = [one for one in artifacts.values() if isinstance(one, str)] if isinstance(artifacts, dict) else []
-    counts = [f"{fates.count(fate)} {one_line(fate, _PROPERTY)}" for fate in dict.fromkeys(fates)]
-    return [_word(properties.get("event")), ", ".join(counts), *_plain(properties, "event", "at", "artifacts")]
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in _list(value) if isinstance(one, dict)]
 
 
-def _restored_items(properties: Mapping[str, Any]) -> list[str]:
-    listed = properties.get("items")
-    names = [one_line(str(name), _PROPERTY) for name in listed] if isinstance(listed, list) else []
-    return ["; ".join(names[:5]), *_plain(properties, "items", "compaction")]
+# ---- What has to be made of an event's properties first.
 
 
-def _change(before: str, after: str, link: str = "→") -> Callable[[Mapping[str, Any]], list[str]]:
-    """Tell of one property that became another, then of all others by name."""
-
-    def told(properties: Mapping[str, Any]) -> list[str]:
-        held = [_word(properties.get(name)) for name in (before, after)]
-        return [f" {link} ".join(filter(None, held)), *_plain(properties, before, after)]
-
-    return told
-
-
-def _run_created(properties: Mapping[str, Any]) -> list[str]:
-    plan = properties.get("plan")
-    sources = plan.get("sources") if isinstance(plan, dict) else None
-    of = f"(plan of {counted(len(sources), 'file')})" if isinstance(sources, list) and sources else ""
-    work, goal = _word(properties.get("work_id")), _word(properties.get("goal"))
-    named = f"work item {work}" if work else ""
-    text = ": ".join(part for part in (named, f"“{goal}”" if goal else "") if part)
-    return [
-        _word(properties.get("workflow_id")),
-        text,
-        of,
-        *_plain(properties, "workflow_id", "work_id", "goal", "plan"),
-    ]
+def _completed(of: Mapping[str, Any]) -> dict[str, Any]:
+    touched, more = of.get("files_touched"), of.get("files_touched_count")
+    names = _list(touched)
+    count = more if type(more) is int else len(names)
+    way, usage = _object(of.get("next")), _object(of.get("usage"))
+    how = ways.how(way) if way else ""
+    return {
+        "follows": "" if of.get("follows") == "done" else _word(of.get("follows")),
+        "way": f"{_word(way.get('step_id')) or 'the end'} {_word(how)}" if how else "",
+        "touched": counted(count, "file") if count else "",
+        "names": one_line(", ".join(map(str, names)), _PROPERTY) if 0 < count <= 3 else "",
+        "tokens": "/".join(_word(usage.get(f"{key}_tokens", "?")) for key in ("input", "output")) if usage else "",
+    }
 
 
-def _stage_completed(properties: Mapping[str, Any]) -> list[str]:
-    known = ("stage", "status", "failure_reason", "files_touched", "files_touched_count", "usage", "follows", "next")
-    for_machines = ("response_sha256", "files_sha256")
-    touched, more = properties.get("files_touched"), properties.get("files_touched_count")
-    count = more if type(more) is int else len(touched) if isinstance(touched, list) else 0
-    files = counted(count, "file") if count else ""
-    named = ", ".join(map(str, touched)) if isinstance(touched, list) and 0 < count <= 3 else ""
-    stage, status, reason, follows = (_word(properties.get(name)) for name in (*known[:3], "follows"))
-    ended = f"{stage} {status}".strip() + (f": {reason}" if reason else "")
-    then = f"then {follows}" if follows not in ("", "done") else ""
-    way = properties.get("next")
-    if isinstance(way, dict) and not then and ways.how(way):
-        then = f"then {_word(way.get('step_id')) or 'the end'} {_word(ways.how(way))}"
-    paths = f"{files}{f' ({one_line(named, _PROPERTY)})' if named else ''}"
-    return [_joined(ended, then, paths, _tokens(properties.get("usage"))), *_plain(properties, *known, *for_machines)]
+def _evidence(of: Mapping[str, Any]) -> dict[str, Any]:
+    items = _objects(of.get("items"))
+    lacking = [_word(one.get("name")) for one in items if one.get("passed") is not True]
+    return {"items": str(len(items)), "lacking": ", ".join(lacking)}
 
 
-def _transition_chosen(properties: Mapping[str, Any]) -> list[str]:
-    """Tell where a run went on and why; of the ways that were weighed their number."""
-    known = ("stage", "step_id", "reason", "by", "to", "weighed")
-    stage, to, reason, by, refused = (_word(properties.get(name)) for name in known[:-1])
-    listed = properties.get("weighed")
-    of = f"of {counted(len(listed), 'way')}" if isinstance(listed, list) and listed else ""
-    how = reason if by in ("", reason) else f"{reason} by {by}"
-    led = f"{stage} → {to or refused or 'end'}"
-    return [led, f"({', '.join(filter(None, (how, of)))})", *_plain(properties, *known)]
-
-
-def _joined_branches(properties: Mapping[str, Any]) -> list[str]:
+def _joined(of: Mapping[str, Any]) -> dict[str, Any]:
     """Tell how branches came together: each one's status, and the keys that they left with different values."""
-    known = ("stage", "status", "results", "conflicts")
-    lists = [properties.get(name) for name in ("results", "conflicts")]
-    results, conflicts = (
-        [one for one in held if isinstance(one, dict)] if isinstance(held, list) else [] for held in lists
-    )
-    each = ", ".join(f"{_word(one.get('id'))} {_word(one.get('status'))}" for one in results)
-    keys = ", ".join(_word(one.get("key")) for one in conflicts)
-    stage, status = (_word(properties.get(name)) for name in ("stage", "status"))
-    return [
-        f"{stage} {status}".strip(),
-        f"({one_line(each, _PROPERTY)})" if each else "",
-        f"conflicts: {one_line(keys, _PROPERTY)}" if keys else "",
-        *_plain(properties, *known),
-    ]
+    each = [f"{_word(one.get('id'))} {_word(one.get('status'))}" for one in _objects(of.get("results"))]
+    keys = [_word(one.get("key")) for one in _objects(of.get("conflicts"))]
+    return {"results": one_line(", ".join(each), _PROPERTY), "conflicts": one_line(", ".join(keys), _PROPERTY)}
 
 
-def _tokens(usage: Any) -> str:
-    """Give the tokens of a stage as the transcript told them, in and out."""
-    if not isinstance(usage, dict) or not usage:
-        return ""
-    return f"tokens {_word(usage.get('input_tokens', '?'))}/{_word(usage.get('output_tokens', '?'))}"
+def _command(of: Mapping[str, Any]) -> dict[str, Any]:
+    spent = of.get("duration_ms")
+    late = "timed out" if of.get("timed_out") is True else ""
+    return {"late": late, "spent": f"{spent / 1000:.1f} s" if type(spent) is int else ""}
 
 
-def _command_ended(properties: Mapping[str, Any]) -> list[str]:
-    known = ("stage", "exit_code", "signal", "duration_ms", "timed_out", "bytes")
-    code, signal, spent = (properties.get(name) for name in ("exit_code", "signal", "duration_ms"))
-    how = f"exit code {_word(code)}" if code is not None else f"killed by {_word(signal)}" if signal is not None else ""
-    printed = properties.get("bytes")
-    return [
-        _word(properties.get("stage")),
-        "timed out" if properties.get("timed_out") is True else how,
-        f"after {spent / 1000:.1f} s" if type(spent) is int else "",
-        counted(printed, "byte") if type(printed) is int else "",
-        *_plain(properties, *known),
-    ]
+def _primed(of: Mapping[str, Any]) -> dict[str, Any]:
+    budget, fresh = _object(of.get("budget")), _list(of.get("fresh"))
+    return {
+        **{key: _forms(of.get(key)) for key in ("loaded", "not_loaded")},
+        **{key: f"{budget[key]:,}" if type(budget.get(key)) is int else "" for key in ("used", "limit")},
+        "fresh_ones": f"{len(fresh):,}" if fresh else "",
+        "tools": "tool steps told" if of.get("tool_history") else "",
+    }
 
 
-def _evidence(properties: Mapping[str, Any]) -> list[str]:
-    listed = properties.get("items")
-    items = [one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict)]
-    lacking = ", ".join(_word(one.get("name")) for one in items if one.get("passed") is not True)
-    told = f"missing: {lacking}" if lacking else f"all {len(items)} found"
-    return [_word(properties.get("stage")), told, *_plain(properties, "stage", "passed", "items")]
-
-
-def _asset_captured(properties: Mapping[str, Any]) -> list[str]:
-    size = properties.get("bytes")
-    told = counted(size, "byte") if type(size) is int else _word(size)
-    rest = _plain(properties, "stage", "path", "bytes", "sha256", "stored")
-    return [_word(properties.get("stage")), _word(properties.get("path")), f"({told})" if told else "", *rest]
-
-
-def _primed(properties: Mapping[str, Any]) -> list[str]:
-    known = ("slip_id", "event", "loaded", "fresh", "not_loaded", "budget", "tool_history", "tokens", "characters")
-    budget = properties.get("budget")
-    limits = [budget.get(key) for key in ("used", "limit")] if isinstance(budget, dict) else []
-    used = " of ".join(f"{one:,}" for one in limits if type(one) is int)
-    fresh = properties.get("fresh")
-    told = _joined(
-        _forms("loaded", properties.get("loaded")) or "nothing loaded",
-        _forms("not loaded", properties.get("not_loaded")),
-        f"{len(fresh):,} fresh" if isinstance(fresh, list) and fresh else "",
-        "tool steps told" if properties.get("tool_history") else "",
-    )
-    size = f"({used})" if used and limits[0] else ""
-    return [_word(properties.get("event")) + ":", told, size, *_plain(properties, *known)]
-
-
-def _forms(what: str, held: Any) -> str:
+def _forms(held: object) -> str:
     """Tell artifacts with the form they were given in, or the reason why they were not."""
-    if not isinstance(held, dict) or not held:
-        return ""
-    return f"{what} " + one_line(", ".join(f"{name} ({_word(how)})" for name, how in held.items()), 2 * _PROPERTY)
+    return one_line(", ".join(f"{name} ({_word(how)})" for name, how in _object(held).items()), 2 * _PROPERTY)
 
 
-def _joined(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
+def _fates(of: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell the receipt of a start: how many artifacts there were of each fate."""
+    fates = [one for one in _object(of.get("artifacts")).values() if isinstance(one, str)]
+    return {"artifacts": ", ".join(f"{fates.count(fate)} {_word(fate)}" for fate in dict.fromkeys(fates))}
 
 
-def _context_updated(properties: Mapping[str, Any]) -> list[str]:
-    """Tell which keys were set, and by whom; what they held stands in the entry itself."""
-    who = [_word(properties.get(name)) for name in ("stage", "by")]
-    return [*who, *_plain(properties, "stage", "by", "values", "before")]
+def _receipt(of: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell how many items were kept and lost, or that nobody could look."""
+    if of.get("proven") is not True:
+        return {"counts": "unproven"}
+    held = [(key, of[key]) for key in ("kept", "lost") if isinstance(of.get(key), list)]
+    return {"counts": ", ".join(f"{len(items)} {key}" for key, items in held)}
 
 
-def _mismatch(properties: Mapping[str, Any]) -> list[str]:
-    """Tell of the two ends of a log by their numbers; of the same number, by their hashes."""
-    ends = [one if isinstance(one, dict) else {} for one in (properties.get("expected"), properties.get("found"))]
-    same = ends[0].get("seq") == ends[1].get("seq")
-    told = [f"{_word(end.get('seq'))}{f' ({_short(end)})' if same else ''}" for end in ends]
-    return [f"expected entry {told[0]}, found {told[1]}", *_plain(properties, "expected", "found")]
-
-
-def _damaged(properties: Mapping[str, Any]) -> list[str]:
-    """Tell what was wrong with the log of which this one is a copy."""
-    line, what = (_word(properties.get(name)) for name in ("line", "what"))
-    where = f"line {line}: {what}" if line else what
-    return [f"copied from the log of {_word(properties.get('of'))};", where, *_plain(properties, "of", "line", "what")]
-
-
-def _short(end: Mapping[str, Any]) -> str:
-    return one_line(str(end.get("sha256")), 12)
-
-
-def _listed(what: str, found: Any) -> str:
-    """Name the first of several things, and how many there are."""
-    names = [_word(one) for one in found] if isinstance(found, list) else []
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"{what}: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
-
-
-def _undone(properties: Mapping[str, Any]) -> list[str]:
-    """Tell whose end was taken back, what had begun after it, and which phases are not what they were."""
-    raw = properties.get("phases")
-    held = raw if isinstance(raw, dict) else {}
-    phases = [f"{_word(name)} ({_word(status).replace('_', ' ')})" for name, status in held.items()]
-    told = (_word(properties.get("stage")), _listed("gone", properties.get("gone")), _listed("set back", phases))
-    return [_joined(*told), *_plain(properties, "stage", "gone", "phases")]
-
-
-def _rewound(properties: Mapping[str, Any]) -> list[str]:
-    """Tell to where a run was taken back, and of which stages."""
-    known = ("to", "undone", "gone", "context_left")
-    lists = [properties.get(name) for name in known[1:]]
-    words = ("taken back", "gone", "their context stays")
-    listed = (_listed(*pair) for pair in zip(words, lists, strict=True))
-    return [_joined(f"to {_word(properties.get('to'))}", *listed), *_plain(properties, *known)]
-
-
-def _forked(properties: Mapping[str, Any]) -> list[str]:
-    """Tell from which run and stage a run was made; what had made its context stands in the entry itself."""
-    stages = properties.get("stages")
-    came = f"{counted(len(stages), 'stage')} came along" if isinstance(stages, list) else ""
-    where = f"from {_word(properties.get('from'))} at {_word(properties.get('at'))}"
-    return [_joined(where, came), *_plain(properties, "from", "at", "stages", "context")]
-
-
-def _restored(properties: Mapping[str, Any]) -> list[str]:
-    raw = properties.get("revision")
-    revision = raw if isinstance(raw, dict) else {}
-    held = [_word(revision.get(key)) for key in ("before", "restored")]
-    later = properties.get("events_after")
-    return [
-        f"from {_word(properties.get('source'))}",
-        f"revision {held[0] or '?'} → {held[1]}" if held[1] else "",
-        f"{counted(later, 'event')} after it stay" if type(later) is int and later else "",
-        *_plain(properties, "source", "revision", "events_after"),
-    ]
-
-
-def _who(found: Any) -> str:
-    """Name a driver as an event has it: its session in short, host and machine."""
-    held = found if isinstance(found, dict) else {}
-    session, host, machine = (_word(held.get(name)) for name in ("session_id", "host", "hostname"))
+def _who(found: object) -> str:
+    """Name a driver as an event has it: its session in short, host and machine, when it came and was last seen."""
+    held = _object(found)
+    session, host, machine, since, seen = (
+        _word(held.get(name)) for name in ("session_id", "host", "hostname", "since", "seen")
+    )
     around = " on ".join(filter(None, (host, machine)))
-    named = (f"session {one_line(session, 8)}" if session else "", f"({around})" if around else "")
-    return " ".join(filter(None, named))
+    who = [f"session {one_line(session, 8)}"] if session else []
+    who += [f"({around})"] if around else []
+    times = (f"{word} {time}" for word, time in (("since", since), ("last sign", seen)) if time)
+    return ", ".join(filter(None, (" ".join(who), *times)))
 
 
-def _times(found: Any) -> str:
-    held = found if isinstance(found, dict) else {}
-    since, seen = (_word(held.get(name)) for name in ("since", "seen"))
-    return ", ".join(filter(None, (f"since {since}" if since else "", f"last sign {seen}" if seen else "")))
+def _ends(of: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell of the two ends of a log by their numbers; of the same number, by their hashes."""
+    ends = {key: _object(of.get(key)) for key in ("expected", "found")}
+    same = len({json.dumps(end.get("seq")) for end in ends.values()}) == 1
+    short = {key: f" ({one_line(str(end.get('sha256')), 12)})" if same else "" for key, end in ends.items()}
+    return {key: _word(end.get("seq")) + short[key] for key, end in ends.items()}
 
 
-def _taken(link: str) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Tell who drives from here on, and who did until then."""
-
-    def told(properties: Mapping[str, Any]) -> list[str]:
-        last = properties.get("from")
-        before = ", ".join(filter(None, (_who(last), _times(last))))
-        known = ("why", "epoch", "host", "hostname", "from")
-        now = _who({key: properties.get(key) for key in ("host", "hostname")})
-        why = _word(properties.get("why"))
-        driven = " ".join(filter(None, ("driven from here", now))) + (f": {why}" if why else "")
-        change = _joined(driven, f"{link} {before}" if before else "")
-        return [change, _epoch(properties), *_plain(properties, *known)]
-
-    return told
-
-
-def _refused(properties: Mapping[str, Any]) -> list[str]:
-    """Tell of a write that was refused: who drives, and under which epochs it was."""
-    holder = properties.get("holder")
-    driver = ", ".join(filter(None, (_who(holder), _times(holder))))
-    began, epoch = (_word(properties.get(name)) for name in ("began", "epoch"))
-    by = f"a write was refused: driven by {driver}" if driver else "a write was refused: the run changed hands since"
-    epochs = f"(begun under epoch {began}, now {epoch})" if began and epoch else ""
-    return [by, epochs, *_plain(properties, "holder", "began", "epoch")]
-
-
-def _released(properties: Mapping[str, Any]) -> list[str]:
-    reason = _word(properties.get("reason"))
-    return ["given up" + (f": {reason}" if reason else ""), _epoch(properties), *_plain(properties, "reason", "epoch")]
-
-
-def _epoch(properties: Mapping[str, Any]) -> str:
-    epoch = _word(properties.get("epoch"))
-    return f"(epoch {epoch})" if epoch else ""
-
-
-_STAGE = _words("stage")
-LINES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
-    "run.created": _run_created,
-    "run.resumed": _words("status_before"),
-    "run.paused": _words("before"),
-    "run.awaiting_feedback": _STAGE,
-    "run.feedback_given": _STAGE,
-    "run.failed": _words("failure_reason"),
-    "run.cancelled": _words("before"),
-    "run.completed": _words(),
-    "run.rewound": _rewound,
-    "run.forked": _forked,
-    "run.pushed": _words("remote"),
-    "run.push_failed": _words("remote", "reason"),
-    "run.pulled": _words("remote", "kind"),
-    "run.saved_aside": _words("whose", "from"),
-    "phase.started": _change("before", "phase"),
-    "phase.completed": _words("phase"),
-    "phase.skipped": _words("phase"),
-    "step.primed": _words(),
-    "stage.started": _STAGE,
-    "stage.prompt_renewed": _STAGE,
-    "stage.asked": _STAGE,
-    "stage.handed_on": _STAGE,
-    "stage.closing": _STAGE,
-    "stage.repair_requested": _STAGE,
+_DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "stage.completed": _completed,
+    "stage.undone": lambda of: {
+        "phases": [f"{name} ({_word(how).replace('_', ' ')})" for name, how in _object(of.get("phases")).items()]
+    },
     "evidence.checked": _evidence,
-    "stage.completed": _stage_completed,
-    "stage.undone": _undone,
-    "transition.chosen": _transition_chosen,
-    "branch.ended": _words("branch", "status", "failure_reason"),
-    "branches.joined": _joined_branches,
-    "phase.set_back": _words("phase"),
-    "approval.lapsed": _words("id"),
-    "context.updated": _context_updated,
+    "transition.chosen": lambda of: {"by": "" if of.get("by") == of.get("reason") else _word(of.get("by"))},
+    "branches.joined": _joined,
+    "command.ended": _command,
     "context.primed": _primed,
-    "asset.captured": _asset_captured,
-    "command.started": _STAGE,
-    "command.ended": _command_ended,
-    "approval.requested": _words("id", "reason"),
-    "approval.granted": _words("id", "label"),
-    "approval.rejected": _words("id", "label"),
-    "approval.chosen": _words("id", "label"),
-    "lease.taken": _taken("before it"),
-    "lease.taken_over": _taken("taken from"),
-    "lease.released": _released,
-    "lease.refused": _refused,
-    "session.started": _words("source"),
-    "session.resumed": _words("source"),
-    "session.compacted": _words("trigger"),
-    "context.checked": _checked_start,
-    "survival.checked": _checked,
-    "survival.restored": _restored_items,
-    "survival.declared": _words(),
-    "session.ended": _words("reason"),
-    "session.lost": _words("session_id"),
-    "hook.failed": _words("hook", "error"),
-    "tools.unreadable": _words("file"),
-    "tools.unfinished": _words("file"),
-    "outputs.removed": _words(),
-    "state.restored": _restored,
-    "plan.restored": _words(),
-    "plan.frozen": _words(),
-    "state.changed": _words(),
-    "state.migrated": _change("from", "to"),
-    "plan.migrated": _change("from", "to"),
-    "ledger.torn_line": _words(),
-    "ledger.mismatch": _mismatch,
-    "ledger.damaged": _damaged,
+    "context.checked": _fates,
+    "survival.checked": _receipt,
+    "survival.restored": lambda of: {"items": "; ".join(map(_word, _list(of.get("items"))[:5]))},
+    "lease.taken": lambda of: {"from": _who(of.get("from"))},
+    "lease.taken_over": lambda of: {"from": _who(of.get("from"))},
+    "lease.refused": lambda of: {"holder": _who(of.get("holder"))},
+    "ledger.mismatch": _ends,
 }
