@@ -15,7 +15,7 @@ from loomctl.install.environment import MAKING
 from loomctl.kit import clock, files, folders
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.store import blobs, half_made, leftovers
+from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import spool
 
@@ -130,7 +130,7 @@ def _outputs(space: Workspace, run_id: str, now: float) -> tuple[list[Item], int
 
 def _beginnings(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
     """Give the runs that were begun and have no state."""
-    for found in half_made.half_made(space.store.runs_folder, standing):
+    for found in leftovers.half_made(space.store.runs_folder, standing):
         if found.changed < now - LEFTOVER_AFTER:
             why = "a run that was not written to the end: it has no state, and nothing was done in it"
             yield Item(BEGINNING, found.path, found.bytes, why, found.changed)
@@ -260,7 +260,7 @@ def _discard(space: Workspace, item: Item) -> bool:
         return False
     if item.kind == BEGINNING:
         with space.store.lock(os.path.basename(item.path)) as lock:
-            if not half_made.is_half_made(item.path):
+            if not leftovers.is_half_made(item.path):
                 return False
             lock.remove()
             return leftovers.discard(item.path)

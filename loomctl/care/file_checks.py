@@ -15,8 +15,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs import artifact_paths, blob_copies, run_values, stages
 from loomctl.runs.commands import command_runs
 from loomctl.runs.machine import handoff_notes
-from loomctl.runs.model import blob_refs, visits
-from loomctl.runs.store import event_log, events
+from loomctl.runs.model import visits
+from loomctl.runs.store import blobs, event_log, events
 from loomctl.runs.store.store import Run
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def check(space: Workspace, run_id: str) -> Files:
     known = run_values.placeholder_values(space.project, run)
     brought = _brought(space, run_id)
     found = [_looked(run, one, known, roots, brought) for one in told]
-    found += [_blob(space, run, ref) for ref in blob_refs.refs_of_state(run.state)]
+    found += [_blob(space, run, ref) for ref in blobs.refs_of_state(run.state)]
     kept = [*_kept(run, log), *_whole(log)]
     found += [_held(run, one, brought) for one in kept]
     faults = [one for one in found if one is not None and one.code]
@@ -293,14 +293,14 @@ def _of_entry(entry: Mapping[str, Any]) -> Iterator[_Wanted]:
     stage = told.get("stage") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(stage, str):
         return
-    if entry["event"] == "stage.completed" and blob_refs.is_sha256(str(told.get("response_sha256"))):
+    if entry["event"] == "stage.completed" and blobs.is_sha256(str(told.get("response_sha256"))):
         yield _Wanted("response", stage, stages.RESPONSE, told["response_sha256"])
-    if entry["event"] == "asset.captured" and blob_refs.is_sha256(str(told.get("sha256"))):
+    if entry["event"] == "asset.captured" and blobs.is_sha256(str(told.get("sha256"))):
         yield _Wanted("asset", stage, str(told.get("stored")), told["sha256"])
     items = told.get("items") if entry["event"] == "evidence.checked" and told.get("passed") is True else None
     for number, item in enumerate(items if isinstance(items, list) else (), 1):
         kind = item.get("kind") if isinstance(item, dict) else None
-        if kind in ("file", "command") and blob_refs.is_sha256(str(item.get("sha256"))):
+        if kind in ("file", "command") and blobs.is_sha256(str(item.get("sha256"))):
             yield _Wanted(str(kind), stage, str(item.get("name")), item["sha256"], number)
 
 

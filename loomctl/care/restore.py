@@ -14,11 +14,11 @@ from loomctl.runs.faber import faber_files
 from loomctl.runs.machine import drivers
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
-from loomctl.runs.model.state_losses import Losses, losses
 from loomctl.runs.model.visits import OPEN, every
-from loomctl.runs.store import recovery
+from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event, head_of
-from loomctl.runs.store.run_names import AmbiguousRunError
+from loomctl.runs.store.layouts import AmbiguousRunError
+from loomctl.runs.store.recovery import Losses, losses
 from loomctl.workflows import refreeze
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _restoration(
         others = [one for one in names if one != name and _is_usable(space, home, one)]
         raise _no_way_back(home, trouble, name, unusable, others) from None
     head = head_of(after.get("ledger_head"))
-    later, damaged = recovery.events(home.folder, after=head.seq if head else 0)
+    later, damaged = event_log.entries(home.folder, after=head.seq if head else 0)
     lost = losses(before, after) if before is not None else None
     written = str((before or {}).get("updated_at") or _file_time(home.state))
     ended = {visit["stage"] for visit in every(after) if visit["status"] not in OPEN}
@@ -175,7 +175,7 @@ def _no_way_back(
         said = f"{name}: {what}; the state itself is whole and stays"
     else:
         stages = _stages(home.folder)
-        entries, _ = recovery.events(home.folder)
+        entries, _ = event_log.entries(home.folder)
         has_plan = refreeze.trouble(home.folder) is None or (home.faber and _has_fabers_plan(home))
         said = (
             f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. Left of the run are "

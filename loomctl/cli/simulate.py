@@ -17,7 +17,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, quoted
 from loomctl.kit.json import strict_json
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
 from loomctl.kit.text.fences import one_line
-from loomctl.runs.model import context_keys
+from loomctl.runs.model import run_context
 from loomctl.simulate import play, scripts
 from loomctl.workflows import resolve, workflow_files
 from loomctl.workflows.plan import build_plan
@@ -165,7 +165,7 @@ def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
     if not found and not isinstance(value, dict):
         found = [error("BAD_CONTEXT", "$", f"expected an object, got {kind_of(value)}")]
     _refuse(found, "this context cannot be used", "" if is_text else given)
-    kept = {key: one for key, one in value.items() if not context_keys.is_reserved(key)}
+    kept = {key: one for key, one in value.items() if not run_context.is_reserved(key)}
     message = "Loom itself writes this key of the context; it is left out"
     return kept, [warning("RESERVED_KEY", at("$", key), message) for key in value if key not in kept]
 

@@ -20,12 +20,12 @@ from loomctl.runs.context import context_history, context_values
 from loomctl.runs.context.context_history import NOTHING, USER, Change
 from loomctl.runs.machine import terminals
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import blob_refs, run_context
+from loomctl.runs.model import run_context
 from loomctl.runs.model.context import Snapshot, checked, checked_key
-from loomctl.runs.model.context_keys import is_reserved
-from loomctl.runs.model.run_context import Changes
+from loomctl.runs.model.run_context import Changes, is_reserved
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.settings import config
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import branches
@@ -108,7 +108,7 @@ def listed(space: Workspace, run: Run, *, engine: bool = False) -> list[Held]:
 
 
 def _held(space: Workspace, run: Run, key: str, value: Any) -> Held:
-    ref = value if blob_refs.is_ref(value) else None
+    ref = value if blobs.is_ref(value) else None
     try:
         return Held(key, context_values.value_of(space, run, value), ref)
     except LoomError as error:
@@ -217,7 +217,7 @@ def _changed(
 def _noted(space: Workspace, value: Any) -> Any:
     """Give a value as its event tells it: a large one by a reference to a blob, else as it is."""
     data = context_values.encoded(value)
-    if blob_refs.is_ref(value) or len(data) <= _NOTED:
+    if blobs.is_ref(value) or len(data) <= _NOTED:
         return value
     try:
         return Blobs(space.store.folder).put(data)
@@ -259,7 +259,7 @@ def way_back(run: Run, last: Change) -> str:
         return ""
     if last.before is NOTHING:
         return _line("unset", last.key, run.run_id)
-    if blob_refs.is_ref(last.before):
+    if blobs.is_ref(last.before):
         return f"loomctl blob get {last.before} | {_line('set --from -', last.key, run.run_id)}"
     told = context_values.encoded(last.before).decode()
     if context_history.noted(last.key, last.before) != last.before or "[masked: " in told:

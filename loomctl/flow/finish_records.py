@@ -10,7 +10,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
-from loomctl.runs.model import blob_refs, route_reasons, visits
+from loomctl.runs.model import route_reasons, visits
+from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import failures
 
@@ -199,7 +200,7 @@ def why(entry: Mapping[str, Any], reading: Reading | None, limit: int) -> str:
     return f"{reason}: {masked_line(answers.first_errors(reading), _LONGEST_ERRORS)}"
 
 
-_MARK = blob_refs.PREFIX.encode()
+_MARK = blobs.REF_PREFIX.encode()
 
 
 def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
@@ -208,7 +209,7 @@ def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
     A stage whose `status.json` cannot be read counts nothing. It is asked once, as a run ends; a stage costs the
     reading of one small file, and no parsing where nothing was offloaded.
     """
-    found = set(blob_refs.refs_of_state(state))
+    found = set(blobs.refs_of_state(state))
     for entry in visits.every(state):
         stage = entry.get("stage")
         if isinstance(stage, str):
@@ -225,4 +226,4 @@ def _refs_of(run_folder: str, stage: str) -> list[str]:
         status = files.parse_json(data, where=path)
     except (OSError, LoomError):
         return []
-    return blob_refs.refs_of_status(status)
+    return blobs.refs_of_status(status)

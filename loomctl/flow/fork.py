@@ -13,7 +13,7 @@ from loomctl.runs import blob_collection, blob_copies, log_verdict, stages
 from loomctl.runs.context import context_history
 from loomctl.runs.machine import known
 from loomctl.runs.model import lease, sessions, visits
-from loomctl.runs.store import arrivals, events, recovery, session_file
+from loomctl.runs.store import arrivals, event_log, events, recovery
 from loomctl.runs.store.blobs import FOLDER as BLOBS
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PLAN = "plan.json"
 _BATCH = 1000  # tool steps that are written at once
 # What of a run's folder is not copied as it stands: it is made anew, or chosen from.
-_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, session_file.FILE)
+_OWN = ("stages", "assets", OUTPUTS, BLOBS, events.FILE, tool_log.FILE, READS, recovery.SESSIONS_FILE)
 
 
 class Forked(NamedTuple):
@@ -167,7 +167,7 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
 def _told(origin: _Origin) -> list[Event]:
     """Give the first entries of the fork's log: that it was created, of what its plan was made, and what came along."""
     state = origin.run.state
-    made = next((one for one in recovery.events(origin.run.folder)[0] if one["event"] == "run.created"), {})
+    made = next((one for one in event_log.entries(origin.run.folder)[0] if one["event"] == "run.created"), {})
     recipe = (made.get("properties") or {}).get("plan") or refreeze.recipe_for_the_log(origin.run.plan, None)
     recipe = {**recipe, "sha256": digests.of_json(origin.run.plan)}  # it may have been made anew since
     created = {"workflow_id": state["workflow_id"], "work_id": state.get("work_id"), "goal": state.get("goal", "")}

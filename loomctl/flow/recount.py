@@ -11,8 +11,8 @@ from loomctl.kit.records import NamedTuple
 from loomctl.runs import run_values, stages
 from loomctl.runs.commands import command_files
 from loomctl.runs.context import context_values
-from loomctl.runs.model import blob_refs, visits
-from loomctl.runs.store import blobs, reading_copies
+from loomctl.runs.model import visits
+from loomctl.runs.store import blobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Reader:
             return None
         value = self._run.state["context"].get(f"response.{entry['step_id']}")
         at = self.readables.of_stage(stage, at)
-        if limit == _READ and blob_refs.is_ref(value) and self._is_its_own(entry, status):
+        if limit == _READ and blobs.is_ref(value) and self._is_its_own(entry, status):
             return Text(None, self.readables.blob(value), whole=False, lines_at=at)
         return Text(text, at, whole)
 
@@ -159,7 +159,7 @@ class Reader:
     def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
         """Give the end of what a command printed, and the file of all of it."""
         stage, ref = str(entry["stage"]), command.get("output")
-        at = self.readables.blob(ref) if isinstance(ref, str) and blob_refs.is_ref(ref) else ""
+        at = self.readables.blob(ref) if isinstance(ref, str) and blobs.is_ref(ref) else ""
         try:
             log = os.path.join(stages.folder(self._run.folder, stage), command_files.LOG)
             files.refuse_links(self._run.folder, log)
@@ -185,9 +185,9 @@ class Reader:
         """Give a value of the context, a large one by the file that it can be read in (D42)."""
         if not is_told(key):
             return Value(key, value)
-        if blob_refs.is_ref(value):
+        if blobs.is_ref(value):
             return Value(key, value, at=self.readables.blob(value))
-        if self._workdir is not None and isinstance(value, str) and value.startswith(reading_copies.FILE_REF):
+        if self._workdir is not None and isinstance(value, str) and value.startswith(blobs.FILE_REF):
             return Value(key, value, at=self.readables.artifact(value))
         return Value(key, value, copy=self.readables.value(key, value, self._mode.value))
 
@@ -251,7 +251,7 @@ class Readables:
 
     def blob(self, ref: str) -> str:
         """Give the file in which a blob can be read; one that is gone by its reference."""
-        at = os.path.join(self._room or self._run.folder, blobs.FOLDER, f"{blob_refs.sha256_of(ref)}.json")
+        at = os.path.join(self._room or self._run.folder, blobs.FOLDER, f"{blobs.sha256_of(ref)}.json")
         return self._copy(ref, at, lambda: self._materialised(ref), ref)
 
     def artifact(self, ref: str) -> str:
@@ -259,7 +259,7 @@ class Readables:
         if ref in self._stands:
             return self._stands[ref]
         try:
-            named = reading_copies.path_in(ref)
+            named = blobs.path_in(ref)
         except LoomError as error:
             self.troubles.append(f"{ref}: {trouble.said(error)}")
             return self._stands.setdefault(ref, ref)
@@ -279,7 +279,7 @@ class Readables:
         data, ending = context_values.encoded(value), ".json"
         if isinstance(value, str):
             data, ending = value.encode("utf-8", "backslashreplace"), ".txt"
-        name = blob_refs.sha256_of(blobs.ref_of(data)) + ending
+        name = blobs.sha256_of(blobs.ref_of(data)) + ending
         folder = self._room or self._run.folder
         at = os.path.join(folder, blobs.FOLDER, name)
         return self._copy(f"context {key}", at, lambda: self._kept(blobs.FOLDER, name, data), "")
@@ -316,5 +316,5 @@ class Readables:
         return context_values.materialised(self._space, self._run, ref, self._workdir)
 
     def _kept(self, folder: str, name: str, data: bytes) -> str:
-        top = self._run.folder if self._room is None else reading_copies.room(os.path.dirname(self._room))
-        return reading_copies.keep(top, folder, name, data)
+        top = self._run.folder if self._room is None else blobs.copy_room(os.path.dirname(self._room))
+        return blobs.keep_copy(top, folder, name, data)

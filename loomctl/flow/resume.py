@@ -22,7 +22,7 @@ from loomctl.runs.model import frozen_plan, lease, places, sessions, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
-from loomctl.runs.store.run_names import AmbiguousRunError
+from loomctl.runs.store.layouts import AmbiguousRunError
 from loomctl.runs.tools import recording
 from loomctl.workflows import refreeze
 from loomctl.workflows.model import triggers

@@ -16,7 +16,6 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text import secrets
 from loomctl.runs.commands import command_files
-from loomctl.runs.model import blob_refs
 from loomctl.runs.store import blobs, events, leftovers
 from loomctl.runs.tools import offload, output_files, tool_log
 
@@ -101,7 +100,7 @@ class Looker:
             if ref in seen:
                 continue
             seen.add(ref)
-            path = blob_path(blob_refs.sha256_of(ref))
+            path = blob_path(blobs.sha256_of(ref))
             try:
                 stored.get(ref)
             except LoomError:  # not here, damaged, or a hash of something else
@@ -145,9 +144,9 @@ class Looker:
 
 
 def _refs(data: bytes) -> set[str]:
-    from loomctl.runs.store import blob_names
+    from loomctl.runs.store import blobs
 
-    return blob_names.named_in(data)
+    return blobs.named_in(data)
 
 
 def blob_path(sha256: str) -> str:

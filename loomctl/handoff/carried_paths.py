@@ -6,14 +6,14 @@ import os
 
 from loomctl.changes import asset_files
 from loomctl.runs.commands import command_files
-from loomctl.runs.store import events, session_file
+from loomctl.runs.store import events, recovery
 from loomctl.runs.tools import output_files, tool_log
 
 DEEPEST, LONGEST_NAME, LONGEST = 20, 255, 1000
 """Parts of a path, bytes of a name, and bytes of a path."""
 _STAGES = "stages"
 _FOLDERS = frozenset((_STAGES, asset_files.FOLDER, output_files.FOLDER))
-_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, session_file.FILE))
+_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, recovery.SESSIONS_FILE))
 _OF_A_STAGE = frozenset(
     (
         *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),

@@ -19,7 +19,7 @@ from loomctl.runs import leases
 from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, saved_copies
-from loomctl.runs.store import arrivals, open_runs, swap
+from loomctl.runs.store import arrivals, store
 from loomctl.runs.tools import offload, recording, tool_log
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
     recording.digest(desk.space)  # what waits is a part of what is here
     with desk.lock(run_id), desk.taking(run_id, theirs):
-        swap.mend(desk.space.store, run_id)
+        arrivals.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs, notes=True)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
         with desk.listing_hinted():
@@ -175,9 +175,9 @@ class _Pull:
                 saved = self._save(mine, self._store.read_state(self._run_id), saved_copies.MINE)
             self._bring_over(target)
             arrivals.sync(self._folder)
-            open_runs.forget(self._store.folder, self._store.local)
+            store.forget_open_runs(self._store.folder, self._store.local)
             self._announced(kind, saved, came)
-            swap.swap(self._folder, target, swap.aside(self._store.local, self._run_id))
+            arrivals.swap(self._folder, target, arrivals.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))
         return self._done(kind, saved)
 

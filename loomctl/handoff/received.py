@@ -11,9 +11,9 @@ from loomctl.kit import digests, files, ids
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked
-from loomctl.runs.model import blob_refs, frozen_plan
+from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.state import accepted, counted_off
-from loomctl.runs.store import event_log, events
+from loomctl.runs.store import blobs, event_log, events
 from loomctl.runs.store.blobs import LARGEST as LARGEST_BLOB
 
 if TYPE_CHECKING:
@@ -144,10 +144,7 @@ def _is_of_the_run(parts: list[str]) -> bool:
 
 def _is_blob(parts: list[str]) -> bool:
     return (
-        len(parts) == 4
-        and parts[:2] == ["blobs", "sha256"]
-        and blob_refs.is_sha256(parts[3])
-        and parts[2] == parts[3][:2]
+        len(parts) == 4 and parts[:2] == ["blobs", "sha256"] and blobs.is_sha256(parts[3]) and parts[2] == parts[3][:2]
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loomctl.handoff import carried, received
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import LARGEST as LARGEST_BLOB
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.tools import output_files
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def has_blob(store: str, path: str) -> bool:
     """Tell whether a blob is in the store, and whole: a damaged one is mended by what comes. path: as it is carried."""
     try:
-        Blobs(store).get(blob_refs.ref_to(os.path.basename(path)))
+        Blobs(store).get(blobs.ref_to(os.path.basename(path)))
     except LoomError:
         return False
     return True

@@ -9,7 +9,7 @@ from loomctl.kit import clock, ids
 from loomctl.kit.errors import LoomError
 from loomctl.runs import log_verdict
 from loomctl.runs.model.state import ACTIVE
-from loomctl.runs.store import arrivals, event_log, events, rename_run
+from loomctl.runs.store import arrivals, event_log, events
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def save(space: Workspace, folder: str, state: State, origin: Origin) -> str:
         new = ids.make_run_id(
             str(state["plan_id"]), clock.run_stamp(), lambda name: os.path.lexists(store.run_dir(name))
         )
-        rename_run.rename(folder, new, happened, changes)
+        arrivals.rename(folder, new, happened, changes)
         try:
             arrivals.sync(folder)
             arrivals.into_place(store, folder, new)

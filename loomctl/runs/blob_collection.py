@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit import files, git
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import blob_refs
-from loomctl.runs.store import layouts, leftovers
-from loomctl.runs.store.blob_names import named_in
-from loomctl.runs.store.blobs import FOLDER, Blobs
+from loomctl.runs.store import blobs, layouts, leftovers
+from loomctl.runs.store.blobs import FOLDER, Blobs, named_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -96,8 +94,8 @@ def stored(store: str) -> Iterator[Blob]:
     files.refuse_links(os.path.dirname(store), os.path.join(folder, "sha256"))
     for found in leftovers.below(os.path.join(folder, "sha256")):
         above, name = os.path.split(found.path)
-        if blob_refs.is_sha256(name) and os.path.basename(above) == name[:2]:
-            yield Blob(blob_refs.ref_to(name), found.path, found.bytes, found.changed)
+        if blobs.is_sha256(name) and os.path.basename(above) == name[:2]:
+            yield Blob(blobs.ref_to(name), found.path, found.bytes, found.changed)
 
 
 def named_below(path: str) -> set[str]:

@@ -9,8 +9,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs import blob_collection, not_here
 from loomctl.runs.context import context_values
-from loomctl.runs.model import blob_refs
-from loomctl.runs.store import blob_names, blobs, leftovers, reading_copies
+from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _ENDING = ".json"
 def put_in(space: Workspace, folder: str) -> None:
     """Copy every whole blob that a run's folder names, and those that they name, into the folder. Raises OSError."""
     for ref, data in named(space, folder, blob_collection.named_below(folder)):
-        reading_copies.keep(folder, blobs.FOLDER, blob_refs.sha256_of(ref) + _ENDING, data)
+        blobs.keep_copy(folder, blobs.FOLDER, blobs.sha256_of(ref) + _ENDING, data)
 
 
 def named(space: Workspace, run_dir: str, refs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
@@ -46,7 +45,7 @@ def named(space: Workspace, run_dir: str, refs: Iterable[str]) -> Iterator[tuple
             data = context_values.brought_along(run_dir, ref)
         if data is not None:
             yield ref, data
-            waiting += blob_names.named_in(data)
+            waiting += blobs.named_in(data)
 
 
 def take_out(space: Workspace, folder: str) -> None:
@@ -61,8 +60,8 @@ def take_out(space: Workspace, folder: str) -> None:
 def _copies(folder: str) -> Iterator[str]:
     for found in leftovers.below(os.path.join(folder, blobs.FOLDER)):
         name = os.path.basename(found.path).removesuffix(_ENDING)
-        if blob_refs.is_sha256(name):
-            yield blob_refs.ref_to(name)
+        if blobs.is_sha256(name):
+            yield blobs.ref_to(name)
 
 
 def lost(space: Workspace, folder: str) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ def lost(space: Workspace, folder: str) -> tuple[str, ...]:
         state = files.read_json(os.path.join(folder, "state.json"))
     except (OSError, LoomError):
         return ()
-    return tuple(ref for ref in blob_refs.refs_of_state(state) if trouble(space.store.folder, folder, ref) is not None)
+    return tuple(ref for ref in blobs.refs_of_state(state) if trouble(space.store.folder, folder, ref) is not None)
 
 
 def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:

@@ -13,7 +13,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store import run_index
-from loomctl.runs.store.run_names import AmbiguousRunError, shown
+from loomctl.runs.store.layouts import AmbiguousRunError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.problems import Problem
     from loomctl.runs.patient import Patient
-    from loomctl.runs.store.chain import Fault
+    from loomctl.runs.store.event_log import Fault
 
 MOST_READ = 64 << 20  # bytes of logs that the doctor reads
 COPY = "what is gone is in no other file of Loom's; a copy of yours may have it"

@@ -10,16 +10,15 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit.errors import EXIT_INVALID, LoomError, quoted
-from loomctl.runs.store import chain, event_log, events
-from loomctl.runs.store.chain import Fault
+from loomctl.runs.store import event_log, events
+from loomctl.runs.store.event_log import Fault
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.store.chain import Place
-    from loomctl.runs.store.event_log import Line
+    from loomctl.runs.store.event_log import Line, Place
     from loomctl.runs.store.events import Head
     from loomctl.runs.store.store import Store
 
@@ -94,7 +93,7 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
     """
     head = events.head_of((state or {}).get("ledger_head"))
     try:
-        found = chain.walked(lines, head)
+        found = event_log.walked(lines, head)
     except FileNotFoundError:
         return _gone(path, run_id, head)
     except OSError as error:
@@ -124,9 +123,9 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
 
 def handed_on(found: Verdict) -> Event | None:
     """Give what a copy whose chain is made anew says of its origin's log; None where that copy shows it itself."""
-    if all(fault.code == chain.TOLD_DAMAGE for fault in found.faults) and found.total == len(found.faults):
+    if all(fault.code == event_log.TOLD_DAMAGE for fault in found.faults) and found.total == len(found.faults):
         return None
-    first = next((fault for fault in found.faults if fault.code != chain.TOLD_DAMAGE), found.faults[0])
+    first = next((fault for fault in found.faults if fault.code != event_log.TOLD_DAMAGE), found.faults[0])
     told = {"of": found.run_id, "line": first.line, "code": first.code, "what": first.what, "faults": found.total}
     return Event("ledger.damaged", told)
 

@@ -45,9 +45,9 @@ def enter(
     known = sessions.record_of(state, session_id) is not None
     earlier = None
     if not known and sessions.count(state) > len(sessions.history(state)):
-        from loomctl.runs.store import earlier_sessions  # most runs have few
+        from loomctl.runs.store import recovery
 
-        earlier = earlier_sessions.one(space.store, state, session_id)
+        earlier = recovery.earlier_session(space.store.run_dir(state["run_id"]), session_id)
     known = known or earlier is not None
     alive = set(space.local.live_sessions(state["run_id"]))
     lost_before = {record.get("session_id") for record in sessions.history(state) if record.get("ended_at")}

@@ -7,7 +7,7 @@ import os
 from loomctl.kit import files, folders, git, package
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.store import reading_copies
+from loomctl.runs.store import blobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _upward(start: str) -> Project | None:
 
 def _is_store(folder: str) -> bool:
     """Tell a store: no link, which could open another project's, and no folder of copies for a step (D42)."""
-    return os.path.isdir(folder) and not os.path.islink(folder) and not reading_copies.are_all(folder)
+    return os.path.isdir(folder) and not os.path.islink(folder) and not blobs.are_copies(folder)
 
 
 def _is_faber(folder: str) -> bool:

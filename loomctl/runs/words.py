@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import find, stage_records
-from loomctl.runs.store.run_names import AmbiguousRunError, shown
+from loomctl.runs.store.layouts import AmbiguousRunError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from loomctl.kit.version import __version__
 from loomctl.priming.survival import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, saved_copies, sessions
-from loomctl.runs.store import earlier_sessions, event_log, events, recovery
+from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
 from loomctl.views import event_lines, facts, stages
@@ -155,7 +155,7 @@ def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
 
 def _earlier(space: Workspace, run_id: str, fail: Fail) -> list[dict[str, Any]]:
     try:
-        return earlier_sessions.every(space.store, run_id)
+        return recovery.earlier_sessions(space.store.run_dir(run_id))
     except (LoomError, OSError) as error:
         fail(error)
         return []

@@ -19,8 +19,8 @@ from loomctl.runs import blob_collection, blob_copies, stage_records, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.commands import command_files
 from loomctl.runs.context import context_values
-from loomctl.runs.model import blob_refs, visits
-from loomctl.runs.store import blobs, event_log, events, folder_swap, leftovers, session_file
+from loomctl.runs.model import visits
+from loomctl.runs.store import arrivals, blobs, event_log, events, leftovers, recovery
 from loomctl.runs.tools import recording, tool_log
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LIST = "dump.json"
 # What is copied of a run's folder, as it is; the state and the plan are written from what was read.
-_FILES = (events.FILE, tool_log.FILE, session_file.FILE)
+_FILES = (events.FILE, tool_log.FILE, recovery.SESSIONS_FILE)
 _FOLDERS = ("stages", "assets", "outputs")
 _PIECE = 1 << 20
 
@@ -59,8 +59,8 @@ def dump(space: Workspace, run_id: str, path: str, *, force: bool = False) -> Du
     recording.digest(space)  # what waits belongs into it
     run = space.store.read(run_id, to_show=True)
     files.make_folder(os.path.dirname(path), mode=0o755)
-    folder_swap.clear_up(path, _MARK)
-    with folder_swap.made(path, _MARK) as beside:
+    arrivals.clear_up(path, _MARK)
+    with arrivals.swapped_folder(path, _MARK) as beside:
         told = _Dump(space, run, beside).write()
     return told._replace(path=path)
 
@@ -172,7 +172,7 @@ class _Dump:
         named = blob_collection.named_below(self._folder)
         found: set[str] = set()
         for ref, data in blob_copies.named(self._space, self._run.folder, named):
-            sha256 = blob_refs.sha256_of(ref)
+            sha256 = blobs.sha256_of(ref)
             self._put(os.path.join(blobs.FOLDER, "sha256", sha256[:2], sha256), data)
             found.add(ref)
         self._blobs = len(found)
@@ -183,7 +183,7 @@ class _Dump:
 
     def _held(self) -> set[str]:
         """Give the references that the state and the statuses hold where Loom writes them; events hold none."""
-        held = set(blob_refs.refs_of_state(self._run.state))
+        held = set(blobs.refs_of_state(self._run.state))
         for name in self._written:
             if name.startswith("stages/") and name.endswith("/status.json"):
                 with open(os.path.join(self._folder, name), "rb") as source:
@@ -261,9 +261,9 @@ class _Dump:
 
 def _refs(data: bytes) -> list[str]:
     """Give the references that a `status.json` holds; of what is no JSON none."""
-    if blob_refs.PREFIX.encode() not in data:
+    if blobs.REF_PREFIX.encode() not in data:
         return []
     try:
-        return blob_refs.refs_of_status(json.loads(data))
+        return blobs.refs_of_status(json.loads(data))
     except (ValueError, RecursionError):
         return []

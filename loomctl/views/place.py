@@ -12,7 +12,7 @@ from urllib.parse import quote
 from loomctl.kit import digests, files, targets
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line
-from loomctl.runs.store import folder_swap
+from loomctl.runs.store import arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -209,8 +209,8 @@ def copy(run_dir: str, project: str, sources: Iterable[Source], page: str, run_i
     before are still there. page: the report's path.
     """
     folder = folder_beside(page)
-    folder_swap.clear_up(folder, _COPYING, folder_swap.REPLACED)
-    with folder_swap.made(folder, _COPYING) as beside:
+    arrivals.clear_up(folder, _COPYING, arrivals.SWAPPED)
+    with arrivals.swapped_folder(folder, _COPYING) as beside:
         files.write_atomically(os.path.join(beside, _MARK), b"", durable=False)
         made, hashes = _all_copied({False: run_dir, True: os.path.realpath(project)}, sources, beside, folder)
         named = (f"page: {json.dumps(os.path.basename(page))}", f"run: {json.dumps(run_id)}")

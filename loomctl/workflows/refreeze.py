@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.runs.model import frozen_plan
-from loomctl.runs.store import recovery
+from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve_file
@@ -128,7 +128,7 @@ def _told(recipe: Recipe, plan: Mapping[str, Any], kept: str | None) -> Refrozen
 
 def _recipe(folder: str, state: State) -> Recipe:
     """Find out what the plan was made of: from the log's first event, else from what is left of the file."""
-    for entry in recovery.events(folder)[0]:
+    for entry in event_log.entries(folder)[0]:
         made = (entry.get("properties") or {}).get("plan") if entry["event"] == "run.created" else None
         if isinstance(made, dict) and _are_sources(made.get("sources")):
             said = made.get("autonomy")

@@ -15,8 +15,7 @@ from loomctl.flow import drive, undo
 from loomctl.handoff import whole_copies
 from loomctl.runs.context import context_values
 from loomctl.runs.machine import handoff_notes
-from loomctl.runs.model import blob_refs
-from loomctl.runs.store import events
+from loomctl.runs.store import blobs, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Store
@@ -134,7 +133,7 @@ def test_a_damaged_blob_is_a_fault_and_one_that_is_gone_is_unproven(scene: Scene
     """A large value of the context is known by its name's hash."""
     run_id = begun(scene)
     large, _ = context_values.stored(scene.space(), {"notes": "x" * 200_000})
-    assert blob_refs.is_ref(large["notes"])
+    assert blobs.is_ref(large["notes"])
     Store(str(scene.store)).update(run_id, lambda state: ({**state, "context": large}, []))
     assert file_checks.check(scene.space(), run_id)[:3] == (1 + 3, 0, 0)
     path = Path(Blobs(str(scene.store)).path(large["notes"]))

@@ -24,7 +24,7 @@ from loomctl.runs import find
 from loomctl.runs.machine import known
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step
-from loomctl.runs.store import recovery
+from loomctl.runs.store import event_log
 from loomctl.workflows import refreeze
 from tests.helpers import faber
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, fingerprint
@@ -488,7 +488,7 @@ def test_a_kill_while_restoring_loses_nothing(begun: Scene) -> None:
         assert begun.state["steps"] == good
         assert (folder / "plan.json").read_bytes() == plan
         assert broken in [path.read_bytes() for path in folder.glob("state.broken-*.json")]
-    assert recovery.events(str(folder))[1] == 0
+    assert event_log.entries(str(folder))[1] == 0
 
 
 # ---- FABER's runs, where they stand.

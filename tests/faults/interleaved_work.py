@@ -16,7 +16,7 @@ from loomctl.flow import drive, resume
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
 from loomctl.runs.caller import Workspace
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Run, Store
 from tests.helpers.scenes import SESSION
@@ -130,7 +130,7 @@ def missing(store: Store, run: Run, token: str, status: dict[str, Any]) -> str:
             return "another asset"
     if has_value(token):
         ref = status["context_updates"]["made"]
-        if not blob_refs.is_ref(ref):
+        if not blobs.is_ref(ref):
             return "no large value"
         try:
             value = json.loads(Blobs(store.folder).get(ref))

@@ -14,7 +14,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import FIELDS, ROUTING, Fault, Reading, Source, last_object, mended, read
 from loomctl.flow.outcomes.json_objects import objects
 from loomctl.kit.json.pointers import pointer
-from loomctl.runs.model.context_keys import is_reserved
+from loomctl.runs.model.run_context import is_reserved
 from loomctl.runs.model.visits import OUTCOMES
 from tests.flow.test_json_objects import Counted
 from tests.helpers.tables import each

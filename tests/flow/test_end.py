@@ -21,7 +21,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs import stages
 from loomctl.runs.context import context_values
-from loomctl.runs.model import blob_refs, visits
+from loomctl.runs.model import visits
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.tools import tool_log
 from tests.helpers.repositories import git
@@ -176,7 +177,7 @@ def test_large_values_become_blobs(scene: Scene, size: int, is_blob: bool) -> No
     assert len(context_values.encoded(text)) == size
     done(scene, json.dumps({"context_updates": {"report": text}}))
     held = scene.state["context"]["report"]
-    assert blob_refs.is_ref(held) is is_blob
+    assert blobs.is_ref(held) is is_blob
     assert value(scene, "report") == text
     if is_blob:
         assert Blobs(str(scene.store)).get(held) == context_values.encoded(text)

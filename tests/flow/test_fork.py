@@ -23,8 +23,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs import blob_copies, find, stage_records
 from loomctl.runs.context import context_history, context_values
 from loomctl.runs.machine import known
-from loomctl.runs.model import blob_refs
-from loomctl.runs.store import arrivals
+from loomctl.runs.store import arrivals, blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Store
 from loomctl.runs.tools import tool_log
@@ -354,7 +353,7 @@ def test_large_values_and_responses_are_read_without_the_other_run(scene: Scene)
     first = scene.run_dir
     space = scene.space()
     ref = scene.state["context"]["big"]
-    assert blob_refs.is_ref(ref)
+    assert blobs.is_ref(ref)
     blob_copies.put_in(space, str(first))
     Path(Blobs(str(scene.store)).path(ref)).unlink()
     forked = fork(scene, "1")

@@ -25,7 +25,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs import find, log_verdict
 from loomctl.runs.context import context_values
 from loomctl.runs.machine import agreed, handoff_notes, known
-from loomctl.runs.store import chain, events, swap
+from loomctl.runs.store import arrivals, event_log, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recall, tool_log
@@ -438,7 +438,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     told = laptop.pull(apart, keep)
     assert told.saved is not None
     found = log_verdict.verify(laptop.space().store, told.saved)
-    assert [fault.code for fault in found.faults] == [chain.TOLD_DAMAGE]
+    assert [fault.code for fault in found.faults] == [event_log.TOLD_DAMAGE]
     assert found.faults[0].why.startswith("line 1: entry 1 is not the line")
     last = (laptop.folder(told.saved) / "events.jsonl").read_text().splitlines()[-2:]
     assert [json.loads(line)["event"] for line in last] == ["ledger.damaged", "run.saved_aside"]
@@ -1063,7 +1063,7 @@ def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     desktop.done(run_id, "Made.")
     desktop.push(run_id)
     os.makedirs(laptop.store / "local" / "handoff", exist_ok=True)
-    os.rename(laptop.run_dir, swap.aside(str(laptop.store / "local"), run_id))
+    os.rename(laptop.run_dir, arrivals.aside(str(laptop.store / "local"), run_id))
     assert laptop.pull(run_id).kind == pull.FORWARD
     assert laptop.responses(run_id) == ["Asked.", "Made."]
     assert os.listdir(laptop.store / "local" / "handoff") == [f"{run_id}.json"]

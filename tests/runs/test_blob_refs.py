@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from tests.helpers.tables import each
 
 HEX = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
@@ -40,29 +40,29 @@ REF = f"blob://sha256/{HEX}"
 )
 def test_what_is_no_reference(value: object) -> None:
     """Another case, another length, another hash, a way up, anything around it: all refused."""
-    assert not blob_refs.is_ref(value)
+    assert not blobs.is_ref(value)
     if isinstance(value, str):
         with pytest.raises(LoomError) as caught:
-            blob_refs.sha256_of(value)
+            blobs.sha256_of(value)
         assert (caught.value.code, caught.value.exit_code) == ("BAD_REF", 2)
 
 
 def test_a_reference_and_its_hash() -> None:
     """There and back."""
-    assert blob_refs.is_ref(REF)
-    assert blob_refs.sha256_of(REF) == HEX
-    assert blob_refs.ref_to(HEX) == REF
+    assert blobs.is_ref(REF)
+    assert blobs.sha256_of(REF) == HEX
+    assert blobs.ref_to(HEX) == REF
 
 
 @given(st.text(max_size=120))
 def test_any_text_is_judged(text: str) -> None:
     """Only what the grammar says is one, whatever the text holds."""
     strict = len(text) == 78 and text[:14] == "blob://sha256/" and all(c in "0123456789abcdef" for c in text[14:])
-    assert blob_refs.is_ref(text) == strict
-    assert not blob_refs.is_sha256(text) or len(text) == 64
+    assert blobs.is_ref(text) == strict
+    assert not blobs.is_sha256(text) or len(text) == 64
 
 
-OTHER = blob_refs.ref_to("a" * 64)
+OTHER = blobs.ref_to("a" * 64)
 
 
 @each(
@@ -76,7 +76,7 @@ OTHER = blob_refs.ref_to("a" * 64)
 )
 def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held: list[str]) -> None:
     """Each once; what stands deeper, or in a text, is text."""
-    assert blob_refs.refs_of(context) == sorted(held)
+    assert blobs.refs_of(context) == sorted(held)
 
 
 @each(
@@ -93,4 +93,4 @@ def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held
 )
 def test_a_status_holds_references_where_loom_writes_them(status: object, held: list[str]) -> None:
     """What its step set and replaced, its object and its output; of any other shape it holds none."""
-    assert blob_refs.refs_of_status(status) == sorted(held)
+    assert blobs.refs_of_status(status) == sorted(held)

@@ -19,7 +19,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step
-from loomctl.runs.store import recovery
+from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.layouts import Home
 from loomctl.runs.store.store import Store
@@ -117,44 +117,44 @@ def test_a_kept_state_is_not_read_through_a_link(tmp_path: Path) -> None:
     assert store.run_ids() == [RUN_ID]
 
 
+def entry(seq: int) -> bytes:
+    """Make a line of a log."""
+    return b'{"seq": %d, "event": "a", "prev": ""}\n' % seq
+
+
 @pytest.mark.parametrize(
     ("text", "seqs", "damaged"),
     [
         (b"", [], 0),
-        (b'{"seq": 1, "event": "a"}\n{"seq": 2, "event": "b"}\n', [1, 2], 0),
-        (b'{"seq": 1, "event": "a"}\n\x00\xff\xfe rubbish\n\n{"seq": 2, "event": "b"}\n{"seq": 3, "ev', [1, 2], 2),
+        (entry(1) + entry(2), [1, 2], 0),
+        (entry(1) + b"\x00\xff\xfe rubbish\n\n" + entry(2) + b'{"seq": 3, "ev', [1, 2], 2),
         (b'[]\n5\n{"seq": "1", "event": "a"}\n{"seq": 1}\n{"seq": true, "event": "a"}\n', [], 5),
-        (b"[" * 100_000 + b'\n{"seq": 4, "event": "d"}', [4], 1),
+        (b"[" * 100_000 + b"\n" + entry(4), [4], 1),
     ],
 )
 def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path, text: bytes, seqs: list[int], damaged: int) -> None:
     """Every entry is read, whatever stands between, and what is none is counted."""
     (tmp_path / "events.jsonl").write_bytes(text)
-    found, lines = recovery.events(str(tmp_path))
+    found, lines = event_log.entries(str(tmp_path))
     assert ([entry["seq"] for entry in found], lines) == (seqs, damaged)
-    assert [entry["seq"] for entry in recovery.events(str(tmp_path), after=1)[0]] == [seq for seq in seqs if seq > 1]
+    assert [entry["seq"] for entry in event_log.entries(str(tmp_path), after=1)[0]] == [seq for seq in seqs if seq > 1]
 
 
 def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
     """It is no file, so no entry is in it; nothing is written into it either."""
     os.mkfifo(tmp_path / "events.jsonl")
-    assert recovery.events(str(tmp_path)) == ([], 0)
+    assert event_log.entries(str(tmp_path)) == ([], 0)
     with pytest.raises(OSError, match="not a regular file"):
         files.open_own(str(tmp_path / "events.jsonl"), os.O_RDWR | os.O_APPEND)
 
 
 def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts as one that is damaged, and what follows it is read; so does all behind the largest log there is."""
-    monkeypatch.setattr(recovery, "LONGEST_LINE", 100)
-    entry = b'{"seq": 7, "event": "a"}\n'
-    (tmp_path / "events.jsonl").write_bytes(b'{"seq": 1, "event": "' + b"x" * 1000 + b'"}\n' + entry)
-    found, damaged = recovery.events(str(tmp_path))
+    """It counts as one that is damaged, and what follows it is read."""
+    monkeypatch.setattr(event_log, "LONGEST_LINE", 100)
+    long = b'{"seq": 1, "prev": "", "event": "' + b"x" * 1000 + b'"}\n'
+    (tmp_path / "events.jsonl").write_bytes(long + entry(7))
+    found, damaged = event_log.entries(str(tmp_path))
     assert ([one["seq"] for one in found], damaged) == ([7], 1)
-    monkeypatch.setattr(recovery, "LARGEST_LOG", 300)
-    assert recovery.events(str(tmp_path)) == ([], 2)
-    (tmp_path / "events.jsonl").write_bytes(entry * 100)
-    found, damaged = recovery.events(str(tmp_path))
-    assert (len(found), damaged) == (12, 1)
 
 
 def test_rubbish_in_the_middle_of_the_log_does_not_stop_the_run(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_rubbish_in_the_middle_of_the_log_does_not_stop_the_run(tmp_path: Path) 
     path = Path(made.folder, "events.jsonl")
     path.write_bytes(path.read_bytes() + bytes(range(256)) * 40 + b"\n")
     store.update(RUN_ID, lambda known: (known, [Event("after", {})]))
-    found, damaged = recovery.events(made.folder)
+    found, damaged = event_log.entries(made.folder)
     assert [entry["event"] for entry in found] == ["run.created", "ledger.torn_line", "after"]
     assert damaged > 0
 
@@ -224,7 +224,7 @@ def test_the_first_write_keeps_the_original(tmp_path: Path, monkeypatch: pytest.
     on_disk = json.loads(Path(made.folder, "state.json").read_bytes())
     assert (on_disk["schema_version"], on_disk["from"], on_disk["goal"]) == (3, "one", "two")
     assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
-    happened = [(entry["event"], entry["properties"]) for entry in recovery.events(made.folder)[0]]
+    happened = [(entry["event"], entry["properties"]) for entry in event_log.entries(made.folder)[0]]
     told = {"from": 1, "to": 3, "steps": ["note where it came from", "rename it"], "kept": "state.v1.backup.json"}
     assert happened[1][1].pop("sha256")
     assert happened[1:] == [("state.migrated", told), ("goal.set", {}), ("goal.set", {})]
@@ -354,5 +354,5 @@ def test_what_replaces_a_state_leaves_the_backup_alone(tmp_path: Path) -> None:
     store.replace(RUN_ID, str(backup), lambda known: (known, [Event("state.restored", {})]))
     assert backup.read_bytes() == good
     assert store.read_state(RUN_ID)["ledger_head"]["seq"] == 3
-    assert [entry["event"] for entry in recovery.events(made.folder)[0]][-1] == "state.restored"
+    assert [entry["event"] for entry in event_log.entries(made.folder)[0]][-1] == "state.restored"
     store.update(RUN_ID, no_change)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loomctl.runs.model.context_keys import is_reserved
-from loomctl.runs.model.run_context import Changes, builtin, scope, taken_back, written
+from loomctl.runs.model.run_context import Changes, builtin, is_reserved, scope, taken_back, written
 from tests.helpers.scenes import BUILT_IN
 from tests.helpers.tables import each
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.runs.store import open_runs, run_index
-from loomctl.runs.store.store import Store
+from loomctl.runs.store import run_index
+from loomctl.runs.store.store import OPEN, Store
 from tests.helpers.runs import RUN_ID, make_run
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_run_that_is_gone_or_broken_is_not_remembered(tmp_path: Path) -> None:
 DAMAGE = [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 1, "store": 7, "runs": []}', b"\x00" * 100]
 
 
-@pytest.mark.parametrize("name", [run_index.INDEX, open_runs.OPEN])
+@pytest.mark.parametrize("name", [run_index.INDEX, OPEN])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_index_is_made_anew(tmp_path: Path, name: str, damage: bytes) -> None:
     """It holds nothing that the states do not say."""
@@ -109,10 +109,10 @@ def test_an_index_of_another_place_does_not_count(tmp_path: Path) -> None:
     run_index.standing(store)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     other = Store(str(tmp_path / "two" / ".loom"))
-    stolen = json.loads(Path(store.local, open_runs.OPEN).read_text(encoding="utf-8"))
+    stolen = json.loads(Path(store.local, OPEN).read_text(encoding="utf-8"))
     status = os.stat(other.runs_folder)
     made = [status.st_mtime_ns, status.st_size, status.st_ino]
-    Path(other.local, open_runs.OPEN).write_text(json.dumps({**stolen, "made": made, "runs": []}), encoding="utf-8")
+    Path(other.local, OPEN).write_text(json.dumps({**stolen, "made": made, "runs": []}), encoding="utf-8")
     assert run_index.standing_quick(other).active == [RUN_ID]
 
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from loomctl.runs.model.state import new_state
-from loomctl.runs.model.state_losses import losses
+from loomctl.runs.store.recovery import losses
 from tests.helpers.runs import AT, PLAN, RUN_ID
 from tests.helpers.tables import each
 

@@ -24,7 +24,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.lock import Lock
 from loomctl.runs.model import sessions
-from loomctl.runs.store import earlier_sessions
+from loomctl.runs.store import recovery
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Store
 from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
@@ -521,7 +521,7 @@ def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> 
 
     def came(name: str) -> Callable[[dict[str, Any]], tuple[dict[str, Any], list[Event]]]:
         def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
-            earlier = earlier_sessions.one(store, state, name)
+            earlier = recovery.earlier_session(run.folder, name)
             state = sessions.entered(state, name, host="h", source="startup", at=AT, environment=here, earlier=earlier)
             return sessions.left(state, name, at=AT, reason="logout"), []
 
@@ -535,6 +535,6 @@ def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> 
     assert sessions.summary(state) == "30 sessions (m)"
     state = store.update(RUN_ID, came("s30"))
     held = {record["session_id"] for record in sessions.history(state)}
-    earlier = {record["session_id"] for record in earlier_sessions.every(store, RUN_ID)}
+    earlier = {record["session_id"] for record in recovery.earlier_sessions(run.folder)}
     assert held | earlier == {f"s{number}" for number in range(31)}
     assert sessions.summary(state) == "31 sessions (m)"

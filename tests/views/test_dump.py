@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.flow import command_trust, drive, finish_records, resume, undo
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.views import dump
 from loomctl.workflows import schema_checks
@@ -121,10 +121,10 @@ def test_a_dump_read_back_has_all_of_a_run_that_was_lived(lived: Scene, tmp_path
         names = {path.name for path in (out / "stages" / entry["stage"]).iterdir()}
         answer = "command.log" if entry["step_id"] == "build/test" else "response.md"
         assert {"prompt.md", answer, "status.json"} <= names
-    refs = {ref for name in whole if name.endswith("status.json") for ref in blob_refs.refs_of_status(read(out / name))}
-    refs |= set(blob_refs.refs_of(state["context"]))
+    refs = {ref for name in whole if name.endswith("status.json") for ref in blobs.refs_of_status(read(out / name))}
+    refs |= set(blobs.refs_of(state["context"]))
     for ref in refs:
-        sha256 = blob_refs.sha256_of(ref)
+        sha256 = blobs.sha256_of(ref)
         data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
         assert hashlib.sha256(data).hexdigest() == sha256
     assert (told.stages, told.blobs, len(refs)) == (4, 4, 4)
@@ -145,7 +145,7 @@ def test_the_context_is_given_with_its_values(finished: Scene, tmp_path: Path) -
     assert context["response.ship/send"] == "sent"
     assert context["small"] == {"a": [1]}
     assert context["large"] == 7
-    assert blob_refs.refs_of(context) == []
+    assert blobs.refs_of(context) == []
 
 
 def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
     shutil.rmtree(finished.run_dir / "blobs")  # the copies that preambles made: they would serve
     store = Blobs(str(finished.store))
     make = finished.state["context"]["response.build/make"]
-    (status,) = blob_refs.refs_of_status(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
+    (status,) = blobs.refs_of_status(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
     Path(store.path(make)).write_bytes(b"damaged")
     Path(store.path(status)).unlink()
     (finished.run_dir / "assets").mkdir()
@@ -194,7 +194,7 @@ def test_a_copy_that_the_run_brought_along_serves(finished: Scene, tmp_path: Pat
     """As after an archive was unpacked by hand."""
     store = Blobs(str(finished.store))
     ref = finished.state["context"]["response.build/make"]
-    copy = finished.run_dir / "blobs" / f"{blob_refs.sha256_of(ref)}.json"
+    copy = finished.run_dir / "blobs" / f"{blobs.sha256_of(ref)}.json"
     os.replace(store.path(ref), copy)
     assert dumped(finished, tmp_path / "out").troubles == []
     assert read(tmp_path / "out" / "context.json")["response.build/make"] == LARGE * 2
@@ -243,8 +243,8 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
             schema = schema_checks.schema(kind, bundle=str(CHECKOUT))
             assert Draft202012Validator(schema).is_valid(held), (kind, held)
         assert status["status"] == entry["status"]
-        for ref in blob_refs.refs_of_status(status):
-            sha256 = blob_refs.sha256_of(ref)
+        for ref in blobs.refs_of_status(status):
+            sha256 = blobs.sha256_of(ref)
             data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
             assert hashlib.sha256(data).hexdigest() == sha256
         for asset in status["assets"]:
@@ -275,14 +275,14 @@ def test_a_status_that_is_gone_is_named(finished: Scene, tmp_path: Path) -> None
 
 def test_a_text_that_looks_like_a_reference_is_missed_by_nobody(finished: Scene, tmp_path: Path) -> None:
     """Only what state, statuses and events hold as a value is a reference."""
-    made_up = blob_refs.ref_to("0" * 64)
+    made_up = blobs.ref_to("0" * 64)
     (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").write_text(f"see {made_up}")
     assert dumped(finished, tmp_path / "out").troubles == []
 
 
 def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path) -> None:
     """Deep in a value, as a reason, alone: nothing is missed, and what was stored is counted once."""
-    made_up = blob_refs.ref_to("a" * 64)
+    made_up = blobs.ref_to("a" * 64)
     scene.workflow()
     scene.begin()
     update = {"outcome": "failed", "failure_reason": made_up, "context_updates": {"n": {"x": made_up}, "t": made_up}}

@@ -14,7 +14,8 @@ from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import stage_records
 from loomctl.runs.context import context_history
-from loomctl.runs.model import blob_refs, standing, visits
+from loomctl.runs.model import standing, visits
+from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from tests.flow.test_end import status_of
 from tests.helpers.scenes import SESSION, Json, Scene
@@ -448,7 +449,7 @@ def test_large_values_of_a_branch_are_blobs_that_count(scene: Scene) -> None:
     large = "x" * 200_000
     worked(scene, "api", sets(big=large))
     ref = lines.read(scene.space(), scene.run_dir.name, "api").state["context"]["big"]
-    assert ref in blob_refs.refs_of_state(scene.state)
+    assert ref in blobs.refs_of_state(scene.state)
     scene.loomctl("clean")
     assert contexts.held(scene.space(), lines.read(scene.space(), scene.run_dir.name, "api"), "big").value == large
     worked(scene, "web", "a", "b")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import blob_copies
-from loomctl.runs.model import blob_refs
 from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.store.blobs import Blobs
+from loomctl.runs.store.blobs import Blobs, refs_of_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ def blobs(patient: Patient) -> Finding:
     seen: set[str] = set()
     left, unread = MOST_READ, 0
     for run_id, state in _by_need(patient):
-        for ref in blob_refs.refs_of_state(state):
+        for ref in refs_of_state(state):
             size = _size(store, ref)
             is_read = size is None or ref in seen or size <= left
             if ref not in seen:

@@ -19,7 +19,7 @@ from loomctl.kit.process import children
 from loomctl.kit.version import __version__
 from loomctl.runs import hook_health
 from loomctl.runs.model.state import SCHEMA_VERSION
-from loomctl.runs.store import half_made
+from loomctl.runs.store import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -248,7 +248,7 @@ def disk(patient: Patient) -> Finding:
         whole = sizes.below(folder)
         told = f"runs {sizes.in_words(runs)}, of it outputs {sizes.in_words(outputs)}; local {sizes.in_words(local)}"
         details.append(f"{folder}: {sizes.in_words(whole)} ({told})")
-        begun = [os.path.basename(one.path) for one in half_made.half_made(patient.store.runs_folder, patient.states)]
+        begun = [os.path.basename(one.path) for one in leftovers.half_made(patient.store.runs_folder, patient.states)]
         if begun:
             details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl clean removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}

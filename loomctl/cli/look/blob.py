@@ -14,7 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.runs import not_here
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
     except LoomError as error:
         raise not_here.of_blob(error, space.store.folder, ref) from None
     kind = _kind(data)
-    told: dict[str, Any] = {"ref": ref, "sha256": blob_refs.sha256_of(ref), "bytes": len(data), "value": kind}
+    told: dict[str, Any] = {"ref": ref, "sha256": blobs.sha256_of(ref), "bytes": len(data), "value": kind}
     told["path"] = _path(space, ref)
     if as_text:
         data = _text(data, kind, ref)

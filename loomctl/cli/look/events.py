@@ -19,7 +19,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.runs import log_verdict
-from loomctl.runs.store import chain, event_log
+from loomctl.runs.store import event_log
 from loomctl.views import event_lines
 from loomctl.views.watch import Printed, Watch
 
@@ -223,7 +223,7 @@ def _is_only_torn(space: Workspace, run_id: str) -> bool:
         found = log_verdict.verify(space.store, run_id)
     except (OSError, LoomError):
         return False
-    odd = {fault.code for fault in found.faults} & {chain.NO_ENTRY, chain.LOG_CUT_OFF}
+    odd = {fault.code for fault in found.faults} & {event_log.NO_ENTRY, event_log.LOG_CUT_OFF}
     return not odd and found.total == len(found.faults)
 
 

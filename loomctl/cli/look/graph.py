@@ -11,7 +11,7 @@ from loomctl.cli.shell.options import complete_runs, complete_workflows, json_op
 from loomctl.kit import files, targets
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.secrets import mask
-from loomctl.runs.store.run_names import AmbiguousRunError, shown
+from loomctl.runs.store.layouts import AmbiguousRunError, shown
 from loomctl.workflows.draw import draw
 
 if TYPE_CHECKING:

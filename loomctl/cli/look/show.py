@@ -17,7 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find, leases, run_values, words
 from loomctl.runs.model import lease, places, saved_copies, sessions, visits
 from loomctl.runs.settings import config
-from loomctl.runs.store import earlier_sessions
+from loomctl.runs.store import recovery
 
 if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
@@ -149,10 +149,8 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     found = space.store.read(asking.run_to_show(space, run), to_show=True)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
-    earlier = [
-        record for record in earlier_sessions.every(space.store, found.run_id) if record["session_id"] not in names
-    ]
-    records = [*earlier, *held]
+    earlier = recovery.earlier_sessions(space.store.run_dir(found.run_id))
+    records = [*(record for record in earlier if record["session_id"] not in names), *held]
     if as_json:
         printing.document(
             {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from loomctl.runs.store import run_names
+from loomctl.runs.store import layouts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -58,7 +58,7 @@ def naming(run_id: str, **changed: str) -> str:
     context = click.get_current_context(silent=True)
     params = [one.name for one in context.command.get_params(context)] if context is not None else []
     named = next((name for name in _RUNS if name in params), None)
-    return (line(**{**changed, named: run_id}) if named else "") or run_names.shown(run_id)
+    return (line(**{**changed, named: run_id}) if named else "") or layouts.shown(run_id)
 
 
 def _path(context: click.Context) -> list[str]:

@@ -18,7 +18,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find
 from loomctl.runs.context import context_history, context_values
 from loomctl.runs.context.context_history import NOTHING, STEP, UNDO, USER
-from loomctl.runs.model.context_keys import is_reserved
+from loomctl.runs.model.run_context import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from loomctl.priming.survival import log_receipts, receive
 from loomctl.runs import find, leases
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.store import earlier_sessions
+from loomctl.runs.store import recovery
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import survival, survival_checks
 from loomctl.workflows.model.survival import KEY
@@ -83,7 +83,10 @@ def proof(space: Workspace, named: str | None) -> Proof:
     run = space.store.read(run_id, to_show=True)
     here = sessions.history(run.state)
     known = {record.get("session_id") for record in here}
-    records = [*(one for one in earlier_sessions.every(space.store, run_id) if one["session_id"] not in known), *here]
+    records = [
+        *(one for one in recovery.earlier_sessions(space.store.run_dir(run_id)) if one["session_id"] not in known),
+        *here,
+    ]
     found = log_receipts.of_records(space, run, records)
     return Proof(run_id, survival.items(run.plan, run.state), found, receive.of_run(space, run))
 

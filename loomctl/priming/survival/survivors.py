@@ -15,7 +15,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import due
 from loomctl.priming.due import ERROR, LOAD, SKIP
 from loomctl.priming.survival.receipts import NOT_SOUGHT
-from loomctl.runs.model import blob_refs
+from loomctl.runs.store import blobs
 from loomctl.workflows.model import survival, triggers
 from loomctl.workflows.model.survival import ARTIFACT, PATH
 
@@ -95,7 +95,7 @@ class _Values:
         return self._meant(value) if _SET in steps else value
 
     def _meant(self, value: Any) -> Any:
-        if not blob_refs.is_ref(value) and not (isinstance(value, dict) and _STAGE in value):
+        if not blobs.is_ref(value) and not (isinstance(value, dict) and _STAGE in value):
             return value
         from loomctl.runs.context import context_values
 

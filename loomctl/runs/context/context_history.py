@@ -14,7 +14,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import masked
 from loomctl.runs import stages
 from loomctl.runs.context import context_values
-from loomctl.runs.model import blob_refs, run_context
+from loomctl.runs.model import run_context
 from loomctl.runs.store import blobs, event_log, events
 
 if TYPE_CHECKING:
@@ -287,10 +287,10 @@ def _alike(key: str, one: Any, other: Any) -> bool:
     """Tell whether two records are of one value: masked or not, by reference or in full."""
     if one is NOTHING or other is NOTHING:
         return one is other
-    if blob_refs.is_ref(one) != blob_refs.is_ref(other):
+    if blobs.is_ref(one) != blobs.is_ref(other):
         return _ref(one) == _ref(other)
     return run_context.same(noted(key, one), noted(key, other))
 
 
 def _ref(value: Any) -> str:
-    return str(value) if blob_refs.is_ref(value) else blobs.ref_of(context_values.encoded(value))
+    return str(value) if blobs.is_ref(value) else blobs.ref_of(context_values.encoded(value))

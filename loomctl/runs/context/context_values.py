@@ -10,8 +10,7 @@ from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
 from loomctl.runs.artifact_paths import is_inside, real
-from loomctl.runs.model import blob_refs
-from loomctl.runs.store import blobs, reading_copies
+from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 
 TYPE_CHECKING = False
@@ -39,7 +38,7 @@ def stored(space: Workspace, updates: Mapping[str, Any]) -> tuple[dict[str, Any]
     for key, value in updates.items():
         values[key] = value
         data = encoded(value)
-        if blob_refs.is_ref(value):
+        if blobs.is_ref(value):
             data = _leads_to(store, value) or data
         elif len(data) <= LARGEST_INLINE and key not in ALWAYS_STORED and _response_of(value) is None:
             continue
@@ -92,7 +91,7 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
     Raises NO_SUCH_BLOB, DAMAGED_BLOB, RESPONSE_GONE and REF_NOT_HERE, which name what is missing, and BAD_JSON for a
     blob that holds no value.
     """
-    if blob_refs.is_ref(value):
+    if blobs.is_ref(value):
         return files.parse_json(content(space, run, value), where=Blobs(space.store.folder).path(value))
     stage = _response_of(value)
     if stage is None:
@@ -114,9 +113,9 @@ def place_of(space: Workspace, run: Run, value: Any) -> str | None:
 
     It may not be there. Raises BAD_ID and UNSAFE_LINK for a stage that leads away.
     """
-    if blob_refs.is_ref(value):
+    if blobs.is_ref(value):
         path = Blobs(space.store.folder).path(value)
-        brought = os.path.join(run.folder, blobs.FOLDER, f"{blob_refs.sha256_of(value)}.json")
+        brought = os.path.join(run.folder, blobs.FOLDER, f"{blobs.sha256_of(value)}.json")
         return path if os.path.lexists(path) or not os.path.lexists(brought) else brought
     stage = _response_of(value)
     return None if stage is None else os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
@@ -172,7 +171,7 @@ def _elsewhere(error: LoomError, run: Run, ref: str) -> LoomError:
 
 def brought_along(run_dir: str, ref: str) -> bytes | None:
     """Give the copy of a blob that stands in a run's folder, if it is whole (D42)."""
-    path = os.path.join(run_dir, blobs.FOLDER, f"{blob_refs.sha256_of(ref)}.json")
+    path = os.path.join(run_dir, blobs.FOLDER, f"{blobs.sha256_of(ref)}.json")
     if files.leads_away(run_dir, path):
         return None
     try:
@@ -199,16 +198,16 @@ def materialised(space: Workspace, run: Run, ref: str, workdir: str | None = Non
     """
     folder = room_of(space, workdir)
     if folder is not None:
-        folder = reading_copies.room(os.path.dirname(folder))
-    if ref.startswith(reading_copies.FILE_REF):
-        path = reading_copies.path_in(ref)
+        folder = blobs.copy_room(os.path.dirname(folder))
+    if ref.startswith(blobs.FILE_REF):
+        path = blobs.path_in(ref)
         return path if folder is None else _artifact(space, run, path, folder)
-    data, name = content(space, run, ref), f"{blob_refs.sha256_of(ref)}.json"
+    data, name = content(space, run, ref), f"{blobs.sha256_of(ref)}.json"
     if as_text:
         read = files.parse_json(data, where=Blobs(space.store.folder).path(ref))
         if isinstance(read, str):
-            data, name = read.encode("utf-8", "backslashreplace"), f"{blob_refs.sha256_of(ref)}.txt"
-    return reading_copies.keep(folder or run.folder, blobs.FOLDER, name, data)
+            data, name = read.encode("utf-8", "backslashreplace"), f"{blobs.sha256_of(ref)}.txt"
+    return blobs.keep_copy(folder or run.folder, blobs.FOLDER, name, data)
 
 
 def room_of(space: Workspace, workdir: str | None) -> str | None:
@@ -233,7 +232,7 @@ def _artifact(space: Workspace, run: Run, named: str, folder: str) -> str:
     if not any(is_inside(path, real(one)) for one in roots):
         raise _escape("the file leads out of the project, the run's folder and the bundle", named)
     data = files.read_bytes(path, limit=blobs.LARGEST)
-    return reading_copies.keep_beside(folder, "artifacts", os.path.basename(path), data)
+    return blobs.keep_copy_beside(folder, "artifacts", os.path.basename(path), data)
 
 
 def _escape(what: str, named: str) -> LoomError:

@@ -41,9 +41,9 @@ class FaberRuns:
             view = faber_state.view(faber_files.read_state(home), home.run_id, plan)
             accepted(view.state, where=home.state)
         except (LoomError, OSError) as error:
-            from loomctl.runs.store import unreadable_states
+            from loomctl.runs.store import recovery
 
-            raise unreadable_states.of(home, error) from None
+            raise recovery.unreadable(home, error) from None
         return view
 
     def plan(

@@ -10,7 +10,7 @@ import os
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model.blob_refs import is_sha256
+from loomctl.runs.store.blobs import is_sha256
 
 FOLDER = "given"
 MOST = 200

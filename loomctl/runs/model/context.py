@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
-from loomctl.runs.model.context_keys import is_reserved
-from loomctl.runs.model.run_context import Changes, copied, merged
+from loomctl.runs.model.run_context import Changes, copied, is_reserved, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

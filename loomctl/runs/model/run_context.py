@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model.context_keys import is_reserved
 from loomctl.runs.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -179,3 +178,14 @@ def written(context: Mapping[str, Any], changes: Changes) -> tuple[dict[str, Any
     }
     kept = {key: value for key, value in context.items() if key not in keys}
     return {**kept, **changes.set}, before
+
+
+RESERVED_KEYS = ("last_stage", "last_response")
+
+
+RESERVED_PREFIXES = ("_", "response.", "output.", "command.", "parallel.", "internal.", "human.gate.")
+
+
+def is_reserved(key: str) -> bool:
+    """Tell whether a context key is the engine's own (D37)."""
+    return key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 
 from loomctl.kit import digests, files
-from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.lock import PATIENCE, Lock
-from loomctl.runs.model import blob_refs
 from loomctl.runs.tools import output_files
 
 TYPE_CHECKING = False
@@ -19,12 +18,19 @@ if TYPE_CHECKING:
 
 FOLDER = "blobs"
 LARGEST = 1 << 30
+REF_PREFIX, FILE_REF = "blob://sha256/", "file://"
+COPIES_MARK = "copies-only"
+"""Stands in a `.loom` folder that holds copies alone, so that nobody takes it for a project's store (D3)."""
 _LOCK = ".lock"
+_DIGITS = frozenset("0123456789abcdef")
+_SAID = b"Copies for a step that works in this folder, made by Loom. They can be removed at any time.\n"
+_OF_A_STORE = ("runs", "config.yaml", "workflows")
+_MOST_NAMES = 1000
 
 
 def ref_of(data: bytes) -> str:
     """Give the reference that bytes have, stored or not."""
-    return blob_refs.ref_to(digests.of_bytes(data))
+    return ref_to(digests.of_bytes(data))
 
 
 def _written(path: str, parts: Iterable[bytes]) -> str:
@@ -73,7 +79,7 @@ class Blobs:
 
     def path(self, ref: str) -> str:
         """Give the file of a blob, there or not. Raises BAD_REF."""
-        sha256 = blob_refs.sha256_of(ref)
+        sha256 = sha256_of(ref)
         return os.path.join(self.folder, "sha256", sha256[:2], sha256)
 
     def put(self, data: bytes, *, patience: float = PATIENCE) -> str:
@@ -104,7 +110,7 @@ class Blobs:
         files.make_folder(self.folder)
         try:
             sha256 = _written(beside, parts)
-            path = self.path(blob_refs.ref_to(sha256))
+            path = self.path(ref_to(sha256))
             self._refuse_links(path)
             with self._lock(patience):
                 if _is_whole(path, sha256):
@@ -116,7 +122,7 @@ class Blobs:
                     files.sync_folder(os.path.dirname(os.path.dirname(path)))
         finally:
             files.remove(beside)
-        return blob_refs.ref_to(sha256)
+        return ref_to(sha256)
 
     def get(self, ref: str) -> bytes:
         """Give the bytes behind a reference, which are what its hash says.
@@ -141,7 +147,7 @@ class Blobs:
             raise LoomError(
                 "UNREADABLE_BLOB", f"the blob {ref} cannot be read", where=path, why=why, hint=hint
             ) from None
-        if digests.of_bytes(data) != blob_refs.sha256_of(ref):
+        if digests.of_bytes(data) != sha256_of(ref):
             raise LoomError(
                 "DAMAGED_BLOB",
                 f"the blob {ref} is damaged: its bytes are not those that it is named after",
@@ -174,3 +180,143 @@ class Blobs:
         path = os.path.join(self.folder, _LOCK)
         self._refuse_links(path)
         return Lock(path, patience=patience, what="the lock of the blobs")
+
+
+def is_ref(value: object) -> bool:
+    """Tell whether a value is a reference to a blob, and nothing else besides."""
+    return isinstance(value, str) and value.startswith(REF_PREFIX) and is_sha256(value[len(REF_PREFIX) :])
+
+
+def is_sha256(text: str) -> bool:
+    """Tell whether a text is the name that a SHA-256 has here."""
+    return len(text) == 64 and _DIGITS.issuperset(text)
+
+
+def ref_to(sha256: str) -> str:
+    """Give the reference to the content of a SHA-256, as 64 lower-case hexadecimal digits."""
+    return REF_PREFIX + sha256
+
+
+def sha256_of(ref: str) -> str:
+    """Give the SHA-256 that a reference names. Raises BAD_REF."""
+    if not is_ref(ref):
+        raise LoomError(
+            "BAD_REF",
+            f"{ref!r:.120} is no reference to a blob",
+            why=f"one is {REF_PREFIX} and 64 lower-case hexadecimal digits",
+            hint="loomctl blob get --help",
+            exit_code=EXIT_USAGE,
+        )
+    return ref[len(REF_PREFIX) :]
+
+
+def refs_of(context: object) -> list[str]:
+    """List the references that a context holds as the values of its keys, each once; what is no object holds none.
+
+    Within a larger value one is text, whoever wrote it: Loom puts none there.
+    """
+    return sorted({one for one in context.values() if is_ref(one)}) if isinstance(context, dict) else []
+
+
+def refs_of_state(state: object) -> list[str]:
+    """List those that a state holds where Loom writes them: in its context, and in what open branches changed (D43)."""
+    if not isinstance(state, dict):
+        return []
+    visits = state.get("steps")
+    fans = [one.get("branches") for one in visits if isinstance(one, dict)] if isinstance(visits, list) else []
+    held = [_changed(records) for records in fans]
+    return sorted({*refs_of(state.get("context")), *(ref for one in held for ref in one)})
+
+
+def _changed(records: object) -> list[str]:
+    """List those among what branches set, as a visit or a `status.json` holds them."""
+    found = [one for one in records if isinstance(one, dict)] if isinstance(records, list) else []
+    return [ref for one in found for ref in refs_of(one.get("set"))]
+
+
+def refs_of_status(status: object) -> list[str]:
+    """List those that a stage's `status.json` holds where Loom writes them: what its step set, replaced and printed."""
+    if not isinstance(status, dict):
+        return []
+    before, command = status.get("context_before"), status.get("command")
+    held = [status.get("context_updates"), before.get("set") if isinstance(before, dict) else None]
+    alone = [status.get("output"), command.get("output") if isinstance(command, dict) else None]
+    found = {*(ref for one in held for ref in refs_of(one)), *_changed(status.get("branches"))}
+    return sorted({*found, *(str(one) for one in alone if is_ref(one))})
+
+
+def named_in(data: bytes) -> set[str]:
+    """Give the references that may stand in bytes, however a writer escaped them."""
+    import re  # no hook looks for them
+
+    # Without the slashes, whose escape differs; a hash beside "sha256": keeps a blob, too, which does no harm.
+    return {ref_to(match.decode()) for match in re.findall(rb"(?s)sha256.{1,12}?([0-9a-f]{64})", data)}
+
+
+# ---- Copies for a step that does not see the store (D42).
+
+
+def are_copies(folder: str) -> bool:
+    """Tell whether a `.loom` folder holds copies alone; the mark hides no store that a project has."""
+    return os.path.lexists(os.path.join(folder, COPIES_MARK)) and not os.path.isdir(os.path.join(folder, "runs"))
+
+
+def copy_room(workdir: str) -> str:
+    """Give the `.loom` folder of a step's own directory, made if it is not there. Raises OSError.
+
+    Raises BAD_WORKDIR where there is no such directory, and UNSAFE_LINK where a link stands for the folder.
+    """
+    if not os.path.isdir(workdir):
+        raise LoomError(
+            "BAD_WORKDIR",
+            "the step's workdir is no directory",
+            where=workdir,
+            hint=f"mkdir -p {quoted(workdir)}",
+        )
+    folder = os.path.join(workdir, ".loom")
+    files.refuse_links(workdir, folder)
+    files.make_folder(folder, mode=0o755)
+    if not any(os.path.lexists(os.path.join(folder, name)) for name in (*_OF_A_STORE, COPIES_MARK)):
+        files.write_atomically(os.path.join(folder, ".gitignore"), b"*\n", mode=0o644, durable=False)
+        files.write_atomically(os.path.join(folder, COPIES_MARK), _SAID, mode=0o644, durable=False)
+    return folder
+
+
+def keep_copy(top: str, folder: str, name: str, data: bytes) -> str:
+    """Write a file in a folder below `top`, unless it holds these bytes, and give its path.
+
+    It is its owner's alone, and whole whenever it is there. Raises OSError and UNSAFE_LINK.
+    """
+    path = os.path.join(top, folder, name)
+    files.refuse_links(os.path.dirname(top), path)
+    if not output_files.holds(path, data):
+        files.make_folder(os.path.dirname(path))
+        files.write_atomically(path, data, durable=False, locked=True, beside=output_files.name_beside(path))
+    return path
+
+
+def keep_copy_beside(top: str, folder: str, name: str, data: bytes) -> str:
+    """Write a file as `keep_copy` does, under `{name}-2` where the name has other content."""
+    stem, ending = os.path.splitext(name)
+    for number in range(1, _MOST_NAMES):
+        free = name if number == 1 else f"{stem}-{number}{ending}"
+        path = os.path.join(top, folder, free)
+        if not os.path.lexists(path) or output_files.holds(path, data):
+            return keep_copy(top, folder, free, data)
+    raise OSError(f"no name is left for {name} in {os.path.join(top, folder)}")
+
+
+def path_in(ref: str) -> str:
+    """Give the path that a `file://` reference names. Raises BAD_REF for another machine's, or for none."""
+    from urllib.parse import unquote_to_bytes  # no hook reads one
+
+    host, slash, rest = ref[len(FILE_REF) :].partition("/")
+    path = os.fsdecode(unquote_to_bytes((slash + rest).encode("utf-8", "backslashreplace")))
+    if host not in ("", "localhost") or not path or "\0" in path:
+        raise LoomError(
+            "BAD_REF",
+            f"{ref!r:.120} names no file of this machine",
+            why="one is file:// and an absolute path",
+            hint="loomctl show",
+        )
+    return path

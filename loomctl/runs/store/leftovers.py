@@ -12,13 +12,14 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import files
+from loomctl.kit import files, ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
 from loomctl.runs.machine import drivers
+from loomctl.runs.store import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 UNSENT = "unsent"
 """The folder in `local` for results that were refused, for another drove their run."""
@@ -230,3 +231,34 @@ def _orphaned(folder: str, source: str, older_than: float) -> Iterator[Found]:
         changed = max((found.changed for found in inside), default=_of(entry).changed)
         if changed < older_than:
             yield Found(entry.path, changed, sum(found.bytes for found in inside))
+
+
+def half_made(runs_folder: str, standing: Container[str]) -> Iterator[Found]:
+    """Give the folders of runs that were begun and never got a state: a kill or a full disk came before it.
+
+    standing: the ids of all runs there are, FABER's among them, whose folder here may hold no state.
+    """
+    for found in folders(runs_folder, ""):
+        name = os.path.basename(found.path)
+        if name not in standing and ids.is_fit(name) and is_half_made(found.path):
+            latest = max((inside.changed for inside in below(found.path)), default=found.changed)
+            yield found._replace(changed=max(latest, found.changed))
+
+
+def is_half_made(folder: str) -> bool:
+    """Tell whether a folder holds nothing but what `create` writes before the state; false for what cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return all(entry.is_file(follow_symlinks=False) and _is_of_a_beginning(entry) for entry in entries)
+    except (OSError, LoomError):
+        return False
+
+
+def _is_of_a_beginning(entry: os.DirEntry[str]) -> bool:
+    if entry.name == "plan.json":
+        plan = files.read_json(entry.path)
+        return isinstance(plan, dict) and "faber" not in plan  # a plan that was frozen for one of FABER's runs
+    if entry.name == events.FILE:  # one entry, or what a kill left of it
+        lines = files.read_bytes(entry.path, limit=1 << 20).splitlines()
+        return len(lines) <= 1 and all(b'"event":"run.created"' in line or not line.endswith(b"}") for line in lines)
+    return is_leftover(entry.name)

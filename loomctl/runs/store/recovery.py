@@ -5,23 +5,24 @@ Who writes holds the run's lock.
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 
-from loomctl.kit import digests, files
-from loomctl.kit.errors import LoomError
+from loomctl.kit import digests, files, trouble
+from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import visits
 from loomctl.runs.model.migrations import Migrated
-from loomctl.runs.store.events import FILE, Event
+from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, BinaryIO
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from loomctl.runs.store.layouts import Home
 
-PLAN = "plan.json"
-LONGEST_LINE, LARGEST_LOG = 16 << 20, 256 << 20  # bytes; no entry is as long, no run's log as large
+PLAN, SESSIONS_FILE = "plan.json", "sessions.jsonl"
 BROKEN, REPLACED = "broken", "replaced"
 """What the name of a file that was set aside says of it: it could not be used, or it could and another was wanted."""
 
@@ -60,25 +61,22 @@ def set_aside(path: str, beside: str, word: str) -> str | None:
     """
     if not os.path.lexists(path):
         return None
-    folder = os.path.dirname(beside)
-    files.make_folder(folder, mode=0o755)
-    number = 0
-    while True:
-        number += 1
+    files.make_folder(os.path.dirname(beside), mode=0o755)
+    for number in itertools.count(1):
         target = f"{beside.removesuffix('.json')}.{word}-{number}.json"
-        if os.path.lexists(target):
-            if os.path.samestat(os.lstat(path), os.lstat(target)):
-                return os.path.basename(target)  # a kill came between this and the replacement
-            continue
-        if os.path.isfile(path) and not os.path.islink(path):
-            try:
-                os.link(path, target)
-            except OSError:  # a file system without hard links
-                os.rename(path, target)
-        else:
-            os.rename(path, target)
-        files.sync_folder(folder)
-        return os.path.basename(target)
+        if not os.path.lexists(target):
+            break
+        if os.path.samestat(os.lstat(path), os.lstat(target)):  # a kill came between this and the replacement
+            return os.path.basename(target)
+    plain = os.path.isfile(path) and not os.path.islink(path)
+    try:
+        (os.link if plain else os.rename)(path, target)
+    except OSError:
+        if not plain:
+            raise
+        os.rename(path, target)  # a file system without hard links
+    files.sync_folder(os.path.dirname(beside))
+    return os.path.basename(target)
 
 
 def keep_original(path: str, read: dict[str, Any]) -> Event:
@@ -89,22 +87,21 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
     assert isinstance(read, Migrated)  # nobody asks for any other
     folder, name = os.path.split(path)
     what = name.removesuffix(".json")
-    number, kept = 1, f"{what}.v{read.before}.backup.json"
-    while os.path.lexists(os.path.join(folder, kept)):
-        if _same(path, os.path.join(folder, kept)):
+    for number in itertools.count(1):
+        kept = f"{what}.v{read.before}.backup{'' if number == 1 else f'-{number}'}.json"
+        target = os.path.join(folder, kept)
+        if not os.path.lexists(target):
+            try:
+                os.link(path, target)
+            except OSError:  # a file system without hard links
+                files.write_atomically(target, files.read_bytes(path), mode=0o644)
+            files.sync_folder(folder)
             break
-        number += 1
-        kept = f"{what}.v{read.before}.backup-{number}.json"
-    else:
-        try:
-            os.link(path, os.path.join(folder, kept))
-        except OSError:  # a file system without hard links
-            files.write_atomically(os.path.join(folder, kept), files.read_bytes(path), mode=0o644)
-        files.sync_folder(folder)
+        if _same(path, target):
+            break
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
-    kind = what.partition(".")[0]  # of a kept state, too
     told["sha256"] = digests.of_json(read)
-    return Event(f"{kind}.migrated", told)
+    return Event(f"{what.partition('.')[0]}.migrated", told)  # of a kept state, too
 
 
 def _same(path: str, other: str) -> bool:
@@ -114,47 +111,124 @@ def _same(path: str, other: str) -> bool:
         return False
 
 
-def events(folder: str, *, after: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Read the log's entries behind a number; gives them and how many lines are no entries.
+def earlier_sessions(run_dir: str) -> list[dict[str, Any]]:
+    """Give the session records that a run's state holds no more, oldest first; torn lines are left out.
 
-    What is no regular file has none. A line longer than any entry is none, and what stands behind LARGEST_LOG bytes
-    counts as one such line.
+    Raises UNSAFE_LINK, OSError.
     """
-    path = os.path.join(folder, FILE)
-    files.refuse_links(folder, path)
-    found: list[dict[str, Any]] = []
-    damaged = 0
+    path = os.path.join(run_dir, SESSIONS_FILE)
+    files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
     try:
-        with os.fdopen(files.open_regular(path), "rb") as log:
-            for line in _lines(log):
-                entry = _entry(line)
-                if entry is None:
-                    damaged += bool(line.strip())
-                elif entry["seq"] > after:
-                    found.append(entry)
-    except OSError:
-        return found, damaged
-    return found, damaged
+        lines = files.read_bytes(path).splitlines()
+    except FileNotFoundError:
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            record = files.parse_json(line, where=path)
+        except LoomError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("session_id"), str):
+            found.pop(record["session_id"], None)  # it came back meanwhile: its last record counts
+            found[record["session_id"]] = record
+    return list(found.values())
 
 
-def _lines(log: BinaryIO) -> Iterator[bytes]:
-    """Give the lines of a log, of one that is too long only its beginning, which is no entry."""
-    left = LARGEST_LOG
-    while left > 0 and (line := log.readline(LONGEST_LINE)):
-        left -= len(line)
-        rest = line
-        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n") and left > 0:
-            rest = log.readline(LONGEST_LINE)
-            left -= len(rest)
-        yield line if rest is line else line[:1]
-    if left <= 0 and log.read(1):
-        yield b"?"
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
+def earlier_session(run_dir: str, session_id: str) -> dict[str, Any] | None:
+    """Give the record of a session that a run's state holds no more; None, too, where nobody can read it."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        if session_id.encode() not in files.read_bytes(os.path.join(run_dir, SESSIONS_FILE)):
+            return None
+        found = earlier_sessions(run_dir)
+    except (OSError, LoomError):
         return None
-    fit = isinstance(entry, dict) and isinstance(entry.get("event"), str) and type(entry.get("seq")) is int
-    return entry if fit else None
+    return next((record for record in found if record["session_id"] == session_id), None)
+
+
+def keep_sessions(folder: str, records: Sequence[dict[str, Any]], *, durable: bool) -> None:
+    """Append the records of a run that go out of its state, under its lock. folder: `{run_dir}`. Raises OSError."""
+    lines = b"".join(files.to_json_line(record) for record in records)
+    files.append(os.path.join(folder, SESSIONS_FILE), lines, durable=durable)
+
+
+def unreadable(home: Home, error: OSError | LoomError) -> LoomError:
+    """Say what is wrong with a run's state that cannot be read, and the way back."""
+    restore = f"loomctl state restore {home.run_id}"
+    if isinstance(error, FileNotFoundError):
+        what = f"the state of the run {home.run_id} is gone; the one before is there"
+        branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"
+        why = f"FABER keeps it with the project, so another branch may have it: {branch}" if home.faber else ""
+        return LoomError("NO_STATE", what, where=home.state, why=why, hint=restore)
+    if isinstance(error, OSError):
+        hint = trouble.way_out(error) or f"ls -l {quoted(home.state)}"
+        return LoomError("UNREADABLE", "the state cannot be read", where=home.state, why=str(error), hint=hint)
+    if error.code == "GIT_CONFLICT":  # its plan and its events are of the same side
+        return files.in_conflict(error.where, home.folder)
+    if error.code in ("BAD_JSON", "BAD_STATE", "TOO_LARGE"):
+        error.hint = restore if os.path.lexists(home.backup) else f"loomctl check {quoted(home.state)}"
+    elif error.code == "RUN_ID_MISMATCH" and _says(home.backup, home.run_id):  # else the whole folder is a copy
+        error.hint = restore
+    return error
+
+
+def _says(path: str, run_id: str) -> bool:
+    try:
+        raw = files.read_json(path)
+    except (OSError, LoomError):
+        return False
+    return isinstance(raw, dict) and raw.get("run_id") == run_id
+
+
+# What changes with each write, or is told by itself.
+_APART = (
+    *("revision", "updated_at", "ledger_head", "lease", "steps", "sessions", "context_metadata", "schema_version"),
+)
+
+
+class Losses(NamedTuple):
+    """How two states differ.
+
+    steps: `{step_id, visit, was, now}`, None for a visit that is not there; sessions: `{session_id, was, now}`, each
+    `open` or how it ended; keys: the other top-level keys whose values differ.
+    """
+
+    steps: list[dict[str, Any]]
+    sessions: list[dict[str, Any]]
+    keys: list[str]
+
+    @property
+    def any(self) -> bool:
+        """Tell whether the two say anything different."""
+        return bool(self.steps or self.sessions or self.keys)
+
+
+def losses(before: Mapping[str, Any], after: Mapping[str, Any]) -> Losses:
+    """Compare two accepted states of one run: the one that goes and the one that takes its place."""
+    return Losses(
+        [
+            {"step_id": key[0], "visit": key[1], "was": was, "now": now}
+            for key, was, now in _changes(_visit_standings(before), _visit_standings(after))
+        ],
+        [
+            {"session_id": key, "was": was, "now": now}
+            for key, was, now in _changes(_session_standings(before), _session_standings(after))
+        ],
+        sorted(key for key in {*before, *after} if key not in _APART and before.get(key) != after.get(key)),
+    )
+
+
+def _visit_standings(state: Mapping[str, Any]) -> dict[Any, str]:
+    return {(entry["step_id"], entry["visit"]): entry["status"] for entry in visits.every(state)}
+
+
+def _session_standings(state: Mapping[str, Any]) -> dict[Any, str]:
+    records = state["sessions"].get("session_history", [])
+    return {
+        record["session_id"]: str(record.get("end_reason") or "ended") if record.get("ended_at") else "open"
+        for record in records
+    }
+
+
+def _changes(before: Mapping[Any, str], after: Mapping[Any, str]) -> list[tuple[Any, str | None, str | None]]:
+    keys = [*before, *(key for key in after if key not in before)]
+    return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]

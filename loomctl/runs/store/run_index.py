@@ -14,7 +14,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import ACTIVE, TERMINAL
-from loomctl.runs.store.open_runs import OPEN
+from loomctl.runs.store.store import OPEN
 
 INDEX = "runs.json"
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import frozen_plan, sessions
 from loomctl.runs.model.state import TERMINAL, accepted
-from loomctl.runs.store import events, layouts, open_runs
+from loomctl.runs.store import events, layouts
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -89,9 +89,8 @@ class Store:
         files.refuse_links(os.path.dirname(self.folder), os.path.join(self.folder, "local"))
         files.make_folder(self.runs_folder, mode=0o755)
         files.make_folder(self.local)
-        from loomctl.runs.store import gitignore  # a hook makes no store
 
-        gitignore.write(self.folder, commit_runs=commit_runs)
+        _write_gitignore(self.folder, commit_runs=commit_runs)
 
     def unlogged(self, run_id: str) -> Sequence[ToolStep]:  # noqa: ARG002 - of a store that is never written
         """Give the tool steps that stand behind those in a run's log and in no file: none."""
@@ -125,18 +124,14 @@ class Store:
         self.run_dir(run_id)
         found = layouts.home(self.folder, self._roots, run_id)
         if found is None:
-            from loomctl.runs.store import run_names
-
-            raise run_names.no_such_run(run_id, self.folder, self._roots)
+            raise layouts.no_such_run(run_id, self.folder, self._roots)
         return found
 
     def match(self, prefix: str) -> str:
         """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
-        from loomctl.runs.store import run_names  # no hook is given a name
-
         prefix = ids.checked_id(layouts.last_part(prefix))
         # None is known of one that was over, and whose state is gone.
-        return run_names.match(self.run_ids(), prefix) or self.home(prefix).run_id
+        return layouts.match(self.run_ids(), prefix) or self.home(prefix).run_id
 
     def read_state(self, run_id: str) -> State:
         """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).
@@ -195,9 +190,9 @@ class Store:
             raw = files.parse_json(data, where=home.state)
             state = accepted(raw, where=home.state, run_id=home.run_id, whole=whole)
         except (LoomError, OSError) as error:
-            from loomctl.runs.store import unreadable_states
+            from loomctl.runs.store import recovery
 
-            raise unreadable_states.of(home, error) from None
+            raise recovery.unreadable(home, error) from None
         if whole:
             self._checked = (home, data, state)
         return state
@@ -285,7 +280,7 @@ class Store:
 
             happened = [recovery.keep_original(home.state, before), *happened]
         if before["status"] in TERMINAL:
-            open_runs.forget(self.folder, self.local)
+            forget_open_runs(self.folder, self.local)
         if not happened and events.are_told_apart(before, after):
             happened = [Event("state.changed", {})]
         saved = self._save(home, after, happened, render, durable=durable)
@@ -313,7 +308,7 @@ class Store:
             else (self._own_state(home._replace(state=source)), files.to_json)
         )
         after, happened = change(before)
-        open_runs.forget(self.folder, self.local)
+        forget_open_runs(self.folder, self.local)
         return self._save(home, after, happened, render, durable=True, backup=False)
 
     def _save(
@@ -344,9 +339,9 @@ class Store:
         if not home.faber:
             state, moved = sessions.overflowing(state)
             if moved:
-                from loomctl.runs.store import session_file
+                from loomctl.runs.store import recovery
 
-                session_file.keep(home.folder, moved, durable=durable)
+                recovery.keep_sessions(home.folder, moved, durable=durable)
                 changed["sessions"] = state["sessions"]
         if plan is not None:
             files.write_atomically(os.path.join(home.folder, "plan.json"), files.to_json(plan), mode=0o644)
@@ -380,3 +375,50 @@ class Store:
         path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
         files.refuse_links(self.folder, path)
         return Lock(path, patience=patience)
+
+
+_IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
+*
+!.gitignore
+!config.yaml
+!workflows/
+!workflows/**
+"""
+
+
+_COMMIT_RUNS = """!runs/
+!runs/**
+runs/*/outputs/
+runs/*/blobs/
+runs/*/tool_steps.jsonl
+runs/*/reads.json
+runs/*/assets/
+runs/*/stages/*/changes*.patch
+runs/*/stages/*/command.*
+runs/**/*.tmp
+"""
+
+
+def _write_gitignore(store: str, *, commit_runs: bool) -> None:
+    """Write the file where there is none, or another of Loom's; one of the user's own stays. Raises OSError."""
+    path = os.path.join(store, ".gitignore")
+    wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
+    try:
+        present = files.read_bytes(path, limit=1 << 20)
+    except FileNotFoundError:
+        present = b""
+    except (OSError, LoomError):  # the user's own, whatever it is
+        return
+    ours = not present or present.startswith(b"# written by Loom")
+    if ours and present != wanted:
+        files.write_atomically(path, wanted, mode=0o644)
+
+
+OPEN = "open-runs.json"
+
+
+def forget_open_runs(store: str, local: str) -> None:
+    """Drop the note. store: its folder; local: the folder in it that means something on this machine alone."""
+    path = os.path.join(local, OPEN)
+    if not files.leads_away(store, path):
+        files.remove(path)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import joins, run_context, visits
-from loomctl.runs.model.context_keys import is_reserved
 from loomctl.runs.model.places import Place, place_of
+from loomctl.runs.model.run_context import is_reserved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
