@@ -40,15 +40,15 @@ def main() -> int:
 
         return draw()
     if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well
-        from loomctl.cli.shell.diagnosis import main as examine
+        from loomctl.cli.doctor import main as examine
 
         return examine(as_json=len(arguments) == 2)
     try:
         from loomctl.cli.main import main as command_line
     except ImportError as error:  # an environment that lost a package
-        from loomctl.cli.shell.damage import tell
+        from loomctl.cli.output import refuse_to_start
 
-        return tell(error, arguments)
+        return refuse_to_start(error, arguments)
     return command_line(arguments)
 
 

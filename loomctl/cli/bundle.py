@@ -6,8 +6,8 @@ import os
 
 import click
 
-from loomctl.cli.shell import printing
-from loomctl.cli.shell.options import json_option
+from loomctl.cli import output
+from loomctl.cli.arguments import json_option
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import project
@@ -46,7 +46,7 @@ def path(as_json: bool) -> int:
             exit_code=EXIT_SETUP,
         )
     if as_json:
-        printing.document({"path": root})
+        output.document({"path": root})
     else:
         click.echo(root)
     return EXIT_OK
@@ -68,7 +68,7 @@ def schema(kind: str, as_json: bool) -> int:
     """
     name = os.path.join(project.plugin_root(), "config", f"{kind}.schema.json")
     if as_json:
-        printing.document({"kind": kind, "schema": files.read_json(name)})
+        output.document({"kind": kind, "schema": files.read_json(name)})
     else:
         click.echo(files.read_bytes(name).decode(), nl=False)
     return EXIT_OK
@@ -86,3 +86,20 @@ def hook(event: str) -> int:
     from loomctl.hosts.claude.hooks import main
 
     return main([event])
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> int:
+    """Examine this installation: PASS, WARN or FAIL for each check, with what mends it. Changes nothing.
+
+    Exit code 1 if anything fails; a warning alone is 0. docs/reference/doctor.md says what each check means.
+
+    \b
+    Examples:
+      loomctl doctor
+      loomctl doctor --json
+    """
+    from loomctl.cli.doctor import tell
+
+    return tell(as_json=as_json)

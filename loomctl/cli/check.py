@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing, telling
-from loomctl.cli.shell.options import complete_workflows, json_option
+from loomctl.cli import answer, caller, output
+from loomctl.cli.arguments import complete_workflows, json_option
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
 from loomctl.kit.problems import Problem, errors
 from loomctl.workflows import workflow_files
@@ -35,7 +35,7 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
       loomctl check core
       loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl
     """
-    project = asking.any_space().project
+    project = caller.space(make=True).project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
@@ -56,10 +56,10 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
             }
             for target, problems in found.items()
         ]
-        printing.document({"ok": not failed, "files": files})
+        output.document({"ok": not failed, "files": files})
     else:
         told = [_lines(target, problems, runs.get(target, ())) for target, problems in found.items()]
-        printing.text("\n".join(line for lines in told for line in lines) or "nothing to check here")
+        output.text("\n".join(line for lines in told for line in lines) or "nothing to check here")
     return EXIT_INVALID if failed else EXIT_OK
 
 
@@ -80,4 +80,4 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
         lines.append(f"{target}: {problem.severity}: {problem.code} at {problem.where}: {problem.message}")
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
-    return [*lines, f"{target}: it runs, in a shell:", *telling.command_lines(commands)] if commands else lines
+    return [*lines, f"{target}: it runs, in a shell:", *answer.command_lines(commands)] if commands else lines

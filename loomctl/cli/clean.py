@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.care import clean as machine
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option
+from loomctl.cli import caller, output
+from loomctl.cli.arguments import json_option
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
@@ -41,22 +41,22 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
       loomctl clean --dry-run
       loomctl clean
     """
-    space = asking.space()
+    space = caller.space()
     now = time.time()
     left, blobs = machine.look(space, now=now), blob_collection.look(space, now=now)
     is_asked = not (dry_run or yes or as_json) and sys.stdin.isatty() and sys.stderr.isatty()
     if is_asked and (left.items or (blobs.going and not blobs.unsure)):
-        printing.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
-        if not printing.confirmed("Remove them?"):
+        output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
+        if not output.is_agreed("Remove them?"):
             hint = "loomctl clean --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was removed", hint=hint, exit_code=EXIT_USAGE)
     removal = None if dry_run else machine.clean(space, left)
     collected = None if dry_run else blob_collection.collect(space, blobs, now=now)
     if as_json:
         parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
-        printing.document({"dry_run": dry_run, **parts})
+        output.document({"dry_run": dry_run, **parts})
     else:
-        printing.text("\n".join([*_machine_lines(left, removal), *_blob_lines(blobs, collected)]))
+        output.text("\n".join([*_machine_lines(left, removal), *_blob_lines(blobs, collected)]))
     has_failed = bool((removal and removal.failed) or (collected and collected.failed))
     return EXIT_FINDINGS if blobs.unsure or has_failed else EXIT_OK
 
@@ -74,7 +74,7 @@ def _machine_document(look: machine.Look, removal: machine.Removal | None) -> di
 def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[str]:
     items, failed = (look.items, ()) if removal is None else removal
     rows = [[item.kind, f"{item.bytes:,}", item.path, item.why] for item in items]
-    lines = [printing.table(["KIND", "BYTES", "PATH", "WHY"], rows)] if rows else []
+    lines = [output.table(["KIND", "BYTES", "PATH", "WHY"], rows)] if rows else []
     lines += [f"not removed: {one_line(item.path, 300)}: {one_line(reason, 200)}" for item, reason in failed]
     if look.outputs_kept:
         lines.append(f"outputs of runs that are over: {look.outputs_kept:,} bytes stay (retention.outputs_days)")
@@ -105,7 +105,7 @@ def _blob(blob: Blob) -> dict[str, Any]:
 def _blob_lines(look: blob_collection.Look, collected: blob_collection.Collected | None) -> list[str]:
     going, failed = (look.going, ()) if collected is None else collected
     rows = [[f"{blob.bytes:,}", clock.stamp(blob.put), blob.ref] for blob in going]
-    lines = [printing.table(["BYTES", "STORED", "BLOB"], rows)] if rows else []
+    lines = [output.table(["BYTES", "STORED", "BLOB"], rows)] if rows else []
     lines += [f"not removed: {blob.path}: {one_line(reason, 200)}" for blob, reason in failed]
     lines += [f"cannot be read: {one_line(where, 300)}: {one_line(reason, 200)}" for where, reason in look.unsure]
     staying = [("there" if look.unsure else "in use", look.kept), ("of the last hour", look.young)]

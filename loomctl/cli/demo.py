@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from loomctl.cli.shell import printing
+from loomctl.cli import output
 from loomctl.kit import package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 
@@ -124,7 +124,7 @@ def demo(keep: bool, as_json: bool) -> int:
         )
     base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
     began = time.monotonic()
-    say = _silent if as_json else printing.text
+    say = _silent if as_json else output.text
     try:
         facts = _play(base, say)
     finally:
@@ -134,10 +134,10 @@ def demo(keep: bool, as_json: bool) -> int:
     facts["folder"] = base if keep else None
     survived = bool(facts["spec_after_resume"] and facts["spec_after_compaction"])
     if as_json:
-        printing.document({"survived": survived, **facts})
+        output.document({"survived": survived, **facts})
     else:
         say("")
-        say("Everything that mattered survived." if survived else "Something was lost: please report it.", bold=True)
+        say("Everything that mattered survived." if survived else "Something was lost: please report it.", style="bold")
         say(
             f"It took {facts['seconds']} s. "
             + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it.")
@@ -224,7 +224,7 @@ def _silent(_: str = "", **__: Any) -> None:
 
 def _heading(say: Any, words: str) -> None:
     say("")
-    say(words, bold=True)
+    say(words, style="bold")
 
 
 def _slip(say: Any, slip: dict[str, Any] | None) -> None:

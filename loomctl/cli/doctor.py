@@ -1,23 +1,100 @@
-"""`loomctl doctor`: what is well and what is not, with the command that mends it."""
+"""What the doctor tells, as text or JSON: the standard library alone, for it is asked where nothing could be set up."""
 
 from __future__ import annotations
 
-import click
+import importlib.util
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
 
-from loomctl.cli.shell import diagnosis
-from loomctl.cli.shell.options import json_option
+from loomctl.care.doctor import examine
+from loomctl.cli import output
+from loomctl.hosts.claude import doctor, transcript
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
+from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.runs import project
+from loomctl.runs.patient import Patient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomctl.kit.findings import Finding
+
+CHECKS = {**examine.CHECKS, "assistant": doctor.assistant}
+_COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
 
 
-@click.command()
-@json_option
-def doctor(as_json: bool) -> int:
-    """Examine this installation: PASS, WARN or FAIL for each check, with what mends it. Changes nothing.
+def main(*, as_json: bool) -> int:
+    """Examine this installation, print what was found; gives 1 if anything is a FAIL, else 0 (D52)."""
+    output.prepare()
+    code = tell(as_json=as_json)
+    output.finish()
+    return code
 
-    Exit code 1 if anything fails; a warning alone is 0. docs/reference/doctor.md says what each check means.
 
-    \b
-    Examples:
-      loomctl doctor
-      loomctl doctor --json
-    """
-    return diagnosis.tell(as_json=as_json)
+def tell(*, as_json: bool) -> int:
+    """Do it with streams that are prepared already."""
+    code = EXIT_OK
+    try:
+        findings = examine.examine(_patient(), CHECKS)
+        code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
+        print(_document(findings) if as_json else _text(findings), flush=True)
+    except KeyboardInterrupt:
+        return _failed("interrupted", ON_INTERRUPT)
+    except BrokenPipeError:  # `loomctl doctor | head`
+        return code
+    except OSError as problem:
+        error = output.in_words(problem, "loomctl doctor")
+        return _failed(f"loomctl: {error}", error.exit_code)
+    return code
+
+
+def _failed(words: str, code: int) -> int:
+    try:
+        print(words, file=sys.stderr, flush=True)
+    except OSError:
+        pass
+    return code
+
+
+def _patient() -> Patient:
+    try:
+        cwd = os.getcwd()
+    except OSError:  # it was removed
+        cwd = ""
+    # Started by the launcher with the standard library alone: it says which environment there is, if any.
+    here = sys.executable if importlib.util.find_spec("click") and not sys.flags.no_site else ""
+    patient = Patient(
+        cwd=cwd,
+        project=project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", ""))),
+        environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
+        session_id=os.environ.get("CLAUDE_CODE_SESSION_ID", ""),
+        now=time.time(),
+        program="" if sys.flags.no_site else sys.argv[0],
+    )
+    patient.conversation = transcript.Transcript(None)
+    return patient
+
+
+def _document(findings: Mapping[str, Finding]) -> str:
+    checks = []
+    for name, finding in findings.items():
+        told = {"id": name, "status": finding.status, "found": finding.found, "hint": finding.hint}
+        more = {"details": list(finding.details), **finding.facts}
+        checks.append({key: value for key, value in {**told, **more}.items() if value not in ("", [])})
+    ok = all(finding.status != FAIL for finding in findings.values())
+    return output.rendered({"ok": ok, "checks": checks})
+
+
+def _text(findings: Mapping[str, Finding]) -> str:
+    width = max(map(len, findings))
+    lines = []
+    for name, finding in findings.items():
+        status = output.styled(finding.status, _COLOURS[finding.status])
+        lines.append(f"{status}  {name.ljust(width)}  {finding.found}")
+        lines += [f"      {' ' * width}  {detail}" for detail in finding.details]
+        lines += [f"      {' ' * width}  hint: {finding.hint}"] if finding.hint else []
+    counts = {status: sum(one.status == status for one in findings.values()) for status in (PASS, WARN, FAIL)}
+    lines.append(f"{counts[PASS]} passed, {counts[WARN]} to look at, {counts[FAIL]} failed")
+    return "\n".join(lines)

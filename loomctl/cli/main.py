@@ -7,8 +7,8 @@ import shlex
 
 import click
 
-from loomctl.cli.shell import arguments as slash_arguments
-from loomctl.cli.shell import damage, output, printing
+from loomctl.cli import output
+from loomctl.cli.arguments import FROM_STDIN, expanded
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.version import __version__
@@ -18,27 +18,27 @@ LONGEST_LINE = 300
 
 
 COMMANDS = {
-    "run": "work.run:run",
-    "next": "work.step:next_command",
-    "done": "work.step:done",
-    "undo": "work.step:undo",
-    "rewind": "work.rewind:rewind",
-    "fork": "work.rewind:fork",
-    "resume": "work.run:resume",
-    "pause": "work.standing:pause",
-    "cancel": "work.standing:cancel",
-    "approve": "work.decide:approve",
-    "reject": "work.decide:reject",
-    "choose": "work.decide:choose",
-    "trust": "work.standing:trust",
-    "prime-context": "work.prime:prime_context",
-    "memory": "work.memory:memory",
-    "preamble": "work.preamble:preamble",
+    "run": "run:run",
+    "next": "step:next_command",
+    "done": "step:done",
+    "undo": "step:undo",
+    "rewind": "rewind:rewind",
+    "fork": "rewind:fork",
+    "resume": "run:resume",
+    "pause": "standing:pause",
+    "cancel": "standing:cancel",
+    "approve": "decide:approve",
+    "reject": "decide:reject",
+    "choose": "decide:choose",
+    "trust": "standing:trust",
+    "prime-context": "prime:prime_context",
+    "memory": "memory:memory",
+    "preamble": "preamble:preamble",
     "status": "look.status:status",
     "statusline": "look.statusline:statusline",
-    "runs": "work.runs:runs",
-    "push": "work.handoff:push",
-    "pull": "work.handoff:pull",
+    "runs": "runs:runs",
+    "push": "handoff:push",
+    "pull": "handoff:pull",
     "show": "look.show:show",
     "graph": "look.graph:graph",
     "stages": "look.stages:stages_command",
@@ -55,7 +55,7 @@ COMMANDS = {
     "assets": "look.assets:assets",
     "report": "look.report:report",
     "dump": "look.report:dump_command",
-    "context": "work.context:context",
+    "context": "context:context",
     "state": "state:state",
     "blob": "look.blob:blob",
     "paths": "look.show:paths",
@@ -63,7 +63,7 @@ COMMANDS = {
     "check": "check:check",
     "verify": "verify:verify",
     "simulate": "simulate:simulate",
-    "doctor": "doctor:doctor",
+    "doctor": "bundle:doctor",
     "schema": "bundle:schema",
     "plugin": "bundle:plugin",
     "hook": "bundle:hook",
@@ -125,38 +125,43 @@ def main(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     as_json = _wants("--json", arguments)
-    debug = _wants("--debug", arguments)
     words = arguments
     try:
-        words = slash_arguments.expanded(arguments)
+        words = expanded(arguments)
         as_json = as_json or _wants("--json", words)
-        result = loomctl.main(
-            args=words, prog_name="loomctl", standalone_mode=False, obj=slash_arguments.OPTION in arguments
-        )
+        result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False, obj=FROM_STDIN in arguments)
         return result if isinstance(result, int) else EXIT_OK
-    except LoomError as error:
-        return _said(error, as_json=as_json, debug=debug)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return EXIT_USAGE
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else _command_of(words)
-        typed = slash_arguments.OPTION in arguments and isinstance(error, click.NoSuchOption)
-        why = "a goal that holds words like this one is given in quotes" if typed else ""
-        said = LoomError("USAGE", error.format_message(), why=why, hint=f"{command} --help", exit_code=EXIT_USAGE)
-        return _said(said, as_json=as_json, debug=debug)
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _interrupted(as_json=as_json)
     except BrokenPipeError:
         return EXIT_OK
-    except OSError as error:
-        return _said(output.in_words(error, _again(words)), as_json=as_json, debug=debug)
-    except ImportError as error:  # a package that one command alone needs
-        return _said(damage.of(error), as_json=as_json, debug=debug)
-    except Exception as error:  # noqa: BLE001 - a bug: say so, and how to show it to us
-        return _said(output.bug(error, _again(words)), as_json=as_json, debug=debug)
+    except Exception as error:  # noqa: BLE001 - a bug, too, is told in words, and how to show it to us
+        if _wants("--debug", arguments):
+            import traceback
+
+            output.note(traceback.format_exc())
+        refused = _in_words(error, words, is_slash=FROM_STDIN in arguments)
+        return output.fail(bundle_lines.fitting(refused, project.plugin_root()), as_json=as_json)
+
+
+def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomError:
+    if isinstance(error, LoomError):
+        return error
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx is not None else _command_of(words)
+        is_goal = is_slash and isinstance(error, click.NoSuchOption)
+        why = "a goal that holds words like this one is given in quotes" if is_goal else ""
+        return LoomError("USAGE", error.format_message(), why=why, hint=f"{command} --help", exit_code=EXIT_USAGE)
+    if isinstance(error, ImportError):  # a package that one command alone needs
+        return output.damage(error)
+    line = shlex.join(word for word in words if word not in ("--debug", "--json"))
+    again = f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "loomctl --debug doctor"
+    return output.in_words(error, again) if isinstance(error, OSError) else output.bug(error, again)
 
 
 def _command_of(words: list[str]) -> str:
@@ -176,36 +181,10 @@ def _wants(option: str, words: list[str]) -> bool:
     return option in (words[: words.index("--")] if "--" in words else words)
 
 
-def _again(words: list[str]) -> str:
-    """Give the command line that shows where an error came from."""
-    line = shlex.join(word for word in words if word not in ("--debug", "--json"))
-    return f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "loomctl --debug doctor"
-
-
 def _interrupted(*, as_json: bool) -> int:
     said = LoomError("INTERRUPTED", "interrupted", hint="loomctl show", exit_code=ON_INTERRUPT)
     try:
-        printing.document({"error": said.to_dict()}) if as_json else printing.note(said.what)
+        output.document({"error": said.to_dict()}) if as_json else output.note(said.what)
     except OSError:
         pass
     return ON_INTERRUPT
-
-
-def _said(error: LoomError, *, as_json: bool, debug: bool) -> int:
-    """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
-    if debug:
-        import traceback
-
-        printing.note(traceback.format_exc())
-    error = bundle_lines.fitting(error, project.plugin_root())
-    try:
-        if as_json and not output.is_stuck():
-            printing.document({"error": error.to_dict()})
-            return error.exit_code
-    except OSError:
-        pass
-    try:
-        printing.note(f"loomctl: {error}")
-    except OSError:
-        pass
-    return error.exit_code

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import simulated_event
-from loomctl.cli.shell import asking, inputs, printing
-from loomctl.cli.shell.options import complete_runs, complete_workflows, json_option
+from loomctl.cli import arguments, caller, output, simulated_event
+from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
 from loomctl.cli.simulated_event import Asked
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, quoted
@@ -91,12 +90,12 @@ def simulate(
         asked.refuse_unused(("--outcomes", outcomes), ("--context", begins), ("--goal", goal))
         return simulated_event.of_run(asked, as_json=as_json)
     asked.refuse_beside_a_workflow()
-    inputs.only_one_from_stdin(outcomes, begins, hint=_HELP)
+    arguments.only_one_from_stdin(outcomes, begins, hint=_HELP)
     return _play(workflow, outcomes, begins, goal, asked, as_json=as_json)
 
 
 def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, asked: Asked, *, as_json: bool) -> int:
-    space = asking.space(make=True, writes=False)
+    space = caller.space(make=True, writes=False)
     project = space.project
     resolved = resolve.resolve(
         workflow,
@@ -117,17 +116,17 @@ def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, as
     told = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *kept_out)]
     warnings = [*told, *played.warnings]
     if as_json:
-        printing.document(_document(plan, played, warnings))
+        output.document(_document(plan, played, warnings))
     else:
-        printing.text("\n".join(_lines(played)))
+        output.text("\n".join(_lines(played)))
         for one in warnings:
-            printing.note(f"loomctl: {one['code']} at {one_line(one['where'], 200)}: {one_line(one['message'], 400)}")
+            output.note(f"loomctl: {one['code']} at {one_line(one['where'], 200)}: {one_line(one['message'], 400)}")
     return EXIT_OK if played.state["status"] == "completed" else EXIT_FINDINGS
 
 
 def _file(source: str) -> Any:
     """Read JSON or YAML from a file or standard input. Raises LoomError with everything that is wrong with its form."""
-    data = inputs.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
+    data = arguments.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
     value, problems = _parsed(data, source)
     _refuse(problems, "this cannot be read", source)
     return value
@@ -139,7 +138,7 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
     except UnicodeDecodeError as problem:
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
-    is_json = text.lstrip().startswith("{") if source == inputs.STDIN else not source.endswith(workflow_files.YAML)
+    is_json = text.lstrip().startswith("{") if source == arguments.STDIN else not source.endswith(workflow_files.YAML)
     if is_json:
         return strict_json.parse(text, max_depth=strict_json.DEEPEST)
     if len(data) > workflow_files.LARGEST_YAML:
@@ -150,9 +149,9 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
     code = "BAD_CONTEXT" if problems and problems[0].code == "BAD_CONTEXT" else "BAD_OUTCOMES"
-    refused = refusal(problems, what=what, where=inputs.named(source), code=code)
+    refused = refusal(problems, what=what, where=arguments.source_name(source), code=code)
     if refused is not None:
-        refused.hint = _HELP if source in ("", inputs.STDIN) else f"${{EDITOR:-vi}} {quoted(source)}"
+        refused.hint = _HELP if source in ("", arguments.STDIN) else f"${{EDITOR:-vi}} {quoted(source)}"
         raise refused
 
 
@@ -184,7 +183,7 @@ def _document(plan: Mapping[str, Any], played: Played, warnings: list[dict[str, 
 
 def _lines(played: Played) -> list[str]:
     rows = list(_rows(played.stages))
-    lines = [printing.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
+    lines = [output.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
     lines += [simulated_event.gate(asked) for asked in played.approvals]
     why = f": {one_line(played.why, 300)}" if played.why else ""
     lines.append(f"{played.state['status']}{why}")

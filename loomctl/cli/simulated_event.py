@@ -6,14 +6,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.cli.shell import asking, printing, retyped
+from loomctl.cli import arguments, caller, output
 from loomctl.hosts.claude import simulate
 from loomctl.hosts.claude.hooks import Given
 from loomctl.kit import files, ids
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
-from loomctl.runs import find
 from loomctl.runs.model import places, visits
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.store import Run
@@ -74,12 +73,11 @@ def of_run(asked: Asked, *, as_json: bool) -> int:
     """Print what a run's conversation would get at the event now."""
     assert asked.event is not None  # refuse_unused
     _check(asked.event)
-    space = simulate.unwritten(asking.space(writes=False))
-    found = find.to_read(space, asked.run_id, way=retyped.naming)
-    assert found.run_id is not None  # to_read raises instead
-    _check_phases(asked.event, space.store.read(found.run_id, to_show=True).plan)
-    given = simulate.of_run(space, found.run_id, asked.event, asked.session)
-    return _print(asked.event, found.run_id, given, as_json=as_json)
+    space = simulate.unwritten(caller.space(writes=False))
+    run_id = arguments.run_id(space, asked.run_id)
+    _check_phases(asked.event, space.store.read(run_id, to_show=True).plan)
+    given = simulate.of_run(space, run_id, asked.event, asked.session)
+    return _print(asked.event, run_id, given, as_json=as_json)
 
 
 def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) -> int:
@@ -87,12 +85,12 @@ def of_workflow(space: Workspace, asked: Asked, began: Began, *, as_json: bool) 
     assert asked.event is not None  # its caller asks
     _check(asked.event)
     for one in began.warnings:
-        printing.note(f"loomctl: {one.code} at {one_line(one.where, 200)}: {one_line(one.message, 400)}")
+        output.note(f"loomctl: {one.code} at {one_line(one.where, 200)}: {one_line(one.message, 400)}")
     _check_phases(asked.event, began.plan)
     run, approvals = _run(space, asked, began)
     if not as_json:
         for taken in approvals:
-            printing.note(f"loomctl: {gate(taken)}")
+            output.note(f"loomctl: {gate(taken)}")
     given = simulate.of_workflow(space, run, asked.event)
     return _print(asked.event, run.run_id, given, as_json=as_json, approvals=approvals)
 
@@ -139,7 +137,7 @@ def _not_reached(ended: State, wanted: str) -> LoomError:
         f"the play ends without coming to {wanted}",
         why=f"its way was {one_line(way, 600)}; there it {_ENDS.get(ended['status'], 'stopped')}. "
         "Other --outcomes or another --context lead another way",
-        hint=retyped.line(("event", "where", "work_id")) or _HELP,
+        hint=arguments.again(("event", "where", "work_id")) or _HELP,
         exit_code=EXIT_FINDINGS,
     )
 
@@ -162,7 +160,7 @@ def _warn_of_another_phase(asked: Asked, state: Mapping[str, Any]) -> None:
     phase, at = _phase_begun(asked.event), str(state.get("current_phase") or "")
     if phase and at and phase != at:
         what = f"{asked.event} comes as a run enters {phase}, and this one stands in {at}"
-        printing.note(f"loomctl: ANOTHER_PHASE: {one_line(what, 400)}")
+        output.note(f"loomctl: ANOTHER_PHASE: {one_line(what, 400)}")
 
 
 def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
@@ -208,7 +206,7 @@ def _print(
 ) -> int:
     text, line, slip = given if given is not None else Given("", "")
     if as_json:
-        printing.document(
+        output.document(
             {
                 "event": event,
                 "run_id": run_id,
@@ -222,8 +220,8 @@ def _print(
     else:
         files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
         if text and not text.endswith("\n") and sys.stdout.isatty() and sys.stderr.isatty():
-            printing.note("")  # on one screen the line begins anew, and no byte more is given
-        printing.note(line or "loomctl: nothing would be given")
+            output.note("")  # on one screen the line begins anew, and no byte more is given
+        output.note(line or "loomctl: nothing would be given")
     return EXIT_MISSING if slip is not None and slip.failed else EXIT_OK
 
 

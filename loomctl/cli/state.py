@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.care import restore as restoring
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.expressions import engine, questions
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
@@ -46,11 +46,11 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
       loomctl state show
       loomctl state show shop-258 --path artifacts.spec_path
     """
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     found = space.store.read_state(run_id)
     if path is None:
-        printing.document({"run_id": run_id, "state": found}) if as_json else printing.plain(found)
+        output.document({"run_id": run_id, "state": found}) if as_json else output.plain(found)
         return EXIT_OK
     question = questions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
@@ -63,10 +63,10 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
             exit_code=EXIT_USAGE,
         )
     if as_json:
-        printing.document({"run_id": run_id, "path": path, "value": answer.value})
+        output.document({"run_id": run_id, "path": path, "value": answer.value})
     else:
         value = answer.value
-        printing.text(value) if isinstance(value, str) else printing.plain(value)
+        output.text(value) if isinstance(value, str) else output.plain(value)
     return EXIT_OK
 
 
@@ -74,7 +74,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
 @run_argument
 @click.option("--from", "source", metavar="FILE", help="A kept state of the run, instead of state.backup.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and lost, and change nothing.")
-@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without asking.")
+@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without caller.")
 @json_option
 def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Put a run's state back as it was one write before; make a damaged plan anew.
@@ -89,21 +89,21 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
       loomctl state restore shop-258
       loomctl state restore shop-258 --from state.replaced-1.json --yes
     """
-    space = asking.space()
+    space = caller.space()
     run_id = restoring.meant(space, run)
     standing = restoring.examine(space, run_id, source=source)
     wanted = standing.state
     driver = restoring.driver(space, wanted, wanted.before) if wanted is not None else None
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
-            printing.note("\n".join([*_state_lines(standing, None), *_driver_lines(space, run_id, driver)]))
+            output.note("\n".join([*_state_lines(standing, None), *_driver_lines(space, run_id, driver)]))
         _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else restoring.restore(space, standing)
     plan = standing.plan if done is None else done.plan
     if as_json:
-        printing.document(_document(standing, done, plan))
+        output.document(_document(standing, done, plan))
     else:
-        printing.text(
+        output.text(
             "\n".join(
                 [
                     *_state_lines(standing, done),
@@ -117,7 +117,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
 
 def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None:
     """Ask a person whether a state that can be used shall go. Raises NOT_CONFIRMED."""
-    if not (sys.stdin.isatty() and printing.confirmed("Put it back?")):
+    if not (sys.stdin.isatty() and output.is_agreed("Put it back?")):
         chosen = f" --from {source}" if source else ""
         raise LoomError(
             "NOT_CONFIRMED",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from loomctl.care import file_checks
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.handoff import whole_copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
@@ -49,9 +49,9 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
     """
     if every and run:
         raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
-    space = asking.space()
+    space = caller.space()
     if not every:
-        return _told([_look(space, asking.run_to_show(space, run))], [], as_json=as_json)
+        return _told([_look(space, arguments.run_id(space, run))], [], as_json=as_json)
     found, unread = _every(space)
     return _told(found, unread, as_json=as_json, every=True)
 
@@ -107,17 +107,17 @@ def _told(
     found: Sequence[_Looked], unread: Sequence[tuple[str, LoomError]], *, as_json: bool, every: bool = False
 ) -> int:
     if as_json and not every:
-        printing.document(found[0].to_dict())
+        output.document(found[0].to_dict())
     elif as_json:
         refused = [{"run_id": run_id, "error": error.to_dict()} for run_id, error in unread]
         ok = not refused and all(one.ok for one in found)
-        printing.document({"ok": ok, "runs": [one.to_dict() for one in found], "unreadable": refused})
+        output.document({"ok": ok, "runs": [one.to_dict() for one in found], "unreadable": refused})
     else:
         lines = [line for one in found for line in _lines(one)]
         for run_id, error in unread:
             lines.append(f"✗ {run_id}: {error.code}: {one_line(error.what, 200)}")
             lines += [f"  hint: {error.hint}"] if error.hint else []
-        printing.text("\n".join(lines) or "No runs here yet.")
+        output.text("\n".join(lines) or "No runs here yet.")
     if unread:
         return EXIT_INVALID
     return EXIT_OK if all(one.ok for one in found) else EXIT_FINDINGS

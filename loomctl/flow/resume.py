@@ -27,9 +27,11 @@ from loomctl.runs.tools import recording
 from loomctl.workflows import refreeze
 from loomctl.workflows.model import triggers
 
+_VERB = "loomctl resume"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from loomctl.priming.primed import Slip
@@ -48,11 +50,6 @@ class Resumed(NamedTuple):
     notes: list[str]
 
 
-def way_on(run_id: str) -> str:
-    """Give the command that takes a run up."""
-    return f"loomctl resume {run_id}"
-
-
 def resume(
     space: Workspace,
     named: str | None = None,
@@ -60,16 +57,15 @@ def resume(
     reopen: bool = False,
     take_over: bool = False,
     later: bool = False,
-    way: Callable[[str], str] = way_on,
 ) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 
-    take_over: take it from a session that drives it and may live, whose later writes are refused. way: gives the
-    line of a hint that names one of several. later: what is due is owed to the session until `next` gives it.
+    take_over: take it from a session that drives it and may live, whose later writes are refused. later: what is
+    due is owed to the session until `next` gives it.
     Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
     one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
     """
-    run = _to_take_up(space, _meant(space, named, reopen=reopen, way=way), reopen=reopen)
+    run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
     trouble = known.note(run.run_id, space.store.folder)
     notes = [
@@ -243,19 +239,23 @@ def _ignored(run: Run) -> list[str]:
     return [f"FABER's plan says what Loom does not act on: {', '.join(names[:8])}{more}"] if names else []
 
 
-def _meant(space: Workspace, named: str | None, *, reopen: bool, way: Callable[[str], str]) -> str:
+def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
     try:
         found = find.find(space, named, over=reopen)
     except AmbiguousRunError as error:
-        raise error.by(way) from None
+        raise AmbiguousRunError(error.found, _VERB) from None
     if found.run_id is not None:
         return found.run_id
     if found.candidates:
-        raise AmbiguousRunError(found.candidates, way)
+        raise AmbiguousRunError(found.candidates, _VERB)
     dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
         return str(dormant[0])
-    raise AmbiguousRunError(dormant, way) if dormant else find.none(space, found)
+    if dormant:
+        raise AmbiguousRunError(dormant, _VERB)
+    none = find.none(space, found)
+    none.meant = {}  # one that is over is not taken up by a hint
+    raise none
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:

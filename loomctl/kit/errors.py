@@ -26,7 +26,8 @@ class LoomError(Exception):
 
     hint: one command line that a shell runs and that mends it or shows more; what else is to be said is the why's.
     code: a stable upper-case word for scripts (`PATH_ESCAPE`); where: a file and, if known, a JSON path;
-    exit_code: one of the EXIT_* values.
+    exit_code: one of the EXIT_* values. meant: the run, and the stage, that may be meant, for whoever knows the command
+    line that was typed and can offer it again with them (`run`, `stage`).
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class LoomError(Exception):
     ) -> None:
         super().__init__(what)
         self.code, self.what, self.where, self.why, self.hint, self.exit_code = code, what, where, why, hint, exit_code
+        self.meant: dict[str, str] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Give the error as `--json` prints it, empty parts left out."""

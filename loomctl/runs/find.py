@@ -17,7 +17,7 @@ from loomctl.runs.store.layouts import AmbiguousRunError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.runs.caller import Workspace
@@ -123,18 +123,19 @@ def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
         return False
 
 
-def to_read(space: Workspace, named: str | None = None, *, way: Callable[[str], str] = shown) -> Found:
-    """Find a run to look at; raises what `none` gives where there is none.
-
-    way: gives the command line that a hint names, of a run's id.
-    """
-    try:
-        found = find(space, named)
-    except AmbiguousRunError as error:
-        raise error.by(way) from None
+def to_read(space: Workspace, named: str | None = None) -> Found:
+    """Find a run to look at; raises what `none` gives where there is none."""
+    found = find(space, named)
     if found.run_id is None:
-        raise none(space, found, way=way)
+        raise none(space, found)
     return found
+
+
+def run_to_read(space: Workspace, named: str | None = None) -> str:
+    """Give the id of a run to look at. Raises as `to_read`."""
+    run_id = to_read(space, named).run_id
+    assert run_id is not None  # to_read raises instead
+    return run_id
 
 
 def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False) -> str:
@@ -210,15 +211,15 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     )
 
 
-def none(space: Workspace, found: Found, *, way: Callable[[str], str] = shown) -> LoomError:
+def none(space: Workspace, found: Found) -> LoomError:
     """Give the error for a run that is not found: AMBIGUOUS_RUN; what is wrong with the one state; or NO_ACTIVE_RUN.
 
-    way: gives the hint's command line, of a run's id. A run that is over is never taken for the one that is meant
-    (D1), and the hint names the last one. A state that alone keeps a run from being found ends as if it were named; so
-    do several that a newer Loom wrote, for one update reads them all.
+    A run that is over is never taken for the one that is meant (D1), and the hint names the last one. A state that
+    alone keeps a run from being found ends as if it were named; so do several that a newer Loom wrote, for one update
+    reads them all.
     """
     if found.candidates:
-        return AmbiguousRunError(found.candidates, way)
+        return AmbiguousRunError(found.candidates)
     refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]
     if refused and (len(refused) == 1 or all(error.exit_code == EXIT_SKEW for error in refused)):
         return refused[0]
@@ -228,7 +229,9 @@ def none(space: Workspace, found: Found, *, way: Callable[[str], str] = shown) -
     if last is None:
         return no_active_run()
     standing = last["status"].replace("_", " ")
-    return no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", way(last["run_id"]))
+    error = no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", shown(last["run_id"]))
+    error.meant = {"run": last["run_id"]}
+    return error
 
 
 def _refused(space: Workspace, run_id: str) -> LoomError | None:

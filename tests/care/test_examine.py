@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care.doctor import examine
-from loomctl.cli.shell.diagnosis import CHECKS
+from loomctl.cli.doctor import CHECKS
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs.patient import Patient

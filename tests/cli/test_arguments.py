@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.cli.shell import arguments
+from loomctl.cli import arguments
 from loomctl.kit.errors import LoomError
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene

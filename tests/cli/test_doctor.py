@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.cli.shell.diagnosis import CHECKS
+from loomctl.cli.doctor import CHECKS
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, SESSION, Ended, Json, Scene, artifact, run
 

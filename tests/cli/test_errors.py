@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.cli.shell import output
+from loomctl.cli import output
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli

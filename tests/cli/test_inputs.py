@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.cli.shell import inputs
+from loomctl.cli import arguments
 from loomctl.expressions import output_schemas
 from loomctl.flow.outcomes import answers
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
@@ -23,7 +23,7 @@ class Reader(NamedTuple):
 
     words: str
     good: str = GOOD
-    largest: int = inputs.LARGEST
+    largest: int = arguments.LARGEST
     of_a_run: bool = False
 
 
@@ -80,7 +80,7 @@ def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli
     scene.write("file", data)
     ended = cli(*called(scene, reader, source), "--json", given=data if source == "-" else None)
     said = ended.json["error"]
-    assert (ended.code, said["code"], said["where"]) == (EXIT_USAGE, "TOO_LARGE", inputs.named(source))
+    assert (ended.code, said["code"], said["where"]) == (EXIT_USAGE, "TOO_LARGE", arguments.source_name(source))
     assert f"{reader.largest:,}" in said["message"]
     assert said["hint"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.cli.shell import telling
+from loomctl.cli import answer
 from loomctl.kit.text.units import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile
@@ -95,13 +95,13 @@ def test_what_a_transcript_shows_is_not_told_again(begun: Scene) -> None:
     file.prompt("go on")
     space = begun.space(transcript=file.path)
     run = space.store.read(begun.run_dir.name)
-    told = telling.bounded_step(space, run)
+    told = answer.bounded_step(space, run)
     assert "Theirs." in told
-    assert telling.bounded_step(begun.space(transcript=file.path), run) == told
+    assert answer.bounded_step(begun.space(transcript=file.path), run) == told
     file.prompt(told)
-    assert "Theirs." not in telling.bounded_step(begun.space(transcript=file.path), run)
+    assert "Theirs." not in answer.bounded_step(begun.space(transcript=file.path), run)
     file.compacts()
-    assert "Theirs." in telling.bounded_step(begun.space(transcript=file.path), run)
+    assert "Theirs." in answer.bounded_step(begun.space(transcript=file.path), run)
 
 
 def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.
     cli("done", given="Theirs.\n" * 900, session=OTHER)
     space = begun.space(SESSION)
     space = space._replace(settings=space.settings._replace(command_budget=1500))
-    told = telling.bounded_step(space, space.store.read(begun.run_dir.name))
+    told = answer.bounded_step(space, space.store.read(begun.run_dir.name))
     assert told.startswith("What the stages before this step did and said is too long for here: `loomctl preamble`\n\n")
     assert utf8_bytes(told) <= 1500
     assert "preamble" not in space.local.primed(SESSION)

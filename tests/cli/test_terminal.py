@@ -15,9 +15,7 @@ from tests.helpers.scenes import MAIN, Scene, artifact
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
 def test_colours_are_for_terminals_that_want_them(scene: Scene, environ: dict[str, str], coloured: bool) -> None:
     """Headings of the demo are bold at a terminal, plain under NO_COLOR, and never shown as signs."""
-    program = (
-        "from loomctl.cli.shell import printing; printing.text('Heading', bold=True); printing.text('\\x1b[1mnot ours')"
-    )
+    program = "from loomctl.cli import output; output.text('Heading', style='bold'); output.text('\\x1b[1mnot ours')"
     seen = python_at_a_terminal(scene, program, environ)
     assert ("\x1b[1mHeading" in seen) == coloured
     assert "Heading" in seen

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loomctl.cli.shell import telling
+from loomctl.cli import answer
 from loomctl.hosts import loom_commands
 from loomctl.priming import artifact_texts, slip
 from loomctl.runs.settings.config import Settings
@@ -97,7 +97,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     settings = Settings()
     assert f"{settings.hook_budget:,} UTF-16 units" in row("what a hook gives")[1]
     assert f"{settings.command_budget:,} UTF-8 bytes" in row("the slip's text from a command")[1]
-    assert f"{telling.BESIDE:,} UTF-8 bytes" in row("a command's own lines")[1]
+    assert f"{answer.BESIDE:,} UTF-8 bytes" in row("a command's own lines")[1]
     for beginning, share in (
         ("the next thing to do", slip.NEXT_SHARE),
         ("head, and history", slip.HISTORY_SHARE),

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from loomctl.cli.shell import telling
+from loomctl.cli import answer
 from loomctl.flow import close, drive
 from loomctl.flow import resume as resuming
 from loomctl.flow.resume import Resumed
@@ -233,7 +233,7 @@ def test_a_missing_artifact_does_not_stop_the_resume(begun: Scene) -> None:
     taken = resume(begun)
     assert [entry.id for entry in taken.slip.failed] == ["spec"]
     assert "put the file there" in taken.slip.text
-    assert any(line.startswith("  ✗ spec missing") for line in telling.slip_lines(taken.slip))
+    assert any(line.startswith("  ✗ spec missing") for line in answer.slip_lines(taken.slip))
 
 
 def test_a_run_that_cannot_be_read_is_not_bound(begun: Scene) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loomctl.cli.shell import arguments
+from loomctl.cli import arguments
 from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
 from loomctl.flow import route, undo
 from loomctl.hosts import loom_commands

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli.shell import person
+from loomctl.cli import caller
 from loomctl.kit.process import ancestry
 from loomctl.kit.process.ancestry import Process
 from loomctl.runs.machine import call_marks
@@ -438,7 +438,7 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     line = [Process(os.getpid(), now), Process(7, now - 1), Process(1, now - 60)]
     monkeypatch.setattr(ancestry, "line", lambda: line)
     monkeypatch.setattr(ancestry, "first_is_the_systems", lambda: is_systems)
-    for name in person._MARKS:
+    for name in caller._MARKS:
         monkeypatch.delenv(name, raising=False)
     space = scene.space()
-    assert person.decides(space, "approve") == is_systems
+    assert caller.decides(space, "approve") == is_systems

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli.shell import telling
+from loomctl.cli import answer
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.priming.primed import Slip
 from loomctl.runs.caller import Conversation
@@ -57,7 +57,7 @@ def test_what_changed_is_sent_as_a_diff_that_gives_the_new_text(primed: Scene) -
     assert "as a diff: spec" in prime_run.one_line_for_people(made)
     assert made.to_dict()["artifacts"][0]["base"] == base
     assert str(base)[:8] in made.text
-    (told,) = [line for line in telling.slip_lines(made) if "spec" in line]
+    (told,) = [line for line in answer.slip_lines(made) if "spec" in line]
     assert "✓ spec loaded, as what changed since it was given" in told
     assert "lack of room" not in told
     assert primed.events()[-1]["properties"]["loaded"] == {"spec": "diff"}

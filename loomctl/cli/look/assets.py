@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import Listing, complete_runs, json_option
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import Listing, complete_runs, json_option
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
@@ -29,8 +29,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _read(named: str | None) -> Run:
-    space = asking.space()
-    return space.store.read(asking.run_to_show(space, named), to_show=True)
+    space = caller.space()
+    return space.store.read(arguments.run_id(space, named), to_show=True)
 
 
 def _assets(run: Run, stage: str | None = None) -> list[Asset]:
@@ -69,19 +69,19 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     over = [one for stage in changes for one in stage.passed_over]
     if as_json:
         told = {"assets": [one._asdict() for one in held], "bytes": sum(one.bytes for one in held)}
-        printing.document({"run_id": found.run_id, **told, "passed_over": [one._asdict() for one in over]})
+        output.document({"run_id": found.run_id, **told, "passed_over": [one._asdict() for one in over]})
         return EXIT_OK
     lines = []
     if held:
         rows = [[one.stage, _path(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
-        lines += [printing.table(["STAGE", "PATH", "BYTES"], rows), ""]
+        lines += [output.table(["STAGE", "PATH", "BYTES"], rows), ""]
     if over:
         left = [[one.stage, _path(one.path), _size(one.bytes), one_line(one.reason, 200)] for one in over]
-        lines += [printing.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], left), ""]
+        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], left), ""]
     size = f"{counted(len(held), 'asset')}, {counted(sum(one.bytes for one in held), 'byte')}"
     passed = f"; {len(over):,} not captured" if over else ""
     lines.append(f"{found.run_id}: {size if held else 'no assets'}{passed}")
-    printing.text("\n".join(lines))
+    output.text("\n".join(lines))
     return EXIT_OK
 
 
@@ -112,11 +112,11 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     if as_json:
         failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
         told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
-        printing.document({"run_id": found.run_id, **told})
+        output.document({"run_id": found.run_id, **told})
     else:
         lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
         there = f", {done.there:,} stood there already" if done.there else ""
         copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
         lines.append(f"Loom: {copied}{there}")
-        printing.text("\n".join(lines))
+        output.text("\n".join(lines))
     return EXIT_FINDINGS if done.failed else EXIT_OK

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option
+from loomctl.cli import caller, output
+from loomctl.cli.arguments import json_option
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
@@ -48,7 +48,7 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
       loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
       loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 --out value.json
     """
-    space = asking.space()
+    space = caller.space()
     try:
         data = Blobs(space.store.folder).get(ref)
     except LoomError as error:
@@ -62,9 +62,9 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
         told["out"] = os.path.abspath(out)
         _write(told["out"], data, ref)
     if as_json:
-        printing.document(told)
+        output.document(told)
     elif out is not None:
-        printing.text(f"Loom: {counted(len(data), 'byte')} written to {told['out']}")
+        output.text(f"Loom: {counted(len(data), 'byte')} written to {told['out']}")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli.shell import asking, printing, retyped
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
@@ -45,22 +45,23 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         raise LoomError(
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
-    read, meant = words.meant(asking.space(), run, stage, way=retyped.naming)
+    with arguments.offered_again():
+        read, meant = words.meant(caller.space(), run, stage)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
-        printing.document({"run_id": run_id, "stages": [_document(one) for one in told]})
+        output.document({"run_id": run_id, "stages": [_document(one) for one in told]})
     elif names:
         found = sorted({one["path"] for stage_told in told for one in stage_told.files})
-        printing.text("\n".join(found)) if found else None
+        output.text("\n".join(found)) if found else None
         _say(told)
     elif stat:
         lines = [line for one in told for line in _stat(one)]
-        printing.text("\n".join(lines) if lines else f"{run_id}: no stage has begun yet")
+        output.text("\n".join(lines) if lines else f"{run_id}: no stage has begun yet")
     else:
         _patches(run_id, told, alone=meant is not None)
         _say(told)
         if not told:
-            printing.note(f"{run_id}: no stage has begun yet")
+            output.note(f"{run_id}: no stage has begun yet")
     return EXIT_OK
 
 
@@ -99,7 +100,7 @@ def _say(told: Sequence[StageChanges]) -> None:
     """Say beside the result what it does not hold, on standard error."""
     for one in told:
         for said in _notes(one):
-            printing.note(f"{one.stage}: {said}")
+            output.note(f"{one.stage}: {said}")
 
 
 def _notes(one: StageChanges) -> list[str]:
@@ -115,7 +116,7 @@ def _stat(one: StageChanges) -> list[str]:
         [visible(str(file["path"])).replace("\n", "␤"), str(file.get("change") or "by a tool"), _lines(file)]
         for file in one.files
     ]
-    lines += [f"  {line}" for line in printing.table(["FILE", "CHANGE", "LINES"], rows).splitlines()] if rows else []
+    lines += [f"  {line}" for line in output.table(["FILE", "CHANGE", "LINES"], rows).splitlines()] if rows else []
     lines += [f"  ! {said}" for said in _notes(one)] if one.told else []
     return [*lines, ""]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli.shell import asking, output, printing
-from loomctl.cli.shell.options import run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import run_argument
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
@@ -80,8 +80,8 @@ def events(
       loomctl events --since 120 --json
     """
     begin = _since(since)
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     teller = _Teller(space, run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:
@@ -119,7 +119,7 @@ def _follow(watch: Watch, teller: _Teller) -> None:
         teller.tell(watch.news())
         if watch.replaced > replaced:
             replaced = watch.replaced
-            printing.note(f"{teller.run_id}: another events.jsonl stands in the place of the one before")
+            output.note(f"{teller.run_id}: another events.jsonl stands in the place of the one before")
         if over or not _wait():
             return
 
@@ -175,7 +175,7 @@ class _Teller:
                 elif one.entry is None:
                     self._print(held)
                     torn = _is_only_torn(self._space, self.run_id) if torn is None else torn
-                    printing.note(f"{self.run_id}: {_no_entry(one, self.run_id, torn=torn)}")
+                    output.note(f"{self.run_id}: {_no_entry(one, self.run_id, torn=torn)}")
                 elif self._is_wanted(one.entry["event"]):
                     held.append(one.entry)
             self._print(held)
@@ -189,13 +189,13 @@ class _Teller:
             if self._as_json:
                 click.echo("\n".join(output.line(entry) for entry in clean))
             else:
-                printing.text("\n".join(_for_people(entry) for entry in clean))
+                output.text("\n".join(_for_people(entry) for entry in clean))
             entries.clear()
 
     def nothing_told(self) -> None:
         """Say that there was nothing, to a person."""
         if not self._told and not self._as_json:
-            printing.text(f"{self.run_id}: no such events" if self._names else f"{self.run_id}: no events")
+            output.text(f"{self.run_id}: no such events" if self._names else f"{self.run_id}: no events")
 
     def _progress(self, printed: Printed) -> None:
         if self._as_json:
@@ -205,9 +205,9 @@ class _Teller:
                 click.echo(output.line({**base, "properties": told}))
             return
         if printed.left_out:
-            printing.text(f"    | … {printed.left_out:,} bytes, which command.log has")
+            output.text(f"    | … {printed.left_out:,} bytes, which command.log has")
         for line in printed.lines:
-            printing.text(f"    | {masked_line(line, _LONGEST)}")
+            output.text(f"    | {masked_line(line, _LONGEST)}")
 
 
 def _without_secrets(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing, retyped
-from loomctl.cli.shell.options import complete_runs, complete_workflows, json_option
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
 from loomctl.kit import files, targets
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.secrets import mask
-from loomctl.runs.store.layouts import AmbiguousRunError, shown
 from loomctl.workflows.draw import draw
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     show_default=True,
     help="Mermaid for Markdown; DOT, which Loom reads as a workflow too; SVG, drawn by Graphviz.",
 )
-@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write it there instead.")
+@click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False), help="Write it there instead.")
 @json_option
-def graph(target: str | None, form: str, output: str | None, as_json: bool) -> int:
+def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int:
     """Draw a WORKFLOW, or a RUN with what was done, what failed and where it stands.
 
     Phases and branches are boxes; agents, prompts, commands, people and parallel steps have shapes of their own; a way
@@ -47,24 +46,22 @@ def graph(target: str | None, form: str, output: str | None, as_json: bool) -> i
       loomctl graph review.fabro --format svg --output review.svg
       loomctl graph shop-258 --format dot
     """
-    if output is not None:
-        targets.check(output, retyped.line(("output",)))
-    try:
-        found = draw.drawn(asking.any_space(), target, form)
-    except AmbiguousRunError as error:
-        raise error.by(lambda run_id: retyped.line(target=run_id) or shown(run_id)) from None
-    if output is not None:
-        files.write_atomically(output, mask(found.text)[0].encode(), mode=0o644)
+    if path is not None:
+        targets.check(path, arguments.again(("path",)))
+    with arguments.offered_again():
+        found = draw.drawn(caller.space(make=True), target, form)
+    if path is not None:
+        files.write_atomically(path, mask(found.text)[0].encode(), mode=0o644)
     if as_json:
-        printing.document(
+        output.document(
             {
                 "workflow_id": found.workflow_id,
                 "run_id": found.run_id,
                 "format": form,
-                "output": output,
-                "text": None if output is not None else found.text,
+                "output": path,
+                "text": None if path is not None else found.text,
             }
         )
-    elif output is None:
-        printing.text(found.text.removesuffix("\n"))
+    elif path is None:
+        output.text(found.text.removesuffix("\n"))
     return EXIT_OK

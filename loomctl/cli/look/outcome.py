@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import inputs, printing
-from loomctl.cli.shell.options import json_option
+from loomctl.cli import arguments, output
+from loomctl.cli.arguments import json_option
 from loomctl.expressions import output_schemas
 from loomctl.flow.outcomes import answers, outcomes
 from loomctl.flow.outcomes.directives import ROUTING
@@ -45,42 +45,46 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
       loomctl outcome --from - --schema routing --status-json status.json --json
       loomctl outcome --from response.md --schema schemas/audit.schema.json
     """
-    inputs.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
+    arguments.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
     if schema is not None and schema != ROUTING:
         step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
     touched = None if last_file is None else _fallback(last_file)
-    counts = last_file is None or last_file == inputs.STDIN or last_file.endswith(answers.ENDINGS)
+    counts = last_file is None or last_file == arguments.STDIN or last_file.endswith(answers.ENDINGS)
     if not counts:
         ends = " and ".join(answers.ENDINGS)
-        printing.note(f"loomctl: {inputs.named(last_file or '')} is not read: of the file touched last {ends} count")
+        output.note(
+            f"loomctl: {arguments.source_name(last_file or '')} is not read: of the file touched last {ends} count"
+        )
     reading = outcomes.understood(
         step,
-        inputs.text(source, hint=_HELP),
+        arguments.read_text(source, hint=_HELP),
         status_json=None if status_json is None else _fallback(status_json),
         last_file=touched if counts else None,
     )
     if as_json:
-        printing.document(reading.to_dict())
+        output.document(reading.to_dict())
     else:
-        printing.text("\n".join(_lines(reading)))
+        output.text("\n".join(_lines(reading)))
     return EXIT_FINDINGS if reading.errors else EXIT_OK
 
 
 def _fallback(source: str) -> str:
     """Read what may stand in for a response; a run reads no more of it either."""
-    return inputs.text(source, hint=_HELP, largest=answers.LARGEST_SOURCE)
+    return arguments.read_text(source, hint=_HELP, largest=answers.LARGEST_SOURCE)
 
 
 def _schema(path: str) -> dict[str, Any]:
-    data = inputs.read(path, hint=_HELP, largest=output_schemas.LARGEST)
-    loaded = output_schemas.loaded(data, name=inputs.named(path))
+    data = arguments.read(path, hint=_HELP, largest=output_schemas.LARGEST)
+    loaded = output_schemas.loaded(data, name=arguments.source_name(path))
     for problem in loaded.problems:
         if problem.severity != "error":
-            printing.note(f"loomctl: {problem.code}: {problem.message}")
-    refused = refusal(loaded.problems, what="this schema cannot be used", where=inputs.named(path), code="BAD_SCHEMA")
+            output.note(f"loomctl: {problem.code}: {problem.message}")
+    refused = refusal(
+        loaded.problems, what="this schema cannot be used", where=arguments.source_name(path), code="BAD_SCHEMA"
+    )
     if refused is not None:
-        refused.hint = _HELP if path == inputs.STDIN else trouble.look(path)
+        refused.hint = _HELP if path == arguments.STDIN else trouble.look(path)
         raise refused
     assert loaded.schema is not None
     return loaded.schema

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -47,16 +47,16 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
       loomctl prove shop-258 --json
       loomctl prove --add "The deadline is 3 May" --add '$.context.budget'
     """
-    space = asking.space()
+    space = caller.space()
     doubtful = proving.declare(space, run, added, dropped) if added or dropped else []
     for one in doubtful:
         hint = f"\n  hint: {one_line(one.hint, 400)}" if one.hint else ""
-        printing.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
-    found = proving.proof(space, asking.run_to_show(space, run))
+        output.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
+    found = proving.proof(space, arguments.run_id(space, run))
     if as_json:
-        printing.document(found.to_dict())
+        output.document(found.to_dict())
     else:
-        printing.text("\n".join(_lines(found)))
+        output.text("\n".join(_lines(found)))
     return EXIT_FINDINGS if found.lost or found.stale else EXIT_OK
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import own_reports
-from loomctl.cli.shell import asking, printing, retyped
-from loomctl.cli.shell.options import complete_runs, json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import complete_runs, json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -28,13 +28,13 @@ STDOUT = "-"
 
 @click.command("report")
 @run_argument
-@click.option("-o", "--output", metavar="FILE", help="The page's file, or - for standard output.")
+@click.option("-o", "--output", "target", metavar="FILE", help="The page's file, or - for standard output.")
 @click.option(
     "--with-files", is_flag=True, help="Copy the stages' files, assets and artifacts beside the page, as they are."
 )
 @click.option("--force", is_flag=True, help="Replace a file that is no report.")
 @json_option
-def report(run: str | None, output: str | None, with_files: bool, force: bool, as_json: bool) -> int:
+def report(run: str | None, target: str | None, with_files: bool, force: bool, as_json: bool) -> int:
     """Write a run as one self-contained page: timeline, stages, sessions, compactions, savings, files, events.
 
     The page is `report-RUN.html` in this folder unless -o names another; a report that stands there is replaced. It
@@ -50,10 +50,10 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
       loomctl report shop-258 -o report.html --with-files
       loomctl report shop-258 --json
     """
-    _check_words(output, with_files=with_files, as_json=as_json)
-    space = asking.space()
-    with document.opened(space, run, partial(asking.run_to_show, space)) as (where, run_id):
-        path = None if output == STDOUT or (as_json and output is None) else os.path.abspath(_name(output, run_id))
+    _check_words(target, with_files=with_files, as_json=as_json)
+    space = caller.space()
+    with document.opened(space, run, partial(arguments.run_id, space)) as (where, run_id):
+        path = None if target == STDOUT or (as_json and target is None) else os.path.abspath(_name(target, run_id))
         if path is not None:
             own = (space.store.folder, where.store.run_dir(run_id))
             _check_place(path, run_id, own, with_files=with_files, force=force)
@@ -66,14 +66,14 @@ def report(run: str | None, output: str | None, with_files: bool, force: bool, a
     beside = {"folder": copies.folder, "files": len(copies.links), "bytes": copies.bytes} if copies else None
     if as_json:
         printed = {"path": path, "bytes": written, "copies": beside} if path is not None else None
-        printing.document({"run_id": run_id, **told, "page": printed})
+        output.document({"run_id": run_id, **told, "page": printed})
     elif path is None:
         click.echo(made, nl=False)
     else:
         lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in told["troubles"]]
         size = f"; {_size(beside)}, not masked, in {one_line(copies.folder, 300)}" if copies and beside else ""
         lines.append(f"Loom: {run_id} written to {one_line(path, 300)}, {counted(written, 'byte')}{size}")
-        printing.text("\n".join(lines))
+        output.text("\n".join(lines))
     return EXIT_FINDINGS if told["troubles"] else EXIT_OK
 
 
@@ -81,27 +81,27 @@ def _size(told: dict[str, Any]) -> str:
     return f"{counted(told['files'], 'file')}, {counted(told['bytes'], 'byte')}"
 
 
-def _check_words(output: str | None, *, with_files: bool, as_json: bool) -> None:
+def _check_words(target: str | None, *, with_files: bool, as_json: bool) -> None:
     what = ""
-    if output == STDOUT and as_json:
+    if target == STDOUT and as_json:
         what = "-o - prints the page, --json the data"
-    elif with_files and (output == STDOUT or (as_json and output is None)):
+    elif with_files and (target == STDOUT or (as_json and target is None)):
         what = "--with-files copies beside the page, and no page is written: name it with -o FILE"
-    elif output is not None and os.path.basename(output) in ("", ".", ".."):
-        what = f"{output[:120]!r} names no file"
+    elif target is not None and os.path.basename(target) in ("", ".", ".."):
+        what = f"{target[:120]!r} names no file"
     if what:
         raise LoomError("USAGE", what, hint="loomctl report --help", exit_code=EXIT_USAGE)
 
 
-def _name(output: str | None, run_id: str) -> str:
-    return f"report-{run_id}.html" if output is None else output
+def _name(target: str | None, run_id: str) -> str:
+    return f"report-{run_id}.html" if target is None else target
 
 
 def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
     another = f"{stem}-2{extension}"
-    again = retyped.line(output=another) or f"loomctl report {run_id} -o {quoted(another)}"
-    printed = retyped.line(("with_files", "force"), output=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
+    again = arguments.again(target=another) or f"loomctl report {run_id} -o {quoted(another)}"
+    printed = arguments.again(("with_files", "force"), target=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
     place.check_target(path, force=force, again=again, printed=printed, own=own)
     if with_files:
         place.check_folder(place.folder_beside(path), path)
@@ -170,15 +170,15 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
       loomctl dump shop-258 ./shop-258
       loomctl dump shop-258 ./shop-258 --force
     """
-    space = asking.space()
-    made = dump.dump(space, asking.run_to_show(space, run), folder, force=force)
+    space = caller.space()
+    made = dump.dump(space, arguments.run_id(space, run), folder, force=force)
     if as_json:
         told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
-        printing.document({"run_id": space.store.match(run), **told})
+        output.document({"run_id": space.store.match(run), **told})
     else:
         lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
         counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
         size = _size(made._asdict())
         lines.append(f"Loom: {space.store.match(run)} written to {one_line(made.path, 300)}: {counts}; {size}")
-        printing.text("\n".join(lines))
+        output.text("\n".join(lines))
     return EXIT_FINDINGS if made.troubles else EXIT_OK

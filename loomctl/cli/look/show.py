@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, printing, retyped, telling
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import answer, arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.flow import prompts
 from loomctl.kit import folders
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -50,8 +50,9 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     """
     if file is not None and as_json:
         raise _misused("--file prints a file as it is, --json a document")
-    space = asking.space()
-    found, meant = words.meant(space, run, stage, way=retyped.naming)
+    space = caller.space()
+    with arguments.offered_again():
+        found, meant = words.meant(space, run, stage)
     if meant is not None:
         from loomctl.cli.look import stages
 
@@ -59,18 +60,18 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     if file is not None:
         raise _misused("--file prints a file of a stage, and none is named")
     if as_json:
-        printing.document(
+        output.document(
             {
                 "run_id": found.run_id,
                 "run_dir": found.folder,
                 "driver": leases.document(space, found.run_id, found.state),
                 "state": found.state,
-                "step": telling.step_document(space, found),
+                "step": answer.step_document(space, found),
             }
         )
     else:
         upcoming = prompts.upcoming(space.project, found, may_write=True)
-        printing.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
+        output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
     return EXIT_OK
 
 
@@ -145,14 +146,14 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     Example:
       loomctl sessions shop-258
     """
-    space = asking.space()
-    found = space.store.read(asking.run_to_show(space, run), to_show=True)
+    space = caller.space()
+    found = space.store.read(arguments.run_id(space, run), to_show=True)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
     earlier = recovery.earlier_sessions(space.store.run_dir(found.run_id))
     records = [*(record for record in earlier if record["session_id"] not in names), *held]
     if as_json:
-        printing.document(
+        output.document(
             {
                 "run_id": found.run_id,
                 "current_session_id": found.state["sessions"].get("current_session_id"),
@@ -163,7 +164,7 @@ def sessions_command(run: str | None, as_json: bool) -> int:
         return EXIT_OK
     rows = [_row(record) for record in records]
     header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
-    printing.text(f"{found.run_id}: {sessions.summary(found.state)}\n\n" + printing.table(header, rows))
+    output.text(f"{found.run_id}: {sessions.summary(found.state)}\n\n" + output.table(header, rows))
     return EXIT_OK
 
 
@@ -196,7 +197,7 @@ def paths(run: str | None, as_json: bool) -> int:
     Example:
       loomctl paths
     """
-    space = asking.any_space()
+    space = caller.space(make=True)
     found: dict[str, str | None] = {
         "project_root": space.project.root,
         "store": space.store.folder,
@@ -213,8 +214,8 @@ def paths(run: str | None, as_json: bool) -> int:
             key: value for key, value in run_values.placeholder_values(space.project, read).items() if key not in found
         }
     if as_json:
-        printing.document({"paths": found})
+        output.document({"paths": found})
     else:
         width = max(len(name) for name in found)
-        printing.text("\n".join(f"{name.ljust(width)}  {value or '-'}" for name, value in found.items()))
+        output.text("\n".join(f"{name.ljust(width)}  {value or '-'}" for name, value in found.items()))
     return EXIT_OK

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.counts import counted
@@ -54,22 +54,22 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
       loomctl stages --last 10
       loomctl stages shop-258 --json
     """
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     every = stage_records.entries(found)
     records = stage_records.of_run(found, last)
     if as_json:
         told = {"total": len(every), "stages": [_document(record) for record in records]}
-        printing.document({"run_id": run_id, **told})
+        output.document({"run_id": run_id, **told})
         return EXIT_OK
     if not records:
-        printing.text(f"{run_id}: no stage has begun yet")
+        output.text(f"{run_id}: no stage has begun yet")
         return EXIT_OK
     rows = [_row(record) for record in records]
     shown = [at for at in range(len(_HEADER)) if at < _ALWAYS or any(row[at] for row in rows)]
-    table = printing.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
-    printing.text(f"{table}\n\n{run_id}: {_counted(every, len(records))}")
+    table = output.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
+    output.text(f"{table}\n\n{run_id}: {_counted(every, len(records))}")
     return EXIT_OK
 
 
@@ -169,7 +169,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
         if text is not None:
             parts[name] = text
     if as_json:
-        printing.document(
+        output.document(
             {
                 "run_id": found.run_id,
                 "stage": entry["stage"],
@@ -190,7 +190,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
         blocks.append(
             f"Other files: {', '.join(others)}. To print one: loomctl show {found.run_id} {named} --file NAME"
         )
-    printing.text("\n\n".join(block.rstrip("\n") for block in blocks))
+    output.text("\n\n".join(block.rstrip("\n") for block in blocks))
     return EXIT_OK
 
 

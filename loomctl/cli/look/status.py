@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_OK, LoomError
 from loomctl.kit.text import columns
@@ -58,17 +58,17 @@ def status(run: str | None, as_json: bool) -> int:
       loomctl status
       loomctl status shop-258 --json
     """
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     now = time.time()
     found = space.store.read(run_id, to_show=True)
     told = _document(space, found, now)
     if as_json:
-        printing.document(told)
+        output.document(told)
         return EXIT_OK
     wide = _width()
     for line, colour in _lines(found, told, now, wide):
-        printing.text(line, **({"fg": colour} if colour else {}))
+        output.text(line, style=colour)
     return EXIT_OK
 
 
@@ -81,7 +81,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     asks_itself = space.caller.host != TERMINAL and find.is_bound(space, run.run_id)
     session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
     session_id = session_id or state["sessions"].get("current_session_id")
-    health = hook_health.look(space.local, space.store.local, asking.of_the_host(), now=now, session_id=session_id)
+    health = hook_health.look(space.local, space.store.local, caller.of_the_host(), now=now, session_id=session_id)
     driver = leases.document(space, run.run_id, state)
     mine = driver is not None and driver["here"]
     held = driver is not None and not mine

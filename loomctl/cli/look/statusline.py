@@ -8,7 +8,7 @@ import shlex
 
 import click
 
-from loomctl.cli.shell import asking, printing
+from loomctl.cli import caller, output
 from loomctl.install import status_shim
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import find, project
@@ -43,8 +43,8 @@ def statusline(snippet: bool, as_json: bool) -> int:
     """
     if snippet:
         return _snippet(as_json=as_json)
-    space = asking.space()
-    space = space._replace(caller=space.caller._replace(conversation=asking.of_the_host()))
+    space = caller.space()
+    space = space._replace(caller=space.caller._replace(conversation=caller.of_the_host()))
     run_id = find.to_read(space).run_id
     assert run_id is not None  # to_read raises instead
     run = space.store.read(run_id, to_show=True)
@@ -52,9 +52,9 @@ def statusline(snippet: bool, as_json: bool) -> int:
     told = status_lines.told(space, run, session_id, Tally(), now=status_lines.clock())
     line = status_line.fitting(status_line.forms(told), status_lines.room(os.environ.get("COLUMNS", "")))
     if as_json:
-        printing.document({"run_id": run_id, "line": line, "alarm": told.alarm or None})
+        output.document({"run_id": run_id, "line": line, "alarm": told.alarm or None})
     else:
-        printing.text(line)
+        output.text(line)
     return EXIT_OK
 
 
@@ -81,9 +81,9 @@ def _snippet(*, as_json: bool) -> int:
     command = shlex.quote(place)
     settings = {"statusLine": {"type": "command", "command": command}}
     if as_json:
-        printing.document({"script": place, "settings": settings})
+        output.document({"script": place, "settings": settings})
         return EXIT_OK
     told = json.dumps(settings, indent=2, ensure_ascii=False)
     head = "For ~/.claude/settings.json, or a project's .claude/settings.json:"
-    printing.unmasked(f"{head}\n\n{told}\n\n{_COMBINED.replace('{command}', command)}")
+    output.unmasked(f"{head}\n\n{told}\n\n{_COMBINED.replace('{command}', command)}")
     return EXIT_OK

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from loomctl.cli.shell import asking, inputs, output, printing
-from loomctl.cli.shell.options import Listing, complete_runs, json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argument
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
@@ -37,7 +37,7 @@ def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incompl
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        found = recall.record(asking.space(), None, whole=False)
+        found = recall.record(caller.space(), None, whole=False)
         newest = tool_log.tail(found.folder, _COMPLETED)
     except (LoomError, OSError):
         return []
@@ -47,9 +47,9 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def _record(space: Workspace, run: str | None) -> recall.Record:
     """Find a run's tool steps; what could not be recorded of them is said beside the result."""
-    found = recall.record(space, asking.run_to_show(space, run))
+    found = recall.record(space, arguments.run_id(space, run))
     if found.trouble:
-        printing.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
+        output.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
     return found
 
 
@@ -87,21 +87,21 @@ def steps(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = _record(asking.space(), run)
+    found = _record(caller.space(), run)
     seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
     if as_json:
         told = [_document(step) for step in seen.steps]
         counts = {"found": seen.found, "agents_left_out": seen.agents, "total": seen.total}
-        printing.document({"run_id": found.run_id, "steps": told, **counts})
+        output.document({"run_id": found.run_id, "steps": told, **counts})
         return EXIT_OK
     lines = []
     if seen.steps:
         wide = max(len(f"{step.tokens_before:,}") for step in seen.steps)
         header = ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
-        lines.append(printing.table(header, [_row(step, wide) for step in seen.steps]))
+        lines.append(output.table(header, [_row(step, wide) for step in seen.steps]))
         lines.append("")
     lines.append(_counted(found.run_id, seen))
-    printing.text("\n".join(lines))
+    output.text("\n".join(lines))
     return EXIT_OK
 
 
@@ -150,19 +150,19 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
       loomctl steps show toolu_01AbC shop-258 --json
       loomctl steps show toolu_01AbC --reduced
     """
-    found = _record(asking.space(), run)
+    found = _record(caller.space(), run)
     step = recall.find(found, step_id)
     if reduced:
         text = history.full(step)
         if as_json:
-            printing.document({"run_id": found.run_id, "step": _document(step), "text": text})
+            output.document({"run_id": found.run_id, "step": _document(step), "text": text})
         else:
-            printing.text(text)
+            output.text(text)
         return EXIT_OK
     if as_json:
         args, result = recall.original_call(found, step)
         told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
-        click.echo(output.unmasked(told))
+        output.original(told)
         return EXIT_OK
     data = recall.original_text(found, step)
     sys.stdout.flush()
@@ -195,18 +195,18 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
       loomctl history
       loomctl history shop-258 --budget 2000 --recent 5
     """
-    space = asking.space()
+    space = caller.space()
     found = _record(space, run)
     told = recall.recalled(space, found, budget, recent)
     if as_json:
         tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
         parts = {"text": told.text, "tokens": tokens, "steps": told.steps, "left_out": told.left_out}
-        printing.document({"run_id": found.run_id, **parts})
+        output.document({"run_id": found.run_id, **parts})
         return EXIT_OK
     if told.text or told.steps:
-        printing.text(told.text)
+        output.text(told.text)
     else:
-        printing.text(f"{found.run_id}: no tool steps yet")
+        output.text(f"{found.run_id}: no tool steps yet")
     return EXIT_OK
 
 
@@ -224,17 +224,19 @@ def reduce_command(as_json: bool) -> int:
       loomctl reduce --json < event.json
     """
     call = tool_calls.read(_given())
-    rules = tool_rules.of_settings(asking.space(make=True).settings.reduce_rules)
+    rules = tool_rules.of_settings(caller.space(make=True).settings.reduce_rules)
     step, text = recall.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules)
     if as_json:
-        printing.document(recall.as_document(step, text))
+        output.document(recall.as_document(step, text))
     else:
-        printing.text(step.observation)
+        output.text(step.observation)
     return EXIT_OK
 
 
 def _given() -> Any:
-    data = b"" if sys.stdin.isatty() else inputs.read(inputs.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
+    data = (
+        b"" if sys.stdin.isatty() else arguments.read(arguments.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
+    )
     if not data.strip():
         raise LoomError(
             "NO_INPUT",
@@ -262,7 +264,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
       loomctl savings
       loomctl savings shop-258 --json
     """
-    found = _record(asking.space(), run)
+    found = _record(caller.space(), run)
     told = recall.savings(found)
     ends = EXIT_OK if told.all_there else EXIT_FINDINGS
     if as_json:
@@ -276,7 +278,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
             "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
         }
         tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
-        printing.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
+        output.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
         return ends
     rows = [_cells(one.tool_name, one) for one in told.tools] + [_cells("all", told.whole)]
     columns = list(zip(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], *rows, strict=True))
@@ -285,7 +287,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
         [name, *(cell.rjust(width) for cell, width in zip(numbers, wide, strict=True))]
         for name, *numbers in zip(*columns, strict=True)
     ]
-    lines = [printing.table(header, rows), ""]
+    lines = [output.table(header, rows), ""]
     lines.append(
         f"Recovery: {told.recovered:,} of {counted(told.whole.steps, 'step')}, "
         f"{told.bytes_recovered:,} of {counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}"
@@ -293,7 +295,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
     if told.missing:
         lines.append(f"  ! {told.missing:,} more: their lines in {found.log} cannot be read")
-    printing.text("\n".join(lines))
+    output.text("\n".join(lines))
     return ends
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
@@ -46,14 +46,14 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
       loomctl why 007 shop-258 --json
       loomctl why spec
     """
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     told = explain.here(found) if named is None else _named(space, found, named)
     if as_json:
-        printing.document({"run_id": run_id, **told.to_dict()})
+        output.document({"run_id": run_id, **told.to_dict()})
     else:
-        printing.text("\n".join(_of_artifact(told) if isinstance(told, explain.Load) else _lines(told)))
+        output.text("\n".join(_of_artifact(told) if isinstance(told, explain.Load) else _lines(told)))
     return EXIT_OK
 
 
@@ -76,7 +76,7 @@ def _lines(came: Came) -> list[str]:
     if came.weighed:
         lines += [
             "",
-            printing.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], [_row(one) for one in came.weighed]),
+            output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], [_row(one) for one in came.weighed]),
         ]
     return lines
 

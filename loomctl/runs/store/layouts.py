@@ -11,7 +11,7 @@ from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 FABER = ".fractary"
 # Each folder of runs, below a project's root, in the order in which they are looked into.
@@ -252,20 +252,17 @@ def shown(run_id: str) -> str:
 
 
 class AmbiguousRunError(LoomError):
-    """Several runs are listed instead of guessing (D1). found: their ids."""
+    """Several runs are listed instead of guessing (D1). found: their ids; verb: the command that the hint has."""
 
-    def __init__(self, found: Sequence[str], way: Callable[[str], str] = shown) -> None:
+    def __init__(self, found: Sequence[str], verb: str = "loomctl show") -> None:
         listed = "\n".join(f"    {run_id}" for run_id in found[:20])
         more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
         super().__init__(
             "AMBIGUOUS_RUN",
             f"{len(found)} runs could be meant",
             why=f"name one, or its beginning; they are\n{listed}{more}",
-            hint=way(found[0]),
+            hint=f"{verb} {found[0]}",
             exit_code=EXIT_NO_RUN,
         )
         self.found = tuple(found)
-
-    def by(self, way: Callable[[str], str]) -> AmbiguousRunError:
-        """Give the error with another way on in its hint: a command line, made of the run's id."""
-        return AmbiguousRunError(self.found, way)
+        self.meant = {"run": found[0]}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, output, person, printing, retyped
-from loomctl.cli.shell.options import complete_runs, json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import complete_runs, json_option, run_argument
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -75,34 +75,34 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     from loomctl.handoff import push as pushing
     from loomctl.handoff.handoff import Desk
 
-    space = asking.space()
-    run_id = asking.run_to_show(space, run)
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
     desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.warned(space, run_id)
-        printing.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else printing.text(
+        output.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else output.text(
             "\n".join([_listing(desk, parcel, "would go"), *damaged])
         )
         return EXIT_OK
     if parcel.is_due and not yes:
         if not as_json:
-            printing.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
-        if not (_may_ask(as_json=as_json) and printing.confirmed("Push it?")):
+            output.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
+        if not (_may_ask(as_json=as_json) and output.is_agreed("Push it?")):
             again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
             why = "what leaves this machine is confirmed by a person, or by --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
     elif parcel.is_due and not as_json:
-        printing.note(_listing(desk, parcel, "goes"))
-    person.must_decide(
+        output.note(_listing(desk, parcel, "goes"))
+    caller.must_decide(
         space, "push", run_id, *shlex.split(desk.option()), *(["--with-outputs"] if with_outputs else ())
     )
     pushed = pushing.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}
-        printing.document({**_parcel_document(desk, pushed.parcel), **told})
+        output.document({**_parcel_document(desk, pushed.parcel), **told})
     else:
-        printing.text("\n".join(_pushed_lines(desk, pushed)))
+        output.text("\n".join(_pushed_lines(desk, pushed)))
     return EXIT_OK
 
 
@@ -202,12 +202,12 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
         what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
-    desk = Desk(asking.any_space(), remote, asks=_may_ask(as_json=as_json))
+    desk = Desk(caller.space(make=True), remote, asks=_may_ask(as_json=as_json))
     there = desk.listed()
     if not every:
         run_id = _meant(desk, run, there)
         pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
-        printing.document(_pulled_document(desk, pulled)) if as_json else printing.text("\n".join(_lines(desk, pulled)))
+        output.document(_pulled_document(desk, pulled)) if as_json else output.text("\n".join(_lines(desk, pulled)))
         return EXIT_OK
     return _pull_all(desk, there, keep, as_json=as_json)
 
@@ -222,17 +222,17 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
             codes.append(found.exit_code)
             told.append({"run_id": run_id, "kind": "refused", "error": found.to_dict()})
             if not as_json:
-                printing.note(f"{one_line(run_id, 200)}: {found}")
+                output.note(f"{one_line(run_id, 200)}: {found}")
         else:
             told.append(_pulled_document(desk, found))
             if not as_json:
-                printing.text("\n".join(_lines(desk, found)))
+                output.text("\n".join(_lines(desk, found)))
         if codes and codes[-1] == ON_INTERRUPT:
             break
     if as_json:
-        printing.document({"remote": desk.remote.shown, "runs": told})
+        output.document({"remote": desk.remote.shown, "runs": told})
     elif not there:
-        printing.text(f"Loom: {desk.remote.shown} has no runs")
+        output.text(f"Loom: {desk.remote.shown} has no runs")
     return max(codes, key=lambda code: (code != EXIT_HELD, code), default=EXIT_OK)
 
 
@@ -268,7 +268,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
             "AMBIGUOUS_RUN",
             f"{len(found)} runs of {desk.remote.shown} could be meant",
             why=f"name one, or its beginning, or take them --all; they are\n{listed}",
-            hint=retyped.naming(min(found)),
+            hint=arguments.again(run=min(found)) or f"loomctl pull {min(found)}",
             exit_code=EXIT_NO_RUN,
         )
     shown = desk.remote.shown

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, person, printing, retyped, telling
-from loomctl.cli.shell.options import complete_runs, complete_workflows, json_option, run_argument
+from loomctl.cli import answer, arguments, caller, output
+from loomctl.cli.arguments import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.flow import command_trust, start
 from loomctl.flow import resume as resuming
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -73,8 +73,8 @@ def run(
         raise LoomError(
             "USAGE", "--take-over is for a run that there is", hint="loomctl run --help", exit_code=EXIT_USAGE
         )
-    space = asking.space(make=True)
-    later = asking.in_a_body() and not as_json
+    space = caller.space(make=True)
+    later = caller.in_a_body() and not as_json
     begun = start.start(
         space,
         " ".join(work),
@@ -88,11 +88,11 @@ def run(
         begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, may_ask=not as_json)])
     if later and begun.slip is not None:
         catch_up.tell(space, [*_warned(begun), *begun.notes])
-        printing.text(_body(begun.run))
+        output.text(_body(begun.run))
     elif as_json:
-        printing.document(_started_document(space, begun))
+        output.document(_started_document(space, begun))
     else:
-        printing.text(_started_text(space, begun))
+        output.text(_started_text(space, begun))
     return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
 
 
@@ -107,7 +107,7 @@ def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, ob
         "work_id": state["work_id"],
         "goal": state["goal"],
         "status": state["status"],
-        "step": telling.step_document(space, run),
+        "step": answer.step_document(space, run),
         "slip": made.with_text() if made is not None else None,
     }
 
@@ -127,14 +127,14 @@ def _started_text(space: Workspace, begun: Started) -> str:
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
     lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
-    lines += telling.plan_lines(begun.run)
+    lines += answer.plan_lines(begun.run)
     if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
-        lines += ["It would run, in a shell:", *telling.command_lines(commands)]
+        lines += ["It would run, in a shell:", *answer.command_lines(commands)]
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
-    lines += telling.of_slip(begun.slip)
-    return telling.whole(space, begun.run, lines, begun.slip)
+    lines += answer.of_slip(begun.slip)
+    return answer.whole(space, begun.run, lines, begun.slip)
 
 
 def _warned(begun: Started) -> list[str]:
@@ -176,20 +176,21 @@ def resume(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int
 
 def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
-    space = asking.space()
-    later = asking.in_a_body() and not as_json
-    taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, later=later, way=retyped.naming)
+    space = caller.space()
+    later = caller.in_a_body() and not as_json
+    with arguments.offered_again():
+        taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, later=later)
     taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, may_ask=not as_json)])
     if as_json:
-        printing.document(_resumed_document(space, taken))
+        output.document(_resumed_document(space, taken))
     elif later:
         catch_up.tell(space, [*taken.differences, *taken.notes])
-        printing.text(_body(taken.run))
+        output.text(_body(taken.run))
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")
-        lines += [*taken.differences, *taken.notes, *telling.of_slip(taken.slip)]
-        printing.text(telling.whole(space, taken.run, lines, taken.slip))
+        lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
+        output.text(answer.whole(space, taken.run, lines, taken.slip))
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 
 
@@ -212,11 +213,11 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         return []
     later = f"To see and trust its commands: loomctl trust {run.run_id}"
     has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
-    if not has_terminal or space.caller.host != TERMINAL or not person.decides(space, "trust"):
+    if not has_terminal or space.caller.host != TERMINAL or not caller.decides(space, "trust"):
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
-    printing.unmasked("\n".join(["This run runs, in a shell:", *telling.command_lines(commands)]), err=True)
-    if not printing.confirmed("Trust these commands on this machine?"):
+    output.unmasked("\n".join(["This run runs, in a shell:", *answer.command_lines(commands)]), err=True)
+    if not output.is_agreed("Trust these commands on this machine?"):
         return [f"Its commands are not trusted, and none of them is run. {later}"]
     trouble = command_trust.trust(space, run, commands)
     return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import json_option
+from loomctl.cli import caller, output
+from loomctl.cli.arguments import json_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -39,11 +39,11 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = memory_switch.standing(asking.any_space())
+    found = memory_switch.standing(caller.space(make=True))
     if as_json:
-        printing.document(_document(found))
+        output.document(_document(found))
     else:
-        printing.text("\n".join(_lines(found)))
+        output.text("\n".join(_lines(found)))
     return EXIT_OK
 
 
@@ -68,14 +68,14 @@ def on(where: str, yes: bool, as_json: bool) -> int:
       loomctl memory on
       loomctl memory on --in rule --yes
     """
-    space = asking.any_space()
+    space = caller.space(make=True)
     memory_switch.refuse_a_worktree(space)
     found = memory_switch.standing(space, _IN[where])
     if not (found.is_on and found.has_line) and not yes:
         if not as_json:
-            printing.note("\n".join(["Loom would write:", *_would_write(found), *_price(found), *_warnings(found)]))
+            output.note("\n".join(["Loom would write:", *_would_write(found), *_price(found), *_warnings(found)]))
         asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
-        if not (asks and printing.confirmed("Switch memory on?")):
+        if not (asks and output.is_agreed("Switch memory on?")):
             again = "loomctl memory on" if where == "CLAUDE.local.md" else "loomctl memory on --in rule"
             raise LoomError(
                 "NOT_CONFIRMED",
@@ -87,9 +87,9 @@ def on(where: str, yes: bool, as_json: bool) -> int:
     was_on = found.is_on and found.has_line
     found = memory_switch.on(space, _IN[where])
     if as_json:
-        printing.document({**_document(found), "changed": not was_on})
+        output.document({**_document(found), "changed": not was_on})
     else:
-        printing.text("\n".join(_lines(found)))
+        output.text("\n".join(_lines(found)))
     return EXIT_OK
 
 
@@ -105,11 +105,11 @@ def off(as_json: bool) -> int:
     Example:
       loomctl memory off
     """
-    changed = memory_switch.off(asking.any_space())
+    changed = memory_switch.off(caller.space(make=True))
     if as_json:
-        printing.document({"on": False, "changed": changed})
+        output.document({"on": False, "changed": changed})
     else:
-        printing.text("Loom: memory is off" + ("; what was written for it is gone" if changed else " already"))
+        output.text("Loom: memory is off" + ("; what was written for it is gone" if changed else " already"))
     return EXIT_OK
 
 

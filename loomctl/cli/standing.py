@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, person, printing, telling
-from loomctl.cli.shell.options import json_option, run_argument
+from loomctl.cli import answer, caller, output
+from loomctl.cli.arguments import json_option, run_argument
 from loomctl.flow import close, command_events, command_trust
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask
@@ -51,19 +51,19 @@ def cancel(run: str | None, as_json: bool) -> int:
 
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
     verb = "pause" if status == "paused" else "cancel"
-    space = asking.space()
+    space = caller.space()
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
-        person.must_decide(space, verb, run_id)
+        caller.must_decide(space, verb, run_id)
     changed = close.set_standing(space, run_id, status, event, allowed=allowed)
     said = command_events.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
-        printing.document({"run_id": changed.run_id, "status": status, "notes": said})
+        output.document({"run_id": changed.run_id, "status": status, "notes": said})
     else:
         again = " --reopen" if status == "cancelled" else ""
-        printing.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
+        output.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
         for one in said:
-            printing.text(one)
+            output.text(one)
     return EXIT_OK
 
 
@@ -82,7 +82,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     Example:
       loomctl trust shop-258
     """
-    space = asking.space()
+    space = caller.space()
     found = find.to_read(space, run)
     assert found.run_id is not None  # to_read raises instead
     if space.caller.host != TERMINAL and not find.is_bound(space, found.run_id):
@@ -101,16 +101,16 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         for artifact in run_read.plan["artifacts"]
     }
     lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += ["It runs, in a shell:", *telling.command_lines(commands)] if commands else ["It runs no commands."]
+    lines += ["It runs, in a shell:", *answer.command_lines(commands)] if commands else ["It runs no commands."]
     shown = "\n".join([f"The run {found.run_id}:", *lines])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, found.run_id)
     if not as_json:
-        printing.unmasked(shown)
+        output.unmasked(shown)
     if not yes and not _agreed(commands):
         hint = f"loomctl trust {found.run_id} --yes"
         raise LoomError("NOT_CONFIRMED", "the run is not trusted", hint=hint, exit_code=EXIT_USAGE)
-    person.must_decide(space, "trust", found.run_id)
+    caller.must_decide(space, "trust", found.run_id)
     trouble = command_trust.trust(space, run_read, commands)
     if trouble:
         raise LoomError(
@@ -118,10 +118,10 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         )
     waited = command_trust.answer(space, run_read)
     if as_json:
-        printing.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
+        output.document({"run_id": found.run_id, "trusted": digest, "commands": commands, "artifacts": loads})
         return EXIT_OK
     again = f" It waited for that; to go on: loomctl next {found.run_id}" if waited else ""
-    printing.text(f"Loom: it is trusted on this machine.{again}")
+    output.text(f"Loom: it is trusted on this machine.{again}")
     return EXIT_OK
 
 

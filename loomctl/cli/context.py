@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, inputs, printing
-from loomctl.cli.shell.options import branch_option, json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import branch_option, json_option, run_argument
 from loomctl.flow import contexts, lines
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -48,8 +48,8 @@ def context() -> int:
 
 
 def _found(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
-    space = asking.space()
-    found = space.store.read(asking.run_to_show(space, run), to_show=True)
+    space = caller.space()
+    found = space.store.read(arguments.run_id(space, run), to_show=True)
     return space, found if branch is None else lines.seen(found, branch)
 
 
@@ -77,11 +77,11 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     held = contexts.held(space, found, key)
     shown = context_history.noted(key, held.value)
     if as_json:
-        printing.document({"run_id": found.run_id, **_document(held), "value": shown})
+        output.document({"run_id": found.run_id, **_document(held), "value": shown})
     elif isinstance(shown, str):
-        printing.text(shown)
+        output.text(shown)
     else:
-        printing.plain(shown)
+        output.plain(shown)
     return EXIT_OK
 
 
@@ -106,14 +106,14 @@ def list_command(run: str | None, engine: bool, branch: str | None, as_json: boo
     setters = {} if branch else context_history.setters(context_history.of_run(found))
     if as_json:
         told = [{**_document(one), **_set_by(setters.get(one.key))} for one in held]
-        printing.document({"run_id": found.run_id, "keys": told, "total": len(every)})
+        output.document({"run_id": found.run_id, "keys": told, "total": len(every)})
         return EXIT_OK
     if held:
         rows = [_row(one, setters.get(one.key)) for one in held]
-        printing.text(printing.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows) + "\n")
+        output.text(output.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows) + "\n")
     others = len(every) - len(held)
     more = f", and {others:,} of Loom's own: loomctl context list --all {found.run_id}" if others else ""
-    printing.text(f"{found.run_id}: {counted(len(held), 'key')}{more}")
+    output.text(f"{found.run_id}: {counted(len(held), 'key')}{more}")
     return EXIT_OK
 
 
@@ -175,19 +175,19 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
     back = contexts.way_back(found, changes[-1]) if key is not None else ""
     if as_json:
         told = {"key": key, "changes": [_masked(one).to_dict() for one in shown], "back": back or None}
-        printing.document({"run_id": found.run_id, **told})
+        output.document({"run_id": found.run_id, **told})
         return EXIT_OK
     if not shown:
-        printing.text(f"{found.run_id}: nothing was set yet by a step or a person")
+        output.text(f"{found.run_id}: nothing was set yet by a step or a person")
         return EXIT_OK
     header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
     rows = [
         [one.at or "-", _who(one), _word(one.key), *(_cell(one.key, end) for end in (one.before, one.after))]
         for one in shown
     ]
-    printing.text(printing.table(header, rows))
+    output.text(output.table(header, rows))
     if back:
-        printing.text(f"\nTo set it back: {back}")
+        output.text(f"\nTo set it back: {back}")
     return EXIT_OK
 
 
@@ -218,7 +218,7 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
 
 def _run_alone(word: str) -> Run | None:
     """Give the run that a single word means, if it is no key of the run that is meant without it."""
-    space = asking.space()
+    space = caller.space()
     current = find.find(space).run_id
     if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):
         return None
@@ -267,7 +267,7 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branc
     key, run = given[0], given[least] if len(given) > least else None
     text = _read(source) if source is not None else given[1]
     value = text if as_text else _value(text, source)
-    space = asking.space()
+    space = caller.space()
     done = contexts.put(space, contexts.to_change(space, run), {key: value}, branch=branch)
     return _told(done, key, value, as_json=as_json)
 
@@ -284,7 +284,7 @@ def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     Example:
       loomctl context unset coverage
     """
-    space = asking.space()
+    space = caller.space()
     done = contexts.take_away(space, contexts.to_change(space, run), key, branch=branch)
     return _told(done, key, NOTHING, as_json=as_json)
 
@@ -294,12 +294,12 @@ def _told(done: contexts.Set, key: str, value: Any, *, as_json: bool) -> int:
     ends = {"before": before, "value": value}
     if as_json:
         told = {name: context_history.noted(key, one) for name, one in ends.items() if one is not NOTHING}
-        printing.document({"run_id": done.run_id, "key": key, **told, "warnings": list(done.warnings)})
+        output.document({"run_id": done.run_id, "key": key, **told, "warnings": list(done.warnings)})
         return EXIT_OK
     now = "is taken away" if value is NOTHING else f"= {_cell(key, value)}"
-    printing.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")
+    output.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")
     for one in done.warnings:
-        printing.note(f"loomctl: {one['code']}: {one['where']}: {one['message']}")
+        output.note(f"loomctl: {one['code']}: {one['where']}: {one['message']}")
     return EXIT_OK
 
 
@@ -323,14 +323,14 @@ def _value(text: str, source: str | None) -> Any:
 
 
 def _read(source: str) -> str:
-    data = inputs.read(source, hint=_HELP)
+    data = arguments.read(source, hint=_HELP)
     try:
         return files.text_of(data)
     except UnicodeDecodeError as error:
         raise LoomError(
             "BAD_VALUE",
             "what was given is no UTF-8 text",
-            where=inputs.named(source),
+            where=arguments.source_name(source),
             why=str(error),
             hint=_HELP,
             exit_code=EXIT_USAGE,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing, telling
-from loomctl.cli.shell.options import complete_stages, json_option, run_argument
+from loomctl.cli import answer, caller, output
+from loomctl.cli.arguments import complete_stages, json_option, run_argument
 from loomctl.flow import drive
 from loomctl.flow import fork as forking
 from loomctl.flow import rewind as rewinding
@@ -48,10 +48,10 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
       loomctl rewind shop-258 --to 002
       loomctl rewind --to review@1
     """
-    space = asking.space()
+    space = caller.space()
     rewound = rewinding.rewind(space, find.to_drive(space, run), stage)
     if as_json:
-        printing.document(
+        output.document(
             {
                 "run_id": rewound.run.run_id,
                 "status": rewound.run.state["status"],
@@ -61,14 +61,14 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
                 "gone": list(rewound.gone),
                 "files": list(rewound.files),
                 "patches": list(rewound.patches),
-                "next": telling.step_document(space, rewound.run),
+                "next": answer.step_document(space, rewound.run),
                 "notes": list(rewound.notes),
             }
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
     lines.append(drive.say_move(drive.Driven(rewound.run, rewound.move)))
-    printing.text(telling.whole(space, rewound.run, lines, None))
+    output.text(answer.whole(space, rewound.run, lines, None))
     return EXIT_OK
 
 
@@ -114,13 +114,13 @@ def fork(run: str | None, stage: str, as_json: bool) -> int:
       loomctl fork shop-258 --at 003
       loomctl fork --at review@1 --json
     """
-    space = asking.space()
+    space = caller.space()
     run_id = find.to_read(space, run).run_id
     assert run_id is not None  # to_read raises instead
     forked = forking.fork(space, run_id, stage)
     if as_json:
         state = forked.run.state
-        printing.document(
+        output.document(
             {
                 "run_id": forked.run.run_id,
                 "run_dir": forked.run.folder,
@@ -136,7 +136,7 @@ def fork(run: str | None, stage: str, as_json: bool) -> int:
             }
         )
         return EXIT_OK
-    printing.text("\n".join(_forked(forked)))
+    output.text("\n".join(_forked(forked)))
     return EXIT_OK
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from loomctl.cli.shell import asking, printing
-from loomctl.cli.shell.options import branch_option, json_option, run_argument
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import branch_option, json_option, run_argument
 from loomctl.flow import lines, preambles
 from loomctl.kit.errors import EXIT_OK, LoomError
 from loomctl.runs import find
@@ -16,7 +16,7 @@ from loomctl.workflows.model.fidelity import FIDELITIES
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        space = asking.space()
+        space = caller.space()
         run_id = find.to_read(space, ctx.params.get("run")).run_id
         every = places.places(space.store.read(str(run_id), to_show=True).plan)
     except (LoomError, OSError):
@@ -47,14 +47,14 @@ def preamble(run: str | None, step: str | None, fidelity: str | None, branch: st
       loomctl preamble
       loomctl preamble --step build/review --fidelity summary:high
     """
-    space = asking.space()
-    found = space.store.read(asking.run_to_show(space, run), to_show=True)
+    space = caller.space()
+    found = space.store.read(arguments.run_id(space, run), to_show=True)
     found = found if branch is None else lines.seen(found, branch)
     made = preambles.of(space, found, step, fidelity)
     if as_json:
-        printing.document(made.to_dict())
+        output.document(made.to_dict())
         return EXIT_OK
     for warning in made.warnings:
-        printing.note(f"loomctl: {warning}")
-    printing.text(made.text)
+        output.note(f"loomctl: {warning}")
+    output.text(made.text)
     return EXIT_OK

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli.shell import asking, person, printing
-from loomctl.cli.shell.options import branch_option, json_option, run_argument
-from loomctl.cli.work import step
+from loomctl.cli import caller, output, step
+from loomctl.cli.arguments import branch_option, json_option, run_argument
 from loomctl.flow import decide, drive
 from loomctl.kit.errors import EXIT_OK
 from loomctl.kit.text.secrets import masked_line
@@ -18,7 +17,7 @@ from loomctl.runs.machine.local import TERMINAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loomctl.cli.shell.options import Command
+    from loomctl.cli.arguments import Command
     from loomctl.flow.drive import Driven
     from loomctl.runs.caller import Workspace
 
@@ -51,9 +50,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve shop-258
       loomctl approve --by Ada --note "the figures are right"
     """
-    space = asking.space()
+    space = caller.space()
     run_id = find.to_drive(space, run, verb="approve")
-    person.must_decide(space, "approve", run_id)
+    caller.must_decide(space, "approve", run_id)
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "approved", as_json=as_json)
 
@@ -76,9 +75,9 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject shop-258
       loomctl reject --reason "the migration cannot be undone"
     """
-    space = asking.space()
+    space = caller.space()
     run_id = find.to_drive(space, run, verb="reject")
-    person.must_decide(space, "reject", run_id)
+    caller.must_decide(space, "reject", run_id)
     driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
@@ -100,9 +99,9 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose fix
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
-    space = asking.space()
+    space = caller.space()
     run_id = find.to_drive(space, run, verb="choose LABEL")
-    person.must_decide(space, "choose", label, run_id)
+    caller.must_decide(space, "choose", label, run_id)
     driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
@@ -114,7 +113,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     lines = [f"Loom: {_decided(driven.ended, what)}. {drive.say_move(driven)}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("In the session that drives the run, say that it may go on.")
-    printing.text("\n".join(lines))
+    output.text("\n".join(lines))
     return EXIT_OK
 
 

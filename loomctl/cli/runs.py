@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, person, printing
-from loomctl.cli.shell.options import Command, Listing, complete_runs, json_option
+from loomctl.cli import caller, output
+from loomctl.cli.arguments import Command, Listing, complete_runs, json_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -75,7 +75,7 @@ def list_command(remote: str | None, as_json: bool) -> int:
 
 def list_runs(as_json: bool) -> int:
     """Print every run with its standing; one that cannot be read is listed with the reason, a saved copy as such."""
-    space = asking.any_space()
+    space = caller.space(make=True)
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
     found = [
         {**one, "bound": one["run_id"] == bound, "driver": _driver(space, one)}
@@ -83,10 +83,10 @@ def list_runs(as_json: bool) -> int:
     ]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
     if as_json:
-        printing.document({"runs": found})
+        output.document({"runs": found})
         return EXIT_OK
     if not found:
-        printing.text('No runs here yet. Start one: loomctl run "what to do"')
+        output.text('No runs here yet. Start one: loomctl run "what to do"')
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
     copies = {one["run_id"]: saved_copies.said(one["saved_from"]) for one in found if one.get("saved_from")}
@@ -111,7 +111,7 @@ def list_runs(as_json: bool) -> int:
         *(["DRIVEN BY"] if others else []),
         *(["COPY OF"] if copies else []),
     ]
-    printing.text(printing.table(header, rows))
+    output.text(output.table(header, rows))
     return EXIT_OK
 
 
@@ -120,13 +120,13 @@ def list_remote(named: str, as_json: bool) -> int:
     from loomctl.handoff import remote_runs
     from loomctl.handoff.handoff import Desk
 
-    desk = Desk(asking.any_space(), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
+    desk = Desk(caller.space(make=True), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
     found = remote_runs.listed(desk)
     if as_json:
-        printing.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})
+        output.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})
         return EXIT_OK
     if not found:
-        printing.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.option()}")
+        output.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.option()}")
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
     rows = [
@@ -140,11 +140,11 @@ def list_remote(named: str, as_json: bool) -> int:
         ]
         for one in found
     ]
-    printing.text(printing.table(header, rows))
+    output.text(output.table(header, rows))
     for one in found:
         if one.trouble:
             way = f"loomctl pull {one.run_id}{desk.option()}"
-            printing.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
+            output.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
     return EXIT_OK
 
 
@@ -176,19 +176,19 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     """
     from loomctl.care import keep
 
-    space = asking.space()
+    space = caller.space()
     run_id = keep.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
-    if not yes and (as_json or not printing.confirmed(f"Remove {folder} and all that is in it?")):
+    if not yes and (as_json or not output.is_agreed(f"Remove {folder} and all that is in it?")):
         raise LoomError(
             "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
         )
-    person.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
+    caller.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
     if as_json:
-        printing.document({"run_id": run_id, "removed": True})
+        output.document({"run_id": run_id, "removed": True})
     else:
-        printing.text(f"Loom: run {run_id} is removed{_its_blobs(space)}")
+        output.text(f"Loom: run {run_id} is removed{_its_blobs(space)}")
     return EXIT_OK
 
 
@@ -217,15 +217,15 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     """
     from loomctl.care import keep
 
-    space = asking.space()
+    space = caller.space()
     run_id = keep.removable(space, run, force=force)
     path = keep.archive_path(space, run_id, target)
     away = keep.archive(space, run_id, path, force=force)
     if as_json:
-        printing.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
+        output.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
         return EXIT_OK
     lines = [f"Loom: run {run_id} is in {path} ({counted(away.files, 'file')})", *_lost(away.lost)]
-    printing.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
+    output.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
     return EXIT_OK
 
 
@@ -250,16 +250,16 @@ def restore(archive: str, as_json: bool) -> int:
     from loomctl.care import keep
     from loomctl.runs import archives
 
-    space = asking.any_space()
+    space = caller.space(make=True)
     back = keep.bring_back(space, archives.named_archive(space.store.folder, archive))
     if as_json:
         trouble = back.trouble.to_dict() if back.trouble is not None else None
         told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
-        printing.document({**told, "lost_blobs": list(back.lost)})
+        output.document({**told, "lost_blobs": list(back.lost)})
         return EXIT_OK
     lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
         lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
     lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
-    printing.text("\n".join(lines))
+    output.text("\n".join(lines))
     return EXIT_OK

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, printing, retyped, telling
-from loomctl.cli.shell.options import complete_artifacts, complete_runs, json_option
+from loomctl.cli import answer, arguments, caller, output
+from loomctl.cli.arguments import complete_artifacts, complete_runs, json_option
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.priming import catch_up, memory_of_session, prime_run
 from loomctl.runs import find
@@ -62,8 +62,9 @@ def prime_context(
             hint="loomctl prime-context --trigger manual --dry-run",
             exit_code=EXIT_USAGE,
         )
-    space = asking.space()
-    found = find.to_read(space, run_id, way=retyped.naming)
+    space = caller.space()
+    with arguments.offered_again():
+        found = find.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
     is_known = known.is_known(found.run_id, space.store.folder)
     if found.how == "only" and not dry_run:
@@ -80,21 +81,21 @@ def prime_context(
             exit_code=EXIT_USAGE,
         )
     budget = (
-        catch_up.budget(space) if asking.reader_is_an_assistant() and not as_json else prime_run.command_budget(space)
+        catch_up.budget(space) if caller.reader_is_an_assistant() and not as_json else prime_run.command_budget(space)
     )
     made = prime_run.prime(space, run, event, budget, may_write=may_write, only=only, force=force)
     if not dry_run:
         made = memory_of_session.record(space, found.run_id, made, may_write=may_write and is_known)
     if as_json:
-        printing.document(made.to_dict() if dry_run else made.with_text())
+        output.document(made.to_dict() if dry_run else made.with_text())
     else:
-        printing.text(
+        output.text(
             _text(
                 space,
                 made,
                 sessions.summary(run.state),
                 dry_run=dry_run,
-                as_text=as_text or asking.reader_is_an_assistant(),
+                as_text=as_text or caller.reader_is_an_assistant(),
             )
         )
     if any(entry.reason == "unknown_artifact" for entry in made.entries):
@@ -106,7 +107,7 @@ def _text(space: Workspace, made: Slip, history: str, *, dry_run: bool, as_text:
     count = len(made.loaded) + len(made.fresh)
     lines = [
         f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""),
-        *telling.slip_lines(made, done=not dry_run),
+        *answer.slip_lines(made, done=not dry_run),
     ]
     if not made.entries:
         lines.append("  0 declared: this workflow names no critical artifacts")
@@ -114,5 +115,5 @@ def _text(space: Workspace, made: Slip, history: str, *, dry_run: bool, as_text:
         lines.append("  nothing is due")
     lines.append(f"Session history: {history}")
     if as_text and not dry_run and made.text:
-        return telling.with_slip(space, lines, made)
+        return answer.with_slip(space, lines, made)
     return "\n".join(lines)

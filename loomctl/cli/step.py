@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli.shell import asking, inputs, printing, telling
-from loomctl.cli.shell.options import branch_option, json_option, run_argument
+from loomctl.cli import answer, arguments, caller, output
+from loomctl.cli.arguments import branch_option, json_option, run_argument
 from loomctl.flow import drive, finish_records, run_commands
 from loomctl.flow import undo as undoing
 from loomctl.flow.outcomes.directives import Reading
@@ -52,7 +52,7 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl next
       loomctl next --branch api
     """
-    space = asking.space()
+    space = caller.space()
     line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
     try:
         driven = drive.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
@@ -77,7 +77,7 @@ class _ProgressLine:
         import shutil
 
         last = pending.tail.rpartition("\n")[2]
-        said = f"{pending.step_id}: {telling.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
+        said = f"{pending.step_id}: {answer.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
         room = max(20, shutil.get_terminal_size().columns - 1)
         click.echo(f"\r\x1b[K{one_line(said, room)}", nl=False, err=True)
         self._shown = True
@@ -138,7 +138,7 @@ def done(
       loomctl done --for 002 --artifact spec_path=specs/258.md --response-file notes.md
       loomctl done --for 002 --outcome failed --note "the tests need a database"
     """
-    space = asking.space()
+    space = caller.space()
     given: list[str | None] = []
     try:
         run_id = find.to_drive(space, run, by_hand=outcome is not None)
@@ -174,7 +174,7 @@ def _keep(
     """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
     if given is None or not given.strip():
         return
-    kept = path if path not in (None, inputs.STDIN) else ""
+    kept = path if path not in (None, arguments.STDIN) else ""
     run_id = find.to_read(space, run).run_id or ""
     kept = kept or leases.keep_result(space, run_id, given)
     if kept:
@@ -187,8 +187,8 @@ def _response(path: str | None) -> str | None:
     """Read the step's response; None where none was given. An empty response is one only if a file was named."""
     if path is None and not _has_input():
         return None
-    text = inputs.text(
-        inputs.STDIN if path is None else path,
+    text = arguments.read_text(
+        arguments.STDIN if path is None else path,
         why="what is longer is written into a file, and that is registered",
         hint="loomctl done --artifact notes=notes.md",
     )
@@ -230,16 +230,16 @@ def undo(run: str | None, branch: str | None, as_json: bool) -> int:
     Example:
       loomctl undo
     """
-    space = asking.space()
+    space = caller.space()
     return told(space, undoing.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     """Print what a verb did and where the run stands, and give the exit code."""
     if as_json:
-        printing.document(_document(space, driven))
+        output.document(_document(space, driven))
     else:
-        printing.text(_text(space, driven))
+        output.text(_text(space, driven))
     if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:
@@ -262,9 +262,9 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "outcome": driven.ended["status"] if driven.ended else reading["outcome"],
         "failure_reason": visits.reason_of(driven.ended) or None if driven.ended else reading["failure_reason"],
         "repair": driven.repair or None,
-        "next": telling.step_document(space, driven.run) if goes_on else None,
+        "next": answer.step_document(space, driven.run) if goes_on else None,
         "way": driven.ended.get("next") if driven.ended else None,
-        "preamble": telling.preamble_document(space, driven.run) if goes_on else None,
+        "preamble": answer.preamble_document(space, driven.run) if goes_on else None,
         "pending_approvals": driven.run.state["pending_approvals"],
         "slip": driven.slip.with_text() if driven.slip is not None else None,
         "notes": list(driven.notes),
@@ -297,11 +297,11 @@ def _repair(driven: Driven) -> list[str]:
 def _at_a_command(driven: Driven, lines: list[str]) -> str:
     """Say where a run stands that is at a command step: nothing there is for the assistant to do."""
     assert driven.pending is not None  # the caller looked
-    lines += telling.pending_lines(driven.run, driven.pending)
+    lines += answer.pending_lines(driven.run, driven.pending)
     if driven.slip is not None:
-        lines += telling.of_slip(driven.slip)
+        lines += answer.of_slip(driven.slip)
     own = "\n".join(lines)
-    if asking.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
+    if caller.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
         return f"{own}\n\n{driven.slip.text}"
     return own
 
@@ -352,13 +352,13 @@ def _text(space: Workspace, driven: Driven) -> str:
         if driven.reading
         else []
     )
-    lines += telling.ran_lines(driven.ran)
+    lines += answer.ran_lines(driven.ran)
     if driven.pending is not None:
         return _at_a_command(driven, lines)
     lines.append(drive.say_move(driven))
     if driven.slip is not None:
-        lines += telling.of_slip(driven.slip)
+        lines += answer.of_slip(driven.slip)
     is_over = visits.seen_from(driven.run.state).outcome is not None
     if is_over or (driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven)):
         return "\n".join(lines)
-    return telling.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)
+    return answer.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)

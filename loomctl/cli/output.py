@@ -1,0 +1,248 @@
+"""What goes out: the two streams, text and JSON documents, tables, questions, and what the system refused.
+
+The standard library alone, for it also speaks where Loom's own environment is missing or damaged.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from loomctl.kit import bundle_lines, files, trouble
+from loomctl.kit.errors import EXIT_BUG, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import visible, visible_in_json
+from loomctl.kit.text.secrets import mask, masked
+from loomctl.runs import project
+
+SCHEMA_VERSION = 1
+_STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+# ---- The streams.
+
+
+class _Patient(io.RawIOBase):
+    """The raw end of a stream whose pipe may be full at times: it waits until all is taken."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, data: object) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]  # any buffer, as RawIOBase has it
+        files.write_all(self._descriptor, view.tobytes())
+        return len(view)
+
+
+def prepare() -> None:
+    """Make both streams show what they can: other signs where a locale lacks ours, all of it where a pipe is full."""
+    sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
+
+
+def _prepared(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    try:
+        if not os.get_blocking(stream.fileno()):
+            return io.TextIOWrapper(io.BufferedWriter(_Patient(stream.fileno())), stream.encoding, "replace")
+    except (OSError, ValueError):
+        pass
+    stream.reconfigure(errors="replace")
+    return stream
+
+
+def finish() -> None:
+    """Let go of what a stream holds and nobody takes, so that the process ends with its own code."""
+    for stream in (sys.stdout, sys.stderr):
+        if _is_stuck(stream):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def _is_stuck(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+# ---- Results.
+
+
+def document(value: dict[str, Any]) -> None:
+    """Print one JSON document, its schema version first, its secrets masked."""
+    print(rendered(value), flush=True)
+
+
+def original(value: dict[str, Any]) -> None:
+    """Print one JSON document as it is, for who asks for what a tool gave, and nothing instead of it."""
+    print(_encoded({"schema_version": SCHEMA_VERSION, **value}), flush=True)
+
+
+def plain(value: Any) -> None:
+    """Print a JSON value, its secrets masked."""
+    print(_encoded(masked(value)), flush=True)
+
+
+def rendered(value: dict[str, Any]) -> str:
+    """Give one JSON document for standard output: secrets masked (D21), nothing in it raw.
+
+    All beyond ASCII is escaped where the stream speaks something else than UTF-8, or where half a character stands in
+    it, as in the name of a folder that is no UTF-8: a reader gets back what was meant, never a `?`.
+    """
+    return _encoded(masked({"schema_version": SCHEMA_VERSION, **value}))
+
+
+def _encoded(value: Any) -> str:
+    printed = visible_in_json(json.dumps(value, ensure_ascii=False, indent=1))
+    return printed if _goes_out_whole(printed) else json.dumps(value, indent=1)
+
+
+def line(value: Any) -> str:
+    """Give a JSON value, its secrets masked already, in one line as Loom's logs have it, nothing in it raw."""
+    printed = visible_in_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return printed if _goes_out_whole(printed) else json.dumps(value, separators=(",", ":"))
+
+
+def _goes_out_whole(printed: str) -> bool:
+    try:
+        printed.encode()
+        return codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    except (UnicodeEncodeError, LookupError):
+        return False
+
+
+def text(value: str = "", *, style: str = "") -> None:
+    """Print text, its secrets masked (D21); what a terminal would obey instead of show is made visible."""
+    print(styled(visible(mask(value)[0]), style), flush=True)
+
+
+def note(value: str) -> None:
+    """Print a line beside the result, on standard error."""
+    print(visible(mask(value)[0]), file=sys.stderr, flush=True)
+
+
+def unmasked(value: str, *, err: bool = False) -> None:
+    """Print text as it is but for what a terminal would obey: for whoever is to judge the whole of it."""
+    print(visible(value), file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def styled(value: str, style: str) -> str:
+    """Give text in a style, for a terminal alone, and not under NO_COLOR."""
+    plain = not style or os.environ.get("NO_COLOR") or not sys.stdout.isatty()
+    return value if plain else f"\033[{_STYLES[style]}m{value}\033[0m"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Set rows under a header, columns aligned, two spaces between."""
+    cells = [header, *[[visible(cell).replace("\n", " ") for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)
+
+
+# ---- Questions.
+
+
+def may_ask(*, as_json: bool) -> bool:
+    """Tell whether a person sits where they are asked and where they answer."""
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_agreed(question: str) -> bool:
+    """Ask a person, on standard error; who breaks off, or has nothing more to say, does not agree."""
+    import click
+
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False
+
+
+def must_agree(question: str, *, asks: bool, what: str, hint: str, why: str = "") -> None:
+    """Ask a person, if somebody may be asked. Raises NOT_CONFIRMED, which says `what`, without a yes."""
+    if not (asks and is_agreed(question)):
+        raise LoomError("NOT_CONFIRMED", what, why=why, hint=hint, exit_code=EXIT_USAGE)
+
+
+# ---- Errors.
+
+
+def in_words(error: OSError, again: str) -> LoomError:
+    """Make the one error that says what was refused, where, and what can be done. Code SYSTEM, exit 5.
+
+    again: the command line to paste that shows where in Loom it happened, for what nothing better is known.
+    """
+    said = trouble.of(error)
+    # What a full disk refuses in one piece is not kept in the stream; every file that Loom writes is named.
+    if not said.where and (error.errno in _FULL or _is_stuck(sys.stdout)):
+        said.where = "standard output"
+        said.why = said.why or "the work is done; what it says did not reach who was to read it"
+        said.hint = "df -h"
+    said.hint = said.hint or again
+    return said
+
+
+def bug(error: Exception, again: str) -> LoomError:
+    """Make the error of what no user did: code BUG, exit 70. again: as above."""
+    return LoomError(
+        "BUG",
+        f"{type(error).__name__}: {error}",
+        why="this is a fault in Loom, not in what you did; please report it with what this prints under --debug",
+        hint=again,
+        exit_code=EXIT_BUG,
+    )
+
+
+def damage(error: ImportError) -> LoomError:
+    """Make the error of what Loom runs with and cannot import. Code ENVIRONMENT_DAMAGED, exit 8 (D52)."""
+    root = project.plugin_root()
+    python = os.environ.get("LOOM_ENV_PYTHON", "")
+    hint = bundle_lines.new_environment(root, os.path.dirname(os.path.dirname(python))) if python else "loomctl doctor"
+    if (error.name or "").partition(".")[0] == "loomctl":
+        hint = bundle_lines.repair(root, "loomctl")
+    return LoomError(
+        "ENVIRONMENT_DAMAGED",
+        "a part of what Loom runs with is missing or broken",
+        where=error.path or sys.prefix,
+        why=f"{type(error).__name__}: {error}",
+        hint=hint,
+        exit_code=EXIT_SETUP,
+    )
+
+
+def fail(error: LoomError, *, as_json: bool) -> int:
+    """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
+    try:
+        if as_json and not _is_stuck(sys.stdout):
+            document({"error": error.to_dict()})
+            return error.exit_code
+    except OSError:
+        pass
+    try:
+        note(f"loomctl: {error}")
+    except OSError:
+        pass
+    return error.exit_code
+
+
+def refuse_to_start(error: ImportError, arguments: list[str]) -> int:
+    """Say that the command line cannot be started; gives its exit code."""
+    prepare()
+    code = fail(damage(error), as_json="--json" in arguments)
+    finish()
+    return code

@@ -1,1 +1,0 @@
-"""What commands share: who asks, how results are printed, options, hints."""

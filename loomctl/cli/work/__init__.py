@@ -1,1 +1,0 @@
-"""Commands that carry a run on: begin, step, decide, prime, hand on."""
