@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.docs.pages import DOCS, hold, table
+from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import CHECKOUT
 
 INDEX = DOCS / "decisions" / "README.md"
@@ -42,7 +42,7 @@ def test_the_index_names_every_record() -> None:
         for path in records()
         for title in path.read_text(encoding="utf-8").splitlines()[:1]
     ]
-    hold(INDEX, "index", table(["decision"], rows))
+    make(INDEX, "index", table(["decision"], rows))
 
 
 def test_a_number_that_is_cited_has_a_record() -> None:

@@ -47,10 +47,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_the_index_leads_to_every_page() -> None:
-    """Nothing is written that nobody finds."""
-    indexes = [DOCS / "README.md", DOCS / "decisions" / "README.md"]
-    linked = {(index.parent / target).resolve() for index in indexes for target in LINK.findall(prose(index))}
-    assert {*DOCS.rglob("*.md")} - linked - {DOCS / "README.md"} == set()
+    """Nothing is written that nobody finds; decisions have an index of their own, which is made from them."""
+    index = DOCS / "README.md"
+    linked = {(index.parent / target).resolve() for target in LINK.findall(prose(index))}
+    decisions = set((DOCS / "decisions").glob("D*.md")) | set((DOCS / "decisions").glob("[a-z]*.md"))
+    assert {*DOCS.rglob("*.md")} - linked - decisions - {index} == set()
 
 
 def test_every_picture_is_used_and_says_what_it_shows() -> None:

@@ -8,7 +8,7 @@ from loomctl.changes import track
 from loomctl.flow import drive
 from loomctl.runs import stages
 from loomctl.runs.commands import command_files
-from tests.docs.pages import DOCS, hold, table
+from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import Scene
 
 PAGE = DOCS / "reference" / "stages.md"
@@ -54,7 +54,7 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
     status = json.loads((scene.run_dir / "stages" / "001-frame.ask@1" / "status.json").read_text(encoding="utf-8"))
     assert sorted(status) == sorted(key for keys in KEYS for key in keys.split(", "))
     rows = [[", ".join(f"`{key}`" for key in keys.split(", ")), told] for keys, told in KEYS.items()]
-    hold(PAGE, "status", table(["key", "what it says"], rows))
+    make(PAGE, "status", table(["key", "what it says"], rows))
 
 
 def test_every_file_of_a_stage_is_told() -> None:
