@@ -1,4 +1,4 @@
-"""What stands on a command line: options, completions, a slash command's words, files to read, the line once more."""
+"""What stands on a command line: options and their completions, files to read, the line once more."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-FROM_STDIN = "--arguments-from-stdin"
-_END = "--end-of-arguments--"
-_MOST_WORDS = 100_000  # bytes
 
 STDIN = "-"
 LARGEST = 16 << 20
@@ -141,58 +137,6 @@ def branch_option(command: Command) -> Command:
     return click.option("--branch", metavar="NAME", help="Of the open parallel step: the branch that is meant.")(
         command
     )
-
-
-# ---- What a slash command hands over on standard input, so that no shell ever reads it.
-
-
-def expanded(arguments: list[str]) -> list[str]:
-    """Replace the option by the words that standard input holds. Raises CUT_ARGUMENTS where the end mark is missing.
-
-    Words are split at blanks. Quotes count only around all that stands between two options, so that the quotes,
-    apostrophes, backslashes and dollars within a goal stay what they are.
-    """
-    if FROM_STDIN not in arguments:
-        return arguments
-    at = arguments.index(FROM_STDIN)
-    words = split(sys.stdin.buffer.read(_MOST_WORDS).decode("utf-8", "replace"))
-    return [*arguments[:at], *words, *arguments[at + 1 :]]
-
-
-def split(given: str) -> list[str]:
-    """Split a slash command's arguments, which end with a line that says so."""
-    body, mark, _ = given.rpartition(_END)
-    if not mark:
-        raise LoomError(
-            "CUT_ARGUMENTS",
-            "the command's arguments were cut before they reached Loom",
-            why="three backticks in them end the host's block",
-            hint="leave the backticks out",
-            exit_code=EXIT_USAGE,
-        )
-    words: list[str] = []
-    rest = body.strip()
-    while rest:
-        quoted = _quoted(rest, words)
-        word = quoted if quoted is not None else rest.split(None, 1)[0]
-        words.append(word)
-        rest = rest[len(word) + (2 if quoted is not None else 0) :].lstrip()
-    return words
-
-
-def _quoted(rest: str, words: list[str]) -> str | None:
-    """Give what the quotes at the beginning of `rest` hold, where they count; None where they are text."""
-    close = rest.find(rest[0], 1) if rest[0] in "'\"" else -1
-    while close > 0 and not (close + 1 == len(rest) or rest[close + 1].isspace()):
-        close = rest.find(rest[0], close + 1)
-    if close < 0:
-        return None
-    is_value = bool(words) and words[-1].startswith("--")
-    begins = not words or (len(words) > 1 and words[-2].startswith("--"))
-    behind = rest[close + 1 :].lstrip()
-    if is_value or (begins and (not behind or behind.startswith("--"))):
-        return rest[1:close]
-    return None
 
 
 # ---- Files that are named on the line, or standard input, where `-` is named (D52).

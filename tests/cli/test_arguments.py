@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.cli import arguments
+from loomctl.cli import main
 from loomctl.kit.errors import LoomError
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
@@ -19,7 +19,7 @@ END = "\n--end-of-arguments--\n"
 
 def given_as(text: str) -> list[str]:
     """Split arguments as a command file hands them over."""
-    return arguments.split(text + END)
+    return main.split(text + END)
 
 
 @each(
@@ -76,7 +76,7 @@ def test_plain_words_are_split_as_a_shell_does(words: list[str]) -> None:
 def test_arguments_that_were_cut_are_an_error(text: str) -> None:
     """Without the end mark nothing is taken for whole."""
     with pytest.raises(LoomError) as caught:
-        arguments.split(text)
+        main.split(text)
     assert caught.value.code == "CUT_ARGUMENTS"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loomctl.cli import arguments
+from loomctl.cli import main
 from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
 from loomctl.flow import route, undo
 from loomctl.hosts import loom_commands
@@ -393,7 +393,7 @@ def slash_arguments(data: bytes) -> None:
     """The words of a slash command are those that were typed, or it is said that they were cut."""
     text = data.decode("utf-8", "replace")
     try:
-        words = arguments.split(text)
+        words = main.split(text)
     except LoomError as refused:
         _refused(refused, "CUT_ARGUMENTS")
         return
