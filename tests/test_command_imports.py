@@ -40,7 +40,7 @@ CASES = [
     ("prime-context", "prime", {"loomctl.flow.drive"}),
     ("preamble", "preamble", DRIVING),
     ("status", "look.status", DRIVING),
-    ("statusline", "look.statusline", DRIVING),
+    ("statusline", "look.status", DRIVING),
     ("runs", "runs", DRIVING),
     ("stages", "look.stages", DRIVING),
     ("events", "look.events", DRIVING),

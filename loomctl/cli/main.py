@@ -38,7 +38,7 @@ COMMANDS = {
     "memory": "memory:memory",
     "preamble": "preamble:preamble",
     "status": "look.status:status",
-    "statusline": "look.statusline:statusline",
+    "statusline": "look.status:statusline",
     "runs": "runs:runs",
     "push": "handoff:push",
     "pull": "handoff:pull",

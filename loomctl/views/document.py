@@ -25,7 +25,7 @@ from loomctl.runs.model import frozen_plan, saved_copies, sessions
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
-from loomctl.views import event_lines, facts, stages
+from loomctl.views import event_lines, facts, overview, stages
 from loomctl.views.facts import number, section, text
 from loomctl.views.place import Source
 
@@ -145,12 +145,10 @@ def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
     except (LoomError, OSError) as error:
         fail(error)
         return None
-    fault = found.fault
-    told = {"line": fault.line, "what": fault.what} if fault is not None else None
-    if fault is not None:
+    if (fault := found.fault) is not None:
         what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl verify {run.run_id} tells more"
         fail(LoomError(fault.code, what))
-    return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
+    return overview.verdict(found)
 
 
 def _earlier(space: Workspace, run_id: str, fail: Fail) -> list[dict[str, Any]]:

@@ -1,23 +1,47 @@
-"""Where a run stands and what it waits for, at a glance: what `loomctl status` and the status line tell."""
+"""Where a run stands and what it waits for, at a glance: for `loomctl status`, and in the one line of a status line.
+
+`.loom/local/statusline/{session_id}` holds a head, the file that it was made from, how far the tool steps are counted,
+and the line in each of its forms with its width, the richest first. The launcher prints the first that fits; it asks
+for a new one once the state was written since, and once a minute while the session works.
+"""
 
 from __future__ import annotations
 
+import os
+
 from loomctl.flow import route
+from loomctl.kit import files
+from loomctl.kit.errors import LoomError
+from loomctl.kit.ids import checked_id
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text import columns
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs.model import frozen_plan, places, visits
+from loomctl.kit.version import __version__
+from loomctl.runs import hook_health, run_progress
+from loomctl.runs.model import frozen_plan, places, silence, visits
+from loomctl.runs.tools import savings
+from loomctl.runs.tools.savings import Tally
 from loomctl.workflows.model import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from typing import Any
 
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.log_verdict import Verdict
     from loomctl.runs.store.store import Run
 
+WIDEST = 80  # columns of a status line
+FOLDER = "statusline"
 _REASON = 400
 _RESULT = "the step's result"
+_BETWEEN = " · "
+_LABEL, _STEP = 24, 40
+_NARROW = (20, 12, 6)  # to these the last form of the line is cut
+# Bytes of new tool steps that are counted for one line: the next one goes on, and tells the sum once it has all.
+_AT_ONCE = 4 << 20
+_LARGEST = 1 << 14
 
 
 class Waits(NamedTuple):
@@ -135,11 +159,6 @@ def open_step(run: Run) -> dict[str, Any] | None:
     return {**told, "since": entry.get("started_at"), "branches": parts}
 
 
-def label(run_state: Mapping[str, Any]) -> str:
-    """Name a run in a word or two: its work item, else its plan without the project."""
-    return str(run_state.get("work_id") or run_state["plan_id"])
-
-
 def given(space: Workspace, run: Run, session_id: str | None) -> dict[str, Any]:
     """Give what of the run's artifacts a session's conversation has: `{session_id, given, not_given}`, names."""
     primed = space.local.primed(session_id)
@@ -150,3 +169,146 @@ def given(space: Workspace, run: Run, session_id: str | None) -> dict[str, Any]:
         "given": [name for name in names if name in has],
         "not_given": [name for name in names if name not in has],
     }
+
+
+def verdict(found: Verdict) -> dict[str, Any]:
+    """Give the verdict on a run's log as documents tell it (D54)."""
+    fault = {"line": found.fault.line, "what": found.fault.what} if found.fault is not None else None
+    return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": fault}
+
+
+# ---- The status line.
+
+
+class Line(NamedTuple):
+    """What a line tells.
+
+    label: of the run; step: `phase/id@visit`, empty where none is open; status: of the run; done, total: steps;
+    artifacts: how many this session was given; saved: percent of tokens, None where that is not known; word: what
+    comes next (`approve`, `resume`, …), empty where nobody need do anything; alarm: what is the matter with hooks.
+    """
+
+    label: str
+    step: str
+    status: str
+    done: int
+    total: int
+    artifacts: int = 0
+    saved: float | None = None
+    word: str = ""
+    alarm: str = ""
+
+    def forms(self) -> list[str]:
+        """Give the line in each of its forms, the richest first; none is wider than WIDEST.
+
+        What goes first where there is less room: what was saved, the artifacts, the progress, what comes next, the
+        run's label; the step and the alarm stay, and are cut in the end. A form that is too wide is left out.
+        """
+        label, step = _part(self.label, _LABEL), _part(self.step, _STEP)
+        where = step if self.status == "in_progress" and step else self.status.replace("_", " ")
+        where += f" at {step}" if step and where != step and self.status not in ("completed", "cancelled") else ""
+        alarm = f"! {_part(self.alarm, _STEP)}" if self.alarm else ""
+        known = {
+            "alarm": alarm,
+            "run": f"loom {label}",
+            "where": where,
+            "progress": f"{self.done}/{self.total}" if self.total else "",
+            "artifacts": f"{self.artifacts} artifact{'' if self.artifacts == 1 else 's'}" if self.artifacts else "",
+            "saved": f"saved {self.saved:.0f}%" if self.saved is not None and self.saved > 0 else "",
+            "next": f"next: {self.word}" if self.word else "",
+        }
+        made = []
+        for goes in ("", "saved", "artifacts", "progress", "next"):
+            known.pop(goes, None)
+            made.append(_BETWEEN.join(filter(None, known.values())))
+        least = _BETWEEN.join(filter(None, (alarm, where if alarm else f"loom {where}")))
+        made += [least, *(columns.cut(least, limit) for limit in _NARROW)]
+        return [line for line in dict.fromkeys(made) if columns.width(line) <= WIDEST]
+
+
+def _part(text: str, limit: int) -> str:
+    return columns.cut(masked_line(text, 4 * limit), limit)
+
+
+def fitting(forms: Sequence[str], said: str) -> str:
+    """Give the first form that fits; empty where none does. said: the columns, as the environment has them."""
+    known = int(said[:6]) if said.isascii() and said.isdigit() else 0
+    room = min(known, WIDEST) if known > 0 else WIDEST
+    return next((line for line in forms if columns.width(line) <= room), "")
+
+
+def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *, now: float) -> Line:
+    """Put together what a line tells of a run in a session."""
+    health = hook_health.look(space.local, space.store.local, space.caller.conversation, now=now, session_id=session_id)
+    alarm = silence.in_short(tuple(health.silent))
+    skew = hook_health.skews(health.beats, run.state)
+    if not alarm and skew:
+        alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"
+    phases = run_progress.progress(run)
+    step = open_step(run)
+    is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
+    waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
+    return Line(
+        label=str(run.state.get("work_id") or run.state["plan_id"]),
+        step=f"{step['id']}@{step['visit']}" if step else str(run.state.get("current_step") or ""),
+        status=run.state["status"],
+        done=sum(phase["done"] for phase in phases),
+        total=sum(phase["steps"] for phase in phases),
+        artifacts=len(given(space, run, session_id)["given"]),
+        saved=tally.percent,
+        word="" if waiting.who == "assistant" and waiting.word == "next" else waiting.word,
+        alarm=alarm,
+    )
+
+
+def session_line(space: Workspace, session_id: str, *, now: float) -> list[str]:
+    """Make the line of a session that drives a run, keep it, and give its forms; none where it drives no run.
+
+    now: seconds since 1970, before anything of the run was read. A store that cannot be written keeps nothing.
+    """
+    binding = space.local.binding(session_id)
+    if binding is None or not space.store.has(binding["run_id"]):
+        return []
+    run_id, tally = binding["run_id"], Tally()
+    path = os.path.join(space.store.local, FOLDER, checked_id(session_id, what="session id"))
+    try:
+        run = space.store.read(run_id, to_show=True)
+        tally = _counted(run, path)
+        forms = line_of(space, run, session_id, tally, now=now).forms()
+    except LoomError as error:
+        words = "of a newer Loom" if error.code == "SCHEMA_TOO_NEW" else "not readable"
+        forms = Line(run_id.rpartition("-run-")[0] or run_id, "", words, 0, 0, word="doctor").forms()
+    state = space.store.home(run_id).state
+    head = [f"loom {__version__}", "" if "\n" in state else state]
+    head.append(f"saved {run_id} {tally.at} {tally.before} {tally.after}")
+    _keep(space.store.folder, path, [*head, *(f"{columns.width(form)} {form}" for form in forms)], now)
+    return forms
+
+
+def _counted(run: Run, path: str) -> Tally:
+    """Go on counting where the session's last line ended."""
+    known = Tally()
+    try:
+        lines = files.read_bytes(path, limit=_LARGEST).decode("utf-8", "replace").split("\n")
+        word, run_id, *numbers = lines[2].split(" ")
+        if word == "saved" and run_id == run.run_id:
+            at, before, after = (int(number) for number in numbers)
+            known = Tally(at, before, after)
+    except (OSError, LoomError, ValueError, IndexError):
+        pass
+    try:
+        return savings.of(run.folder, known, most=_AT_ONCE)
+    except (OSError, LoomError):
+        return Tally()
+
+
+def _keep(store: str, path: str, lines: Sequence[str], now: float) -> None:
+    """Write the session's file; its time is `now`, so that a state that was written meanwhile is newer."""
+    try:
+        files.refuse_links(store, path)
+        files.make_folder(os.path.dirname(path))
+        data = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+        files.write_atomically(path, data, durable=False)
+        os.utime(path, (now, now))
+    except (OSError, LoomError):
+        pass

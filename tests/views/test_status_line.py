@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text import columns
-from loomctl.views import status_line
-from loomctl.views.status_line import Told
+from loomctl.views import overview
+from loomctl.views.overview import Line
 from tests.helpers.tables import each
 
-FULL = Told("fix-123", "build/review@2", "in_progress", 7, 12, 5, 84.4, "approve", "")
+FULL = Line("fix-123", "build/review@2", "in_progress", 7, 12, 5, 84.4, "approve", "")
 
 
 def test_the_forms_of_a_line() -> None:
     """The richest first; each leaves out one thing more."""
-    assert status_line.forms(FULL) == [
+    assert FULL.forms() == [
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · saved 84% · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · next: approve",
@@ -29,7 +29,7 @@ def test_the_forms_of_a_line() -> None:
 
 def test_an_alarm_stands_first_and_stays() -> None:
     """It is in every form, for it is what the line is looked at for."""
-    forms = status_line.forms(FULL._replace(alarm="hook stop silent"))
+    forms = FULL._replace(alarm="hook stop silent").forms()
     assert all(form.startswith("! ho") for form in forms)
     assert forms[0].startswith("! hook stop silent · loom fix-123 · build/review@2")
 
@@ -37,17 +37,17 @@ def test_an_alarm_stands_first_and_stays() -> None:
 @each(
     ("told", "line"),
     [
-        (Told("x", "", "completed", 4, 4), "loom x · completed · 4/4"),
-        (Told("x", "a/b@1", "paused", 1, 4, word="resume"), "loom x · paused at a/b@1 · 1/4 · next: resume"),
-        (Told("x", "a/b@1", "awaiting_feedback", 1, 4), "loom x · awaiting feedback at a/b@1 · 1/4"),
-        (Told("x", "", "in_progress", 0, 0), "loom x · in progress"),
-        (Told("x", "a/b@1", "in_progress", 0, 1, 1), "loom x · a/b@1 · 0/1 · 1 artifact"),
-        (Told("x", "a/b@1", "in_progress", 0, 1, 0, -3.0), "loom x · a/b@1 · 0/1"),
+        (Line("x", "", "completed", 4, 4), "loom x · completed · 4/4"),
+        (Line("x", "a/b@1", "paused", 1, 4, word="resume"), "loom x · paused at a/b@1 · 1/4 · next: resume"),
+        (Line("x", "a/b@1", "awaiting_feedback", 1, 4), "loom x · awaiting feedback at a/b@1 · 1/4"),
+        (Line("x", "", "in_progress", 0, 0), "loom x · in progress"),
+        (Line("x", "a/b@1", "in_progress", 0, 1, 1), "loom x · a/b@1 · 0/1 · 1 artifact"),
+        (Line("x", "a/b@1", "in_progress", 0, 1, 0, -3.0), "loom x · a/b@1 · 0/1"),
     ],
 )
-def test_what_is_told(told: Told, line: str) -> None:
+def test_what_is_told(told: Line, line: str) -> None:
     """Only what there is: no zero artifacts, no saving that is none."""
-    assert status_line.forms(told)[0] == line
+    assert told.forms()[0] == line
 
 
 WORDS = st.text(st.characters(), max_size=80)
@@ -55,7 +55,7 @@ WORDS = st.text(st.characters(), max_size=80)
 
 @given(
     st.builds(
-        Told,
+        Line,
         label=WORDS,
         step=WORDS,
         status=st.sampled_from(["in_progress", "paused", "failed", "completed"]),
@@ -68,12 +68,12 @@ WORDS = st.text(st.characters(), max_size=80)
     ),
     st.integers(1, 100),
 )
-def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Told, room: int) -> None:
+def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Line, room: int) -> None:
     """No control character, nothing that turns text round, never over 80 columns, and the richest that fits."""
-    forms = status_line.forms(told)
+    forms = told.forms()
     for form in forms:
-        assert columns.width(form) <= status_line.WIDEST
+        assert columns.width(form) <= overview.WIDEST
         assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or one in "\u2028\u2029\u202e\u2066" for one in form)
-    line = status_line.fitting(forms, room)
+    line = overview.fitting(forms, str(room))
     assert columns.width(line) <= room
     assert line or room < 6 or all(columns.width(form) > room for form in forms)

@@ -1,34 +1,37 @@
-"""`loomctl status`: where a run stands, on one screen for people; as a document for scripts."""
+"""`loomctl status` and `loomctl statusline`: where a run stands, on one screen, as a document, and in one line."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, trouble
-from loomctl.kit.errors import EXIT_OK, LoomError
+from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.text import columns
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.version import __version__
 from loomctl.priming.survival import log_receipts
-from loomctl.runs import find, hook_health, leases, log_verdict, run_progress
+from loomctl.runs import find, hook_health, leases, log_verdict, project, run_progress
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import saved_copies, sessions
+from loomctl.runs.model.silence import Silent
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import savings, spool
 from loomctl.runs.tools.savings import Tally
 from loomctl.views import event_lines, overview
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from loomctl.runs.caller import Workspace
     from loomctl.runs.hook_health import Health
@@ -40,8 +43,19 @@ _EVENTS = 3
 _LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it, and for receipts
 _LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
 _MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
+_WORDS = {"done": "done", "skipped": "skipped", "pending": "to come"}
+_WHO = {"user": "its user", "assistant": "the assistant", "loom": "Loom", "nobody": "nobody"}
 _GREEN, _YELLOW, _RED = "green", "yellow", "red"
 _COLOURS = {"completed": _GREEN, "in_progress": _GREEN, "failed": _RED, "cancelled": _RED}
+_COMBINED = """\
+Claude Code takes one status line. To keep your own, let one script show both, each on a line:
+
+    #!/bin/sh
+    given=$(cat)
+    printf '%s' "$given" | YOUR-COMMAND
+    printf '%s' "$given" | {command}
+
+Loom's line is empty where no run is under way in a session. To remove it, take the key out again."""
 
 
 @click.command()
@@ -67,7 +81,7 @@ def status(run: str | None, as_json: bool) -> int:
         output.document(told)
         return EXIT_OK
     wide = _width()
-    for line, colour in _lines(found, told, now, wide):
+    for line, colour in _lines(_rows(told, now, wide - _LABELS), wide):
         output.text(line, style=colour)
     return EXIT_OK
 
@@ -134,9 +148,7 @@ def _ledger(space: Workspace, run: Run) -> dict[str, Any] | None:
         found = log_verdict.verify(space.store, run.run_id)
     except (OSError, LoomError):
         return None
-    fault = found.fault
-    told = {"line": fault.line, "what": fault.what} if fault is not None else None
-    return {"ok": found.ok, "entries": found.entries, "unproven": found.unproven, "fault": told}
+    return overview.verdict(found)
 
 
 def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
@@ -193,148 +205,129 @@ def _width() -> int:
     return max(_NARROWEST, min(_WIDEST, wide if wide > 0 else 80))
 
 
-def _lines(run: Run, told: Mapping[str, Any], now: float, wide: int) -> list[tuple[str, str]]:
-    """Give the screen's lines with their colours, each at most `wide` columns but for a command, which stays whole."""
-    shown = Screen(wide)
-    standing = told["status"].replace("_", " ")
-    shown.whole("run", told["run_id"])
-    shown.put("status", one_line(standing, 80), colour=_COLOURS.get(told["status"], _YELLOW))
-    work = f"work item {masked_line(str(told['work_id']), 80)}, " if told["work_id"] else ""
-    shown.put("workflow", f"{work}{'by ' if work else ''}{masked_line(str(told['workflow_id']), 80)}")
+class _Row(NamedTuple):
+    """What stands behind a label, masked already. most: lines that it may take; 0: one piece, to be pasted."""
+
+    label: str
+    text: str
+    most: int = 1
+    colour: str = ""
+
+
+def _lines(rows: Iterable[_Row], wide: int) -> Iterator[tuple[str, str]]:
+    """Wrap rows to a width; what is to be pasted has a line of its own where it is too wide for one with its label."""
+    for row in rows:
+        text = one_line(row.text, 2000)
+        if row.most:
+            parts = columns.wrapped(text, wide - _LABELS, row.most)
+        elif columns.width(text) <= wide - _LABELS:
+            parts = [text]
+        else:
+            yield row.label, ""
+            yield text, ""
+            continue
+        for number, part in enumerate(parts):
+            yield f"{row.label if number == 0 else '':<{_LABELS}}{part}", row.colour
+
+
+def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
+    """Give what the screen says. room: columns behind the labels."""
+    yield _Row("run", told["run_id"], 0)
+    standing = one_line(told["status"].replace("_", " "), 80)
+    yield _Row("status", standing, colour=_COLOURS.get(told["status"], _YELLOW))
+    work = f"work item {masked_line(str(told['work_id']), 80)}, by " if told["work_id"] else ""
+    yield _Row("workflow", work + masked_line(str(told["workflow_id"]), 80))
     if told["saved_from"] is not None:
-        shown.put("copy of", saved_copies.said(told["saved_from"]), most=3)
+        yield _Row("copy of", saved_copies.said(told["saved_from"]), 3)
     if told["goal"]:
-        shown.put("goal", masked_line(str(told["goal"]), 400), most=2)
-    _put_course(shown, told, now)
-    colour = _YELLOW if told["waits"]["for"] == "user" else ""
-    shown.put("waits", _waits(told["waits"]), most=3, colour=colour)
+        yield _Row("goal", masked_line(str(told["goal"]), 400), 2)
+    yield from _course(told, now, room)
+    waits = told["waits"]
+    yield _Row("waits", f"for {_WHO[waits['for']]}: {waits['why']}", 3, _YELLOW if waits["for"] == "user" else "")
     if told["next"]:
-        shown.whole("next", told["next"])
-    _put_sessions(shown, told, now)
-    _put_context(shown, told)
-    _put_ledger(shown, told["run_id"], told["ledger"])
-    _put_health(shown, told, now)
+        yield _Row("next", told["next"], 0)
+    yield _sessions(told, now)
+    if told["compactions"]["last"] is not None:
+        yield _compacted(told["compactions"], now)
+    yield from _context(told)
+    yield from _verdict(told)
+    yield from _health(told, now)
     for number, event in enumerate(told["events"]):
         said = f"{str(event['ts'] or '')[11:19]} {event['event'] or ''} {masked_line(event['said'], 300)}"
-        shown.put("events" if number == 0 else "", said)
-    return shown.lines
+        yield _Row("events" if number == 0 else "", said)
 
 
-class Screen:
-    """Lines with a label before each, wrapped to a width; what is put there is masked already. room: of a line."""
-
-    def __init__(self, wide: int) -> None:
-        self._wide = wide
-        self.room = wide - _LABELS
-        self.lines: list[tuple[str, str]] = []
-
-    def put(self, label: str, text: str, *, most: int = 1, colour: str = "") -> None:
-        """Put a text behind its label, in at most so many lines."""
-        text = one_line(text, 2000)
-        parts = columns.wrapped(text, self._wide - _LABELS, most)
-        for number, part in enumerate(parts):
-            self.lines.append((f"{label if number == 0 else '':<{_LABELS}}{part}", colour))
-
-    def whole(self, label: str, text: str) -> None:
-        """Put what is to be pasted: in one piece, on a line of its own where it is too wide for one with its label."""
-        text = one_line(text, 2000)
-        if columns.width(text) <= self._wide - _LABELS:
-            self.lines.append((f"{label:<{_LABELS}}{text}", ""))
-        else:
-            self.lines += [(label, ""), (text, "")]
-
-
-def _put_course(shown: Screen, told: Mapping[str, Any], now: float) -> None:
-    """Put the phases with their marks, and the open step with its branches."""
-    done = f"({told['steps']['done']:,} of {counted(told['steps']['total'], 'step')})"
-    if told["phases"]:
-        every = f"{_course(told['phases'])} {done}"
-        fits = len(columns.wrapped(every, shown.room, 100)) <= 2
-        shown.put("phases", every if fits else f"{_short_course(told['phases'])} {done}", most=3)
-    step = told["step"]
+def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
+    """Tell the phases with their marks, and the open step with its branches."""
+    phases, step = told["phases"], told["step"]
+    if phases:
+        done = f"({told['steps']['done']:,} of {counted(told['steps']['total'], 'step')})"
+        every = f"{_marked(phases)} {done}"
+        fits = len(columns.wrapped(every, room, 100)) <= 2
+        yield _Row("phases", every if fits else f"{_counts(phases)} {done}", 3)
     if step is None:
         return
-    how = "is closing" if step["status"] == "closing" else _since(hook_health.ago(_elapsed(step["since"], now)))
-    shown.put("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", most=2)
+    ago = hook_health.ago(_elapsed(step["since"], now))
+    lasts = f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
+    how = "is closing" if step["status"] == "closing" else lasts
+    yield _Row("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", 2)
     if step["branches"]:
-        parts = [f"{masked_line(one['id'], 40)} {_branch(one)}" for one in step["branches"]]
-        shown.put("branches", "; ".join(parts), most=2)
+        yield _Row("branches", "; ".join(map(_branch, step["branches"])), 2)
 
 
-def _since(ago: str) -> str:
-    """Say of what lasts for how long it has: of `3 minutes ago`, `for 3 minutes`."""
-    return f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
-
-
-def _course(phases: Sequence[Mapping[str, Any]]) -> str:
+def _marked(phases: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(f"{_MARKS[one['status']]} {masked_line(one['id'], 40)}" for one in phases)
 
 
-def _short_course(phases: Sequence[Mapping[str, Any]]) -> str:
-    """Name the phases that are open, and count the others."""
+def _counts(phases: Sequence[Mapping[str, Any]]) -> str:
+    """Name the first phase that is open, and count the others."""
     is_open = [one for one in phases if one["status"] == "open"]
-    parts = [_course(is_open[:1])] if is_open else []
-    for status, word in (("done", "done"), ("skipped", "skipped"), ("pending", "to come")):
-        count = sum(one["status"] == status for one in phases)
-        parts += [f"{_MARKS[status]} {count:,} {word}"] if count else []
-    more = len(is_open) - 1
-    return " ".join([*parts, *([f"{_MARKS['open']} {more:,} more open"] if more > 0 else [])])
+    counts = {status: sum(one["status"] == status for one in phases) for status in _WORDS}
+    parts = [_marked(is_open[:1])] if is_open else []
+    parts += [f"{_MARKS[status]} {count:,} {_WORDS[status]}" for status, count in counts.items() if count]
+    return " ".join([*parts, *([f"{_MARKS['open']} {len(is_open) - 1:,} more open"] if is_open[1:] else [])])
 
 
 def _branch(one: Mapping[str, Any]) -> str:
     at = f" at {masked_line(str(one['step']), 60)}" if one["step"] and one["status"] != "ended" else ""
-    return one_line(one["status"].replace("_", " "), 40) + at
+    return f"{masked_line(one['id'], 40)} {one_line(one['status'].replace('_', ' '), 40)}{at}"
 
 
-def _waits(waits: Mapping[str, Any]) -> str:
-    """Say for whom a run waits, and why."""
-    if waits["for"] == "nobody":
-        return f"for nobody: {waits['why']}"
-    who = {"user": "its user", "assistant": "the assistant", "loom": "Loom"}[waits["for"]]
-    return f"for {who}: {waits['why']}"
-
-
-def _put_sessions(shown: Screen, told: Mapping[str, Any], now: float) -> None:
+def _sessions(told: Mapping[str, Any], now: float) -> _Row:
     driver, alive = told["driver"], told["sessions"]["alive"]
-    by = ""
+    by = f"; {len(alive)} of them at work here" if alive else ""
     if driver is not None:
         where = f" on {masked_line(str(driver['hostname']), 40)}" if driver["hostname"] else ""
         since = hook_health.seconds(driver["since"])
         began = f", who came {hook_health.ago(now - since)}" if since else ""
         by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
-    elif alive:
-        by = f"; {len(alive)} of them at work here"
-    shown.put("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, most=2)
-    last = told["compactions"]["last"]
-    if last is not None:
-        times = "once" if told["compactions"]["count"] == 1 else f"{told['compactions']['count']:,} times"
-        at = hook_health.ago(_elapsed(last.get("at"), now))
-        shown.put("compacted", f"{times}, the last {at} ({_word(last.get('trigger'))}){_survived(last)}", most=2)
+    return _Row("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, 2)
 
 
-def _survived(last: Mapping[str, Any]) -> str:
-    """Say what survived a compaction, where somebody looked."""
-    receipt = last.get("receipt")
-    if not isinstance(receipt, dict):
-        return ""
-    if receipt.get("proven") is not True:
-        return ": unproven, for no summary came"
-    parts = [
-        f"{word} {len(names)}" for word in ("kept", "lost", "restored") if isinstance(names := receipt.get(word), list)
-    ]
-    parts += [f"pending {len(last['pending'])}"] if "pending" in last else []
-    return f": {', '.join(parts)}" if parts else ""
+def _compacted(held: Mapping[str, Any], now: float) -> _Row:
+    """Say when conversations were compacted, and what survived the last time, where somebody looked."""
+    last, receipt = held["last"], held["last"].get("receipt")
+    became = ""
+    if isinstance(receipt, dict) and receipt.get("proven") is not True:
+        became = ": unproven, for no summary came"
+    elif isinstance(receipt, dict):
+        lists = {**receipt, "pending": last.get("pending")}
+        names = ("kept", "lost", "restored", "pending")
+        became = ": " + ", ".join(f"{name} {len(lists[name])}" for name in names if isinstance(lists.get(name), list))
+    times = "once" if held["count"] == 1 else f"{held['count']:,} times"
+    at, trigger = hook_health.ago(_elapsed(last["at"], now)), masked_line(last["trigger"] or "?", 20)
+    return _Row("compacted", f"{times}, the last {at} ({trigger}){became}", 2)
 
 
-def _put_context(shown: Screen, told: Mapping[str, Any]) -> None:
-    context, saved = told["context"], told["saved"]
-    has, lacks = context["given"], context["not_given"]
+def _context(told: Mapping[str, Any]) -> Iterator[_Row]:
+    has, lacks, saved = told["context"]["given"], told["context"]["not_given"], told["saved"]
     if has or lacks:
-        parts = [f"given: {_names(has)}"] if has else ["nothing given yet"]
-        parts += [f"not given: {_names(lacks)}"] if lacks else []
-        shown.put("context", "; ".join(parts), most=2)
+        given = f"given: {_names(has)}" if has else "nothing given yet"
+        yield _Row("context", f"{given}; not given: {_names(lacks)}" if lacks else given, 2)
     if saved["saved_percent"] is not None:
-        shown.put("saved", f"{saved['saved_percent']:g} % of {counted(saved['tokens_before'], 'token')} of tool output")
+        yield _Row(
+            "saved", f"{saved['saved_percent']:g} % of {counted(saved['tokens_before'], 'token')} of tool output"
+        )
 
 
 def _names(names: Sequence[str]) -> str:
@@ -342,47 +335,108 @@ def _names(names: Sequence[str]) -> str:
     return f"{first} and {len(names) - 8} more" if len(names) > 8 else first
 
 
-def _put_ledger(shown: Screen, run_id: str, ledger: Mapping[str, Any] | None) -> None:
-    """Put the verdict on the log."""
-    if ledger is None:
-        return
-    if ledger["fault"] is not None:
+def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
+    """Tell the verdict on the log."""
+    ledger = told["ledger"]
+    if ledger is not None and ledger["fault"] is not None:
         said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
-        shown.put("ledger", said, colour=_RED)
-        shown.whole("", f"loomctl verify {run_id}")
-        return
-    behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
-    shown.put("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")
+        yield _Row("ledger", said, colour=_RED)
+        yield _Row("", f"loomctl verify {told['run_id']}", 0)
+    elif ledger is not None:
+        behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
+        yield _Row("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")
 
 
-def _put_health(shown: Screen, told: Mapping[str, Any], now: float) -> None:
-    """Put what is the matter with hooks and versions, or that nothing is."""
+def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
+    """Tell what is the matter with hooks and versions, or that nothing is."""
     hooks = told["hooks"]
     for one in hooks["silent"][:2]:
-        from loomctl.runs.model.silence import Silent
-
         event = "" if one["event"] == "all" else one["event"]
         silent = Silent(event, one["how"], hook_health.seconds(one["since"]))
-        shown.put("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", most=2, colour=_RED)
+        yield _Row("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", 2, _RED)
     if not hooks["silent"] and hooks["last"]:
         at = hook_health.ago(now - hook_health.seconds(hooks["last"]["at"]))
-        shown.put("hooks", f"none is silent; the last was {hooks['last']['event']}, {at}")
+        yield _Row("hooks", f"none is silent; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
-        shown.put("hooks", "none has fired yet", colour=_YELLOW)
+        yield _Row("hooks", "none has fired yet", colour=_YELLOW)
     if hooks["set_aside"]:
         said = f"! {counted(hooks['set_aside'], 'tool call')} set aside, for a hook was killed: loomctl steps"
-        shown.put("hooks", said, most=2, colour=_YELLOW)
+        yield _Row("hooks", said, 2, _YELLOW)
     for skew in told["versions"]["skew"]:
         what = "the hooks are" if skew["part"] == "hooks" else "the run was last worked on by"
         said = f"! {what} {masked_line(skew['version'], 40)}, this loomctl is {__version__}: loomctl doctor"
-        shown.put("versions", said, most=2, colour=_YELLOW)
-
-
-def _word(value: object) -> str:
-    return masked_line(str(value or "?"), 20)
+        yield _Row("versions", said, 2, _YELLOW)
 
 
 def _elapsed(stamp: object, now: float) -> float:
     """Give the seconds since a stamp; 0 for what is none."""
     at = hook_health.seconds(stamp)
     return now - at if at else 0.0
+
+
+# ---- The line.
+
+
+@click.command()
+@click.option("--snippet", is_flag=True, help="Print what shows the line in Claude Code, for your settings.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def statusline(snippet: bool, as_json: bool) -> int:
+    """Print where a run stands in one line of at most 80 columns.
+
+    As the status line of Claude Code it is given the session on its standard input, and shows the session's run;
+    nothing where there is none. In a terminal, and where its input is empty, it shows the current run. COLUMNS makes it
+    shorter. An alarm stands first if hooks are silent: `loomctl doctor` says more.
+
+    \b
+    Examples:
+      loomctl statusline
+      loomctl statusline --snippet
+    """
+    if snippet:
+        return _snippet(as_json=as_json)
+    space = caller.space()
+    space = space._replace(caller=space.caller._replace(conversation=caller.of_the_host()))
+    run_id = find.to_read(space).run_id
+    assert run_id is not None  # to_read raises instead
+    run = space.store.read(run_id, to_show=True)
+    session_id = space.caller.session_id if find.is_bound(space, run_id) else None
+    told = overview.line_of(space, run, session_id, Tally(), now=time.time())
+    line = overview.fitting(told.forms(), os.environ.get("COLUMNS", ""))
+    if as_json:
+        output.document({"run_id": run_id, "line": line, "alarm": told.alarm or None})
+    else:
+        output.text(line)
+    return EXIT_OK
+
+
+def _snippet(*, as_json: bool) -> int:
+    """Make the script that the settings name, and print the key for them; the settings themselves are the user's."""
+    launcher = os.path.join(project.plugin_root(), "bin", "loomctl")
+    if not os.access(launcher, os.X_OK):
+        raise LoomError(
+            "NO_BUNDLE",
+            "this loomctl was started without its launcher, which a status line calls",
+            where=launcher,
+            hint="command -v loomctl",
+            exit_code=EXIT_SETUP,
+        )
+    from loomctl.install import status_shim
+
+    place = status_shim.write(launcher)
+    if not place:
+        raise LoomError(
+            "NO_HOME",
+            "there is nowhere to keep the script that a status line calls",
+            why="neither HOME nor LOOM_STATE_HOME names a folder of your own",
+            hint='export LOOM_STATE_HOME="$HOME/.loom-state"',
+            exit_code=EXIT_SETUP,
+        )
+    command = shlex.quote(place)
+    settings = {"statusLine": {"type": "command", "command": command}}
+    if as_json:
+        output.document({"script": place, "settings": settings})
+        return EXIT_OK
+    told = json.dumps(settings, indent=2, ensure_ascii=False)
+    head = "For ~/.claude/settings.json, or a project's .claude/settings.json:"
+    output.unmasked(f"{head}\n\n{told}\n\n{_COMBINED.replace('{command}', command)}")
+    return EXIT_OK

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from loomctl.hosts.claude import events
 from loomctl.kit import files
@@ -27,11 +28,11 @@ def main() -> int:
 
 
 def _line() -> str:
-    from loomctl.views import status_line, status_lines
+    from loomctl.views import overview
 
-    now = status_lines.clock()
+    now = time.time()
     space = events.workspace_of(events.read_event())
     if space is None or space.caller.session_id is None:
         return ""
-    made = status_lines.of_session(space, space.caller.session_id, now=now)
-    return status_line.fitting(made, status_lines.room(os.environ.get("COLUMNS", "")))
+    forms = overview.session_line(space, space.caller.session_id, now=now)
+    return overview.fitting(forms, os.environ.get("COLUMNS", ""))
