@@ -22,16 +22,6 @@ from tests.helpers.tables import each
 Json = dict[str, Any]
 
 
-class Scanned(Counted):
-    """A text that counts what is looked at, but for a search for a field by its name."""
-
-    __slots__ = ()
-
-    def find(self, sub: str, start: Any = 0, end: Any = None) -> int:
-        """Search."""
-        return str.find(self, sub, start, end) if sub in FIELDS else super().find(sub, start, end)
-
-
 def loosely(text: str) -> Reading:
     """Read a response alone, without a schema."""
     return read([Source("response", text)])
@@ -183,7 +173,7 @@ def test_no_draft_counts_where_the_last_directive_was_damaged(data: st.DataObjec
 def test_a_response_with_directives_is_scanned_once(between: str) -> None:
     """Field names inside of objects that parse make nobody look for broken ones, which takes another scan."""
     text = (between * 20 + '{"outcome": "failed"}\n') * 20
-    scanned, counted = Scanned(text), Scanned(text)
+    scanned, counted = Counted(text), Counted(text)
     scanned.looked = counted.looked = 0
     assert len(list(objects(scanned))) >= 20
     assert loosely(counted).outcome == "failed"
@@ -199,12 +189,12 @@ def test_what_is_looked_at_for_a_directive_grows_with_the_text_alone(pattern: st
     """Twice the text is twice the work, whatever is repeated in it, and whatever it ends with."""
     looked = []
     for size in (3_000, 6_000):
-        text = Scanned(pattern * (size // len(pattern)) + " " * size + end)
+        text = Counted(pattern * (size // len(pattern)) + " " * size + end)
         text.looked = 0
         loosely(text)
         last_object(text)
         looked.append(text.looked)
-    assert looked[1] <= 2.1 * looked[0] + 1_000
+    assert looked[1] <= 2.3 * looked[0] + 1_000
     assert looked[1] <= 100 * 12_000
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow.outcomes.json_objects import DEEPEST, Found, begins_with_key, broken, objects, read
+from loomctl.flow.outcomes import json_objects
+from loomctl.flow.outcomes.json_objects import DEEPEST, Found, broken, objects, read
 from tests.helpers.tables import each
 
 MEGABYTE = 1 << 20
@@ -302,19 +305,14 @@ def test_it_finds_what_a_slow_and_obvious_reader_finds(text: str) -> None:
 @pytest.mark.slow
 @given(SOUP | cut_json())
 @settings(max_examples=400)
-def test_the_careful_reader_and_the_standard_library_agree(text: str) -> None:
-    """From every brace on, either both read the same object or neither reads one."""
-    slow = {at: slow_value(text[at : slow_end(text, at)]) for at, char in enumerate(text) if char == "{"}
-    for at, value in slow.items():
-        attempt = read(text, at)
-        assert (attempt.why == "") == (value is not None)
-        assert at <= attempt.at <= len(text)
-        if value is not None:
-            assert attempt.whole == [Found(at, slow_end(text, at), value)]
-        else:
-            assert at in attempt.failed
-        assert all(slow[one] is None for one in attempt.failed)
-        assert all(slow[one.start] == one.value for one in attempt.whole)
+def test_from_every_brace_on_the_same_is_read(text: str) -> None:
+    """Either the object is read, or it is said where the text ceases to be one."""
+    for at in (at for at, char in enumerate(text) if char == "{"):
+        value, found = slow_value(text[at : slow_end(text, at)]), read(text, at)
+        assert isinstance(found, Found) == (value is not None)
+        assert (
+            found == Found(at, slow_end(text, at), value) if isinstance(found, Found) else at <= found.at <= len(text)
+        )
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.text(st.characters(exclude_characters="{}")), st.text())
@@ -354,7 +352,7 @@ PATTERNS = [
 
 
 class Counted(str):
-    """A text that counts the characters that are taken from it one by one, searched or cut out."""
+    """A text that counts the characters that are cut out of it."""
 
     __slots__ = ("looked",)
     looked: int
@@ -364,37 +362,41 @@ class Counted(str):
         self.looked += len(taken)
         return taken
 
-    def find(self, sub: str, start: Any = 0, end: Any = None) -> int:
-        """Search, as far as it took."""
-        found = super().find(sub, start, end)
-        self.looked += (found if found >= 0 else len(self)) - start
-        return found
 
-    def rfind(self, sub: str, start: Any = 0, end: Any = None) -> int:
-        """Search from the end, as far as it took."""
-        found = super().rfind(sub, start, end)
-        self.looked += end - found
-        return found
+class Tokens:
+    """The pattern of tokens, which counts what it passes over."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self.looked = 0
+
+    def finditer(self, text: str, *bounds: int) -> Iterator[re.Match[str]]:
+        """Find tokens, one after the other."""
+        before = bounds[0] if bounds else 0
+        for match in self._pattern.finditer(text, *bounds):
+            self.looked += match.end() - before
+            before = match.end()
+            yield match
 
 
 def looked_at(text: str) -> int:
     """Count what the scan looks at in a text."""
-    counted = Counted(text)
+    counted, tokens = Counted(text), Tokens(json_objects._TOKEN)
     counted.looked = 0
-    for _ in objects(counted):
-        pass
-    broken(counted)
-    return counted.looked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_objects, "_TOKEN", tokens)
+        deque(objects(counted), maxlen=0)
+        broken(counted)
+    return counted.looked + tokens.looked
 
 
-@pytest.mark.slow(quick=76)
-@pytest.mark.parametrize("head", ["", "{", '{"', '{"a": "', '"'], ids=repr)
-@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+@each("head", ["", "{", '{"', '{"a": "', '"'])
+@each("pattern", PATTERNS)
 def test_what_is_looked_at_grows_with_the_text_alone(pattern: str, head: str) -> None:
     """Twice the text is twice the work, counted in characters, and never many times its length."""
     one, two = (looked_at(head + pattern * (size // len(pattern))) for size in (6_000, 12_000))
     assert two <= 2.1 * one + 1_000
-    assert two <= 40 * 12_000
+    assert two <= 100 * 12_000
 
 
 @each("seed", range(40))
@@ -406,8 +408,7 @@ def test_no_mixture_of_such_patterns_takes_more(seed: int) -> None:
     assert two <= 2.3 * one + 2_000
 
 
-@pytest.mark.slow(quick=3)
-@pytest.mark.parametrize("pattern", ["{", '"', "\\", "{}", '{"a":', '{"', '"{', "}{", '{"b\\"{'], ids=repr)
+@each("pattern", ["{", '"', "\\", "{}", '{"a":', '{"', '"{', "}{", '{"b\\"{'])
 def test_a_megabyte_of_it_before_a_good_object_is_gone_past(pattern: str) -> None:
     """The object behind it is found, unless what stands before leaves a string open that it ends."""
     good = '\n{"outcome": "failed"}'
@@ -437,14 +438,4 @@ def test_a_megabyte_of_it_before_a_good_object_is_gone_past(pattern: str) -> Non
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, where: int, why: str) -> None:
     """The reason is in words, and the place is where the text ceases to be JSON."""
-    attempt = read(text, 0)
-    assert (attempt.at, attempt.why) == (where, why)
-
-
-@each(
-    ("text", "meant"),
-    [('{"a": x', True), ('{ \n"a" :', True), ('{"a"}', False), ("{a: 1}", False), ('{"a', False), ("{", False)],
-)
-def test_a_key_with_its_colon_shows_that_json_was_meant(text: str, meant: bool) -> None:
-    """A brace of prose or code is not taken for broken JSON."""
-    assert begins_with_key(text, 0) is meant
+    assert read(text, 0) == (where, why)

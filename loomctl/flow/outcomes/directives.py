@@ -263,10 +263,9 @@ def _places(text: str, word: str) -> Iterator[int]:
 
 
 def _not_json(text: str, start: int) -> Fault:
-    attempt = json_objects.read(text, start)
-    line, column = text.count("\n", 0, attempt.at) + 1, attempt.at - text.rfind("\n", 0, attempt.at)
-    message = f"the JSON object does not parse: {attempt.why} (line {line}, column {column})"
-    return Fault("MALFORMED_JSON", "", message)
+    at, why = json_objects.read(text, start)[:2]
+    line, column = text.count("\n", 0, int(at)) + 1, int(at) - text.rfind("\n", 0, int(at))
+    return Fault("MALFORMED_JSON", "", f"the JSON object does not parse: {why} (line {line}, column {column})")
 
 
 # ---- What it says.
