@@ -38,7 +38,7 @@ CASES = [
     ("next", "step", set()),
     ("done", "step", set()),
     ("prime-context", "prime", {"loomctl.flow.drive"}),
-    ("preamble", "preamble", DRIVING),
+    ("preamble", "context", DRIVING),
     ("status", "look.status", DRIVING),
     ("statusline", "look.status", DRIVING),
     ("runs", "runs", DRIVING),

@@ -93,9 +93,7 @@ def meant(space: Workspace, named: str | None) -> str:
         if len(found.unreadable) > 1:
             raise AmbiguousRunError(found.unreadable)
         return found.unreadable[0]
-    run_id = find.to_read(space).run_id
-    assert run_id is not None  # to_read raises instead
-    return run_id
+    return find.run_to_read(space)
 
 
 def examine(space: Workspace, run_id: str, *, source: str | None = None) -> Standing:

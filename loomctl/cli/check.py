@@ -1,23 +1,36 @@
-"""`loomctl check`: every problem of a workflow, plan or state file, or of a run's events, at once."""
+"""`loomctl check` and `verify`: what is wrong with a file, and whether a run's files are those that were written."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import answer, caller, output
-from loomctl.cli.arguments import complete_workflows, json_option
-from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
+from loomctl.care import file_checks
+from loomctl.cli import answer, arguments, caller, output
+from loomctl.cli.arguments import complete_workflows, json_option, run_argument
+from loomctl.handoff import whole_copies
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.problems import Problem, errors
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import log_verdict
+from loomctl.runs.store import events
 from loomctl.workflows import workflow_files
 from loomctl.workflows.check import check_file, commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from loomctl.care.file_checks import Files, FileTold
+    from loomctl.handoff.whole_copies import WayOn
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.log_verdict import Verdict
+
 FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
+_SHOWN = 5  # faults behind the first one that are listed
 
 
 @click.command()
@@ -81,3 +94,156 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
     return [*lines, f"{target}: it runs, in a shell:", *answer.command_lines(commands)] if commands else lines
+
+
+@click.command()
+@run_argument
+@click.option("--all", "every", is_flag=True, help="Verify every run of this project.")
+@json_option
+def verify(run: str | None, every: bool, as_json: bool) -> int:
+    """Replay a run's log: name the first entry that does not fit, and what lies beyond the last checkpoint.
+
+    Each entry names the hash of the line before it, and the state that of the last one: a byte that changed before
+    that checkpoint, or a line that was dropped, added or moved, is found. A line that a kill tore off is none of that.
+    Answers, assets, evidence and large values are held against the hashes that the log and the state have of them:
+    what differs and is Loom's own is a finding; what may have changed since, or is not here, is unproven. It does not
+    show a forger who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot be read.
+
+    \b
+    Examples:
+      loomctl verify
+      loomctl verify shop-258 --json
+      loomctl verify --all
+    """
+    if every and run:
+        raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
+    space = caller.space()
+    if not every:
+        return _print([_examine(space, arguments.run_id(space, run))], [], as_json=as_json)
+    found, unread = _every(space)
+    return _print(found, unread, as_json=as_json, every=True)
+
+
+class _Verified(NamedTuple):
+    """A run as it was verified. way: what to do, where something differs."""
+
+    verdict: Verdict
+    files: Files
+    way: WayOn | None
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok and self.files.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        more = {"left": self.way.said, "hint": self.way.hint} if self.way is not None else {}
+        return {**self.verdict.to_dict(), "ok": self.ok, "files": self.files.to_dict(), **more}
+
+
+def _examine(space: Workspace, run_id: str) -> _Verified:
+    verdict, held = log_verdict.verify(space.store, run_id), file_checks.check(space, run_id)
+    return _Verified(verdict, held, _way_on(space, verdict, held))
+
+
+def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
+    """Say what can be done now about the first thing that does not fit; None where all does."""
+    run_id = verdict.run_id
+    if verdict.fault is not None:
+        return whole_copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
+    if not held.faults:
+        return None
+    first = held.faults[0]
+    if not first.stage and first.code == file_checks.DAMAGED_BLOB:
+        return whole_copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
+    whole = "/" in first.file or first.file in ("state.json", "plan.json")
+    path = first.file if whole else f"stages/{first.stage}/{first.file}"
+    return whole_copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())
+
+
+def _every(space: Workspace) -> tuple[list[_Verified], list[tuple[str, LoomError]]]:
+    found: list[_Verified] = []
+    unread: list[tuple[str, LoomError]] = []
+    for run_id in space.store.run_ids():
+        try:
+            found.append(_examine(space, run_id))
+        except LoomError as error:
+            unread.append((run_id, error))
+    return found, unread
+
+
+def _print(
+    found: Sequence[_Verified], unread: Sequence[tuple[str, LoomError]], *, as_json: bool, every: bool = False
+) -> int:
+    if as_json and not every:
+        output.document(found[0].to_dict())
+    elif as_json:
+        refused = [{"run_id": run_id, "error": error.to_dict()} for run_id, error in unread]
+        ok = not refused and all(one.ok for one in found)
+        output.document({"ok": ok, "runs": [one.to_dict() for one in found], "unreadable": refused})
+    else:
+        lines = [line for one in found for line in _run_lines(one)]
+        for run_id, error in unread:
+            lines.append(f"✗ {run_id}: {error.code}: {one_line(error.what, 200)}")
+            lines += [f"  hint: {error.hint}"] if error.hint else []
+        output.text("\n".join(lines) or "No runs here yet.")
+    if unread:
+        return EXIT_INVALID
+    return EXIT_OK if all(one.ok for one in found) else EXIT_FINDINGS
+
+
+def _run_lines(looked: _Verified) -> list[str]:
+    lines = [*_log_lines(looked.verdict, mark="✓" if looked.ok else "✗"), *_file_lines(looked.files)]
+    if looked.way is not None:
+        lines += [f"  left: {looked.way.said}", f"  hint: {looked.way.hint}"]
+    return lines
+
+
+def _log_lines(verdict: Verdict, *, mark: str) -> list[str]:
+    if verdict.fault is None:
+        lines = [f"{mark} {verdict.run_id}: {_proven(verdict)}"]
+    else:
+        lines = [f"{mark} {verdict.run_id}: {verdict.fault.what}", f"  where: {verdict.path}"]
+        lines.append(f"  first: line {verdict.fault.line}, byte {verdict.fault.at:,} ({verdict.fault.code})")
+        lines += [f"  why: {verdict.fault.why}"] if verdict.fault.why else []
+        for fault in verdict.faults[1 : 1 + _SHOWN]:
+            lines.append(f"  then: line {fault.line}, byte {fault.at:,} ({fault.code}): {fault.what}")
+        more = verdict.total - 1 - _SHOWN
+        lines += [f"  and {counted(more, 'place')} more"] if more > 0 else []
+    if verdict.unproven and verdict.beyond is not None:
+        said = f"unproven: {counted(verdict.unproven, 'event')} behind the last checkpoint"
+        lines.append(f"  {said}, from line {verdict.beyond.line}")
+    if verdict.torn_at is not None and verdict.fault is None:
+        said = f"torn: {counted(verdict.torn, 'byte')} at the end are no entry, from line {verdict.torn_at.line}"
+        lines.append(f"  {said}; a kill leaves such, and the next write closes it")
+    if verdict.told_torn:
+        lines.append(f"  torn before: {counted(verdict.told_torn, 'line')}, as the entry behind each tells")
+    return lines
+
+
+def _file_lines(held: Files) -> list[str]:
+    """Say which of the files are proven, which differ, and which nobody can judge; nothing where none has a hash."""
+    counts = [f"{held.proven:,} proven"] if held.proven else []
+    counts += [f"{held.faulty:,} changed"] if held.faulty else []
+    counts += [f"{held.unproven:,} unproven"] if held.unproven else []
+    lines = [f"  files: {', '.join(counts)}"] if counts else []
+    lines += [f"  {one.code}: {_file(one)}" for one in held.faults[:_SHOWN]]
+    lines += [f"  and {counted(held.faulty - _SHOWN, 'file')} more"] if held.faulty > _SHOWN else []
+    lines += [f"  unproven: {_file(one)}" for one in held.open[:_SHOWN]]
+    lines += [f"  and {counted(held.unproven - _SHOWN, 'file')} more"] if held.unproven > _SHOWN else []
+    lines += [f"  unproven: {counted(held.without, 'answer')} of which the log has no hash"] if held.without else []
+    if held.bare:
+        named = masked_line(", ".join(held.bare[:_SHOWN]), 300)
+        more = f" and {len(held.bare) - _SHOWN} more" if len(held.bare) > _SHOWN else ""
+        lines.append(f"  not covered: {named}{more}: the log has no hash of them")
+    return lines
+
+
+def _file(one: FileTold) -> str:
+    of = f" of {masked_line(one.stage, 120)}" if one.stage else ""
+    return f"{masked_line(one.file, 200)}{of}: {masked_line(one.why, 300)}"
+
+
+def _proven(verdict: Verdict) -> str:
+    if verdict.checkpoint is None:
+        return f"{counted(verdict.entries, 'event')} fit each other; the state remembers none of them"
+    return f"{counted(verdict.entries - verdict.unproven, 'event')} proven, up to the last checkpoint"

@@ -1,4 +1,4 @@
-"""`loomctl context`: what the steps of a run share, read and set by hand, and what became of it."""
+"""`loomctl context` and `preamble`: what the steps of a run share, read and set by hand; what opens a step (D46)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import contexts, lines
+from loomctl.cli.arguments import branch_option, completion, json_option, run_argument
+from loomctl.flow import contexts, lines, preambles
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
@@ -18,10 +18,12 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find
 from loomctl.runs.context import context_history, context_values
 from loomctl.runs.context.context_history import NOTHING, STEP, UNDO, USER
+from loomctl.runs.model import places
 from loomctl.runs.model.run_context import is_reserved
+from loomctl.workflows.model.fidelity import FIDELITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from loomctl.flow.contexts import Held
     from loomctl.runs.caller import Workspace
@@ -47,7 +49,7 @@ def context() -> int:
     return EXIT_OK
 
 
-def _found(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
+def _read(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
     space = caller.space()
     found = space.store.read(arguments.run_id(space, run), to_show=True)
     return space, found if branch is None else lines.seen(found, branch)
@@ -73,7 +75,7 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl context get coverage
       loomctl context get response.build/review shop-258
     """
-    space, found = _found(run, branch)
+    space, found = _read(run, branch)
     held = contexts.held(space, found, key)
     shown = context_history.noted(key, held.value)
     if as_json:
@@ -100,7 +102,7 @@ def list_command(run: str | None, engine: bool, branch: str | None, as_json: boo
       loomctl context list
       loomctl context list --all --json
     """
-    space, found = _found(run, branch)
+    space, found = _read(run, branch)
     every = contexts.listed(space, found, engine=True)
     held = [one for one in every if engine or not one.of_the_engine]
     setters = {} if branch else context_history.setters(context_history.of_run(found))
@@ -199,13 +201,13 @@ def _masked(change: Change) -> Change:
 def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
     """Find out which key and which run are meant. Raises NO_SUCH_KEY where a key never was."""
     if not words:
-        _, found = _found(None)
+        _, found = _read(None)
         return None, found, context_history.of_run(found)
     if len(words) == 1:
         run = _run_alone(words[0])
         if run is not None:
             return None, run, context_history.of_run(run)
-    space, found = _found(words[1] if len(words) == 2 else None)
+    space, found = _read(words[1] if len(words) == 2 else None)
     changes = context_history.of_run(found, words[0])
     if not changes:
         contexts.held(space, found, words[0])  # raises for a key that is not there either
@@ -265,7 +267,7 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branc
         wanted = "KEY [RUN]" if source is not None else "KEY VALUE [RUN]"
         raise _usage(f"{counted(len(given), 'word')} given, expected {wanted}", _HELP)
     key, run = given[0], given[least] if len(given) > least else None
-    text = _read(source) if source is not None else given[1]
+    text = _read_value(source) if source is not None else given[1]
     value = text if as_text else _value(text, source)
     space = caller.space()
     done = contexts.put(space, contexts.to_change(space, run), {key: value}, branch=branch)
@@ -322,7 +324,7 @@ def _value(text: str, source: str | None) -> Any:
         ) from None
 
 
-def _read(source: str) -> str:
+def _read_value(source: str) -> str:
     data = arguments.read(source, hint=_HELP)
     try:
         return files.text_of(data)
@@ -339,3 +341,46 @@ def _read(source: str) -> str:
 
 def _usage(what: str, hint: str) -> LoomError:
     return LoomError("USAGE", what, hint=hint, exit_code=EXIT_USAGE)
+
+
+# ---- What opens a step.
+
+
+@completion
+def _complete_steps(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
+    run = space.store.read(find.run_to_read(space, context.params.get("run")), to_show=True)
+    return [place.key for place in places.places(run.plan)]
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--step",
+    metavar="STEP",
+    shell_complete=_complete_steps,
+    help="The step that it is for, e.g. build/review (default: the one that is open, or comes next).",
+)
+@click.option(
+    "--fidelity", type=click.Choice(FIDELITIES), help="How much of the past it carries, whatever the plan says."
+)
+@branch_option
+@json_option
+def preamble(run: str | None, step: str | None, fidelity: str | None, branch: str | None, as_json: bool) -> int:
+    """Print what opens a step: the goal, what the stages before it did and said, the run's context.
+
+    These are the bytes that a step's prompt.md begins with; `loomctl next` tells a conversation only what is new to it.
+
+    \b
+    Examples:
+      loomctl preamble
+      loomctl preamble --step build/review --fidelity summary:high
+    """
+    space, found = _read(run, branch)
+    made = preambles.of(space, found, step, fidelity)
+    if as_json:
+        output.document(made.to_dict())
+        return EXIT_OK
+    for warning in made.warnings:
+        output.note(f"loomctl: {warning}")
+    output.text(made.text)
+    return EXIT_OK

@@ -1,23 +1,28 @@
-"""`loomctl prime-context`: put a run's critical artifacts back into this conversation."""
+"""`loomctl prime-context`, and `memory`: what a conversation is given, by a command or by its host's memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loomctl.cli import answer, arguments, caller, output
-from loomctl.cli.arguments import complete_artifacts, complete_runs, json_option
+from loomctl.cli.arguments import complete_artifacts, complete_runs, json_option, yes_option
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.priming import catch_up, memory_of_session, prime_run
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line
+from loomctl.priming import catch_up, memory_of_session, memory_switch, prime_run
+from loomctl.priming.memory import NOW
 from loomctl.runs import find
 from loomctl.runs.machine import known
 from loomctl.runs.model import frozen_plan, sessions
 from loomctl.workflows.model import triggers
 
 if TYPE_CHECKING:
+    from loomctl.priming.memory_switch import Standing
     from loomctl.priming.primed import Slip
-    from loomctl.runs.caller import Workspace
+
+_IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
 
 
 @click.command("prime-context")
@@ -52,6 +57,33 @@ def prime_context(
       loomctl prime-context --artifacts specification,workflow-plan --force
       loomctl prime-context --trigger "phase_transition:architect->build" --dry-run --json
     """
+    event = _event(word)
+    space = caller.space()
+    with arguments.offered_again():
+        found = find.to_read(space, run_id)
+    assert found.run_id is not None  # to_read raises instead
+    is_known = known.is_known(found.run_id, space.store.folder)
+    if found.how == "only" and not dry_run:
+        find.must_be_known(space, found.run_id)
+    run = space.store.read(found.run_id, to_show=True)
+    may_write = found.may_write and not frozen_plan.steps_unknown(run.plan)
+    is_read = caller.reader_is_an_assistant()
+    budget = catch_up.budget(space) if is_read and not as_json else prime_run.command_budget(space)
+    made = prime_run.prime(space, run, event, budget, may_write=may_write, only=_only(artifacts), force=force)
+    if not dry_run:
+        made = memory_of_session.record(space, found.run_id, made, may_write=may_write and is_known)
+    if as_json:
+        output.document(made.to_dict() if dry_run else made.with_text())
+    else:
+        lines = _slip_lines(made, sessions.summary(run.state), dry_run=dry_run)
+        has_text = (as_text or is_read) and not dry_run and made.text
+        output.text(answer.with_slip(space, lines, made) if has_text else "\n".join(lines))
+    if any(entry.reason == "unknown_artifact" for entry in made.entries):
+        return EXIT_USAGE
+    return EXIT_MISSING if made.failed else EXIT_OK
+
+
+def _event(word: str | None) -> triggers.Event:
     event = triggers.from_word(word) if word is not None else triggers.manual()
     if event is None:
         raise LoomError(
@@ -62,15 +94,10 @@ def prime_context(
             hint="loomctl prime-context --trigger manual --dry-run",
             exit_code=EXIT_USAGE,
         )
-    space = caller.space()
-    with arguments.offered_again():
-        found = find.to_read(space, run_id)
-    assert found.run_id is not None  # to_read raises instead
-    is_known = known.is_known(found.run_id, space.store.folder)
-    if found.how == "only" and not dry_run:
-        find.must_be_known(space, found.run_id)
-    run = space.store.read(found.run_id, to_show=True)
-    may_write = found.may_write and not frozen_plan.steps_unknown(run.plan)
+    return event
+
+
+def _only(artifacts: str | None) -> list[str] | None:
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
         raise LoomError(
@@ -80,40 +107,184 @@ def prime_context(
             hint="loomctl prime-context --help",
             exit_code=EXIT_USAGE,
         )
-    budget = (
-        catch_up.budget(space) if caller.reader_is_an_assistant() and not as_json else prime_run.command_budget(space)
-    )
-    made = prime_run.prime(space, run, event, budget, may_write=may_write, only=only, force=force)
-    if not dry_run:
-        made = memory_of_session.record(space, found.run_id, made, may_write=may_write and is_known)
-    if as_json:
-        output.document(made.to_dict() if dry_run else made.with_text())
-    else:
-        output.text(
-            _text(
-                space,
-                made,
-                sessions.summary(run.state),
-                dry_run=dry_run,
-                as_text=as_text or caller.reader_is_an_assistant(),
-            )
-        )
-    if any(entry.reason == "unknown_artifact" for entry in made.entries):
-        return EXIT_USAGE
-    return EXIT_MISSING if made.failed else EXIT_OK
+    return only
 
 
-def _text(space: Workspace, made: Slip, history: str, *, dry_run: bool, as_text: bool) -> str:
-    count = len(made.loaded) + len(made.fresh)
+def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
     lines = [
         f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""),
         *answer.slip_lines(made, done=not dry_run),
     ]
     if not made.entries:
         lines.append("  0 declared: this workflow names no critical artifacts")
-    elif not count and not made.failed:
+    elif not (made.loaded or made.fresh or made.failed):
         lines.append("  nothing is due")
-    lines.append(f"Session history: {history}")
-    if as_text and not dry_run and made.text:
-        return answer.with_slip(space, lines, made)
-    return "\n".join(lines)
+    return [*lines, f"Session history: {history}"]
+
+
+# ---- What the host's memory imports.
+
+
+@click.group("memory", invoke_without_command=True)
+@json_option
+@click.pass_context
+def memory(context: click.Context, *, as_json: bool = False) -> int:
+    """Say whether Claude Code's memory imports where the run stands, what that brings along, and what it costs.
+
+    Loom keeps .loom/now.md current: the run's standing, its next step, and an import of each of your artifacts that
+    applies now. Claude Code reads it with CLAUDE.local.md, or with a rule, at a start, /clear and each compaction, and
+    without the limit that hooks have. The hooks then give only what it has not.
+
+    \b
+    Examples:
+      loomctl memory
+      loomctl memory on
+      loomctl memory off
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    found = memory_switch.standing(caller.space(make=True))
+    if as_json:
+        output.document(_document(found))
+    else:
+        output.text("\n".join(_lines(found)))
+    return EXIT_OK
+
+
+@memory.command()
+@click.option(
+    "--in",
+    "where",
+    type=click.Choice(list(_IN)),
+    default="CLAUDE.local.md",
+    show_default=True,
+    help="What gets the line: your own file, or the rule .claude/rules/loom.md.",
+)
+@yes_option
+@json_option
+def on(where: str, yes: bool, as_json: bool) -> int:
+    """Show what would be written and what it costs, ask, and switch memory on.
+
+    Written are .loom/now.md, and one line at the end of CLAUDE.local.md, or of a rule, which imports it.
+
+    \b
+    Examples:
+      loomctl memory on
+      loomctl memory on --in rule --yes
+    """
+    space = caller.space(make=True)
+    memory_switch.refuse_a_worktree(space)
+    found = memory_switch.standing(space, _IN[where])
+    was_on = found.is_on and found.has_line
+    if not was_on and not yes:
+        if not as_json:
+            output.note(
+                "\n".join(
+                    [
+                        "Loom would write:",
+                        *_would_write(found),
+                        "The price:",
+                        *(f"  - {line}" for line in _price(found)),
+                        *_warnings(found),
+                    ]
+                )
+            )
+        again = "loomctl memory on" if where == "CLAUDE.local.md" else "loomctl memory on --in rule"
+        output.must_agree(
+            "Switch memory on?",
+            asks=output.may_ask(as_json=as_json),
+            what="nothing was written",
+            why="each session in this folder would read it, so a person agrees, or --yes",
+            hint=f"{again} --yes",
+        )
+    found = memory_switch.on(space, _IN[where])
+    if as_json:
+        output.document({**_document(found), "changed": not was_on})
+    else:
+        output.text("\n".join(_lines(found)))
+    return EXIT_OK
+
+
+@memory.command()
+@json_option
+def off(as_json: bool) -> int:
+    """Take away what `loomctl memory on` wrote, and nothing else.
+
+    A file that was made for the line goes, unless something else stands in it by now; every other is byte for byte
+    what it was.
+
+    \b
+    Example:
+      loomctl memory off
+    """
+    changed = memory_switch.off(caller.space(make=True))
+    if as_json:
+        output.document({"on": False, "changed": changed})
+    else:
+        output.text("Loom: memory is off" + ("; what was written for it is gone" if changed else " already"))
+    return EXIT_OK
+
+
+def _document(found: Standing) -> dict[str, Any]:
+    return {
+        "on": found.is_on,
+        "file": found.file,
+        "line": found.line,
+        "has_line": found.has_line,
+        "makes_file": found.makes,
+        "ignored_by_git": found.ignored,
+        "run_ids": list(found.now.run_ids),
+        "imports": [{"id": one.id, "path": one.path, "bytes": one.bytes} for one in found.now.imports if one.line],
+        "left_out": [{"id": one.id, "path": one.path, "why": one.why} for one in found.now.imports if not one.line],
+        "bytes": found.now.bytes,
+        "price": _price(found),
+    }
+
+
+def _lines(found: Standing) -> list[str]:
+    if not found.is_on:
+        lines = ["Loom: memory is off; `loomctl memory on` would write:", *_would_write(found)]
+    elif not found.has_line:
+        lines = [f"Loom: memory is on, but {found.file} has lost its line; `loomctl memory on` puts it back"]
+    else:
+        lines = [f"Loom: memory is on: {found.file} imports .loom/{NOW} ({found.line})"]
+    return [*lines, *_brought(found), "The price:", *(f"  - {line}" for line in _price(found)), *_warnings(found)]
+
+
+def _would_write(found: Standing) -> list[str]:
+    what = "a new file with" if found.makes else "at its end"
+    wide = max(len(found.file), len(f".loom/{NOW}"))
+    return [
+        f"  {f'.loom/{NOW}'.ljust(wide)}  where the run stands, its next step, imports of its files",
+        f"  {found.file.ljust(wide)}  {what} the line {found.line}",
+    ]
+
+
+def _brought(found: Standing) -> list[str]:
+    runs = found.now.run_ids
+    head = "no active run that was taken up here" if not runs else ", ".join(one_line(run, 80) for run in runs[:5])
+    lines = [f"It tells of: {head}"]
+    for one in found.now.imports:
+        name = f"{one_line(one.id, 60)}: {one_line(one.path, 120)}"
+        lines.append(
+            f"  ✓ {name}, {counted(one.bytes, 'byte')}" if one.line else f"  ✗ {name}: {one_line(one.why, 120)}"
+        )
+    return lines
+
+
+def _price(found: Standing) -> list[str]:
+    size = counted(found.now.bytes, "byte")
+    return [
+        f"Each session that starts in this folder reads it, whatever it is for: now {size}.",
+        "It is read at a start, /clear and compaction, not between prompts; below this folder its files are left out.",
+        "Claude Code takes it for instructions of yours, where hooks give data.",
+    ]
+
+
+def _warnings(found: Standing) -> list[str]:
+    warnings = []
+    if found.ignored is False:
+        warnings.append(f"git does not ignore {found.file}: a commit would take the line along")
+    if found.has_line and not found.is_on:
+        warnings.append(f"{found.file} has the line already, and not from Loom: `loomctl memory off` leaves it")
+    return [f"! {line}" for line in warnings]

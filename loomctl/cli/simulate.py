@@ -1,34 +1,56 @@
-"""`loomctl simulate`: a workflow played without an assistant, to test its ways."""
+"""`loomctl simulate`: a workflow played without an assistant, and what the model would get at an event of it."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import arguments, caller, output, simulated_event
+from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
-from loomctl.cli.simulated_event import Asked
-from loomctl.kit import files, strict_yaml
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, quoted
+from loomctl.hosts.claude.hooks import Given
+from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
+from loomctl.kit import files, ids, strict_yaml
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.json import strict_json
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
 from loomctl.kit.text.fences import one_line
-from loomctl.runs.model import run_context
+from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.runs.model import places, run_context, visits
+from loomctl.runs.model.state import new_state
+from loomctl.runs.store.store import Run
 from loomctl.simulate import play, scripts
 from loomctl.workflows import resolve, workflow_files
+from loomctl.workflows.model import triggers
 from loomctl.workflows.plan import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
     from loomctl.simulate.play import Played
+    from loomctl.simulate.scripts import Script
+    from loomctl.workflows.model.ways import Judge
 
 _HELP = "loomctl simulate --help"
 _SHOWN = 120
+_WAY = 8  # visits that are named of a way that did not lead there
+_ENDS = {"completed": "was completed", "failed": "failed"}
+
+
+class _Beginning(NamedTuple):
+    """A workflow that is to be played, and with what."""
+
+    plan: dict[str, Any]
+    script: Script
+    judge: Judge
+    context: Mapping[str, Any]
+    goal: str
 
 
 @click.command()
@@ -85,17 +107,43 @@ def simulate(
       loomctl simulate review --event compact --at build/fix
       loomctl simulate --event resume
     """
-    asked = Asked(event, where, work_id, run_id, session)
     if workflow is None:
-        asked.refuse_unused(("--outcomes", outcomes), ("--context", begins), ("--goal", goal))
-        return simulated_event.of_run(asked, as_json=as_json)
-    asked.refuse_beside_a_workflow()
+        if event is None:
+            raise _usage("a workflow is missing", "it is named, or with --event a run as it stands is meant")
+        of_a_workflow = {
+            "--outcomes": outcomes,
+            "--context": begins,
+            "--goal": goal,
+            "--at": where,
+            "--work-id": work_id,
+        }
+        _refuse_options(of_a_workflow, "without WORKFLOW a run is looked at as it stands")
+        return _at_a_run(event, run_id, session, as_json=as_json)
+    _refuse_options({"--run": run_id, "--session": session}, "it belongs to a run as it stands, without WORKFLOW")
+    if event is None:
+        _refuse_options({"--at": where, "--work-id": work_id}, "it belongs to --event")
     arguments.only_one_from_stdin(outcomes, begins, hint=_HELP)
-    return _play(workflow, outcomes, begins, goal, asked, as_json=as_json)
-
-
-def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, asked: Asked, *, as_json: bool) -> int:
     space = caller.space(make=True, writes=False)
+    plan = _plan(space, workflow)
+    script, found = scripts.read(None if outcomes is None else _file(outcomes), plan)
+    _refuse(found, "these outcomes cannot be played", outcomes or "")
+    context, left_out = _context(begins)
+    beginning = _Beginning(plan, script, play.without_disk(space.caller.environment_python), context, goal)
+    warnings = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *left_out)]
+    if event is None:
+        return _play(beginning, warnings, as_json=as_json)
+    _check_event(event)
+    _note(warnings)
+    _check_phases(event, plan)
+    run, approvals = _until(space, beginning, event, where, work_id)
+    if not as_json:
+        for taken in approvals:
+            output.note(f"loomctl: {_gate(taken)}")
+    given = of_workflow(space, run, event)
+    return _print(event, run.run_id, given, as_json=as_json, approvals=approvals)
+
+
+def _plan(space: Workspace, workflow: str) -> dict[str, Any]:
     project = space.project
     resolved = resolve.resolve(
         workflow,
@@ -104,24 +152,34 @@ def _play(workflow: str, outcomes: str | None, begins: str | None, goal: str, as
         bundle=project.plugin_root,
         base=space.caller.cwd,
     )
-    plan = build_plan(resolved.checked(), plan_id="simulation", created_at=play.AT, sources=resolved.sources)
-    script, found = scripts.read(None if outcomes is None else _file(outcomes), plan)
-    _refuse(found, "these outcomes cannot be played", outcomes or "")
-    context, kept_out = _context(begins)
-    judge = play.without_disk(space.caller.environment_python)
-    if asked.event is not None:
-        began = simulated_event.Began(plan, script, judge, context, goal, (*found, *kept_out))
-        return simulated_event.of_workflow(space, asked, began, as_json=as_json)
-    played = play.play(plan, script, judge=judge, context=context, goal=goal)
-    told = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *kept_out)]
-    warnings = [*told, *played.warnings]
+    return build_plan(resolved.checked(), plan_id="simulation", created_at=play.AT, sources=resolved.sources)
+
+
+def _play(began: _Beginning, warnings: list[dict[str, str]], *, as_json: bool) -> int:
+    played = play.play(began.plan, began.script, judge=began.judge, context=began.context, goal=began.goal)
+    warnings = [*warnings, *played.warnings]
+    state = played.state
     if as_json:
-        output.document(_document(plan, played, warnings))
+        output.document(
+            {
+                "workflow_id": began.plan["workflow_id"],
+                "stages": played.stages,
+                "status": state["status"],
+                "why": played.why,
+                "context": state["context"],
+                "approvals": played.approvals,
+                "warnings": warnings,
+            }
+        )
     else:
         output.text("\n".join(_lines(played)))
-        for one in warnings:
-            output.note(f"loomctl: {one['code']} at {one_line(one['where'], 200)}: {one_line(one['message'], 400)}")
-    return EXIT_OK if played.state["status"] == "completed" else EXIT_FINDINGS
+        _note(warnings)
+    return EXIT_OK if state["status"] == "completed" else EXIT_FINDINGS
+
+
+def _note(warnings: Sequence[Mapping[str, str]]) -> None:
+    for one in warnings:
+        output.note(f"loomctl: {one['code']} at {one_line(one['where'], 200)}: {one_line(one['message'], 400)}")
 
 
 def _file(source: str) -> Any:
@@ -169,22 +227,10 @@ def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
     return kept, [warning("RESERVED_KEY", at("$", key), message) for key in value if key not in kept]
 
 
-def _document(plan: Mapping[str, Any], played: Played, warnings: list[dict[str, str]]) -> dict[str, Any]:
-    return {
-        "workflow_id": plan["workflow_id"],
-        "stages": played.stages,
-        "status": played.state["status"],
-        "why": played.why,
-        "context": played.state["context"],
-        "approvals": played.approvals,
-        "warnings": warnings,
-    }
-
-
 def _lines(played: Played) -> list[str]:
     rows = list(_rows(played.stages))
     lines = [output.table(["RANK", "STEP", "OUTCOME", "NEXT"], rows), ""] if rows else []
-    lines += [simulated_event.gate(asked) for asked in played.approvals]
+    lines += [_gate(asked) for asked in played.approvals]
     why = f": {one_line(played.why, 300)}" if played.why else ""
     lines.append(f"{played.state['status']}{why}")
     lines += [
@@ -218,3 +264,156 @@ def _onward(stage: Mapping[str, Any]) -> str:
     target = way["step_id"] or ("end" if ended else "failed")
     waits = f", not before {way['not_before']}" if "not_before" in way else ""
     return f"{target} ({why}{waits})"
+
+
+# ---- What the model would get at an event.
+
+
+def _at_a_run(event: str, named: str | None, session: str | None, *, as_json: bool) -> int:
+    """Print what a run's conversation would get at the event now."""
+    _check_event(event)
+    space = unwritten(caller.space(writes=False))
+    run_id = arguments.run_id(space, named)
+    _check_phases(event, space.store.read(run_id, to_show=True).plan)
+    return _print(event, run_id, of_run(space, run_id, event, session), as_json=as_json)
+
+
+def _gate(asked: Mapping[str, Any]) -> str:
+    """Say what somebody would have been asked, with the choices that they would have had."""
+    told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
+    where = f" in the branch {asked['branch']}" if "branch" in asked else ""
+    if "choices" not in asked:
+        return f"approval taken as given{where}: {told}"
+    offered = " · ".join(one_line(one, 60) for one in asked["choices"])
+    return f"a person would be asked{where}: {told}" + (f" ({offered})" if offered else "")
+
+
+def _until(
+    space: Workspace, began: _Beginning, event: str, where: str | None, work_id: str | None
+) -> tuple[Run, list[dict[str, Any]]]:
+    """Make the run that stands at the step, with the approvals that it came through.
+
+    Without a step a trigger of a phase finds it at that phase's first. Raises NO_SUCH_STEP, NOT_REACHED.
+    """
+    plan_id = ids.make_plan_id(space.project.name, work_id or began.goal or "simulation")
+    run_id = f"{plan_id}-run-{play.AT.replace(':', '-')}"
+    plan = {**began.plan, "plan_id": plan_id}
+    work_id = work_id.lstrip("#") if work_id else None
+    state = new_state(plan, run_id=run_id, work_id=work_id, goal=began.goal, at=play.AT)
+    step, visit = _place(plan, where) if where is not None else (_first_of_phase(plan, event), 1)
+    there, approvals = play.until(
+        plan, began.script, {**state, "context": dict(began.context)}, judge=began.judge, step=step, visit=visit
+    )
+    if visits.open_visit(there) is None:
+        raise _not_reached(there, where or step or "a step")
+    _warn_of_another_phase(event, there)
+    folder = space.store.run_dir(run_id)
+    paths = (os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
+    return Run(run_id, folder, there, plan, *paths), approvals
+
+
+def _not_reached(ended: State, wanted: str) -> LoomError:
+    """Say which way the play went instead, from the end back, and how that is seen whole."""
+    went = [f"{one['step_id']}@{one['visit']}" for one in ended["steps"]]
+    way = ", ".join([*([f"{len(went) - _WAY:,} visits"] if len(went) > _WAY else []), *went[-_WAY:]]) or "no step"
+    return LoomError(
+        "NOT_REACHED",
+        f"the play ends without coming to {wanted}",
+        why=f"its way was {one_line(way, 600)}; there it {_ENDS.get(ended['status'], 'stopped')}. "
+        "Other --outcomes or another --context lead another way",
+        hint=arguments.again(("event", "where", "work_id")) or _HELP,
+        exit_code=EXIT_FINDINGS,
+    )
+
+
+def _phase_begun(event: str) -> str:
+    """Give the phase that a trigger begins; empty where it names none."""
+    _, left, right = triggers.split(event)
+    return next((name for name in (right or left,) if name != "*"), "")
+
+
+def _first_of_phase(plan: Mapping[str, Any], event: str) -> str | None:
+    """Give the first step of the phase that an event begins; None where it begins none, or one without a step."""
+    phase = _phase_begun(event)
+    steps = (one for one in places.places(plan) if not one.step.get("engine"))
+    return next((one.key for one in steps if phase and str(one.phase["id"]) == phase), None)
+
+
+def _warn_of_another_phase(event: str, state: Mapping[str, Any]) -> None:
+    """Say that a run never meets an event at the step where it is: nothing of that phase is required there."""
+    phase, at = _phase_begun(event), str(state.get("current_phase") or "")
+    if phase and at and phase != at:
+        what = f"{event} comes as a run enters {phase}, and this one stands in {at}"
+        output.note(f"loomctl: ANOTHER_PHASE: {one_line(what, 400)}")
+
+
+def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
+    """Read `STEP[@VISIT]`; a step is named by its key, or by its id where one has it."""
+    name, _, number = named.partition("@")
+    visit = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 if number else 1
+    keys = [place.key for place in places.places(plan) if not place.step.get("engine")]
+    found = [key for key in keys if key == name] or [key for key in keys if key.partition("/")[2] == name]
+    if len(found) == 1 and visit > 0:
+        return found[0], visit
+    what = (
+        f"{len(found)} steps are called {name!r:.80}" if len(found) > 1 else f"{named!r:.80} is no step of the workflow"
+    )
+    known = ", ".join(keys[:20]) + (f" and {len(keys) - 20} more" if len(keys) > 20 else "")
+    raise _usage(what, f"there are {one_line(known, 600)}; @2 names the second visit", code="NO_SUCH_STEP")
+
+
+def _check_event(event: str) -> None:
+    if event not in SOURCES and triggers.from_word(event) is None:
+        words = ", ".join((*SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
+        raise _usage(f"{event!r:.80} is no event that gives a text", f"there are {words}", code="UNKNOWN_EVENT")
+
+
+def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
+    """Refuse a trigger that names a phase which is not there: its test would test nothing. Raises UNKNOWN_EVENT."""
+    _, *named = triggers.split(event)
+    known = [str(phase["id"]) for phase in plan["phases"]]
+    unknown = [name for name in named if name and name not in known]
+    if unknown and event not in SOURCES:
+        why = f"the workflow has {', '.join(known) or 'none'}"
+        raise _usage(
+            f"{one_line(unknown[0], 60)!r} is no phase of the workflow", one_line(why, 600), code="UNKNOWN_EVENT"
+        )
+
+
+def _print(
+    event: str,
+    run_id: str,
+    given: Given | None,
+    *,
+    as_json: bool,
+    approvals: Sequence[Mapping[str, Any]] = (),
+) -> int:
+    text, line, slip = given if given is not None else Given("", "")
+    if as_json:
+        output.document(
+            {
+                "event": event,
+                "run_id": run_id,
+                "text": text,
+                "line": line,
+                "size": {"utf16_units": utf16_units(text), "utf8_bytes": utf8_bytes(text)},
+                "slip": slip.to_dict() if slip is not None else None,
+                "approvals": [*approvals],
+            }
+        )
+    else:
+        files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
+        if text and not text.endswith("\n") and sys.stdout.isatty() and sys.stderr.isatty():
+            output.note("")  # on one screen the line begins anew, and no byte more is given
+        output.note(line or "loomctl: nothing would be given")
+    return EXIT_MISSING if slip is not None and slip.failed else EXIT_OK
+
+
+def _refuse_options(options: Mapping[str, str | None], why: str) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise _usage(f"{' and '.join(given)} cannot be given here", why)
+
+
+def _usage(what: str, why: str, *, code: str = "USAGE") -> LoomError:
+    return LoomError(code, what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
