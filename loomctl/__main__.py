@@ -36,7 +36,7 @@ def main() -> int:
         load(arguments[1], with_yaml=True)
         return 0
     if arguments == ["statusline"] and sys.flags.no_site:  # the launcher found no line that it could print itself
-        from loomctl.hosts.claude.status_line import main as draw
+        from loomctl.hosts.claude.hooks import status_line as draw
 
         return draw()
     if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well

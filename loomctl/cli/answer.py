@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loomctl.flow.run_commands import Pending, Ran
-    from loomctl.priming.examine import Entry
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Entry, Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
@@ -207,7 +206,7 @@ def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
     own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
     *first, last = made.parts
     parts.leave_behind_a_call(
-        space.store.local, space.caller.session_id, space.caller.pid, events.context("PostToolUse", last, None)
+        space.store.local, space.caller.session_id, space.caller.pid, events.output("PostToolUse", last, None)
     )
     return "\n\n".join([own, *first])
 

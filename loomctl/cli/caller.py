@@ -15,7 +15,7 @@ import click
 
 from loomctl.cli import output
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import loom_commands
+from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import events, transcript
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
@@ -202,7 +202,7 @@ def _doubt(space: Workspace, verb: str) -> str | None:
 
 def _is_of(words: frozenset[str]) -> bool:
     """Tell whether this very command stands in the call that the user was asked about."""
-    return loom_commands.words_of(" ".join(sys.argv[1:])) <= words
+    return tool_calls.words_of(" ".join(sys.argv[1:])) <= words
 
 
 def _host(space: Workspace, line: list[Process]) -> int:

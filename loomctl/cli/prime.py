@@ -11,7 +11,7 @@ from loomctl.cli.arguments import complete_artifacts, complete_runs, json_option
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
-from loomctl.priming import catch_up, memory_of_session, memory_switch, prime_run
+from loomctl.priming import memory_of_session, memory_switch, prime_run
 from loomctl.priming.memory import NOW
 from loomctl.runs import find
 from loomctl.runs.machine import known
@@ -20,7 +20,7 @@ from loomctl.workflows.model import triggers
 
 if TYPE_CHECKING:
     from loomctl.priming.memory_switch import Standing
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
 
 _IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
 
@@ -68,7 +68,7 @@ def prime_context(
     run = space.store.read(found.run_id, to_show=True)
     may_write = found.may_write and not frozen_plan.steps_unknown(run.plan)
     is_read = caller.reader_is_an_assistant()
-    budget = catch_up.budget(space) if is_read and not as_json else prime_run.command_budget(space)
+    budget = prime_run.result_budget(space) if is_read and not as_json else prime_run.command_budget(space)
     made = prime_run.prime(space, run, event, budget, may_write=may_write, only=_only(artifacts), force=force)
     if not dry_run:
         made = memory_of_session.record(space, found.run_id, made, may_write=may_write and is_known)

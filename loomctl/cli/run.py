@@ -16,7 +16,7 @@ from loomctl.flow import rewind as rewinding
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.priming import catch_up
+from loomctl.priming import prime_run
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loomctl.flow.resume import Resumed
     from loomctl.flow.rewind import Rewound
     from loomctl.flow.start import Started
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
@@ -96,7 +96,7 @@ def run(
     if begun.slip is not None:
         begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, may_ask=not as_json)])
     if later and begun.slip is not None:
-        catch_up.tell(space, [*_warned(begun), *begun.notes])
+        prime_run.add_to_owed(space, [*_warned(begun), *begun.notes])
         output.text(_body(begun.run))
     elif as_json:
         output.document(_started_document(space, begun))
@@ -193,7 +193,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     if as_json:
         output.document(_resumed_document(space, taken))
     elif later:
-        catch_up.tell(space, [*taken.differences, *taken.notes])
+        prime_run.add_to_owed(space, [*taken.differences, *taken.notes])
         output.text(_body(taken.run))
     else:
         lines = [f"Loom: run {taken.run.run_id} resumed"]

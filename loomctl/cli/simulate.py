@@ -11,7 +11,7 @@ import click
 
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
-from loomctl.hosts.claude.hooks import Given
+from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
 from loomctl.kit import files, ids, strict_yaml
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted

@@ -18,7 +18,7 @@ from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked_line
-from loomctl.priming import catch_up
+from loomctl.priming import prime_run
 from loomctl.runs import find, leases
 from loomctl.runs.model import places, visits
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -60,7 +60,7 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
         if line:
             line.clear()
     may_go_on = branch is None and driven.pending is None and driven.run.state["status"] not in OVER
-    if may_go_on and (caught := catch_up.give(space, driven.run, driven.slip)):
+    if may_go_on and (caught := prime_run.give_owed(space, driven.run, driven.slip)):
         made, lines = caught
         driven = driven._replace(slip=made, notes=[*lines, *driven.notes])
     return told(space, driven, as_json=as_json)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow import run_commands
     from loomctl.flow.outcomes.directives import Reading
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run

@@ -129,8 +129,8 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     made = _made(space, run, place, unknown, already=len(ended) - len(unknown))
     if space.caller.host == TERMINAL:
         return made
-    mark = slip.short(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
-    return made._replace(text=slip.sealed(made.text, mark), id=mark)
+    mark = slip.short_id(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
+    return made._replace(text=slip.seal(made.text, mark), id=mark)
 
 
 def precedes(run: Run) -> bool:

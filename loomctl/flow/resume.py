@@ -14,7 +14,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import programs
 from loomctl.kit.text.secrets import masked_line
-from loomctl.priming import catch_up, memory_of_session, prime_run
+from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, presence, run_values, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import handoff_notes, known
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Change, Run
@@ -146,7 +146,7 @@ def _primed(space: Workspace, run: Run, settled: settle.Settled, begun: str, *, 
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
     event = settle.with_owed(event, run.state)
     if later:
-        return catch_up.owe(space, run, event, begun)
+        return prime_run.owe(space, run, event, begun)
     made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)
     return memory_of_session.record(space, run.run_id, made, begun=begun)
 

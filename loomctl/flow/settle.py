@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow.finish import Gathered
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Change, Run

@@ -10,8 +10,7 @@ from loomctl.kit import clock, folders, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import mask
-from loomctl.priming import catch_up, memory_of_session, prime_run
-from loomctl.priming.survival import prove
+from loomctl.priming import memory_of_session, prime_run, prove
 from loomctl.runs import find, leases, presence, run_values
 from loomctl.runs.machine import known
 from loomctl.runs.model import places
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.kit.problems import Problem
-    from loomctl.priming.primed import Slip
+    from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
 
@@ -184,7 +183,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     if held[0].engine_primed:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     if later:
-        made = catch_up.owe(space, run, event, "run")
+        made = prime_run.owe(space, run, event, "run")
     else:
         made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)
         made = memory_of_session.record(space, run.run_id, made, begun="run")

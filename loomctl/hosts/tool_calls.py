@@ -1,11 +1,13 @@
-"""One tool call as somebody tells it: a host's hook event after the call, or `{"tool", "args", "result"}`."""
+"""A tool call as a host tells it; and which shell commands are Loom's own and harmless, or for a person to see (D29).
+
+Pure; a command that is not certainly harmless gets no answer, and the host asks its user as it always does.
+"""
 
 from __future__ import annotations
 
-import json
-
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model.visits import OUTCOMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,4 +52,199 @@ def read(told: object) -> ToolCall:
 def _said(error: object) -> str:
     if error in (None, "", False):
         return ""
-    return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
+    if isinstance(error, str):
+        return error
+    import json  # most errors are a text
+
+    return json.dumps(error, ensure_ascii=False)
+
+
+# verb: (options that take a value, options that take none, most positional words)
+_HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
+    "next": (frozenset({"--branch"}), frozenset({"--json"}), 1),
+    "show": (frozenset(), frozenset({"--json"}), 2),
+    "steps": (
+        frozenset({"--last", "--tool"}),
+        frozenset({"--all", "--failed", "--agents", "--json"}),
+        1,  # `show ID` gives what a tool gave, and masks nothing
+    ),
+    "preamble": (frozenset({"--step", "--fidelity", "--branch"}), frozenset({"--json"}), 1),
+    "stages": (frozenset(), frozenset({"--json"}), 1),
+    "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
+    "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
+    "context get": (frozenset({"--branch"}), frozenset({"--json"}), 2),
+    "context list": (frozenset({"--branch"}), frozenset({"--all", "--json"}), 1),
+    "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
+    "done": (frozenset({"--for", "--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
+}
+
+
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
+
+
+# Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
+_ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
+
+
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
+
+
+_DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+_UNPREDICTABLE = frozenset("$`*?[]{}!()")
+
+
+_SEPARATORS = ";&|\n<>"
+
+
+_UNQUOTED = {ord(mark): None for mark in "'\"\\"}
+
+
+_LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
+
+
+ALLOW, ASK = "allow", "ask"
+
+
+# Tools that have a shell run the `command` of their input, as hooks.json has them.
+SHELLS = ("Bash", "Monitor", "PowerShell")
+
+
+ALLOWED = "a loomctl command that only reads or records this run's progress"
+
+
+class Verdict(NamedTuple):
+    """decision: `ALLOW` or `ASK`. words: of the text, where it names what the user is asked about."""
+
+    decision: str
+    reason: str
+    words: frozenset[str] = frozenset()
+
+
+def judge(command: str) -> Verdict | None:
+    """Decide on a shell command's full text; None for no opinion.
+
+    Allowed: exactly one simple `loomctl next`, `done`, or a command that only reads and masks what it gives; for
+    `done` with at most one quoted heredoc that ends the command. Asked: whatever may run one of the verbs by which a
+    person decides (`_ASK`), and what puts a run or its state away (`state restore`, `runs rm`, `runs archive`).
+
+    To ask is a courtesy: what is hidden from it is refused where it is carried out (D68).
+    """
+    if _is_harmless(command.strip(" \n")):
+        return Verdict(ALLOW, ALLOWED)
+    if "loomctl" not in _unquoted(command):
+        return None
+    words = words_of(command)
+    if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
+        named = [verb for verb in _ASK if verb in words]
+        named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
+        if named:
+            return Verdict(ASK, f"loomctl {named[0]} is decided by the user", words)
+        if _hides_its_verb(_unquoted(command)):
+            return Verdict(ASK, "this runs loomctl with words that cannot be read from the text")
+    return None
+
+
+def _is_harmless(command: str) -> bool:
+    if not command.startswith("loomctl "):
+        return False
+    first, newline, body = command.partition("\n")
+    delimiter = ""
+    if newline:
+        head, mark, quoted = first.rpartition("<<")
+        delimiter = quoted[1:-1]
+        quotes = quoted[:1] + quoted[-1:]
+        if not mark or quotes not in ("''", '""') or not delimiter or not _DELIMITER.issuperset(delimiter):
+            return False
+        lines = body.split("\n")
+        if lines[-1] != delimiter or delimiter in lines[:-1]:
+            return False
+        first = head.rstrip(" ")
+    words = _split(first)
+    if words is None:
+        return False
+    length = 2 if words[1:2] == ["context"] else 1
+    verb, rest = words[1 : 1 + length], words[1 + length :]
+    name = " ".join(verb)
+    if name not in _HARMLESS or name.split(" ") != verb or (delimiter and name != "done"):
+        return False
+    return _arguments_fit(name, rest)
+
+
+def _arguments_fit(verb: str, words: list[str]) -> bool:
+    valued, bare, most = _HARMLESS[verb]
+    positional = 0
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if name in valued:
+            value = value if equals else next(waiting, "")
+            if not value or (name == "--outcome" and value not in OUTCOMES):
+                return False
+            if name == "--branch" and value.startswith("-"):
+                return False
+            if name == "--artifact" and (value.startswith("-") or "=" not in value):
+                return False
+        elif word.startswith("-"):
+            if word not in bare:
+                return False
+        else:
+            positional += 1
+    return positional <= most
+
+
+def _split(line: str) -> list[str] | None:
+    """Split a line of plain and quoted words at single spaces; None for anything that a shell would read otherwise."""
+    if len(line) > _LONGEST:
+        return None
+    words: list[str] = []
+    word: str | None = None
+    at = 0
+    while at < len(line):
+        character = line[at]
+        if character == " ":
+            if word is not None:
+                words.append(word)
+            word = None
+        elif character in "'\"":
+            end = line.find(character, at + 1)
+            inside = line[at + 1 : end] if end >= 0 else None
+            if (
+                inside is None
+                or not inside.isprintable()
+                or (character == '"' and not _UNPREDICTABLE.isdisjoint(inside))
+            ):
+                return None
+            if "\\" in inside:
+                return None
+            word = (word or "") + inside
+            at = end
+        elif character in _WORD:
+            word = (word or "") + character
+        else:
+            return None
+        at += 1
+    if word is not None:
+        words.append(word)
+    return words
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Give the words in a command's text, or in what a shell made of a part of it, as both show them alike."""
+    text = _unquoted(text)
+    for separator in _SEPARATORS + "()`{},\t=$":
+        text = text.replace(separator, " ")
+    return frozenset(text.split())
+
+
+def _unquoted(command: str) -> str:
+    return command.replace("\\\n", "").translate(_UNQUOTED)  # a shell joins such lines before it reads a word
+
+
+def _hides_its_verb(plain: str) -> bool:
+    """Tell whether a `loomctl` in the text is followed, in its own command, by something that a shell expands."""
+    for separator in _SEPARATORS:
+        plain = plain.replace(separator, "\n")
+    behind = (command.partition("loomctl")[2] for command in plain.split("\n"))
+    return any(not _UNPREDICTABLE.isdisjoint(words) for words in behind)

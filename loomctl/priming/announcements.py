@@ -63,12 +63,12 @@ def _at_its_step(run: Run) -> list[str]:
 def _its_files(space: Workspace, run: Run) -> list[str]:
     """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
     from loomctl.expressions import state_paths
+    from loomctl.priming import artifact_files
     from loomctl.runs import run_values
-    from loomctl.runs.artifact_paths import Roots, locate
+    from loomctl.runs.artifact_paths import locate
 
     known = run_values.placeholder_values(space.project, run)
-    recorded = tuple(sessions.roots(run.state))
-    roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
+    roots = artifact_files.roots_of(space, run)
     own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))
     names: dict[str, None] = {}
     for artifact in run.plan["artifacts"]:

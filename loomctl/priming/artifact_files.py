@@ -4,22 +4,63 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, git
+from loomctl.kit import digests, files, git
 from loomctl.kit.errors import LoomError
-from loomctl.priming.artifact_texts import REFUSE_BYTES, Reading, read_file
+from loomctl.kit.json import quick_json
+from loomctl.kit.records import NamedTuple
 from loomctl.runs.artifact_paths import Place, Roots, expanded, is_inside, locate, real
+from loomctl.runs.model import sessions, visits
+from loomctl.runs.model.state import VOLATILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    # By the name of a placeholder: the kind of text, and what gives it.
-    Own = Mapping[str, tuple[str, Callable[[], str]]]
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.store.store import Run
 
 LISTED = 200
 ASSISTANT_TYPES = ("work_plugin", "skill")
 GIT_PATIENCE = 2.0  # seconds
+WARN_BYTES = 100 * 1024
+REFUSE_BYTES = 1024 * 1024
+# A summary is made of a file larger than what is given in full, but not of any file.
+SUMMARY_BYTES = 16 * 1024 * 1024
+_APART = (
+    *(*VOLATILE, "schema_version", "run_id", "plan_id", "workflow_id", "created_at", "work_id", "goal", "status"),
+    *("current_phase", "current_step", "phases", "steps", "approvals"),
+)
+"""Of a state what every priming says in its own head or history, and what only machines read."""
+
+
+class Reading(NamedTuple):
+    """What was found of one artifact.
+
+    text: what a priming gives (None where there is none); sha256: of that text; bytes: of the source, as far as known;
+    path: as shown to people; problem: a reason code (`missing`, `path_escape`, `too_large`, `unparsable`, …) or empty;
+    message: the problem in words; kind: json, markdown, digest or text; rendered: a run's own file, shown for reading
+    and not as its bytes; of: what it is of where it is no file's content (`packing.Piece`);
+    warnings: `(code, message)`.
+    """
+
+    text: str | None = None
+    sha256: str = ""
+    bytes: int | None = None
+    path: str = ""
+    absolute: str = ""
+    problem: str = ""
+    message: str = ""
+    kind: str = "text"
+    rendered: bool = False
+    of: str = ""
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def roots_of(space: Workspace, run: Run) -> Roots:
+    """Give where a run's artifacts may lie (D10)."""
+    recorded = tuple(sessions.roots(run.state))
+    return Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
 
 
 def read(
@@ -27,17 +68,17 @@ def read(
     declared: str,
     known: Mapping[str, str | None],
     roots: Roots,
-    own: Own | None = None,
+    run: Run | None = None,
 ) -> Reading:
     """Read an artifact. declared: its path, or its command for `git_info`. Never raises for what a project may hold.
 
-    own: how the run's state and plan are shown, whose files hold more than an assistant reads, or another's form (D5).
+    run: whose state and plan are shown for reading, for their files hold more than that, or another's form (D5).
     """
     try:
         if artifact["type"] == "git_info":
             return _git_info(expanded(declared, known), roots)
         place = locate(declared, known, roots)
-        reading = _read_place(artifact, place, known, roots, own or {})
+        reading = _read_place(artifact, place, roots, run)
     except LoomError as error:
         return Reading(path=declared, problem=error.code.lower(), message=error.what)
     except OSError as error:
@@ -51,14 +92,14 @@ def read(
 def _read_place(
     artifact: Mapping[str, Any],
     place: Place,
-    known: Mapping[str, str | None],
     roots: Roots,
-    own: Own,
+    run: Run | None,
 ) -> Reading:
-    for name, (kind, how) in own.items():
-        if place.path == real(known.get(name) or ""):
-            text = how()
-            return Reading(text, digests.of_text(text), len(text.encode()), kind=kind, rendered=True)
+    if run is not None and place.path in (real(run.state_path), real(run.plan_path)):
+        is_state = place.path == real(run.state_path)
+        text = readable_state(run.state) if is_state else readable_plan(run.plan, run.state)
+        kind = "json" if is_state else "digest"
+        return Reading(text, digests.of_text(text), len(text.encode()), kind=kind, rendered=True)
     if not os.path.lexists(place.path):
         return Reading(problem="missing", message="no such file")
     strategy = artifact.get("load_strategy")
@@ -169,3 +210,81 @@ def _git_info(command: str, roots: Roots) -> Reading:
         return Reading(path=command, problem="too_large", message=why)
     text = answer.decode("utf-8", "replace")
     return Reading(text, digests.of_text(text), len(answer), path=command, of="command")
+
+
+def read_file(path: str, kind: str, *, summary: bool = False) -> Reading:
+    """Read a file that may be read. Raises OSError and LoomError."""
+    size = os.stat(path).st_size
+    limit = SUMMARY_BYTES if summary else REFUSE_BYTES
+    if size > limit:
+        why = f"{size:,} bytes; {limit:,} is the most that is read" + ("" if summary else " without a summary strategy")
+        return Reading(bytes=size, problem="too_large", message=why)
+    data = files.read_bytes(path, limit=limit)
+    warnings: list[tuple[str, str]] = []
+    if len(data) > WARN_BYTES:
+        warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
+    if kind == "json":
+        try:
+            files.parse_json(data, where=path)
+        except LoomError as error:
+            return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
+        text = files.text_of(data)
+    elif b"\0" in data:
+        return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
+    else:
+        text = files.text_of(data, "replace")
+        if "�" in text and b"\xef\xbf\xbd" not in data:
+            warnings.append(("NOT_UTF8", "bytes that are not UTF-8 are shown as �"))
+    return Reading(text, digests.of_text(text), len(data), kind=kind, warnings=tuple(warnings))
+
+
+def readable_plan(plan: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Render a plan with a line for each step, done, current or open: `✓ frame/fetch-work: Fetch the work` (D63).
+
+    What a step asks for stands in its own prompt, once, when it is its turn.
+    """
+    return "\n".join(_plan_lines(plan, state)) + "\n"
+
+
+def _plan_lines(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[str]:
+    gated = (plan.get("autonomy") or {}).get("require_approval_for") or ()
+    seen = visits.by_step(state)
+    for phase in plan["phases"]:
+        gate = " (after approval)" if phase.get("require_approval") or phase["id"] in gated else ""
+        for step in phase["steps"]:
+            if step.get("engine"):
+                continue
+            branches = [str(one["id"]) for one in (step.get("parallel") or {}).get("branches") or ()]
+            among = f" ({', '.join(branches)} in parallel)" if branches else ""
+            name = " ".join(str(step.get("name") or step.get("id")).split())
+            yield f"{_sign_of_step(seen.get(step['key'], []))} {step['key']}: {name}{among}{gate}"
+            gate = ""
+
+
+def _sign_of_step(seen: list[dict[str, Any]]) -> str:
+    if not seen:
+        return "·"
+    if seen[-1]["status"] in visits.OPEN:
+        return "▸"
+    return "✓" if visits.is_done(seen) else "✗"
+
+
+def readable_state(state: Mapping[str, Any]) -> str:
+    """Render a state as JSON with a line for each key.
+
+    What a step noted and when it ended stands in the history of a priming, or in the file; what it said is for a
+    preamble to tell (D46).
+    """
+    shown: dict[str, Any] = {key: value for key, value in state.items() if key not in _APART and value not in ([], {})}
+    context = state.get("context")
+    if isinstance(context, dict):
+        apart = ("last_stage", "last_response")
+        told = {key: value for key, value in context.items() if key not in apart and not key.startswith("response.")}
+        shown["context"] = told
+        if not told:
+            del shown["context"]
+    by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
+    if by_faber:
+        shown["steps"] = by_faber
+    lines = [f"{quick_json.plain(key)}: {quick_json.plain(value)}" for key, value in shown.items()]
+    return "{\n" + ",\n".join(lines) + "\n}" if lines else "{}"

@@ -127,8 +127,9 @@ def _applies(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> bool:
     if not artifact.get("condition"):
         return True
     from loomctl.priming.examine import Examiner  # most artifacts have none
+    from loomctl.workflows.model import triggers
 
-    return Examiner(space, run, [artifact]).condition(artifact) == "true"
+    return Examiner(space, run, triggers.manual(), artifacts=[artifact]).condition(artifact) == "true"
 
 
 def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) -> Edit | None:
@@ -166,7 +167,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
 def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Give `(problem, what it is in words, text, SHA-256)`; a file was confined as it was given, and still is there."""
     from loomctl.kit.text.secrets import mask, masked_line
-    from loomctl.priming import artifact_texts
+    from loomctl.priming import artifact_files
 
     if not os.path.lexists(path):
         return "missing", "it is gone", "", ""
@@ -174,7 +175,7 @@ def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:
         return "path_escape", "a link stands in its place", "", ""
     kind = "json" if artifact["type"] == "json" else "markdown"
     try:
-        found = artifact_texts.read_file(path, kind, summary=artifact.get("load_strategy") == "summary")
+        found = artifact_files.read_file(path, kind, summary=artifact.get("load_strategy") == "summary")
     except (OSError, LoomError) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else error.what
         return "unreadable", f"it cannot be read now: {masked_line(why, 200)}", "", ""

@@ -1,4 +1,4 @@
-"""Looking at one artifact that a plan declares: condition, path, file, and what can be given of it (D11-D18)."""
+"""Which artifacts that a plan declares are due, and what can be given of each: condition, path, file (D11-D18)."""
 
 from __future__ import annotations
 
@@ -6,87 +6,111 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.kit.text.units import utf16_units
-from loomctl.priming import artifact_files, due
-from loomctl.priming.due import DEFER, ERROR, SKIP, Given, Verdict
+from loomctl.priming import artifact_files
 from loomctl.priming.packing import Piece
+from loomctl.priming.slip import DEFER, ERROR, LOAD, SKIP, WHOLE, Entry
 from loomctl.runs import run_values
-from loomctl.runs.artifact_paths import Roots, is_inside, real
-from loomctl.runs.model import sessions
+from loomctl.runs.artifact_paths import is_inside, real
+from loomctl.workflows.model.triggers import fires
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.expressions.questions import Answer
-    from loomctl.priming.artifact_texts import Reading
+    from loomctl.priming.artifact_files import Reading
+    from loomctl.priming.memory_of_session import Given
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
+    from loomctl.workflows.model.triggers import Event
+
+_LONGEST_CHAIN = 4  # diffs that build on one another; then the artifact is given whole again
 
 
-# Diffs that build on one another at most; then the artifact is given whole again.
-_LONGEST_CHAIN = 4
+class Verdict(NamedTuple):
+    """decision: load, skip, defer or error; reason: a code (`trigger`, `condition_false`, …)."""
 
-
-class Entry(NamedTuple):
-    """What became of one artifact; form: full, diff, head, pointer, or None where nothing was given.
-
-    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
-    where that is no file's content; parts: those of the text that it stands in, from 1; rest: what to do for what is
-    not given of it; file: the absolute path of the user's file whose content it is, if it is one.
-    """
-
-    id: str
     decision: str
     reason: str
-    path: str | None
-    bytes: int | None
-    sha256: str | None
-    form: str | None
-    required: bool
-    message: str
-    base: str | None = None
-    given: str = ""
-    of: str = ""
-    parts: Sequence[int] = ()
-    rest: str = ""
-    file: str = ""
+
+
+def wanted(
+    artifact: Mapping[str, Any], *, event: Event, phase: str | None, only: Collection[str] | None, condition: str
+) -> Verdict:
+    """Decide from the declaration alone whether an artifact is due; its file is not looked at yet.
+
+    artifact: an entry of `plan.json`'s `artifacts`. only: ids asked for by name, None for all.
+    condition: `true`, `false`, or `unknown` where it takes the environment and there is none (D12).
+    """
+    if only is not None and artifact["id"] not in only:
+        return Verdict(SKIP, "not_asked_for")
+    if artifact.get("when") == "phase" and artifact.get("phase") != phase:
+        return Verdict(SKIP, "other_phase")
+    fired = fires(artifact.get("triggers") or (), event) is not None
+    if not fired and not event.is_manual and only is None:
+        return Verdict(SKIP, "not_triggered")
+    if condition == "unknown":
+        return Verdict(DEFER, "needs_environment")
+    if condition == "false":
+        return Verdict(SKIP, "condition_false")
+    return Verdict(LOAD, "trigger" if fired and only is None else "manual")
+
+
+def fresh(given: Given | None, sha256: str, *, force: bool) -> Verdict | None:
+    """Compare with what this session has: skip what stands in it in full and unchanged, name what changed (D15).
+
+    None: nothing to add to the verdict of `wanted`.
+    """
+    if given is None or force:
+        return None
+    if given.sha256 != sha256:
+        return Verdict(LOAD, "changed")
+    return Verdict(SKIP, "fresh") if given.form in WHOLE else None
 
 
 class Examiner:
-    """Examines one run's artifacts, each file once; gathers warnings."""
+    """Examines a run's artifacts at an event, each file once; gathers warnings.
 
-    def __init__(self, space: Workspace, run: Run, due_by_trigger: Sequence[Mapping[str, Any]]) -> None:
-        self._space, self._run, self._due = space, run, due_by_trigger
+    artifacts: those that are looked at, by default what is due of the plan's.
+    """
+
+    def __init__(
+        self,
+        space: Workspace,
+        run: Run,
+        event: Event,
+        *,
+        only: Collection[str] | None = None,
+        artifacts: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._space, self._run, self._event, self._only = space, run, event, only
         self._unknown: dict[str, str] = {}
-        self._own = {"state_path": ("json", self._state_text), "plan_path": ("digest", self._plan_text)}
         self._known = run_values.placeholder_values(space.project, run)
-        recorded = tuple(sessions.roots(run.state))
-        self._roots = Roots(
-            space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded
-        )
+        self._roots = artifact_files.roots_of(space, run)
         made_of = run.plan.get("faber")
         stands_in = made_of.get("stands_in") if isinstance(made_of, dict) else ()
         self.warnings: list[tuple[str, str]] = [
             *space.settings.warnings,
             *(("STAND_IN", text) for text in stands_in or () if isinstance(text, str)),
         ]
-        self._answers = self._ask_the_environment()
+        if artifacts is None:
+            artifacts = [one for one in run.plan["artifacts"] if self._wanted(one).decision == LOAD]
+        self._answers = self._ask_the_environment(artifacts)
 
-    def _state_text(self) -> str:
-        from loomctl.priming import state_text
+    def _wanted(self, artifact: Mapping[str, Any], condition: str = "true") -> Verdict:
+        phase = self._run.state.get("current_phase")
+        return wanted(artifact, event=self._event, phase=phase, only=self._only, condition=condition)
 
-        return state_text.readable(self._run.state)
+    def verdict(self, artifact: Mapping[str, Any]) -> Verdict:
+        """Decide whether an artifact is due; its condition is evaluated only where it would be."""
+        declared = self._wanted(artifact)
+        return self._wanted(artifact, self.condition(artifact)) if declared.decision == LOAD else declared
 
-    def _plan_text(self) -> str:
-        from loomctl.priming import plan_text
-
-        return plan_text.readable(self._run.plan, self._run.state)
-
-    def _ask_the_environment(self) -> dict[tuple[str, str], Answer]:
+    def _ask_the_environment(self, artifacts: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Answer]:
         """Ask once for all conditions and paths that the standard library cannot answer (D12)."""
         asked: list[tuple[str, str]] = []
-        for artifact in self._due:
+        for artifact in artifacts:
             if artifact.get("condition") and self._simple_condition(artifact) is None:
                 asked.append(("condition", artifact["condition"]))
             if artifact.get("path_from_state") and artifact.get("path_steps") is None:
@@ -157,7 +181,7 @@ class Examiner:
             decision = DEFER if problem[0] == "needs_environment" else ERROR
             entry = bare._replace(decision=decision, reason=problem[0], message=problem[1])
             return entry, self._pointer(artifact, problem[1])
-        reading = artifact_files.read(artifact, declared, self._known, self._roots, self._own)
+        reading = artifact_files.read(artifact, declared, self._known, self._roots, self._run)
         for code, message in reading.warnings:
             self.warnings.append((code, f"{artifact['id']}: {message}"))
         entry = bare._replace(path=reading.path, bytes=reading.bytes, sha256=reading.sha256 or None, of=reading.of)
@@ -168,7 +192,7 @@ class Examiner:
                 self.warnings.append((reading.problem.upper(), f"{artifact['id']}: {reading.path}: {reading.message}"))
             entry = entry._replace(decision=ERROR, reason=reading.problem, message=reading.message)
             return entry, self._pointer(artifact, f"{reading.problem}: {reading.message} ({reading.path})")
-        changed = due.fresh(given, reading.sha256, force=force)
+        changed = fresh(given, reading.sha256, force=force)
         if changed is not None:
             entry = entry._replace(decision=changed.decision, reason=changed.reason)
             if changed.decision == SKIP:
@@ -178,7 +202,7 @@ class Examiner:
 
     def _with_diff(self, piece: Piece, given: Given | None, sha256: str) -> Piece:
         """Say what changed since the conversation was given all of it, if it was and that text is still known."""
-        if given is None or given.form not in due.WHOLE or given.sha256 == sha256:
+        if given is None or given.form not in WHOLE or given.sha256 == sha256:
             return piece
         if len({needed.partition("-")[0] for needed in given.needs}) >= _LONGEST_CHAIN:
             return piece

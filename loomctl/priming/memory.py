@@ -7,14 +7,14 @@ the standing is written anew at the end of each command and hook that may have c
 from __future__ import annotations
 
 import os
+import re
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced
 from loomctl.kit.text.secrets import masked_line
-from loomctl.priming import due, memory_files
-from loomctl.priming.due import SKIP
+from loomctl.priming.slip import LOAD, SKIP
 from loomctl.runs.machine import known
 from loomctl.runs.model.state import VOLATILE
 from loomctl.workflows.model import triggers
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.priming.examine import Entry
     from loomctl.priming.packing import Piece
+    from loomctl.priming.slip import Entry
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run, Store
 
@@ -178,7 +178,7 @@ def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
     started_in = os.environ.get("CLAUDE_PROJECT_DIR", "")
     if not on or not space.caller.on_hook_path or os.path.realpath(started_in or os.sep) != os.path.realpath(home):
         return {}
-    stands = memory_files.has_line(_read(os.path.join(home, on["file"])), PLACES[on["file"]])
+    stands = has_line(_read(os.path.join(home, on["file"])), PLACES[on["file"]])
     lines = _read(now_path(space.store)).decode("utf-8", "replace").split("\n") if stands else []
     if not any(line.startswith("@") for line in lines):
         return {}
@@ -209,17 +209,11 @@ def imports(space: Workspace, run: Run) -> list[Import]:
 def _imports(space: Workspace, run: Run) -> list[Import]:
     from loomctl.priming.examine import Examiner
 
-    phase, event = run.state.get("current_phase"), triggers.manual()
-    wanted = [
-        artifact
-        for artifact in run.plan["artifacts"]
-        if due.wanted(artifact, event=event, phase=phase, only=None, condition="true").decision == due.LOAD
-    ]
-    reader = Examiner(space, run, wanted)
+    reader = Examiner(space, run, triggers.manual())
     found = []
-    for artifact in wanted:
-        verdict = due.wanted(artifact, event=event, phase=phase, only=None, condition=reader.condition(artifact))
-        if verdict.decision != due.LOAD:
+    for artifact in run.plan["artifacts"]:
+        verdict = reader.verdict(artifact)
+        if verdict.decision != LOAD:
             continue
         before = len(reader.warnings)
         entry, piece = reader.examine(artifact, verdict, None, force=True)
@@ -242,7 +236,7 @@ def _import(
     text = piece.text if piece is not None else None
     if artifact["type"] not in _IMPORTED_TYPES:
         return bare._replace(why=f"a {artifact['type']}, no file", bytes=0)
-    if entry.decision != due.LOAD or text is None:
+    if entry.decision != LOAD or text is None:
         return bare._replace(why=f"{entry.reason}: {entry.message}", bytes=0)
     if os.path.isabs(entry.path or ""):
         return bare._replace(why="outside of the project: the host asks before it imports that")
@@ -250,17 +244,17 @@ def _import(
         return bare._replace(why="it holds what looks like a secret, which an import would not mask")
     if "NOT_UTF8" in said:
         return bare._replace(why="it is not UTF-8 text")
-    others = memory_files.imported_by(text)
+    others = imported_by(text)
     led = None if others is None else next((one for one in others if _leads_somewhere(one, path)), "")
     if led != "":
         return bare._replace(why=f"it imports other files itself, unmasked: @{led}" if led else "it is full of @ signs")
-    line = memory_files.import_line(os.path.relpath(path, space.store.folder))
+    line = import_line(os.path.relpath(path, space.store.folder))
     if not line:
         return bare._replace(why="the host does not import a file of that name")
-    front = memory_files.front_matter(text)
+    front = front_matter(text)
     if front is None:
         return bare._replace(why="the host leaves out what stands between --- at its beginning, and that is much")
-    note = "its HTML comments are left out" if memory_files.has_comments(text) else ""
+    note = "its HTML comments are left out" if has_comments(text) else ""
     known_as = entry._replace(decision=SKIP, reason="memory", given=text)
     return bare._replace(line=line, front=front, note=note, entry=known_as)
 
@@ -332,3 +326,117 @@ def _read(path: str) -> bytes:
         return files.read_bytes(path, limit=_LARGEST)
     except (OSError, LoomError):
         return b""
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+_ENDINGS = frozenset(
+    (
+        *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
+        *(
+            ".asciidoc",
+            ".org",
+            ".tex",
+            ".log",
+            ".sql",
+            ".proto",
+            ".graphql",
+            ".diff",
+            ".patch",
+            ".ini",
+            ".cfg",
+            ".conf",
+        ),
+    )
+)
+
+
+_REFUSED = re.compile(r"[*#\\<>`\x00-\x1f\x7f-\x9f\ud800-\udfff]|[^\S ]|\]\(|~~")
+
+
+_EMPHASIS = re.compile(r"(?<!\w)_.*_(?!\w)|(?<!\w)__|__(?!\w)")
+
+
+_IMPORT = re.compile(r"@(?<!\S@)((?:[^\s\\]|\\ )+)")
+
+
+_MOST_IMPORTS = 200
+
+
+_COMMENT = re.compile(r"^ {0,3}<!--", re.MULTILINE)
+
+
+_LONGEST_FRONT = 2000
+
+
+def import_line(path: str) -> str:
+    """Give the line that imports a file. path: relative to the importing file. Empty: no line can carry it.
+
+    The line is Markdown to the host, which reads emphasis, code and HTML in it, and takes `#` for a fragment.
+    """
+    name = path.rpartition("/")[2]
+    ending = name[name.rfind(".") :].lower() if name.rfind(".") > 0 else ""
+    if ending not in _ENDINGS or _REFUSED.search(path) or _EMPHASIS.search(path):
+        return ""
+    return "@" + path.replace(" ", "\\ ")
+
+
+def imported_by(text: str) -> list[str] | None:
+    """Give the paths that a text would import by itself, each once; None for more than anybody looks at."""
+    found: dict[str, None] = {}
+    for match in _IMPORT.finditer(text):
+        path = match.group(1).partition("#")[0].replace("\\ ", " ")
+        if path:
+            found[path] = None
+        if len(found) > _MOST_IMPORTS:
+            return None
+    return list(found)
+
+
+def front_matter(text: str) -> str | None:
+    """Give what stands between `---` at a text's beginning, which the host leaves out; None where it is too long."""
+    if not re.match(r"---[ \t]*\n", text):
+        return ""
+    end = re.search(r"^---.*$", text[3:], re.MULTILINE)
+    if end is None:
+        return ""
+    found = text[: 3 + end.end()]
+    return found if len(found) <= _LONGEST_FRONT else None
+
+
+def has_comments(text: str) -> bool:
+    """Tell whether a text may hold HTML comments of the kind that the host leaves out."""
+    return _COMMENT.search(text) is not None
+
+
+def addition(before: bytes, line: str) -> bytes:
+    """Give what is added at the end of a file so that a paragraph of its own imports another."""
+    if before in (b"", _BOM):
+        return f"{line}\n".encode()
+    end = b"\r\n" if before.endswith(b"\r\n") or (b"\r\n" in before and not before.endswith(b"\n")) else b"\n"
+    return (b"" if before.endswith(b"\n") else end) + end + line.encode() + end
+
+
+def has_line(content: bytes, line: str) -> bool:
+    """Tell whether a file has the line."""
+    return _at(content, line) is not None
+
+
+def without(content: bytes, line: str, added: bytes) -> bytes:
+    """Take away what was added at the end; where that was edited since, the line alone."""
+    if added and content.endswith(added):
+        return content[: -len(added)]
+    place = _at(content, line)
+    return content if place is None else content[: place[0]] + content[place[1] :]
+
+
+def _at(content: bytes, line: str) -> tuple[int, int] | None:
+    """Find the last line of this text; gives where it begins and where the next one does."""
+    found = None
+    start = 3 if content.startswith(_BOM) else 0
+    for one in content[start:].splitlines(keepends=True):
+        if one.strip() == line.encode():
+            found = start, start + len(one)
+        start += len(one)
+    return found

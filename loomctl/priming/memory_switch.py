@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.kit import files, git
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.lock import Lock
-from loomctl.priming import memory, memory_files
+from loomctl.priming import memory
 
 if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
@@ -56,7 +56,7 @@ def standing(space: Workspace, file: str | None = None) -> Standing:
     path = os.path.join(_home(space), chosen)
     content = _content(space, chosen)
     line = memory.PLACES[chosen]
-    has_line = content is not None and memory_files.has_line(content, line)
+    has_line = content is not None and memory.has_line(content, line)
     makes = noted["makes"] if noted else content is None
     return Standing(memory.is_on(space.store), chosen, line, has_line, makes, _ignored(path), memory.now(space))
 
@@ -74,8 +74,8 @@ def on(space: Workspace, file: str) -> Standing:
     with Lock(memory.lock_path(store), what="the memory's lock"):
         content = _content(space, file)
         noted = memory.read_switch(store)
-        is_there = content is not None and memory_files.has_line(content, found.line)
-        added = memory_files.addition(content or b"", found.line)
+        is_there = content is not None and memory.has_line(content, found.line)
+        added = memory.addition(content or b"", found.line)
         if not noted or not is_there:
             ours = noted["folders"] if noted else []  # a kill may have come between
             folders = [
@@ -111,7 +111,7 @@ def off(space: Workspace) -> bool:
             content = _content(space, noted["file"])
             path = os.path.join(home, noted["file"])
             if content is not None and noted["added"]:
-                left = memory_files.without(content, memory.PLACES[noted["file"]], noted["added"].encode())
+                left = memory.without(content, memory.PLACES[noted["file"]], noted["added"].encode())
                 if noted["makes"] and not left.strip():
                     files.remove(path)
                 elif left != content:

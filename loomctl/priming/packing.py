@@ -8,7 +8,7 @@ cut between lines; what fits not even so is given from its beginning as far as i
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.fences import fence_for, one_line, visible
+from loomctl.kit.text.fences import fence_for, fenced, one_line, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,24 +19,19 @@ _HEADING_UNITS = 200
 _FOR_PAGES = 8  # Loom's own have at most this part of the room where a text of the user's is cut anyway
 _LEAST_FRAGMENT = 240  # units of text that are worth a heading of their own
 
-# What stands before a fence: that these are not Loom's words (D21).
-_OF_A_FILE = "Content of a file"
-OF = {
-    "listing": "What a folder holds, listed; not what its files hold",
-    "newest": "Content of a folder's newest file",
-    "files": "Content of a folder's files",
-    "some": "Content of those of a folder's files that can be read",
-    "command": "What a command says",
+# By what an artifact is of: what stands before its fence, which says that these are not Loom's words (D21), and how it
+# is called where a part of it is given.
+_OF = {
+    "": ("Content of a file", "the file"),
+    "listing": ("What a folder holds, listed; not what its files hold", "the listing of a folder"),
+    "newest": ("Content of a folder's newest file", "what a folder's newest file holds"),
+    "files": ("Content of a folder's files", "what a folder's files hold"),
+    "some": (
+        "Content of those of a folder's files that can be read",
+        "what those of a folder's files hold that can be read",
+    ),
+    "command": ("What a command says", "what a command says"),
 }
-"""How an artifact is headed that is no file's content, by what it is of."""
-_SHORT = {
-    "listing": "the listing of a folder",
-    "newest": "what a folder's newest file holds",
-    "files": "what a folder's files hold",
-    "some": "what those of a folder's files hold that can be read",
-    "command": "what a command says",
-}
-"""What is given in part of an artifact that is no file, by the keys of OF."""
 _IN_DIFF = "What changed in {what} since it was given here in full (then {base}), as a unified diff:"
 
 
@@ -47,8 +42,8 @@ class Piece(NamedTuple):
     the fence. pointer: one line that says by itself what it is, why it is not given in full and how to read it.
     read: how to read it, such as "read specs/258.md"; "" where it cannot be read. numbered: whether the lines of the
     text are those of what `read` names. own: Loom's own page, which comes last. diff: what leads to the text from the
-    one that the conversation has, which `base` names; it stands for the full text where it is shorter. of: a key of OF,
-    for what is no file's content.
+    one that the conversation has, which `base` names; it stands for the full text where it is shorter. of: what it is
+    of, for what is no file's content: listing, newest, files, some, command.
     """
 
     id: str
@@ -116,7 +111,7 @@ def _packed(every: Sequence[_Part], sheets: _Sheets) -> Packing:
         share = sheets.left() // (2 * len(waiting)) if waiting else 0
         for at, part in enumerate(waiting):
             part.give(sheets, sum(min(share, later.cost + _LEAST_FRAGMENT) for later in waiting[at + 1 :]), pages)
-    return Packing([part.packed() for part in every], sheets.texts())
+    return Packing([Packed(part.piece.id, part.form, part.parts, part.rest) for part in every], sheets.texts())
 
 
 class _Sheets:
@@ -153,14 +148,6 @@ class _Sheets:
         return [SEPARATOR.join(blocks) for blocks in every]
 
 
-class _Fragment(NamedTuple):
-    """A run of whole lines of a text on one part. at: which; start, end: in the text."""
-
-    at: int
-    start: int
-    end: int
-
-
 class _Part:
     """A piece on its way to being packed. cost: of its whole form on one part; kept: of the line that points to it."""
 
@@ -178,12 +165,8 @@ class _Part:
             self.diff = ""
 
     def begin(self) -> None:
-        """Have nothing given yet."""
         self.form, self.rest, self.kept = "omitted", "", 0
         self.parts: tuple[int, ...] = ()
-
-    def packed(self) -> Packed:
-        return Packed(self.piece.id, self.form, self.parts, self.rest)
 
     def least(self, between: int) -> int:
         """Give the room on the first part without which the piece is not named."""
@@ -200,7 +183,7 @@ class _Part:
             sheets.say(self.pointer)
 
     def _whole(self, sheets: _Sheets, others: int) -> bool:
-        """Take the whole text, or the diff that leads to it: on the first part that has room, else on several."""
+        """On the first part that has room, else on several."""
         allowed = max(sheets.left() - others, self.kept)
         if self.diff and self._on_one(sheets, self.diff, self.measure(self.diff), "diff", allowed):
             return True
@@ -209,7 +192,7 @@ class _Part:
         if self._on_one(sheets, self._block(0, len(self.text or "")), self.cost, "full", allowed):
             return True
         fragments = self._walk(sheets, allowed)
-        if not fragments or fragments[-1].end < len(self.text or ""):
+        if not fragments or fragments[-1][2] < len(self.text or ""):
             return False
         self._take(sheets, fragments, "full")
         return True
@@ -224,7 +207,7 @@ class _Part:
         sheets.kept += self.kept
         fragments = self._walk(sheets, sheets.left() - others)
         sheets.kept -= self.kept
-        end = fragments[-1].end if fragments else 0
+        end = fragments[-1][2] if fragments else 0
         if not (self.text or "")[:end].strip():
             return False
         self._take(sheets, fragments, "head")
@@ -241,9 +224,9 @@ class _Part:
         self.form, self.parts = form, (at + 1,)
         return True
 
-    def _walk(self, sheets: _Sheets, allowed: int) -> list[_Fragment]:
-        """Lay the text out from its beginning, part by part, in at most `allowed` units."""
-        text, found, start = self.text or "", list[_Fragment](), 0
+    def _walk(self, sheets: _Sheets, allowed: int) -> list[tuple[int, int, int]]:
+        """Lay the text out from its beginning in at most `allowed` units: a part's place, start and end in the text."""
+        text, found, start = self.text or "", list[tuple[int, int, int]](), 0
         around = self.measure(self._block(0, 0, continued=True)) + sheets.between
         for at in range(len(sheets.rooms)):
             room = min(sheets.room(at), allowed) - around
@@ -252,24 +235,24 @@ class _Part:
             end = _whole_lines(text, start, room, self.measure)
             if end == start:
                 continue
-            found.append(_Fragment(at, start, end))
+            found.append((at, start, end))
             allowed -= around + self.measure(text[start:end])
             start = end
             if end == len(text):
                 break
         return found
 
-    def _take(self, sheets: _Sheets, fragments: Sequence[_Fragment], form: str) -> None:
-        for one in fragments:
-            sheets.put(one.at, self._block(one.start, one.end))
-        self.form, self.parts = form, tuple(one.at + 1 for one in fragments)
+    def _take(self, sheets: _Sheets, fragments: Sequence[tuple[int, int, int]], form: str) -> None:
+        for at, start, end in fragments:
+            sheets.put(at, self._block(start, end))
+        self.form, self.parts = form, tuple(at + 1 for at, _, _ in fragments)
 
     # Each form begins with Loom's own signs, so that nothing in a name or a path can open a block that swallows more.
 
     def _block(self, start: int, end: int, *, continued: bool = False) -> str:
         """Give a run of lines of the text as a block. continued: with the longest words that a run may need."""
         text = self.text or ""
-        said = OF.get(self.piece.of, _OF_A_FILE)
+        said = _OF[self.piece.of][0]
         if (start, end) == (0, len(text)) and not continued:
             said += ", in full:" if self.piece.of != "listing" else ":"
         else:
@@ -283,11 +266,8 @@ class _Part:
         return f"### {self.heading}{again}\n{said}\n{self.fence[0]}\n{body}{close}{self.fence[1]}"
 
     def _in_diff(self) -> str:
-        what = _SHORT.get(self.piece.of, "the file")
-        said = _IN_DIFF.format(what=what, base=one_line(self.piece.base[:8], _HEADING_UNITS))
-        diff = visible(self.piece.diff)
-        opening, closing = fence_for(diff, "diff")
-        return f"### {self.heading}\n{said}\n{opening}\n{diff}{'' if diff.endswith(chr(10)) else chr(10)}{closing}"
+        said = _IN_DIFF.format(what=_OF[self.piece.of][1], base=one_line(self.piece.base[:8], _HEADING_UNITS))
+        return f"### {self.heading}\n{said}\n{fenced(visible(self.piece.diff), 'diff')}"
 
     def _rest(self, end: int) -> tuple[str, str]:
         """Say how to go on behind a beginning: in a few words, and as the line that names the piece."""

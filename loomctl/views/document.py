@@ -19,7 +19,7 @@ from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.kit.version import __version__
-from loomctl.priming.survival import receipts
+from loomctl.priming import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, saved_copies, sessions
 from loomctl.runs.store import event_log, events, recovery

@@ -156,7 +156,7 @@ def artifact(space: Workspace, run: Run, named: str) -> Load | None:
     found = next((one for one in run.plan["artifacts"] if one["id"] == named), None)
     if found is None or stage_records.meant(run, named):
         return None
-    reader = Examiner(space, run, [found])
+    reader = Examiner(space, run, triggers.manual(), artifacts=[found])
     holds = reader.condition(found)
     values = conditions.values_of(found.get("condition_code"), {"state": run.state})
     warnings = [text for code, text in reader.warnings if code == "CONDITION_THREW"]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.expressions import state_paths
 from loomctl.kit.errors import LoomError
-from loomctl.priming import artifact_files
-from loomctl.priming.survival import log_receipts, pending, receipts
+from loomctl.priming import artifact_files, prove, receipts
 from loomctl.runs import leases, run_values
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
 from loomctl.runs.model import sessions
@@ -18,7 +17,7 @@ from loomctl.runs.tools import tool_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loomctl.priming.survival.receipts import Compacted
+    from loomctl.priming.receipts import Compacted
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
@@ -59,8 +58,8 @@ def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]
     held = sessions.history(run.state)
     names = {record.get("session_id") for record in held}
     records = [*(one for one in earlier if one["session_id"] not in names), *held]
-    known = log_receipts.completed(run.folder, list(receipts.compactions(records)))
-    told = iter(pending.marked(space, run.run_id, known))
+    known = prove.completed(run.folder, list(receipts.compactions(records)))
+    told = iter(prove.with_pending(space, run.run_id, known))
     return [_session(one, islice(told, len(objects(one.get("compactions"))))) for one in records]
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from loomctl.priming.artifact_texts import REFUSE_BYTES
+from loomctl.priming.artifact_files import REFUSE_BYTES
 from tests.cli.commands import AT_ONCE, begin, blob, record, steps
 from tests.helpers.scenes import MAIN, Scene
 from tests.helpers.waiting import until

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from loomctl.cli import answer
-from loomctl.hosts import loom_commands
-from loomctl.priming import artifact_texts, slip
+from loomctl.hosts import tool_calls
+from loomctl.priming import artifact_files, slip
 from loomctl.runs.settings.config import Settings
 from loomctl.workflows.model import triggers
 from tests.cli.test_help import ALL
@@ -104,15 +104,15 @@ def test_the_limits_are_those_of_the_code() -> None:
     ):
         assert row(beginning)[1] == f"{round(share * 9500):,} of 9,500"
     assert row("one part of it")[1] == f"{slip.PART:,} UTF-16 units"
-    assert artifact_texts.WARN_BYTES == 100 * 1024
-    assert artifact_texts.REFUSE_BYTES == 1024 * 1024
-    assert artifact_texts.SUMMARY_BYTES == 16 * 1024 * 1024
+    assert artifact_files.WARN_BYTES == 100 * 1024
+    assert artifact_files.REFUSE_BYTES == 1024 * 1024
+    assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024
 
 
 def test_what_is_put_to_the_user_is_said() -> None:
     """The protocol and the page on security name each command that an assistant cannot give by itself."""
     security = (DOCS / "explanation" / "security.md").read_text(encoding="utf-8")
-    asked = [*loom_commands._ASK, *(" ".join(verbs) for verbs in loom_commands._ASK_BOTH)]
+    asked = [*tool_calls._ASK, *(" ".join(verbs) for verbs in tool_calls._ASK_BOTH)]
     for verb in (verb for verb in asked if f"loomctl {verb}" in ALL):
         assert f"`{verb}`" in row("PreToolUse")[1]
         assert re.search(rf"`(loomctl )?{verb}`", security), verb

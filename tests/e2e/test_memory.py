@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.priming import memory_files
+from loomctl.priming import memory
 from tests.e2e.scenes import done, run_folder, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
@@ -135,7 +135,7 @@ def test_each_name_that_a_line_can_carry_is_imported(assistant: Assistant) -> No
         path = assistant.project / "docs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"The content {number:03} is here.\n", encoding="utf-8")
-        lines += [memory_files.import_line(f"../docs/{name}"), ""]
+        lines += [memory.import_line(f"../docs/{name}"), ""]
     assert [name for name, line in zip(NAMES, lines[::2], strict=True) if line] == CARRIED
     (assistant.project / ".loom").mkdir()
     (assistant.project / ".loom/now.md").write_text("\n".join(lines), encoding="utf-8")

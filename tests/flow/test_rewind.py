@@ -17,7 +17,7 @@ from loomctl.flow import close, command_trust, contexts, decide, drive, run_comm
 from loomctl.flow import rewind as rewinding
 from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
-from loomctl.priming import memory_of_session, prime_run, primed
+from loomctl.priming import memory_of_session, prime_run, slip
 from loomctl.runs import stage_records
 from loomctl.runs.context import context_history
 from loomctl.workflows.model import triggers
@@ -320,7 +320,7 @@ def test_what_is_due_is_given_whole_again(scene: Scene, by: str | None) -> None:
     worked(scene)
     space = scene.space()
 
-    def given() -> primed.Slip:
+    def given() -> slip.Slip:
         run = space.store.read(scene.run_dir.name)
         made = prime_run.prime(space, run, triggers.session_start(), prime_run.hook_budget(space), may_write=True)
         return memory_of_session.record(space, run.run_id, made)

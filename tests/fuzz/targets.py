@@ -15,7 +15,7 @@ from typing import Any
 from loomctl.cli import main
 from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
 from loomctl.flow import route, undo
-from loomctl.hosts import loom_commands
+from loomctl.hosts import tool_calls
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import files, ids, strict_yaml
 from loomctl.kit.errors import LoomError
@@ -23,7 +23,7 @@ from loomctl.kit.json import strict_json
 from loomctl.kit.problems import errors
 from loomctl.kit.text import fences, hidden_characters, secrets
 from loomctl.kit.text.units import utf8_bytes, utf16_units
-from loomctl.priming import packing, plan_text, slip, state_text
+from loomctl.priming import artifact_files, packing, slip
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, places, sessions, state, visits
 from loomctl.runs.store import events
@@ -69,7 +69,7 @@ def states(data: bytes) -> None:
         found = state.accepted(files.parse_json(data, where="x"), where="x")
     except LoomError:
         return
-    state_text.readable(found)
+    artifact_files.readable_state(found)
     sessions.summary(found)
     frozen = _plan_of_seeds()
     for change in (
@@ -102,7 +102,7 @@ def plans(data: bytes) -> None:
         found = frozen_plan.accepted(files.parse_json(data, where="x"), where="x")
     except LoomError:
         return
-    plan_text.readable(found, {"steps": []})
+    artifact_files.readable_plan(found, {"steps": []})
     now: dict[str, Any] = {**json.loads(_STATE), "steps": [], "phases": {}, "current_phase": None}
     try:
         for _ in range(20):
@@ -212,7 +212,7 @@ def state_path(data: bytes) -> None:
 def shell_command(data: bytes) -> None:
     """What is allowed is one plain loomctl command of the short list, and none that a person decides."""
     command = data.decode("utf-8", "replace")
-    verdict = loom_commands.judge(command)
+    verdict = tool_calls.judge(command)
     if verdict is None or verdict[0] != "allow":
         return
     first, _, rest = command.strip(" \n").partition("\n")
@@ -291,7 +291,7 @@ def packed(data: bytes) -> None:
         room = slip.cut_lines(fences.visible(upcoming), budget.share(slip.NEXT_SHARE), measure)
         lines = [fences.one_line(line, 100) for line in (head, note)]
         composed = slip.compose(slip.Texts(lines[0], lines, room, lines), pieces, budget)
-        parts = slip.sealed_parts(composed.bodies, "0123456789abcdef")
+        parts = slip.seal_parts(composed.texts, "0123456789abcdef")
         assert sum(map(measure, parts)) <= limit
         assert all(measure(part) <= room for part, room in zip(parts, budget.rooms(), strict=False))
         marks = ["0123456789abcdef", *slip.marks("0123456789abcdef", range(1, len(parts) + 1))]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loomctl.cli.main import main
-from loomctl.hosts.claude import hooks
+from loomctl.hosts.claude import events, hooks
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import ancestry
 from loomctl.kit.process.ancestry import Process
@@ -29,7 +29,7 @@ class Surroundings:
         self.hidden: list[Exception] = []
 
     def __enter__(self) -> Surroundings:
-        self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), hooks._failure
+        self._kept = sys.stdin, sys.stdout, sys.stderr, dict(os.environ), os.getcwd(), events.failure
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         sys.stdin = io.TextIOWrapper(io.BytesIO(self._given.encode("utf-8", "surrogatepass")), encoding="utf-8")
         sys.stdout = io.TextIOWrapper(self._out, encoding="utf-8", write_through=True)
@@ -39,10 +39,10 @@ class Surroundings:
             os.environ.pop("CLAUDE_CODE_SESSION_ID", None)
         os.chdir(self._scene.root)
         artifact_paths._REAL.clear()  # it lives as long as a process
-        hooks._failure = self._noted
+        events.failure = self._noted
         return self
 
-    def _noted(self, space: Any, name: str, error: Exception) -> str | None:
+    def _noted(self, space: Any, name: str, error: Exception) -> str:
         if not isinstance(error, (LoomError, OSError)):
             self.hidden.append(error)
         return self._kept[5](space, name, error)
@@ -54,7 +54,7 @@ class Surroundings:
             stream.buffer.seek(0)
             self._told.append(stream.buffer.read())
             stream.close()
-        sys.stdin, sys.stdout, sys.stderr, environ, cwd, hooks._failure = self._kept
+        sys.stdin, sys.stdout, sys.stderr, environ, cwd, events.failure = self._kept
         os.environ.clear()
         os.environ.update(environ)
         os.chdir(cwd)

@@ -19,7 +19,7 @@ import loomctl
 from loomctl.expressions import conditions, placeholders, shell
 from loomctl.flow import turn_ends
 from loomctl.flow.outcomes import directives, json_objects
-from loomctl.hosts import loom_commands
+from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import entries
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.json import cut_json, strict_json
@@ -96,7 +96,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "last object": directives.last_object,
     "questions": turn_ends.questions,
     "git command": git_commands.git_command_problem,
-    "command judge": loom_commands.judge,
+    "command judge": tool_calls.judge,
     "programs": programs.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
     "shell text": lambda text: shell.expand(text, {"a": "b"}),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomctl.flow import resume
-from loomctl.hosts.claude import compaction
+from loomctl.hosts.claude import sessions
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.units import utf16_units
+from loomctl.priming import survive
 from loomctl.priming.slip import Budget
-from loomctl.priming.survival import put_back, survive
 from loomctl.runs.machine import owed
 from loomctl.views import document
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
@@ -231,7 +231,7 @@ def test_parallel_results_bring_it_once(begun: Scene) -> None:
     space = [begun.space() for _ in range(8)]
     budget = Budget(9500, utf16_units)
     threads = [
-        threading.Thread(target=lambda one=one: said.append(put_back.put_back(one, budget, "PostToolUse")))
+        threading.Thread(target=lambda one=one: said.append(survive.put_back(one, budget, "PostToolUse")))
         for one in space
     ]
     for thread in threads:
@@ -364,7 +364,7 @@ def test_a_receipt_that_cannot_be_written_now_is_one_quiet_line(begun: Scene, mo
 
     space = begun.space()
     monkeypatch.setattr(type(space.store), "update", held)
-    said = compaction.after(space, {"session_id": SESSION, "compact_summary": SUMMARY})
+    said = sessions.after_compaction(space, {"session_id": SESSION, "compact_summary": SUMMARY})
     assert json.loads(str(said))["systemMessage"] == "Loom: no receipt of the compaction now: the run is held"
     assert owed.is_owed(str(begun.store / "local"), SESSION)
 
@@ -502,7 +502,7 @@ def test_what_was_left_out_for_lack_of_room_is_lost(
     if seen:
         file.hook_text(text, "PostToolUse")
     if seen is not None:
-        put_back.confirm(begun.space(transcript=file.path))
+        survive.confirm(begun.space(transcript=file.path))
         assert owed.is_owed(str(begun.store / "local"), SESSION) is not seen
     code, document, shown, status = survived(begun)
     assert (code, document["lost"], document["pending"]) == (1, True, False)
@@ -516,8 +516,8 @@ def test_what_was_given_and_cannot_be_recorded_yet_is_pending(begun: Scene, monk
     """It is recorded with the next prompt, or comes again; what there was no room for is lost by then."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
     compact(begun, compact_summary=SUMMARY)
-    monkeypatch.setattr(put_back, "_record", lambda *_: 1 / 0)
-    put_back.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
+    monkeypatch.setattr(survive, "_record", lambda *_: 1 / 0)
+    survive.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
     code, document, _, _ = survived(begun)
     assert (code, document["compactions"][-1]["pending"]) == (1, LOST[:1])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.hosts.loom_commands import Verdict, judge
+from loomctl.hosts.tool_calls import Verdict, judge
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 

@@ -75,7 +75,7 @@ def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopp
     binding = space.local.binding(space.caller.session_id)
     assert binding is not None
     event: dict[str, Any] = {"prompt_id": "p", "last_assistant_message": message}
-    return stop.answer(space, binding, event)
+    return stop.end_turn(space, binding, event)
 
 
 def test_a_prompt_that_is_written_after_the_stop_is_waited_for(

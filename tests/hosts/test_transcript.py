@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loomctl.hosts.claude import transcript as claude_transcript
 from loomctl.hosts.claude.transcript import Transcript
-from loomctl.priming.slip import MARK, sealed
+from loomctl.priming.slip import MARK, seal
 from tests.helpers.scenes import SESSION, TranscriptFile
 
 A, B = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
@@ -20,7 +20,7 @@ A, B = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 
 def slip(name: str = A) -> str:
     """A priming's text."""
-    return sealed("# Loom: the run x\n\n```markdown\nthe spec\n```", name)
+    return seal("# Loom: the run x\n\n```markdown\nthe spec\n```", name)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit import digests
-from loomctl.priming import artifact_files, state_text
-from loomctl.priming.artifact_files import LISTED
-from loomctl.priming.artifact_texts import REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
+from loomctl.priming import artifact_files
+from loomctl.priming.artifact_files import LISTED, REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
 from loomctl.runs.artifact_paths import Roots, values
 from tests.helpers import confinement, repositories
 from tests.helpers.confinement import SECRET
@@ -220,20 +219,19 @@ def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
     store, made = make_run(tmp_path)
     known, roots = values_of(tmp_path, made.folder)
     artifact = {"id": "a", "type": "json"}
-    own = {"state_path": ("json", lambda: state_text.readable(store.read_state(RUN_ID)))}
-    first = artifact_files.read(artifact, "{state_path}", known, roots, own)
+    first = artifact_files.read(artifact, "{state_path}", known, roots, store.read(RUN_ID))
     record = {"session_id": "s1", "environment": {"hostname": "machine-a"}}
     sessions = {"current_session_id": "s1", "session_history": [record]}
     metadata = {**made.state["context_metadata"], "reload_count": 7}
     store.update(RUN_ID, lambda state: ({**state, "sessions": sessions, "context_metadata": metadata}, []))
-    assert artifact_files.read(artifact, "{state_path}", known, roots, own)[:2] == first[:2]
+    assert artifact_files.read(artifact, "{state_path}", known, roots, store.read(RUN_ID))[:2] == first[:2]
     assert "machine-a" not in (first.text or "")
     store.update(RUN_ID, lambda state: ({**state, "artifacts": {"spec_path": "x"}}, []))
-    changed = artifact_files.read(artifact, "{state_path}", known, roots, own)
+    changed = artifact_files.read(artifact, "{state_path}", known, roots, store.read(RUN_ID))
     assert changed.sha256 != first.sha256
     assert '"spec_path"' in (changed.text or "")
     shutil.copy(os.path.join(made.folder, "state.json"), tmp_path / "other.json")
-    other = artifact_files.read(artifact, "other.json", known, roots, own)
+    other = artifact_files.read(artifact, "other.json", known, roots, made)
     assert json.loads(other.text or "") == store.read_state(RUN_ID)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from loomctl.cli import answer
 from loomctl.priming import memory_of_session, prime_run
-from loomctl.priming.primed import Slip
+from loomctl.priming.slip import Slip
 from loomctl.runs.caller import Conversation
 from loomctl.runs.machine import given_texts
 from loomctl.workflows.model import triggers

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.priming.due import DEFER, LOAD, SKIP, Given, Verdict, fresh, wanted
+from loomctl.priming.examine import Verdict, fresh, wanted
+from loomctl.priming.memory_of_session import Given
+from loomctl.priming.slip import DEFER, LOAD, SKIP
 from loomctl.workflows.model import triggers
 from loomctl.workflows.model.triggers import Event
 from tests.helpers.tables import each

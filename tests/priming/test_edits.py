@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.kit.text.units import utf16_units
-from loomctl.priming import edits, memory_of_session, prime_run, primed
+from loomctl.priming import edits, memory_of_session, prime_run, slip
 from loomctl.priming.edits import Notice
 from loomctl.runs import leases
 from loomctl.runs.machine import watched
@@ -37,7 +37,7 @@ def given(scene: Scene) -> Scene:
     return scene
 
 
-def prime(scene: Scene, **more: Any) -> primed.Slip:
+def prime(scene: Scene, **more: Any) -> slip.Slip:
     """Prime by hand, and remember it."""
     space = scene.space()
     run = space.store.read(scene.state["run_id"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loomctl.priming.survival import log_receipts
-from loomctl.priming.survival.receipts import Compacted, Receipt
+from loomctl.priming import prove
+from loomctl.priming.receipts import Compacted, Receipt
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
 
@@ -37,14 +37,14 @@ def test_two_compactions_of_one_second_are_two(tmp_path: Path) -> None:
     told = {"items": ["lost"], "at": "UserPromptSubmit", "compaction": which(2)}
     happened = [checked(1), checked(2), Event("survival.restored", told, SESSION)]
     events.append(str(tmp_path), RUN, happened, durable=False)
-    found = log_receipts.completed(str(tmp_path), [compacted(number=1), compacted(number=2)])
+    found = prove.completed(str(tmp_path), [compacted(number=1), compacted(number=2)])
     assert [one.receipt and list(one.receipt.restored) for one in found] == [[], ["lost"]]
 
 
 def test_what_the_log_tells_of_an_unproven_compaction_is_told_of_that_one(tmp_path: Path) -> None:
     """One that was looked at once without a summary is not doubled; of one that the state has not nothing is told."""
     events.append(str(tmp_path), RUN, [checked(proven=False), checked(), checked(7)], durable=False)
-    (one,) = log_receipts.completed(str(tmp_path), [compacted()])
+    (one,) = prove.completed(str(tmp_path), [compacted()])
     assert one.receipt is not None
     assert one.receipt.proven
-    assert log_receipts.completed(str(tmp_path), []) == []
+    assert prove.completed(str(tmp_path), []) == []

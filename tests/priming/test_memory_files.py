@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from loomctl.priming import memory_files
+from loomctl.priming import memory
 from tests.helpers.tables import each
 
 LINE = "@.loom/now.md"
@@ -24,28 +24,28 @@ CONTENTS = st.lists(
 @example(b"a\r\nb")
 def test_what_is_added_is_taken_away_byte_for_byte(before: bytes) -> None:
     """Whatever stands in the file: no final newline, CRLF, a byte order mark, bytes that are no text."""
-    assume(not memory_files.has_line(before, LINE))
-    added = memory_files.addition(before, LINE)
-    assert memory_files.has_line(before + added, LINE)
-    assert memory_files.without(before + added, LINE, added) == before
+    assume(not memory.has_line(before, LINE))
+    added = memory.addition(before, LINE)
+    assert memory.has_line(before + added, LINE)
+    assert memory.without(before + added, LINE, added) == before
 
 
 @given(CONTENTS, CONTENTS.filter(bool))
 def test_of_a_file_that_was_edited_since_only_the_line_goes(before: bytes, behind: bytes) -> None:
     """What was written behind it stays, and so does all before it."""
-    assume(not any(memory_files.has_line(one, LINE) for one in (before, behind)))
-    added = memory_files.addition(before, LINE)
+    assume(not any(memory.has_line(one, LINE) for one in (before, behind)))
+    added = memory.addition(before, LINE)
     at = added.index(LINE.encode())
-    left = memory_files.without(before + added + behind, LINE, added)
+    left = memory.without(before + added + behind, LINE, added)
     assert left == before + added[:at] + behind
-    assert not memory_files.has_line(left, LINE)
+    assert not memory.has_line(left, LINE)
 
 
 def test_the_line_stands_in_a_paragraph_of_its_own() -> None:
     """With the file's own line ends; in a table or a list it would not be an import."""
-    assert memory_files.addition(b"| a |\n", LINE) == b"\n@.loom/now.md\n"
-    assert memory_files.addition(b"- a", LINE) == b"\n\n@.loom/now.md\n"
-    assert memory_files.addition(b"a\r\n", LINE) == b"\r\n@.loom/now.md\r\n"
+    assert memory.addition(b"| a |\n", LINE) == b"\n@.loom/now.md\n"
+    assert memory.addition(b"- a", LINE) == b"\n\n@.loom/now.md\n"
+    assert memory.addition(b"a\r\n", LINE) == b"\r\n@.loom/now.md\r\n"
 
 
 @each(
@@ -60,7 +60,7 @@ def test_the_line_stands_in_a_paragraph_of_its_own() -> None:
 )
 def test_what_a_text_may_import_by_itself_is_known(text: str, led: list[str] | None) -> None:
     """As the host reads it; for too many nobody looks."""
-    assert memory_files.imported_by(text) == led
+    assert memory.imported_by(text) == led
 
 
 @each(
@@ -75,4 +75,4 @@ def test_what_a_text_may_import_by_itself_is_known(text: str, led: list[str] | N
 )
 def test_the_front_matter_that_the_host_leaves_out_is_known(text: str, front: str | None) -> None:
     """What stands between two lines of `---` at the very beginning."""
-    assert memory_files.front_matter(text) == front
+    assert memory.front_matter(text) == front

@@ -46,7 +46,9 @@ PIECES = st.lists(
     ),
     max_size=12,
 )
-WITH_DIFFS = st.lists(st.builds(Piece, required=st.booleans(), text=TEXTS, diff=TRICKY | LONG, base=NAMES), max_size=8)
+WITH_DIFFS = st.lists(
+    st.builds(Piece, required=st.booleans(), text=TEXTS, diff=TRICKY | LONG, base=NAMES, of=st.just("")), max_size=8
+)
 BUDGETS = st.integers(-3, 400) | st.integers(0, 12_000)
 ROOMS = st.lists(BUDGETS, min_size=1, max_size=4)
 MEASURES = pytest.mark.parametrize("measure", [utf16_units, utf8_bytes])

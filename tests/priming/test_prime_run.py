@@ -16,8 +16,7 @@ from loomctl.flow import drive
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming import memory_of_session, prime_run, slip
-from loomctl.priming.primed import Slip
-from loomctl.priming.slip import Budget
+from loomctl.priming.slip import Budget, Slip
 from loomctl.reduction import tokens
 from loomctl.runs.caller import Conversation, Workspace
 from loomctl.workflows.model import triggers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.priming.survival import receipts, receive
+from loomctl.priming import receipts
 from tests.helpers.scenes import SESSION, Json, Scene, TranscriptFile, artifact
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: T
     given(file, start(begun, file))
     space = begun.space(transcript=file.path, on_hook_path=True)
     with space.store.lock(begun.run_dir.name, 1.0):
-        assert receive.settle(space) == ""
+        assert receipts.settle(space) == ""
     assert "context.checked" not in begun.event_names()
     assert len(starts(begun)) == 1
 
@@ -432,7 +432,7 @@ def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: T
     (begun.store / "local/receipts").write_text("in the way", encoding="utf-8")
     space = begun.space(transcript=file.path, on_hook_path=True)
     with space.store.lock(begun.run_dir.name, 1.0):
-        assert receive.settle(space).endswith("lost: spec, tasks (loomctl prove)")
+        assert receipts.settle(space).endswith("lost: spec, tasks (loomctl prove)")
 
 
 @pytest.mark.parametrize("word", ['["x"]', "{}", "7", "null", '"no such"'])

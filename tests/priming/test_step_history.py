@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loomctl.flow import drive, resume
 from loomctl.kit.text.units import utf8_bytes, utf16_units
-from loomctl.priming import prime_run, slip, step_history
+from loomctl.priming import prime_run, slip
 from loomctl.priming.slip import Budget
 from loomctl.reduction import history
 from loomctl.reduction.tool_steps import ToolStep
@@ -22,7 +22,7 @@ from loomctl.workflows.model import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.helpers.tables import each
 
-HEAD = step_history._HEAD
+HEAD = prime_run._TOOLS
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_subagents_steps_are_not_of_the_main_line(begun: Scene) -> None:
 
 def test_all_there_are_is_said_where_not_all_are_looked_at(begun: Scene) -> None:
     """However long the log is."""
-    log(begun, *({} for _ in range(3 * step_history._LOOKED_AT)))
+    log(begun, *({} for _ in range(3 * prime_run._LOOKED_AT)))
     text = begun.hook("session-start", source="compact").context
     assert "loomctl steps (600 in all)" in text
 
@@ -259,7 +259,7 @@ def test_the_text_never_exceeds_its_budget(
     event = triggers.session_start("compact")
     made = prime_run.prime(space, run, event, budget, may_write=True, force=True)
     assert budget.measure(made.text) <= limit
-    told = step_history.told(run.folder, event, budget, before="x" * 100 * notes).text
+    told = prime_run.tool_history(run.folder, event, budget, before="x" * 100 * notes)[0]
     assert budget.measure(told) <= budget.history
     assert utf16_units(told) <= slip.MOST_HISTORY
 
@@ -283,7 +283,7 @@ def test_a_state_says_what_was_told_of_the_tool_steps(begun: Scene) -> None:
     begun.hook("session-start", source="compact")
     told = begun.state["context_metadata"]["tool_history"]
     assert (told["steps"], told["full"], told["short"] + told["counted"]) == (9, 3, 6)
-    assert 0 < told["tokens"] <= told["budget"] == step_history.TOKENS
+    assert 0 < told["tokens"] <= told["budget"] == prime_run.TOKENS
     assert told["load_trigger"] == "compaction_detected"
     (event,) = [event for event in begun.events() if event["event"] == "context.primed"][-1:]
     assert event["properties"]["tool_history"].items() <= told.items()
@@ -299,10 +299,10 @@ def test_a_history_alone_is_recorded_too(scene: Scene) -> None:
     scene.hook("session-start", source="compact")
     metadata = scene.state["context_metadata"]
     assert metadata["reload_count"] == 0
-    assert metadata["tool_history"]["steps"] == step_history._LOOKED_AT
+    assert metadata["tool_history"]["steps"] == prime_run._LOOKED_AT
     assert metadata["tool_history"]["counted"] > 0
     scene.hook("session-start", source="resume")
-    assert scene.state["context_metadata"]["tool_history"]["steps"] == step_history._LOOKED_AT
+    assert scene.state["context_metadata"]["tool_history"]["steps"] == prime_run._LOOKED_AT
 
 
 @each("budget", [0, 1, 5, 50, 500, 5000])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomctl.kit.text.units import utf16_units
+from loomctl.priming import survive
 from loomctl.priming.prime_run import hook_budget
-from loomctl.priming.survival import put_back, survivors
 from loomctl.runs.context import context_values
 from loomctl.runs.machine import owed
 from loomctl.workflows.model import survival
@@ -131,11 +131,11 @@ def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene
     assert "lost, too_large: 1,250,002 bytes" in shown
 
 
-def found(scene: Scene) -> dict[str, survivors.Survivor]:
+def found(scene: Scene) -> dict[str, survive.Survivor]:
     """What the run's items stand for now."""
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
-    return survivors.found(space, run, survival.items(run.plan, run.state))
+    return survive.look_up(space, run, survival.items(run.plan, run.state))
 
 
 def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypa
     response = responds(scene)
     scene.edit(must_survive=[response])
     set_in_context(scene, **{key: {"whole": f"{key} word " * 30_000} for key in "abc"})
-    monkeypatch.setattr(survivors, "ALL", 300_000)
+    monkeypatch.setattr(survive, "ALL", 300_000)
     every = found(scene)
     unread = [name for name, one in every.items() if one.text is None]
     assert unread == ["$.context.b.whole", "$.context.c"]
@@ -161,7 +161,7 @@ def test_of_many_large_artifacts_only_so_many_bytes_are_read(scene: Scene, monke
     for name in names:
         scene.write(f"{name}.txt", "é" * 30_000)
     begin(scene, *names, artifacts=[artifact(name, f"{name}.txt") for name in names])
-    monkeypatch.setattr(survivors, "ALL", 100_000)
+    monkeypatch.setattr(survive, "ALL", 100_000)
     every = found(scene)
     assert [every[name].text is None for name in names] == [False, False, True]
     assert every["three"].note == "too_large: of all items together 100,000 bytes are read at most"
@@ -499,7 +499,7 @@ def test_many_hooks_at_once_bring_each_part_once(scene: Scene) -> None:
     def asks() -> None:
         for _ in range(4):
             space = scene.space()
-            said.append(put_back.put_back(space, hook_budget(space), "PostToolUse"))
+            said.append(survive.put_back(space, hook_budget(space), "PostToolUse"))
 
     threads = [threading.Thread(target=asks) for _ in range(6)]
     for thread in threads:
@@ -525,7 +525,7 @@ def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
     space = scene.space()
     with monkeypatch.context() as patched:
         patched.setattr(owed, "note_given", full)
-        said = [put_back.put_back(space, hook_budget(space), "PostToolUse") for _ in range(3)]
+        said = [survive.put_back(space, hook_budget(space), "PostToolUse") for _ in range(3)]
     assert [bool(text) for text in said] == [True, False, False]
     assert not owed.is_owed(str(scene.store / "local"), SESSION)
     assert owed.standing(str(scene.store / "local"), SESSION) is not None
@@ -585,7 +585,7 @@ def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(owed, "owe_on", lambda *_: (_ for _ in ()).throw(OSError("killed")))
         space = scene.space()
-        first = put_back.put_back(space, hook_budget(space), "PostToolUse")
+        first = survive.put_back(space, hook_budget(space), "PostToolUse")
     file.hook_text(first, "PostToolUse")
     assert tool(scene)[0].stdout == ""
     text = prompted(scene, file).context

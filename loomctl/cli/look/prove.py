@@ -11,13 +11,13 @@ from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
-from loomctl.priming.survival import prove as proving
-from loomctl.priming.survival import receipts
+from loomctl.priming import prove as proving
+from loomctl.priming import receipts
 from loomctl.workflows.model import survival
 
 if TYPE_CHECKING:
-    from loomctl.priming.survival.prove import Proof
-    from loomctl.priming.survival.receipts import Compacted, Receipt, Start
+    from loomctl.priming.prove import Proof
+    from loomctl.priming.receipts import Compacted, Receipt, Start
 
 _SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it
 _KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}

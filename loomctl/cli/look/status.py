@@ -20,7 +20,7 @@ from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.version import __version__
-from loomctl.priming.survival import log_receipts
+from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, run_progress
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import saved_copies, sessions
@@ -156,7 +156,7 @@ def _compactions(space: Workspace, run: Run) -> dict[str, Any]:
 
     pending: of what it lost the names that are still put back.
     """
-    found = log_receipts.of_records(space, run, sessions.history(run.state), largest=_LARGEST_LEDGER)
+    found = prove.of_records(space, run, sessions.history(run.state), largest=_LARGEST_LEDGER)
     if not found:
         return {"count": 0, "last": None}
     last = found[-1]

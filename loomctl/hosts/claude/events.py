@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    Kept = TypeVar("Kept")
+    Written = TypeVar("Written")
 
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
 _END = 1 << 18  # bytes of an event of which the ends do
-_SET_ASIDE = "which is set aside; the next loomctl command records it"
+_SET_ASIDE = "a hook was killed while it recorded a tool call, which is set aside; the next loomctl command records it"
 
 
 def read_event(*, ends_do: bool = False) -> dict[str, Any]:
@@ -79,18 +79,18 @@ def host_pid() -> int | None:
     return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
 
 
-def kept(notes: list[str], write: Callable[[], Kept]) -> Kept | None:
+def attempt(notes: list[str], write: Callable[[], Written]) -> Written | None:
     """Do a write that a priming can do without; a project that cannot be written is primed all the same."""
     try:
         return write()
     except (OSError, LoomError) as error:
-        note = f"this could not be recorded: {words(error)}"
+        note = f"this could not be recorded: {trouble.said(error)}"
         if note not in notes:
             notes.append(note)
         return None
 
 
-def digested(space: Workspace, *, rest_follows: bool = False) -> str:
+def digest(space: Workspace, *, rest_follows: bool = False) -> str:
     """Digest what tools gave as far as that costs little; gives what its user must know. Most hooks find nothing there.
 
     What is left waits for a later event or command, or for `digest_rest` in this process where rest_follows says so:
@@ -107,25 +107,24 @@ def digested(space: Workspace, *, rest_follows: bool = False) -> str:
     done = recording.digest(space, recording.HOOK_LIMIT, most=recording.AHEAD)
     if done.left and rest_follows:
         recording.note_bindings(space)
-    said = f"a hook was killed while it recorded a tool call, {_SET_ASIDE}" if done.unfinished else ""
-    return "; ".join(filter(None, (said, done.trouble)))
+    return "; ".join(filter(None, (_SET_ASIDE if done.unfinished else "", done.trouble)))
 
 
 def digest_rest(space: Workspace) -> None:
-    """Digest what `digested` left and said would follow, once the answer is out."""
+    """Digest what `digest` left and said would follow, once the answer is out."""
     recording = sys.modules.get("loomctl.runs.tools.recording")
     if recording is not None and recording.are_noted(space):
         recording.digest(space, recording.HOOK_LIMIT)
 
 
-def context(event_name: str, given: str | None, line: str | None) -> str:
+def output(event_name: str, given: str | None, line: str | None) -> str:
     """Give an answer: a text for the assistant, a line for the user, or nothing."""
-    output: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     if given:
-        output["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": given}
+        answer["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": given}
     if line:
-        output["systemMessage"] = for_people(line)
-    return quick_json.plain(output) if output else ""
+        answer["systemMessage"] = for_people(line)
+    return quick_json.plain(answer) if answer else ""
 
 
 def for_people(line: str) -> str:
@@ -136,8 +135,32 @@ def for_people(line: str) -> str:
     return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
 
 
-def words(error: Exception) -> str:
-    """Say what went wrong, and with which file."""
-    if isinstance(error, (OSError, LoomError)):
-        return trouble.said(error)
-    return f"{type(error).__name__}: {error}"
+def failure(space: Workspace | None, name: str, error: Exception) -> str:
+    """Say in one line what went wrong with a hook, with the way out; the bound run's events are told the same (D55).
+
+    name: the event's word. Of a PreToolUse nothing is said, for the tool's call goes on as without Loom.
+    """
+    if name == "pre-tool-use":
+        return ""
+    from loomctl.kit.text.secrets import masked_line
+
+    hint, said = "", f"{type(error).__name__}: {error}"
+    if isinstance(error, LoomError):
+        from loomctl.kit import bundle_lines
+
+        hint, said = bundle_lines.fitting(error, project.plugin_root()).hint, trouble.said(error)
+    elif isinstance(error, OSError):
+        hint, said = trouble.way_out(error), trouble.said(error)
+    said, hint = masked_line(said, 600), masked_line(hint, 600)
+    held = isinstance(error, LoomError) and error.code == "HELD"  # the note would wait for the same lock in vain
+    if space is not None and not held:
+        try:
+            binding = space.local.binding(space.caller.session_id)
+            if binding is not None:
+                from loomctl.runs.store.events import Event
+
+                note = Event("hook.failed", {"hook": name, "error": said}, space.caller.session_id)
+                space.store.tell(binding["run_id"], lambda _: [note], durable=False, patience=0.5)
+        except Exception:  # noqa: BLE001, S110 - it was worth a try, and the user is told anyhow
+            pass
+    return f"the {name} hook could not do its work: {said}" + (f" ({hint})" if hint else "")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST_EVENT = 64 * 1024 * 1024
+_WRITERS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
 _SMALL = 1 << 20  # bytes of a binding or of settings
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST_NAME = 200
@@ -62,15 +63,30 @@ def _answer(spooled: str, also: str) -> None:
 def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
     """Give what the assistant is told beside, and a line for its user: nothing inside of a subagent."""
     try:
+        from loomctl.hosts.claude import events
+
+        space = events.workspace_of(event)
+        if space is None:
+            return "", ""
         if also == "edited":
-            from loomctl.hosts.claude import edits
+            from loomctl.priming import edits
 
-            return edits.after_tool(event)
-        from loomctl.hosts.claude import compaction  # once after a compaction that lost something
+            made = edits.notice(space, own=_written(event))
+            return made.text, events.for_people(made.line) if made.line else ""
+        from loomctl.priming import prime_run, survive  # once after a compaction that lost something
 
-        return compaction.after_tool(event), ""
+        return survive.put_back(space, prime_run.hook_budget(space), "PostToolUse"), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
         return "", ""
+
+
+def _written(event: dict[str, Any]) -> str:
+    """Give the file that the assistant itself has written with this call; of it nothing is told (D80)."""
+    given = event.get("tool_input")
+    if event.get("tool_name") not in _WRITERS or not isinstance(given, dict):
+        return ""
+    named = given.get("file_path") or given.get("notebook_path")
+    return os.path.realpath(named) if isinstance(named, str) and named.startswith("/") and "\0" not in named else ""
 
 
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.hosts.claude import events, hooks
-from loomctl.hosts.claude.hooks import Given
+from loomctl.hosts.claude import events, sessions
+from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.priming import prime_run
@@ -62,7 +62,7 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     if event == "compact":  # as PreCompact notes it; after one that a person asked for a closing step would be ended
         simulated.local.note_primed(session_id, {**simulated.local.primed(session_id), "compacting": "auto"})
     told = {"session_id": session_id, "source": event, "transcript_path": path or "", "cwd": space.project.root}
-    return hooks.session_start(simulated, told)
+    return sessions.start(simulated, told)
 
 
 def unwritten(space: Workspace) -> Workspace:
@@ -78,7 +78,7 @@ def of_workflow(space: Workspace, run: Run, event: str) -> Given:
     assert isinstance(store, UnwrittenStore)
     store.put(run)
     if event == "startup":  # a new conversation drives no run
-        return hooks.primed(simulated, run.run_id, triggers.session_start(event), [], may_write=False)
+        return sessions.prime(simulated, run.run_id, triggers.session_start(event), [], may_write=False, begun="")
     environment = {"hostname": SESSION, "project_root": space.project.root}
     local.bind(SESSION, run.run_id, host=events.HOST, pid=None)
     store.update(run.run_id, lambda state: presence.enter(simulated, state, "bound", environment))
@@ -87,7 +87,7 @@ def of_workflow(space: Workspace, run: Run, event: str) -> Given:
     if event in _INHERITS:
         simulated = simulated._replace(caller=simulated.caller._replace(session_id=f"{SESSION}-{event}"))
         local.bind(f"{SESSION}-{event}", run.run_id, host=events.HOST, pid=None, inherited_from=SESSION)
-    return hooks.enter_and_prime(simulated, run.run_id, event, environment, "auto", None, [])
+    return sessions.enter_and_prime(simulated, run.run_id, event, environment, "auto", None, [])
 
 
 def _at_a_trigger(space: Workspace, run: Run, word: str) -> Given:

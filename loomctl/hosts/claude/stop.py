@@ -1,12 +1,17 @@
-"""A Stop of Claude Code: what kind of turn it ends, and how many blocks the host still honours (D27, D28)."""
+"""A Stop of Claude Code: what kind of turn it ends, and how many blocks the host still honours (D27, D28).
+
+It ends the step with the final message, asks for a better one, hands the next step on, or does nothing.
+"""
 
 from __future__ import annotations
 
 import os
 
 from loomctl.flow import close, stop
+from loomctl.hosts.claude import events
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit.errors import LoomError
+from loomctl.kit.json import quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
 from loomctl.runs.tools import spool, tool_log
@@ -43,7 +48,38 @@ class Memory(NamedTuple):
     nudges: int = 0
 
 
-def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stop.Stopped:
+def answer(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Answer a Stop event."""
+    session_id = space.caller.session_id
+    binding = space.local.binding(session_id)
+    if binding is None and (damaged := space.local.damaged_binding(session_id)):
+        line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
+        return events.output("Stop", None, line)
+    if binding is None or not space.store.has(binding["run_id"]):
+        missing = _missing(space, patient=True)  # of a bound session the turn's end was waited for
+        return events.output("Stop", None, missing) if missing else None
+    recorded = events.digest(space, rest_follows=True)
+    space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
+    stopped = end_turn(space, binding, event)
+    missing = _missing(space)
+    leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
+    output: dict[str, Any] = {"decision": "block", "reason": stopped.block} if stopped.block else {}
+    lines = [events.for_people(line) for line in (stopped.line, missing, recorded) if line]
+    if lines:
+        output["systemMessage"] = "\n".join(lines)
+    return quick_json.plain(output) if output else None
+
+
+def _missing(space: Workspace, *, patient: bool = False) -> str:
+    """Tell what the conversation has not of what its start gave, once (D81). patient: the host may still write it."""
+    if space.local.opened(space.caller.session_id) is None:
+        return ""
+    from loomctl.priming import receipts  # most turns are not the first
+
+    return events.attempt([], lambda: receipts.settle(space, patience=receipts.PATIENCE if patient else 0)) or ""
+
+
+def end_turn(space: Workspace, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
     """Act on a Stop event of a bound session; one whose run another drives ends nothing, and blocks nothing."""
     run = space.store.read(binding["run_id"])
     driver = space.store.held(run.run_id, run.state)
@@ -58,14 +94,14 @@ def answer(space: Workspace, binding: Mapping[str, Any], event: Mapping[str, Any
         return stop.Stopped(line=leases.told_once(space, binding, driver))
 
 
-def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mapping[str, Any]) -> stop.Stopped:
-    prompt_id = _text(event, "prompt_id")
+def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
+    prompt_id = events.text(event, "prompt_id")
     memory = _memory(space)
     mark = _mark(space, run)
     going = memory.prompt_id == prompt_id and memory.mark == mark
     blocks = memory.blocks if going else 0
     conversation = space.caller.conversation
-    message = _text(event, "last_assistant_message")
+    message = events.text(event, "last_assistant_message")
     if isinstance(conversation, Transcript):
         conversation.await_turn(prompt_id, message)
         message = conversation.last_message(message) if message.strip() else message
@@ -92,20 +128,20 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: Mappi
     return stopped
 
 
-def note_notice(space: Workspace, event: Mapping[str, Any]) -> None:
+def note_notice(space: Workspace, event: dict[str, Any]) -> None:
     """Note of a turn that begins with a notice of the host's whether Loom drives it.
 
     Its Stop may come before the host has written the notice into the transcript.
     """
-    prompt_id, conversation = _text(event, "prompt_id"), space.caller.conversation
+    prompt_id, conversation = events.text(event, "prompt_id"), space.caller.conversation
     memory = _memory(space)
     if not prompt_id or prompt_id in memory.driven or not isinstance(conversation, Transcript):
         return
-    if conversation.began_with_loom(prompt_id, memory.driven, _text(event, "prompt")):
+    if conversation.began_with_loom(prompt_id, memory.driven, events.text(event, "prompt")):
         _keep(space, memory._replace(driven=_with(memory.driven, prompt_id)))
 
 
-def closed_at_a_start(space: Workspace, run: Run) -> str:
+def close_at_a_start(space: Workspace, run: Run) -> str:
     """Close a closing step before a session's first priming, where it is its own or nobody's; the line for its user."""
     return stop.closed_without_message(space, run) if close.is_closing_here(space, run.state) else ""
 
@@ -151,12 +187,12 @@ def _memory(space: Workspace) -> Memory:
     driven = kept.get("driven")
     return Memory(
         tuple(one for one in driven if isinstance(one, str)) if isinstance(driven, list) else (),
-        _text(kept, "prompt_id"),
+        events.text(kept, "prompt_id"),
         _count(kept, "blocks"),
-        _text(kept, "mark"),
+        events.text(kept, "mark"),
         kept.get("asked") is True,
         kept.get("waits") is True,
-        _text(kept, "stage"),
+        events.text(kept, "stage"),
         _count(kept, "nudges"),
     )
 
@@ -169,8 +205,3 @@ def _keep(space: Workspace, memory: Memory) -> None:
 def _count(raw: Mapping[str, Any], key: str) -> int:
     value = raw.get(key)
     return value if type(value) is int and value > 0 else 0
-
-
-def _text(raw: Mapping[str, Any], key: str) -> str:
-    value = raw.get(key)
-    return value if isinstance(value, str) else ""

@@ -140,7 +140,7 @@ def active(state: State, session_id: str | None, *, at: str, commit: str | None 
 
 
 def with_compactions(state: State, session_id: str, compactions: list[Any]) -> State:
-    """Give a session's record other compactions (`priming.survival.receipts`)."""
+    """Give a session's record other compactions (`priming.receipts`)."""
     return _changed(state, session_id, compactions=compactions)
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
-from loomctl.kit.problems import errors
 from loomctl.kit.text.secrets import mask
-from loomctl.priming.survival import log_receipts, receive
+from loomctl.priming import receipts
 from loomctl.runs import find, leases
+from loomctl.runs.machine import owed
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.store import recovery
+from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import survival, survival_checks
+from loomctl.workflows.model import survival
 from loomctl.workflows.model.survival import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
-    from loomctl.priming.survival.receipts import Compacted, Start
+    from loomctl.priming.receipts import Compacted, Start
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.store.store import Run
     from loomctl.workflows.model.survival import Item
 
+_CHECKED = "survival.checked"
+_LOGGED = (_CHECKED, "survival.restored")
 ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
 _PASTED = 200  # characters of an item that a hint repeats
 CLAIM = (
@@ -87,8 +93,8 @@ def proof(space: Workspace, named: str | None) -> Proof:
         *(one for one in recovery.earlier_sessions(space.store.run_dir(run_id)) if one["session_id"] not in known),
         *here,
     ]
-    found = log_receipts.of_records(space, run, records)
-    return Proof(run_id, survival.items(run.plan, run.state), found, receive.of_run(space, run))
+    found = of_records(space, run, records)
+    return Proof(run_id, survival.items(run.plan, run.state), found, receipts.of_run(space, run))
 
 
 def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:
@@ -134,6 +140,8 @@ def warnings(
     state: with the items added. where: the option that they were given by. A hint is the command that takes an item
     back, which names one that looks like a secret as `prove` does; for one of the workflow's, it shows the items.
     """
+    from loomctl.workflows.model import survival_checks  # `status` looks at receipts alone
+
     ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
     told = {key: state.get(key) for key in ("goal", "work_id", "context")}
     said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
@@ -169,6 +177,9 @@ def checked(entries: Sequence[str]) -> list[str]:
 
 
 def _refuse(entry: str, hint: str = "loomctl prove --help") -> None:
+    from loomctl.kit.problems import errors
+    from loomctl.workflows.model import survival_checks
+
     found = errors(survival_checks.entry_problems(entry, "$"))
     if found:
         raise LoomError(found[0].code, found[0].message, why=found[0].hint, hint=hint, exit_code=EXIT_USAGE)
@@ -194,3 +205,102 @@ def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str)
     why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"
     hint = f"loomctl prove {quoted(run_id)}"
     raise LoomError("NO_SUCH_ITEM", f"no item {name!r:.100} was added", why=why, hint=hint, exit_code=EXIT_USAGE)
+
+
+def of_records(
+    space: Workspace, run: Run, records: Iterable[Mapping[str, Any]], *, largest: int | None = None
+) -> list[Compacted]:
+    """Give every compaction of a run that its sessions' records and its log tell, oldest first, with what comes back.
+
+    largest: for a glance, bytes of a log that is looked through, where something must survive; None: of any.
+    """
+    found = sorted(receipts.compactions(records), key=lambda one: one.at)
+    declares = KEY in run.plan or KEY in run.state
+    if largest is None or (declares and _size(run.folder) <= largest):
+        found = completed(run.folder, found)
+    return sorted(with_pending(space, run.run_id, found), key=lambda one: one.at)
+
+
+def with_pending(space: Workspace, run_id: str, compactions: Sequence[Compacted]) -> list[Compacted]:
+    """Give compactions, each session's in their order, with what of them is still put back.
+
+    It is read from what the hooks keep for themselves (`runs/machine/owed`), so another machine knows of none.
+    """
+    last = {(one.session_id, one.at): at for at, one in enumerate(compactions)}
+    return [
+        one._replace(pending=_pending(space, run_id, one, is_last=last[(one.session_id, one.at)] == at))
+        for at, one in enumerate(compactions)
+    ]
+
+
+def _pending(space: Workspace, run_id: str, one: Compacted, *, is_last: bool) -> list[str]:
+    """Name what of a compaction's losses is put back yet: with the next tool result or prompt of its session.
+
+    is_last: whether none of its session came later in the same second, which tells where no record numbers it. Empty
+    once the session has ended. What never fits is none of it as soon as that was found.
+    """
+    lost = one.receipt.still_lost if one.receipt is not None else []
+    noted = owed.standing(space.store.local, one.session_id) if lost else None
+    if noted is None or noted.get("run_id") != run_id or noted.get("at") != one.at:
+        return []
+    if noted["number"] != one.number if noted.get("number") else not is_last:
+        return []
+    binding = space.local.binding(one.session_id)
+    if binding is None or binding["run_id"] != run_id or not space.local.is_alive(binding):
+        return []
+    coming = {*owed.left(noted), *(name for part in owed.parts(noted) for name in owed.names(part, "given"))}
+    return [name for name in lost if name in coming.difference(owed.names(noted, "never"))]
+
+
+def _size(run_dir: str) -> int:
+    try:
+        return os.stat(os.path.join(run_dir, events.FILE)).st_size
+    except OSError:
+        return 0
+
+
+def completed(run_dir: str, compactions: Sequence[Compacted]) -> list[Compacted]:
+    """Give compactions with the receipts that the log tells, where the state has none that is proven.
+
+    A session whose run was taken over meanwhile writes events alone. compactions: oldest first. A log that cannot be
+    read tells nothing.
+    """
+    every = list(compactions)
+    open_ones = {at for at, one in enumerate(every) if one.receipt is None or not one.receipt.proven}
+    try:
+        lines = event_log.tail(
+            run_dir, sys.maxsize, lambda entry: entry.get("event") in _LOGGED, tuple(name.encode() for name in _LOGGED)
+        )
+        entries = [line.entry for line in lines if line.entry is not None]
+    except (OSError, LoomError):
+        return every
+    for entry in entries:
+        raw = entry.get("properties")
+        properties = raw if isinstance(raw, dict) else {}
+        at = _place(every, entry, properties)
+        if at not in open_ones:
+            continue
+        if entry["event"] == _CHECKED:
+            receipt = receipts.read(properties) or every[at].receipt
+        else:
+            receipt = receipts.with_restored(every[at].receipt, receipts.texts(properties.get("items")))
+        every[at] = every[at]._replace(receipt=receipt)
+    return every
+
+
+def _place(every: Sequence[Compacted], entry: Mapping[str, Any], properties: Mapping[str, Any]) -> int:
+    """Give the place of the compaction that an event tells of; -1 where there is none.
+
+    It says which by its moment and its number, if its session's record numbers it. An older Loom's says neither: then
+    it is the last that was before the event.
+    """
+    own = [place for place, one in enumerate(every) if one.session_id == entry.get("session_id")]
+    which = properties.get("compaction")
+    if isinstance(which, dict) and which.get("at"):
+        number = which.get("number", 0)
+        same = [place for place in own if every[place].at == which["at"]]
+        places = [place for place in same if every[place].number == number] or ([] if number else same)
+        return places[-1] if places else -1
+    when = clock.seconds_of(str(entry.get("ts") or ""))
+    places = [place for place in own if clock.seconds_of(every[place].at) <= when]
+    return places[-1] if places else -1

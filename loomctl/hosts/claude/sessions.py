@@ -1,0 +1,291 @@
+"""A session of Claude Code as it begins, comes back, or is compacted: what is recorded of it, and what it is given.
+
+A compaction goes PreCompact → SessionStart(compact) → PostCompact; the last has the summary.
+"""
+
+from __future__ import annotations
+
+from loomctl.hosts.claude import events
+from loomctl.hosts.claude.events import attempt, text
+from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.priming.slip import Slip
+    from loomctl.runs.caller import Workspace
+    from loomctl.runs.find import Found
+    from loomctl.runs.model.lease import Holder
+    from loomctl.runs.model.state import State
+    from loomctl.runs.store.events import Event as Happening
+    from loomctl.runs.store.store import Run
+    from loomctl.workflows.model.triggers import Event
+
+KEY = "must_survive"  # as workflows.model.survival has it; not imported, for most runs declare nothing
+# Nothing is given after a compaction: a session that ends now never gets it.
+_COMING = "what fits of them comes back with the next tool result or prompt"
+
+
+class Given(NamedTuple):
+    """What an event gives: text for the model, a line for people (each may be empty), and the slip that it came of."""
+
+    text: str
+    line: str
+    slip: Slip | None = None
+
+
+def start(space: Workspace, event: dict[str, Any]) -> Given | None:
+    """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
+    from loomctl.runs import find, presence
+    from loomctl.runs.machine import known
+    from loomctl.workflows.model import triggers
+
+    source = text(event, "source")[:80] or "startup"
+    session_id = space.caller.session_id
+    notes = list(filter(None, [events.digest(space)]))
+    attempt(notes, lambda: _inherit(space, source))
+    before = space.local.primed(session_id)
+    notes += filter(None, [text(before, "untold")])
+    if source in ("compact", "clear"):
+        from loomctl.priming import memory_of_session
+
+        attempt(notes, lambda: memory_of_session.forget(space))
+    found = find.find(space, over=False)
+    run_id = found.run_id
+    if run_id is None or not known.is_known(run_id, space.store.folder):
+        return _announced(space, found)
+    damaged = space.local.damaged_binding(session_id)
+    if damaged:
+        notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {run_id} binds it again")
+    if not found.may_write:
+        holders = space.local.live_sessions(run_id, but=session_id, conversing=True)
+        if holders:
+            run = space.store.read(run_id)
+            return _beside(run, holders, space.store.held(run_id, run.state))
+        return prime(space, run_id, triggers.session_start(source), notes, may_write=False, begun=source)
+    environment = presence.surroundings(space) if source != "compact" else {}
+    path = text(event, "transcript_path") or None
+    return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes)
+
+
+def _announced(space: Workspace, found: Found) -> Given | None:
+    from loomctl.priming import announcements
+
+    if found.run_id is not None:
+        line = announcements.unknown_run(space, found.run_id)
+        return Given(line, line.partition("\n")[0])
+    if not found.candidates and not found.unreadable:
+        return None
+    line = (
+        announcements.candidates(found.candidates) if found.candidates else announcements.unreadable(found.unreadable)
+    )
+    return Given(line, line)
+
+
+def _beside(run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
+    """Tell a session of a run that another one drives."""
+    from loomctl.priming import announcements
+
+    line = announcements.held_elsewhere(run.run_id, holders, driver)
+    return Given(announcements.beside(run, line), line)
+
+
+def _inherit(space: Workspace, source: str) -> None:
+    """Bind a new session as the one it comes from (D2): of the same process, as after `/clear`, or a fork's parent."""
+    session_id, pid = space.caller.session_id, space.caller.pid
+    if session_id is None or space.local.binding(session_id) is not None:
+        return
+    parent = None
+    if source == "fork":
+        parent = space.local.binding(_parent_session(pid))
+    elif pid is not None:
+        parent = space.local.of_process(pid)
+    if parent is not None:
+        origin = parent["session_id"]
+        space.local.bind(session_id, parent["run_id"], host=space.caller.host, pid=pid, inherited_from=origin)
+
+
+def _parent_session(pid: int | None) -> str | None:
+    """Find a fork's parent in the host's arguments: `--resume ID`, `--resume=ID`, `-r ID`."""
+    from loomctl.kit.process import processes
+
+    arguments = processes.arguments(pid) if pid else []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument in ("--resume", "-r") or argument.startswith("--resume="):
+            said = following if "=" not in argument else argument.partition("=")[2]
+            fits = 0 < len(said) <= 100 and all(c.isascii() and (c.isalnum() or c in "-_") for c in said)
+            return said if fits else None
+    return None
+
+
+def enter_and_prime(
+    space: Workspace,
+    run_id: str,
+    source: str,
+    environment: Mapping[str, Any],
+    compaction: str,
+    transcript_path: str | None,
+    notes: list[str],
+) -> Given:
+    """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded.
+
+    environment: this machine, as the session's record describes it. compaction: "auto" or "manual", as PreCompact said;
+    after an automatic one the turn goes on, and the final message of a closing step is still to come (D27).
+    """
+    from loomctl.priming import announcements, memory_of_session, prime_run
+    from loomctl.runs import leases, presence
+    from loomctl.runs.model import visits
+    from loomctl.workflows.model import triggers
+
+    space = leases.entering(space)
+    run = space.store.read(run_id)
+
+    def enter(state: State) -> tuple[State, list[Happening]]:
+        return presence.enter(space, state, source, environment, compaction=compaction or "auto")
+
+    driver = space.store.held(run_id, run.state)
+    if driver is not None:
+        attempt(notes, lambda: space.store.update(run_id, enter, durable=False, patience=HOOK_PATIENCE))
+        given = _beside(run, (), driver)
+        return given._replace(line="; ".join([given.line, *notes]))
+    entry = visits.open_visit(run.state)
+    in_a_turn = source == "compact" and compaction == "auto"
+    if entry is not None and entry["status"] == "closing" and not in_a_turn:
+        # Before the priming, which shows what stands on disk.
+        from loomctl.hosts.claude import stop
+
+        closed = attempt(notes, lambda: stop.close_at_a_start(space, run))
+        notes.extend([closed.removeprefix("Loom: ")] if closed else [])
+        run = space.store.read(run_id)
+    made = list["Slip"]()
+    notes += announcements.newer_writer(run.state)
+    budget, started = prime_run.hook_budget(space, space.caller.parts), triggers.session_start(source)
+
+    def change(state: State) -> tuple[State, list[Happening]]:
+        state, came = enter(state)
+        here = run._replace(state=state)
+        made[:] = [prime_run.prime(space, here, _with_owed(started, state), budget, may_write=True)]
+        if source == "compact" and (KEY in run.plan or KEY in state):
+            from loomctl.priming import survive  # most runs declare nothing
+
+            state = survive.begun(space, here, made[0])
+        state, primed = memory_of_session.recorded(space, state, made[0])
+        return state, [*came, *primed]
+
+    after = attempt(notes, lambda: space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE))
+    if not made:
+        made.append(prime_run.prime(space, run, started, budget, may_write=True))
+    state = run.state if after is None else after
+    attempt(notes, lambda: presence.note_stage(space, state, transcript_path=transcript_path, told=bool(made[0].text)))
+    return _delivered(space, made[0], notes, source)
+
+
+def _with_owed(event: Event, state: State) -> Event:
+    if "pending_triggers" not in state:
+        return event
+    from loomctl.flow import settle  # most runs owe nothing
+
+    return settle.with_owed(event, state)
+
+
+def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str) -> Given:
+    """Prime a session whose record need not change. begun: as for `memory_of_session.remember`."""
+    from loomctl.priming import memory_of_session, prime_run
+    from loomctl.runs import leases, presence
+
+    run = space.store.read(run_id)
+    may_write = may_write and space.store.held(run_id, run.state) is None
+    event = _with_owed(event, run.state) if may_write else event
+    made = prime_run.prime(space, run, event, prime_run.hook_budget(space, space.caller.parts), may_write=may_write)
+
+    def change(state: State) -> tuple[State, list[Happening]]:
+        return memory_of_session.recorded(space, state, made)
+
+    if may_write:
+        store = leases.watching(space).store
+        attempt(notes, lambda: store.update(run_id, change, durable=False, patience=HOOK_PATIENCE))
+        if made.text:
+            attempt(notes, lambda: presence.note_stage(space, run.state))
+    return _delivered(space, made, notes, begun)
+
+
+def _delivered(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
+    """Remember what was given, and say it in one line."""
+    from loomctl.kit.text.secrets import masked_line
+    from loomctl.priming import memory_of_session, prime_run
+
+    attempt(notes, lambda: memory_of_session.remember(space, made, begun))
+    line = "; ".join([prime_run.one_line_for_people(made), *(masked_line(note, 600) for note in notes)])
+    return Given(made.text, line, made)
+
+
+def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
+    from loomctl.priming import announcements, prime_run
+    from loomctl.runs import find
+    from loomctl.runs.machine import known, parts
+    from loomctl.workflows.model import triggers
+
+    recorded = events.digest(space)
+    is_manual = event.get("trigger") == "manual"
+    untold = "; ".join(filter(None, (_judged(space, is_manual=is_manual), recorded)))
+    found = find.find(space, over=False)
+    if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
+        return None
+    session_id = space.caller.session_id
+    if session_id is not None:
+        noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
+        attempt([], lambda: space.local.note_primed(session_id, noted))
+    run = space.store.read(found.run_id)
+    budget, started = prime_run.hook_budget(space, parts.MOST), triggers.session_start("compact")
+    coming = prime_run.prime(space, run, started, budget, may_write=found.may_write, force=True)
+    remembered = prime_run.in_memory(space, run)
+    back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
+    told = announcements.for_the_summary(run, back)
+    if (KEY not in run.plan and KEY not in run.state) or is_manual:
+        return told  # after /compact the host shows the assistant this text again: the items would stand there twice
+    from loomctl.priming import survive  # most runs declare nothing
+
+    return told + "".join(f"{line}\n" for line in survive.for_the_summary(space, run, coming))
+
+
+def _judged(space: Workspace, *, is_manual: bool) -> str:
+    """Judge a start whose turn has not ended; gives what its user is to be told with the next start.
+
+    A person asks for a compaction between turns. What no turn has ended since, the host has not written down yet.
+    """
+    session_id = space.caller.session_id
+    if session_id is None or space.local.opened(session_id) is None:
+        return ""
+    if is_manual:
+        attempt([], lambda: space.local.drop_opened(session_id))
+        return ""
+    from loomctl.priming import receipts  # most compactions come after a turn's end
+
+    return attempt([], lambda: receipts.settle(space, patience=receipts.PATIENCE)) or ""
+
+
+def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Look into the summary for what must survive, and tell the user of what is lost; the assistant hears it later."""
+    from loomctl.kit.errors import LoomError
+    from loomctl.priming import survive
+
+    binding = space.local.binding(space.caller.session_id)
+    if binding is None or not space.store.has(binding["run_id"]):
+        return None
+    if space.store.held(binding["run_id"], space.store.read_state(binding["run_id"])) is not None:
+        return None  # it was taken over meanwhile, and what is lost here is nobody's loss (D64)
+    try:
+        receipt = survive.judge(space, binding["run_id"], text(event, "compact_summary"))
+    except LoomError as error:
+        if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
+            raise
+        return events.output("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
+    if receipt is None or not receipt.lost:
+        return None
+    lost, kept = len(receipt.lost), len(receipt.kept)
+    line = f"the compaction lost {lost} of {lost + kept} items that must survive; {_COMING} (loomctl prove)"
+    return events.output("PostCompact", None, line)

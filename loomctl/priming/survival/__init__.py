@@ -1,1 +1,0 @@
-"""What must survive a compaction, and the receipts that prove it."""
