@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import aider_history  # noqa: E402
 from loomctl.kit.errors import LoomError  # noqa: E402
 from loomctl.reduction import history  # noqa: E402
-from loomctl.runs.tools.offload import DataOffloader  # noqa: E402
+from loomctl.runs.tools.output_files import DataOffloader  # noqa: E402
 from loomctl.runs.tools.reducer import StepReducer  # noqa: E402
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def main() -> int:
 
         return child_main()
     if arguments == ["supervise"]:
-        from loomctl.runs.commands.supervisor import main as supervise
+        from loomctl.runs.supervisor import main as supervise
 
         return supervise()
     if arguments[:1] == ["settings"] and len(arguments) == 2:

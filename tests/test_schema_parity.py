@@ -16,7 +16,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import joins, route_reasons, state, visits
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.workflows import plan, schema_checks
 from loomctl.workflows.check import check_file, kind_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.changes import evidence_files
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.runs import artifact_paths, blob_copies, run_values, stages
-from loomctl.runs.commands import command_runs
+from loomctl.runs import artifact_paths, command_runs, run_blobs, stages
 from loomctl.runs.machine import handoff_notes
 from loomctl.runs.model import visits
 from loomctl.runs.store import blobs, event_log, events
@@ -95,7 +94,7 @@ def check(space: Workspace, run_id: str) -> Files:
     roots = artifact_paths.Roots(
         space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
     )
-    known = run_values.placeholder_values(space.project, run)
+    known = artifact_paths.placeholder_values(space.project, run)
     brought = _brought(space, run_id)
     found = [_looked(run, one, known, roots, brought) for one in told]
     found += [_blob(space, run, ref) for ref in blobs.refs_of_state(run.state)]
@@ -386,7 +385,7 @@ def _read(path: str) -> tuple[str, bool]:
 
 
 def _blob(space: Workspace, run: Run, ref: str) -> FileTold | None:
-    error = blob_copies.trouble(space.store.folder, run.folder, ref)
+    error = run_blobs.trouble(space.store.folder, run.folder, ref)
     if error is None:
         return None
     return FileTold("", ref, DAMAGED_BLOB if error.code == DAMAGED_BLOB else "", error.why or error.what)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.flow import command_events, evidence_commands
 from loomctl.kit import files, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
-from loomctl.runs import archives, blob_copies
+from loomctl.runs import archives, run_blobs
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.machine import agreed, handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
@@ -170,8 +170,8 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         if is_inside(path, space.store.folder):  # the place that nobody named
             files.refuse_links(space.store.folder, path)
         files.make_folder(os.path.dirname(path))
-        blob_copies.put_in(space, folder)
-        lost = blob_copies.lost(space, folder)
+        run_blobs.put_in(space, folder)
+        lost = run_blobs.lost(space, folder)
         beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:
             count = archives.pack(folder, run_id, beside)
@@ -230,8 +230,8 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
         run_id = ids.checked_id(unpacked.run_id)
         folder = os.path.join(staging, run_id)
         trouble = _trouble(space, folder, run_id, path)
-        blob_copies.take_out(space, folder)
-        lost = blob_copies.lost(space, folder)
+        run_blobs.take_out(space, folder)
+        lost = run_blobs.lost(space, folder)
         arrivals.into_place(space.store, folder, run_id)
     return BroughtBack(run_id, unpacked.files, path, trouble, lost)
 

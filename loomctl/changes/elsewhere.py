@@ -11,7 +11,7 @@ import os
 from loomctl.changes import asset_files, own_reports, working_tree
 from loomctl.kit import git, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.runs import run_values
+from loomctl.runs import artifact_paths
 from loomctl.runs.artifact_paths import is_inside, real
 from loomctl.runs.model import places
 
@@ -32,7 +32,7 @@ _IN_IT = "in the step's workdir: "
 def folder(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give a visit's workdir, links followed, if that lies outside of the project; else None."""
     place = places.place_of(run.plan, str(entry.get("step_id")))
-    declared = run_values.workdir(space.project, run, place.step) if place is not None else None
+    declared = artifact_paths.workdir(space.project, run, place.step) if place is not None else None
     if not declared or "\0" in declared:
         return None
     root = real(space.project.root)

@@ -68,7 +68,7 @@ class StageChanges(NamedTuple):
 
 def of_run(run: Run, named: str | None = None) -> list[StageChanges]:
     """Give a run's stages in the order in which they began, or the one of this name. Raises NO_SUCH_STAGE."""
-    entries = stage_records.entries(run) if named is None else [stage_records.find(run, named)]
+    entries = stage_records.entries(run) if named is None else [stage_records.find_stage(run, named)]
     return [of_visit(run, entry) for entry in entries]
 
 

@@ -81,7 +81,7 @@ def path_of(run_dir: str, step: ToolStep) -> str:
             return found
     if not step.rest_ref:
         return ""
-    from loomctl.runs.tools.offload import DataOffloader
+    from loomctl.runs.tools.output_files import DataOffloader
     from loomctl.runs.tools.reducer import StepReducer
 
     try:

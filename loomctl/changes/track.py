@@ -301,9 +301,9 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _began(run: Run, stage: str) -> bool:
-    from loomctl.runs.commands import command_files  # a session's start ends no command
+    from loomctl.runs import command_runs  # a session's start ends no command
 
-    return os.path.lexists(os.path.join(stages.folder(run.folder, stage), command_files.RECORD))
+    return os.path.lexists(os.path.join(stages.folder(run.folder, stage), command_runs.RECORD))
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:

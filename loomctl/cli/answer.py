@@ -11,7 +11,7 @@ from loomctl.kit.text.fences import fenced, one_line, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming.slip import cut_lines
-from loomctl.runs import run_values
+from loomctl.runs import artifact_paths
 from loomctl.runs.machine import parts
 from loomctl.runs.model import places, visits
 from loomctl.workflows.model import gates
@@ -39,7 +39,7 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
-    prompt = prompts.step_prompt(place, entry["visit"], run_values.prompt_values(space.project, run))
+    prompt = prompts.step_prompt(place, entry["visit"], artifact_paths.prompt_values(space.project, run))
     told = {key: value for key, value in route.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
     asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}

@@ -90,9 +90,9 @@ def complete_runs(space: Workspace, context: click.Context, incomplete: str) -> 
 @completion
 def complete_stages(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
     """Complete the stages of the run that is named, else of the current one."""
-    from loomctl.runs import stage_records, words
+    from loomctl.runs import stage_records
 
-    run = words.current(space, context.params.get("run"))
+    run = stage_records.read_current(space, context.params.get("run"))
     return [str(entry["stage"]) for entry in stage_records.entries(run)]
 
 

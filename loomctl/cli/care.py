@@ -19,7 +19,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import blob_collection
+from loomctl.runs import run_blobs
 from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.care.restore import Restoration, Restored, Standing
-    from loomctl.runs.blob_collection import Blob
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
+    from loomctl.runs.run_blobs import Blob
     from loomctl.workflows.refreeze import Refrozen
 
 
@@ -56,7 +56,7 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     """
     space = caller.space()
     now = time.time()
-    left, blobs = machine.look(space, now=now), blob_collection.look(space, now=now)
+    left, blobs = machine.look(space, now=now), run_blobs.look(space, now=now)
     is_asked = not (dry_run or yes or as_json) and sys.stdin.isatty() and sys.stderr.isatty()
     if is_asked and (left.items or (blobs.going and not blobs.unsure)):
         output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
@@ -64,7 +64,7 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
             hint = "loomctl clean --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was removed", hint=hint, exit_code=EXIT_USAGE)
     removal = None if dry_run else machine.clean(space, left)
-    collected = None if dry_run else blob_collection.collect(space, blobs, now=now)
+    collected = None if dry_run else run_blobs.collect(space, blobs, now=now)
     if as_json:
         parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
         output.document({"dry_run": dry_run, **parts})
@@ -99,7 +99,7 @@ def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[
     return [*lines, f"Loom: {len(items)} removed, {size}"]
 
 
-def _blob_document(look: blob_collection.Look, collected: blob_collection.Collected | None) -> dict[str, Any]:
+def _blob_document(look: run_blobs.Look, collected: run_blobs.Collected | None) -> dict[str, Any]:
     going, failed = (look.going, ()) if collected is None else collected
     return {
         "blobs": [_blob(blob) for blob in going],
@@ -115,7 +115,7 @@ def _blob(blob: Blob) -> dict[str, Any]:
     return {"ref": blob.ref, "path": blob.path, "bytes": blob.bytes, "put_at": clock.stamp(blob.put)}
 
 
-def _blob_lines(look: blob_collection.Look, collected: blob_collection.Collected | None) -> list[str]:
+def _blob_lines(look: run_blobs.Look, collected: run_blobs.Collected | None) -> list[str]:
     going, failed = (look.going, ()) if collected is None else collected
     rows = [[f"{blob.bytes:,}", clock.stamp(blob.put), blob.ref] for blob in going]
     lines = [output.table(["BYTES", "STORED", "BLOB"], rows)] if rows else []

@@ -15,9 +15,8 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import find
-from loomctl.runs.context import context_history, context_values
-from loomctl.runs.context.context_history import NOTHING, STEP, UNDO, USER
+from loomctl.runs import context_history, context_values, find
+from loomctl.runs.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.runs.model import places
 from loomctl.runs.model.run_context import is_reserved
 from loomctl.workflows.model.fidelity import FIDELITIES
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.contexts import Held
     from loomctl.runs.caller import Workspace
-    from loomctl.runs.context.context_history import Change
+    from loomctl.runs.context_history import Change
     from loomctl.runs.store.store import Run
 
 _HELP = "loomctl context set --help"

@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from loomctl.care.doctor import examine
+from loomctl.care.doctor.patient import Patient
 from loomctl.cli import output
 from loomctl.hosts.claude import doctor, transcript
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.runs import project
-from loomctl.runs.patient import Patient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

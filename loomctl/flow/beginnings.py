@@ -61,10 +61,10 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     wanted = _to_change(run, entry)
     if not wanted:
         return
-    from loomctl.runs import run_values
+    from loomctl.runs import artifact_paths
 
     values, where, ours = (
-        run_values.placeholder_values(space.project, run),
+        artifact_paths.placeholder_values(space.project, run),
         roots(space, run),
         own_reports.standing(space.store.local),
     )

@@ -16,8 +16,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.kit.text.units import utf8_bytes
-from loomctl.runs import leases
-from loomctl.runs.commands import command_files, command_runs
+from loomctl.runs import command_runs, leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from loomctl.runs.store import event_log
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.command_trust import Work
     from loomctl.runs.caller import Workspace
-    from loomctl.runs.commands.command_runs import Standing
+    from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
@@ -154,7 +153,7 @@ def _as_json(folder: str) -> Iterator[bytes]:
 def size_of(folder: str) -> int:
     """Give the bytes that a stage's log holds; 0 where there is none."""
     try:
-        return os.lstat(os.path.join(folder, command_files.LOG)).st_size
+        return os.lstat(os.path.join(folder, command_runs.LOG)).st_size
     except OSError:
         return 0
 
@@ -166,7 +165,7 @@ def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("OUTPUT_LOST", f"the output could not be stored any more: {why}")]
     if isinstance(result.get("stored"), int) and size_of(folder) < result["stored"]:
         return [("OUTPUT_LOST", f"of {result['stored']:,} bytes that were stored in command.log not all are there")]
-    most = command_files.MOST_HEAD + command_files.MOST_END
+    most = command_runs.MOST_HEAD + command_runs.MOST_END
     if isinstance(result.get("bytes"), int) and result["bytes"] > most:
         told = f"of {result['bytes']:,} bytes of output {most >> 20} MiB are stored: its beginning and its end"
         return [("OUTPUT_CUT", told)]
@@ -175,7 +174,7 @@ def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _end(folder: str, most: int) -> tuple[bytes, bool]:
     """Give the last bytes of a log, and whether they are all; nothing where there is none, or no file in its place."""
-    path = os.path.join(folder, command_files.LOG)
+    path = os.path.join(folder, command_runs.LOG)
     try:
         return (b"", True) if os.path.islink(path) else excerpts.end(path, most)
     except OSError:

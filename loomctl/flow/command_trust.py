@@ -10,8 +10,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import artifact_paths, leases, run_values, stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.machine import known
 from loomctl.runs.model import places, standing, trust_waits, visits
 from loomctl.runs.store.events import Event
@@ -53,7 +52,7 @@ def scripts_of(step: Mapping[str, Any]) -> list[str]:
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
     """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`."""
-    values = run_values.placeholder_values(space.project, run)
+    values = artifact_paths.placeholder_values(space.project, run)
     key, found = str(step["key"]), shell.expand(str(step["run"]), values)
     if found.missing:
         raise LoomError(
@@ -206,7 +205,7 @@ class Work(NamedTuple):
     @property
     def log(self) -> str:
         """The file with all that its command printed."""
-        return os.path.join(self.folder, command_files.LOG)
+        return os.path.join(self.folder, command_runs.LOG)
 
 
 def open_work(run: Run) -> Work | None:

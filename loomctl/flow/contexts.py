@@ -14,10 +14,9 @@ from loomctl.flow.open_project import workspace
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.lock import PATIENCE
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import find, leases, project
+from loomctl.runs import context_history, context_values, find, leases, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
-from loomctl.runs.context import context_history, context_values
-from loomctl.runs.context.context_history import NOTHING, USER, Change
+from loomctl.runs.context_history import NOTHING, USER, Change
 from loomctl.runs.machine import terminals
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import run_context

@@ -11,7 +11,7 @@ from loomctl.kit import clock, people
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import leases, presence
+from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from loomctl.runs.store.events import Event
@@ -120,7 +120,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
         notes += settle.begun(space, run, settled[0])
     else:
         made = settle.tell(space, run, settled[0])
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     return drive.Driven(run, settled[0].move, done, slip=made, notes=notes)
 
 

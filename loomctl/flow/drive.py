@@ -8,7 +8,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import leases, presence
+from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import route_reasons, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -74,7 +74,7 @@ def next_step(
 
     waiting = run_commands.waiting_for_trust(space, run)
     if waiting is not None:  # nothing has changed, so nothing is written
-        notes += presence.noted_stage(space, run.state)
+        notes += leases.noted_stage(space, run.state)
         return Driven(run, route.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
     closed: list[finish.Ended] = []
@@ -93,16 +93,16 @@ def next_step(
             notes.append(said)
         result = settle.rest_here(space, run, lines.answered(space, state, happened))
         settled.append(result)
-        return presence.active(space, result.state), happened + result.happened
+        return leases.note_activity(space, result.state), happened + result.happened
 
     run = settle.update(space, run, change)
     if not settled:
         return Driven(run, route.Move(run.state["status"]), notes=notes)
     notes += settle.begun(space, run, settled[0])
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     come = run_commands.carried(space, run, settled[0], tell)
     made = None if branch else settle.told_of(space, come.run, come.settled)
-    notes += [*come.notes, *(presence.noted_stage(space, come.run.state) if come.ran else ())]
+    notes += [*come.notes, *(leases.noted_stage(space, come.run.state) if come.ran else ())]
     driven = Driven(come.run, come.settled.move, slip=made, notes=notes, ran=come.ran, pending=come.pending)
     driven = driven._replace(untold=bool(come.ran) or _is_untold(binding, come.run.state))
     if not closed:
@@ -207,10 +207,10 @@ def _done(
         else:
             refuse.refuse_unheard(run, entry, now)
             marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-            return presence.active(space, _marked(space, state, now)), [marked]
+            return leases.note_activity(space, _marked(space, state, now)), [marked]
         ended.append(came)
         settled.append(settle.rest_here(space, run, lines.answered(space, came.state, happened)))
-        state = presence.active(space, settled[0].state)
+        state = leases.note_activity(space, settled[0].state)
         return state, happened + settled[0].happened
 
     run = settle.update(space, run, change, may_end=True)
@@ -303,7 +303,7 @@ def _gone_on(
     """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
     notes += settle.begun(space, run, settled)
     made = None if in_a_branch else settle.told_of(space, run, settled)
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     if ended.entry is not None:
         notes += finish.unregistered(run, ended.entry)
     return made

@@ -15,7 +15,7 @@ from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import run_values, stages
+from loomctl.runs import artifact_paths, stages
 from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
@@ -96,7 +96,7 @@ def check(
 
 def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -> Item:
     declared, name = str(wanted["file"]), name_of(wanted)
-    values, ours = run_values.placeholder_values(space.project, run), own_reports.standing(space.store.local)
+    values, ours = artifact_paths.placeholder_values(space.project, run), own_reports.standing(space.store.local)
     seen = evidence_files.look(declared, values, beginnings.roots(space, run), ours)
     if not seen.digests:
         return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))

@@ -18,8 +18,7 @@ from loomctl.kit.ids import checked_id, is_fit
 from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import stages
-from loomctl.runs.commands import command_files, command_runs
+from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL as OVER
 
@@ -133,7 +132,7 @@ def _put_aside(at: Place) -> str:
         number += 1
     os.rename(at.folder, f"{at.folder}.{number}")
     forget(at.local, at.run_id, at.stage, at.number)
-    return os.path.join(f"{at.folder}.{number}", command_files.LOG)
+    return os.path.join(f"{at.folder}.{number}", command_runs.LOG)
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:

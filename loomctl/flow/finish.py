@@ -13,8 +13,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import stages
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values, stages
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import places, run_context, sessions, visits
 from loomctl.runs.store.events import Event

@@ -9,8 +9,7 @@ from loomctl.changes import stage_changes
 from loomctl.flow import command_trust, rewind, undo
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
-from loomctl.runs import blob_collection, blob_copies, log_verdict, stages
-from loomctl.runs.context import context_history
+from loomctl.runs import context_history, log_verdict, run_blobs, stages
 from loomctl.runs.machine import known
 from loomctl.runs.model import lease, sessions, visits
 from loomctl.runs.store import arrivals, event_log, events, recovery
@@ -19,8 +18,8 @@ from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.offload import FOLDER as OUTPUTS
-from loomctl.runs.tools.step_log import READS
+from loomctl.runs.tools.output_files import FOLDER as OUTPUTS
+from loomctl.runs.tools.reducer import READS
 from loomctl.workflows import refreeze
 
 if TYPE_CHECKING:
@@ -256,7 +255,7 @@ def _bring_blobs(space: Workspace, run: Run, folder: str) -> None:
     """Put into the store what the fork refers to and only the origin's own folder holds (D42)."""
     if os.path.isdir(os.path.join(run.folder, BLOBS)):
         store = Blobs(space.store.folder)
-        for _, data in blob_copies.named(space, run.folder, blob_collection.named_below(folder)):
+        for _, data in run_blobs.named(space, run.folder, run_blobs.named_below(folder)):
             store.put(data)
 
 

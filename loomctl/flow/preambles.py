@@ -14,7 +14,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import slip
 from loomctl.reduction.tokens import at_most, estimate
-from loomctl.runs import run_values
+from loomctl.runs import artifact_paths
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import places, sessions, visits
 from loomctl.workflows.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
@@ -104,7 +104,7 @@ def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) 
     A command step has no preamble: nobody is told anything there.
     """
     run = run._replace(state=state)
-    prompt = prompts.step_prompt(place, visit, run_values.prompt_values(space.project, run))
+    prompt = prompts.step_prompt(place, visit, artifact_paths.prompt_values(space.project, run))
     if place.step.get("run"):
         return prompt, ()
     made = _made(space, run, place, recount.ended(state))

@@ -9,8 +9,8 @@ from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
+from loomctl.runs.artifact_paths import prompt_values
 from loomctl.runs.model import frozen_plan, places, visits
-from loomctl.runs.run_values import prompt_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from loomctl.flow.preamble_text import Stage, Text, Value, as_text, is_told, pat
 from loomctl.kit import excerpts, files, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs import run_values, stages
-from loomctl.runs.commands import command_files
-from loomctl.runs.context import context_values
+from loomctl.runs import artifact_paths, command_runs, context_values, stages
 from loomctl.runs.model import visits
 from loomctl.runs.store import blobs
 
@@ -71,7 +69,7 @@ class Reader:
 
     def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any], mode: Mode) -> None:
         self._space, self._run, self._mode = space, run, mode
-        self._workdir = run_values.workdir(space.project, run, step)
+        self._workdir = artifact_paths.workdir(space.project, run, step)
         self.readables = Readables(space, run, self._workdir)
         self.troubles: list[str] = []
 
@@ -161,7 +159,7 @@ class Reader:
         stage, ref = str(entry["stage"]), command.get("output")
         at = self.readables.blob(ref) if isinstance(ref, str) and blobs.is_ref(ref) else ""
         try:
-            log = os.path.join(stages.folder(self._run.folder, stage), command_files.LOG)
+            log = os.path.join(stages.folder(self._run.folder, stage), command_runs.LOG)
             files.refuse_links(self._run.folder, log)
             text, whole = excerpts.tail(log, _READ)
         except (OSError, LoomError):

@@ -15,7 +15,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import programs
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session, prime_run
-from loomctl.runs import artifact_paths, find, leases, presence, run_values, stages
+from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.model import frozen_plan, lease, places, sessions, visits
@@ -72,12 +72,12 @@ def resume(
         *driven,
         *_ignored(run),
         *others_under_way(space, run),
-        *presence.without_git(space),
+        *leases.without_git(space),
         *([trouble] if trouble else []),
     ]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     notes += recording.noted(space)
-    environment = presence.surroundings(space)
+    environment = leases.surroundings(space)
     begun = "move" if sessions.was_elsewhere(run.state, environment) else "take_up"
     differs = differences(space, run, environment)
     bound = space.local.binding(space.caller.session_id)
@@ -95,7 +95,7 @@ def resume(
             ended, said = close.close(space, run, state, happened, found)
             state = ended.state if ended is not None else state
             notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
-        state, came = presence.enter(space, state, "bound", environment)
+        state, came = leases.enter(space, state, "bound", environment)
         happened.extend(came)
         state = _under_way(lines.answered(space, state, happened), run.plan)
         settled = _settled(space, run, state)
@@ -108,7 +108,7 @@ def resume(
     notes += _told(space, run.run_id, came_from)
     notes += settle.begun(space, run, held[0])
     made = _primed(space, run, held[0], begun, later=later)
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differs, notes)
@@ -333,7 +333,7 @@ def _few(names: list[str], most: int = _NAMED) -> str:
 
 def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
     """Give the files that steps registered and that are not here, as they were registered."""
-    known = run_values.placeholder_values(space.project, run)
+    known = artifact_paths.placeholder_values(space.project, run)
     roots = Roots(
         space.project.root,
         run.folder,

@@ -11,8 +11,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session
-from loomctl.runs import presence, stage_records, stages
-from loomctl.runs.context import context_history
+from loomctl.runs import context_history, leases, stage_records, stages
 from loomctl.runs.model import places, sessions, visits
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
@@ -101,14 +100,14 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         settle.begun(space, run, opened)
     else:
         _note_beginning(space, run, stage)
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     undone = [back.stage for back in backs]
     patches = [path for name in undone if name in had_patch and (path := _patch_aside(run, name))]
     return Rewound(run, undo.standing(run.state), stage, True, undone, gone, changed, patches, notes)
 
 
 def _open_already(space: Workspace, run: Run, stage: str, notes: list[str]) -> Rewound:
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     return Rewound(run, undo.standing(run.state), stage, changed=False, notes=notes)
 
 
@@ -132,7 +131,7 @@ def _named(keys: Sequence[str]) -> str:
 
 def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     """Give the visit that is meant. Raises NO_SUCH_STAGE, and IN_PARALLEL for one of a branch."""
-    found = stage_records.find(run, named)
+    found = stage_records.find_stage(run, named)
     outer = next((one for one in run.state["steps"] if any(v is found for v in visits.within(one))), None)
     if outer is not None:
         option = "--to" if verb == "rewind" else "--at"

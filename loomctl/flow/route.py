@@ -349,7 +349,7 @@ def _context(
     space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Give the context, with what references stand for where a condition names their key; others stay references."""
-    from loomctl.runs.context import context_values
+    from loomctl.runs import context_values
 
     context, warnings = run_context.scope(state), []
     for key, value in context.items():

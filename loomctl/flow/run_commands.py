@@ -16,8 +16,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import stages
-from loomctl.runs.commands import command_runs
+from loomctl.runs import command_runs, stages
 from loomctl.runs.model import sessions, standing, trust_waits, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from loomctl.flow.command_trust import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.caller import Workspace
-    from loomctl.runs.commands.command_runs import Standing
+    from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run

@@ -154,9 +154,9 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
     """Let a run whose open step a person decides wait for that; adds to `happened` that it was asked."""
     if gates.open_human(state, run.plan) is None:
         return state
-    from loomctl.runs import run_values
+    from loomctl.runs import artifact_paths
 
-    known = run_values.prompt_values(space.project, run._replace(state=state))
+    known = artifact_paths.prompt_values(space.project, run._replace(state=state))
     waiting = gates.asked(state, run.plan, at=at, known=known)
     if waiting is not state:
         asked = dict(waiting["pending_approvals"][-1])
@@ -444,7 +444,7 @@ def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
 
 def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Give the engine's keys of a join; what its branches' steps answered comes along."""
-    from loomctl.runs.context import context_values
+    from loomctl.runs import context_values
 
     stored, warnings = context_values.stored(space, made.told)
     return {**made.own, **stored}, warnings

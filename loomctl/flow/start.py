@@ -11,7 +11,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import mask
 from loomctl.priming import memory_of_session, prime_run, prove
-from loomctl.runs import find, leases, presence, run_values
+from loomctl.runs import artifact_paths, find, leases
 from loomctl.runs.machine import known
 from loomctl.runs.model import places
 from loomctl.runs.model.state import new_state
@@ -108,7 +108,7 @@ def start(
         *made_here,
         *noted,
         *others_under_way(space, run),
-        *presence.without_git(space),
+        *leases.without_git(space),
         *([trouble] if trouble else []),
     ]
     return _begin(space, run, notes, warnings, later=later)
@@ -168,11 +168,11 @@ def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
 
 def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem], *, later: bool) -> Started:
     bind(space, run.run_id)
-    environment = presence.surroundings(space)
+    environment = leases.surroundings(space)
     held: list[settle.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
-        state, came = presence.enter(space, state, "bound", environment)
+        state, came = leases.enter(space, state, "bound", environment)
         settled = settle.settle(space, run, state)
         held[:] = [settled]
         return settled.state, [*came, *settled.happened]
@@ -187,7 +187,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     else:
         made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)
         made = memory_of_session.record(space, run.run_id, made, begun="run")
-    notes = [*notes, *presence.noted_stage(space, run.state)]
+    notes = [*notes, *leases.noted_stage(space, run.state)]
     return Started(run, held[0].move, made, notes, warnings)
 
 
@@ -213,7 +213,7 @@ def bind(space: Workspace, run_id: str) -> None:
     before = space.local.binding(session_id) or {}
     left = before.get("run_id")
     if left is not None and left != run_id and space.store.has(left):
-        leases.leave(space, left)
+        leases.give_up(space, left)
     kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
     kept["root"] = space.project.root
     space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
@@ -222,7 +222,7 @@ def bind(space: Workspace, run_id: str) -> None:
 def _check_placeholders(space: Workspace, run: Run) -> None:
     """Refuse a plan whose prompts need what this run does not have, before anything is written (D8)."""
     state = run.state
-    values = run_values.placeholder_values(space.project, run)
+    values = artifact_paths.placeholder_values(space.project, run)
     lacking: list[str] = []
     for place in places.with_branches(run.plan):
         for field in ("prompt", "command", "skill"):

@@ -8,7 +8,7 @@ from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
-from loomctl.runs import leases, presence, stages
+from loomctl.runs import leases, stages
 from loomctl.runs.model import places, visits
 from loomctl.runs.model.standing import is_under_way
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -267,7 +267,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         opened.append(result)
         now = drive.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
         said.append(f"Loom: {how} {drive.say_move(now)}")
-        return presence.active(space, result.state), happened + result.happened
+        return leases.note_activity(space, result.state), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     if opened:
@@ -358,7 +358,7 @@ def _ended(
         if ended.entry is None:
             unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""
             held[:] = [Stopped(block=f"Loom: {ended.repair}", stage=unjudged)]
-            return presence.active(space, state), happened
+            return leases.note_activity(space, state), happened
         result = settle.rest_here(space, run, state)
         opened[:] = [result]
         goes_on = result.move.kind == "step"
@@ -378,7 +378,7 @@ def _ended(
             state, paused = close.paused_at_cap(state, space.caller.session_id)
             happened += paused
             held[:] = [Stopped(line=close.say_paused(run.run_id, f"{said}. "))]
-        return presence.active(space, state), happened
+        return leases.note_activity(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
     stopped = settle.begun(space, run._replace(state=state), opened[0]) if opened else []

@@ -7,7 +7,7 @@ from loomctl.flow.drive import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs import presence, stages
+from loomctl.runs import leases, stages
 from loomctl.runs.model import places, run_context, sessions, visits
 from loomctl.runs.model.state import accepted
 from loomctl.runs.store.events import Event
@@ -72,7 +72,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         return sessions.active(state, session_id, at=clock.now()), happened
 
     run = lines.update(space, run, change)
-    notes += presence.noted_stage(space, run.state)
+    notes += leases.noted_stage(space, run.state)
     return Driven(run, standing(run.state), notes=notes)
 
 

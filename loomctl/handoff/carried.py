@@ -15,16 +15,16 @@ from loomctl.handoff import carried_paths
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text import secrets
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs
 from loomctl.runs.store import blobs, events, leftovers
-from loomctl.runs.tools import offload, output_files, tool_log
+from loomctl.runs.tools import output_files, tool_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUN = "run/"
 STATE = f"{RUN}state.json"
-OUTPUTS, ASSETS = f"{RUN}{offload.FOLDER}/", f"{RUN}assets/"
+OUTPUTS, ASSETS = f"{RUN}{output_files.FOLDER}/", f"{RUN}assets/"
 _BY_HASH = ("blobs/", OUTPUTS, ASSETS)
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""
@@ -197,7 +197,7 @@ def is_this_machines(name: str) -> bool:
         return (
             name.endswith(".json") and name.startswith(("state.", "plan.")) and name not in ("state.json", "plan.json")
         )
-    return name.startswith("stages/") and (last in (command_files.LOCK, command_files.RECORD) or _is_set_aside(last))
+    return name.startswith("stages/") and (last in (command_runs.LOCK, command_runs.RECORD) or _is_set_aside(last))
 
 
 def _is_set_aside(last: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.changes import asset_files
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs
 from loomctl.runs.store import events, recovery
 from loomctl.runs.tools import output_files, tool_log
 
@@ -17,7 +17,7 @@ _FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, recov
 _OF_A_STAGE = frozenset(
     (
         *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),
-        command_files.LOG,
+        command_runs.LOG,
     )
 )
 

@@ -20,7 +20,7 @@ from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, saved_copies
 from loomctl.runs.store import arrivals, store
-from loomctl.runs.tools import offload, recording, tool_log
+from loomctl.runs.tools import output_files, recording, tool_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -234,7 +234,7 @@ class _Pull:
         )
         for name, source in carried.all_below(target):
             place = os.path.join(self._folder, name)
-            stays = name in left or name.startswith(f"{offload.FOLDER}/") or carried.is_this_machines(name)
+            stays = name in left or name.startswith(f"{output_files.FOLDER}/") or carried.is_this_machines(name)
             if not stays or name.endswith(".tmp") or os.path.lexists(place):
                 continue
             if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):

@@ -64,10 +64,10 @@ def _its_files(space: Workspace, run: Run) -> list[str]:
     """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
     from loomctl.expressions import state_paths
     from loomctl.priming import artifact_files
-    from loomctl.runs import run_values
+    from loomctl.runs import artifact_paths
     from loomctl.runs.artifact_paths import locate
 
-    known = run_values.placeholder_values(space.project, run)
+    known = artifact_paths.placeholder_values(space.project, run)
     roots = artifact_files.roots_of(space, run)
     own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))
     names: dict[str, None] = {}

@@ -9,7 +9,7 @@ from loomctl.kit.text.units import utf16_units
 from loomctl.priming import artifact_files
 from loomctl.priming.packing import Piece
 from loomctl.priming.slip import DEFER, ERROR, LOAD, SKIP, WHOLE, Entry
-from loomctl.runs import run_values
+from loomctl.runs import artifact_paths
 from loomctl.runs.artifact_paths import is_inside, real
 from loomctl.workflows.model.triggers import fires
 
@@ -86,7 +86,7 @@ class Examiner:
     ) -> None:
         self._space, self._run, self._event, self._only = space, run, event, only
         self._unknown: dict[str, str] = {}
-        self._known = run_values.placeholder_values(space.project, run)
+        self._known = artifact_paths.placeholder_values(space.project, run)
         self._roots = artifact_files.roots_of(space, run)
         made_of = run.plan.get("faber")
         stands_in = made_of.get("stands_in") if isinstance(made_of, dict) else ()

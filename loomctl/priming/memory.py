@@ -268,10 +268,10 @@ def _leads_somewhere(named: str, path: str) -> bool:
 
 
 def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
-    from loomctl.runs import run_progress
+    from loomctl.runs import stage_records
 
     state = run.state
-    phases = run_progress.progress(run)
+    phases = stage_records.progress(run)
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     standing += [f"phase {state['current_phase']}"] if state.get("current_phase") else []
     standing += [f"step {state['current_step']}"] if state.get("current_step") else []

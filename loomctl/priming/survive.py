@@ -419,7 +419,7 @@ class _Values:
     def _meant(self, value: Any) -> Any:
         if not blobs.is_ref(value) and not (isinstance(value, dict) and _STAGE in value):
             return value
-        from loomctl.runs.context import context_values
+        from loomctl.runs import context_values
 
         place = context_values.place_of(self.space, self.run, value)
         if place is None:

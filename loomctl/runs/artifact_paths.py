@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.expressions import foreign_paths, placeholders
+from loomctl.kit import ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -13,6 +14,10 @@ from loomctl.runs.store import layouts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.project import Project
+    from loomctl.runs.store.store import Run
 
 # No system takes a longer path, and following one costs a look at the disk for each of its components.
 LONGEST = 4096
@@ -34,32 +39,6 @@ class Roots(NamedTuple):
     plugin: str
     extra: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
-
-
-def values(
-    *,
-    project_root: str,
-    run_id: str,
-    plan_id: str,
-    work_id: str | None,
-    run_suffix: str,
-    run_dir: str,
-    state_path: str,
-    plan_path: str,
-    plugin_root: str,
-) -> dict[str, str | None]:
-    """Give every placeholder's value (D8)."""
-    return {
-        "project_root": project_root,
-        "run_id": run_id,
-        "plan_id": plan_id,
-        "work_id": work_id,
-        "run_suffix": run_suffix,
-        "run_dir": run_dir,
-        "state_path": state_path,
-        "plan_path": plan_path,
-        "plugin_root": plugin_root,
-    }
 
 
 def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Place:
@@ -182,3 +161,43 @@ def shown(path: str, roots: Roots) -> str:
         if path != top and is_inside(path, top):
             return prefix + os.path.relpath(path, top)
     return path
+
+
+_LONGEST_VALUE = 400
+
+
+def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
+    """Give every placeholder's value for a run (D8)."""
+    state = run.state
+    return {
+        "project_root": project.root,
+        "run_id": run.run_id,
+        "plan_id": state["plan_id"],
+        "work_id": state.get("work_id"),
+        "run_suffix": ids.split_run_id(run.run_id)[1],
+        "run_dir": run.folder,
+        "state_path": run.state_path,
+        "plan_path": run.plan_path,
+        "plugin_root": project.plugin_root,
+    }
+
+
+def workdir(project: Project, run: Run, step: Mapping[str, Any]) -> str | None:
+    """Give the folder that a step works in, its placeholders expanded, as far as they have values; None: no own one."""
+    declared = step.get("workdir")
+    if not isinstance(declared, str):
+        return None
+    return placeholders.expand(declared, placeholder_values(project, run)).text
+
+
+def prompt_values(project: Project, run: Run) -> dict[str, str | None]:
+    """Give what a step's prompt may name: the placeholders, and of a FABER run the plain values in its state (D5).
+
+    A value of several lines or of over 400 characters is none that a prompt of FABER's means.
+    """
+    known = placeholder_values(project, run)
+    if not isinstance(run.plan.get("faber"), dict):
+        return known
+    plain = {key: str(value).strip() for key, value in run.state.items() if type(value) in (str, int, float)}
+    said = {key: value for key, value in plain.items() if len(value) <= _LONGEST_VALUE and value.isprintable()}
+    return {**said, **known}

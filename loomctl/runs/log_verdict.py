@@ -1,4 +1,4 @@
-"""Whether a run's log is the one that was written: the verdict that `verify`, `check` and the doctor share (D54).
+"""Whether a run's log is the one that was written: what `verify`, `check` and the doctor say of it (D54).
 
 It proves that no line before the checkpoint was changed, dropped, added or moved since the state was written. It does
 not prove who wrote them: whoever writes the log and the state anew writes a whole chain.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Store
 
 LOG_GONE = "LOG_GONE"
+_COPY = "what was in it is in no other file of Loom's; a copy of yours may have it"
 
 
 class Verdict(NamedTuple):
@@ -146,23 +147,20 @@ def _within(faults: Sequence[Fault], beyond: Place | None) -> bool:
 
 
 def _gone(path: str, run_id: str, head: Head | None) -> Verdict:
-    remembered = head.seq if head else 0
-    what = f"there is no log; the state remembers {remembered:,} entries" if remembered > 0 else "there is no log"
-    lost = Fault(
-        LOG_GONE, 1, 0, None, what, "what was in it is in no other file of Loom's; a copy of yours may have it"
-    )
-    faults = (lost,) if remembered else ()
+    seq = head.seq if head else 0
+    what = f"there is no log; the state remembers {seq:,} entries" if seq > 0 else "there is no log"
+    faults = (Fault(LOG_GONE, 1, 0, None, what, _COPY),) if seq else ()
     return Verdict(
-        run_id,
-        path,
-        0,
-        head.seq if head else None,
-        not faults and head is not None,
-        0,
-        None,
-        0,
-        None,
-        0,
-        faults,
-        len(faults),
+        run_id=run_id,
+        path=path,
+        entries=0,
+        checkpoint=head.seq if head else None,
+        proven=not faults and head is not None,
+        unproven=0,
+        beyond=None,
+        torn=0,
+        torn_at=None,
+        told_torn=0,
+        faults=faults,
+        total=len(faults),
     )

@@ -91,10 +91,10 @@ def repair_errors(run_dir: str, stage: str, repairs: int) -> list[list[Any]]:
 
 def set_aside(run_dir: str, stage: str) -> None:
     """Keep what an earlier visit of this name left under names of its own; nothing is thrown away (D31)."""
-    from loomctl.runs.commands import command_files  # a session's start sets nothing aside
+    from loomctl.runs import command_runs
 
     where = folder(run_dir, stage)
-    for name in (RESPONSE, STATUS, CANDIDATE, command_files.LOG, command_files.RECORD, *CHANGED, *_repaired(where)):
+    for name in (RESPONSE, STATUS, CANDIDATE, command_runs.LOG, command_runs.RECORD, *CHANGED, *_repaired(where)):
         path = os.path.join(where, name)
         if not os.path.exists(path):
             continue
@@ -141,9 +141,9 @@ def names(run_dir: str, stage: str) -> list[str]:
             found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    from loomctl.runs.commands import command_files
+    from loomctl.runs import command_runs
 
-    return sorted((name for name in found if not name.endswith(".tmp") and name != command_files.LOCK), key=_order)
+    return sorted((name for name in found if not name.endswith(".tmp") and name != command_runs.LOCK), key=_order)
 
 
 def _order(name: str) -> tuple[int, int, str]:

@@ -15,10 +15,8 @@ from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.version import __version__
-from loomctl.runs import blob_collection, blob_copies, stage_records, stages
+from loomctl.runs import command_runs, context_values, run_blobs, stage_records, stages
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.runs.commands import command_files
-from loomctl.runs.context import context_values
 from loomctl.runs.model import visits
 from loomctl.runs.store import arrivals, blobs, event_log, events, leftovers, recovery
 from loomctl.runs.tools import recording, tool_log
@@ -169,15 +167,15 @@ class _Dump:
 
     def _copy_blobs(self) -> None:
         """Copy what the record names, at any remove, to where a store has it; say which references lead to nothing."""
-        named = blob_collection.named_below(self._folder)
+        named = run_blobs.named_below(self._folder)
         found: set[str] = set()
-        for ref, data in blob_copies.named(self._space, self._run.folder, named):
+        for ref, data in run_blobs.named(self._space, self._run.folder, named):
             sha256 = blobs.sha256_of(ref)
             self._put(os.path.join(blobs.FOLDER, "sha256", sha256[:2], sha256), data)
             found.add(ref)
         self._blobs = len(found)
         for ref in sorted(self._held() - found):
-            trouble = blob_copies.trouble(self._space.store.folder, self._run.folder, ref)
+            trouble = run_blobs.trouble(self._space.store.folder, self._run.folder, ref)
             if trouble is not None:
                 self._troubles.append(trouble)
 
@@ -210,7 +208,7 @@ class _Dump:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(relative)
                 elif entry.is_file(follow_symlinks=False):
-                    if not leftovers.is_leftover(entry.name) and entry.name != command_files.LOCK:
+                    if not leftovers.is_leftover(entry.name) and entry.name != command_runs.LOCK:
                         self._copy(entry.path, relative)
                 else:
                     self._fail(relative, "NOT_A_FILE", "it is a link or another thing that is no plain file")

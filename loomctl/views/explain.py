@@ -52,11 +52,11 @@ def step(run: Run, named: str) -> Came:
 
     Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
     """
-    if not stage_records.meant(run, named):
+    if not stage_records.matches(run, named):
         keys = [place.key for place in places.with_branches(run.plan) if named in (place.key, place.step["id"])]
         if keys:
             return _ahead(run, keys)
-    entry = stage_records.find(run, named)
+    entry = stage_records.find_stage(run, named)
     line = _line_of(run, entry)
     at = line.index(entry)
     before = line[at - 1] if at else None
@@ -154,7 +154,7 @@ class Load(NamedTuple):
 def artifact(space: Workspace, run: Run, named: str) -> Load | None:
     """Tell of an artifact by its id; None where a step is meant, or the plan has no such artifact."""
     found = next((one for one in run.plan["artifacts"] if one["id"] == named), None)
-    if found is None or stage_records.meant(run, named):
+    if found is None or stage_records.matches(run, named):
         return None
     reader = Examiner(space, run, triggers.manual(), artifacts=[found])
     holds = reader.condition(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.expressions import state_paths
 from loomctl.kit.errors import LoomError
 from loomctl.priming import artifact_files, prove, receipts
-from loomctl.runs import leases, run_values
+from loomctl.runs import artifact_paths, leases
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
 from loomctl.runs.model import sessions
 from loomctl.runs.tools import tool_log
@@ -248,4 +248,4 @@ def artifacts(space: Workspace, run: Run) -> Artifacts:
     """Give the artifacts of a run, to be read."""
     recorded = tuple(sessions.roots(run.state))
     roots = Roots(space.project.root, run.folder, space.project.plugin_root, space.settings.extra_roots, recorded)
-    return Artifacts(run, run_values.placeholder_values(space.project, run), roots, space.project.store)
+    return Artifacts(run, artifact_paths.placeholder_values(space.project, run), roots, space.project.store)

@@ -17,10 +17,10 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import columns
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.version import __version__
-from loomctl.runs import hook_health, run_progress
+from loomctl.runs import hook_health, stage_records
 from loomctl.runs.model import frozen_plan, places, silence, visits
-from loomctl.runs.tools import savings
-from loomctl.runs.tools.savings import Tally
+from loomctl.runs.tools import tool_log
+from loomctl.runs.tools.tool_log import Tally
 from loomctl.workflows.model import branches, gates
 
 TYPE_CHECKING = False
@@ -244,7 +244,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
     skew = hook_health.skews(health.beats, run.state)
     if not alarm and skew:
         alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"
-    phases = run_progress.progress(run)
+    phases = stage_records.progress(run)
     step = open_step(run)
     is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
     waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
@@ -297,7 +297,7 @@ def _counted(run: Run, path: str) -> Tally:
     except (OSError, LoomError, ValueError, IndexError):
         pass
     try:
-        return savings.of(run.folder, known, most=_AT_ONCE)
+        return tool_log.tally(run.folder, known, most=_AT_ONCE)
     except (OSError, LoomError):
         return Tally()
 

@@ -11,8 +11,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
-from loomctl.runs import run_progress, stage_records, stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs, stage_records, stages
 from loomctl.runs.model import places, visits
 from loomctl.views.facts import number, objects, section, text
 from loomctl.workflows.model import ways
@@ -30,7 +29,7 @@ _LEAST, _MOST = 400, 8_000  # of one
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _READ = 1 << 16  # bytes of a file that are looked at for it
 _FILES = 40  # files touched that are listed of one stage
-_SHOWN = (stages.RESPONSE, stages.PROMPT, command_files.LOG, stages.STATUS)
+_SHOWN = (stages.RESPONSE, stages.PROMPT, command_runs.LOG, stages.STATUS)
 
 
 def all_of(run: Run, checked: Mapping[str, Any], fail: Fail) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -181,7 +180,7 @@ def _texts(run: Run, stage: str, limit: int, fail: Fail) -> dict[str, list[dict[
             told.append(_excerpt(os.path.join(folder, name), f"stages/{stage}/{name}", limit))
         except OSError as error:
             fail(error)
-    apart = {*wanted, command_files.LOCK}
+    apart = {*wanted, command_runs.LOCK}
     others = [name for name in names if name not in apart and not name.startswith(".") and ".tmp" not in name]
     return {"texts": told, "others": [{"name": name, "at": f"stages/{stage}/{name}"} for name in others]}
 
@@ -189,7 +188,7 @@ def _texts(run: Run, stage: str, limit: int, fail: Fail) -> dict[str, list[dict[
 def _excerpt(path: str, relative: str, limit: int) -> dict[str, Any]:
     """Give the part of a file that is shown; secrets are masked in more than that, so that none is cut in two."""
     name = os.path.basename(path)
-    is_log = name == command_files.LOG
+    is_log = name == command_runs.LOG
     raw, size = _part(path, is_log=is_log)
     shown = mask(visible(raw))[0]
     cut = "" if size <= _READ and len(shown) <= limit else "end" if is_log else "begin"
@@ -244,5 +243,5 @@ def phases(run: Run) -> list[dict[str, Any]]:
 
 def progress(run: Run) -> dict[str, int]:
     """Count the plan's steps and how many need no more work, as the status line does: branches and primings apart."""
-    phases = run_progress.progress(run)
+    phases = stage_records.progress(run)
     return {name: sum(phase[name] for phase in phases) for name in ("done", "steps")}

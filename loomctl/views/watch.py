@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.runs import stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store.event_log import Follower
@@ -99,7 +98,7 @@ class _CommandLog:
         self._run_dir = run_dir
         self._at = 0
         self._rest = b""
-        path = os.path.join(stages.folder(run_dir, self.stage), command_files.LOG)
+        path = os.path.join(stages.folder(run_dir, self.stage), command_runs.LOG)
         self._last = BEFORE if from_its_end and os.path.exists(path) else 0
 
     def news(self) -> list[Printed]:
@@ -118,7 +117,7 @@ class _CommandLog:
         return [Printed(self.stage, self._step_id, told, left_out)] if told or left_out else []
 
     def _read(self) -> tuple[bytes, int]:
-        path = os.path.join(stages.folder(self._run_dir, self.stage), command_files.LOG)
+        path = os.path.join(stages.folder(self._run_dir, self.stage), command_runs.LOG)
         files.refuse_links(self._run_dir, path)
         descriptor = files.open_regular(path)
         try:

@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from loomctl.kit import bundle_lines, files
-from loomctl.kit.errors import UPDATE
+from loomctl.kit.errors import UPDATE, LoomError, quoted
 from loomctl.kit.json.strict_json import MOST_PROBLEMS
 from loomctl.kit.problems import at, choices, error, errors, placed, shown, warning, weight
-from loomctl.runs import log_checks
+from loomctl.runs import log_verdict
 from loomctl.runs.faber import faber_words
 from loomctl.runs.model import frozen_plan, migrations, route_reasons, state
-from loomctl.runs.store import events
+from loomctl.runs.store import event_log, events
 from loomctl.workflows import faber_plan, schema_checks, workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import outside, resolve_file
@@ -27,6 +27,7 @@ KINDS = (WORKFLOW, PLAN, STATE)
 # Plans and states are written by machines and may hold more than a person would write.
 _DEEPEST = files.DEEPEST
 _LARGEST = 64 << 20
+_COPY = "what is gone is in no other file of Loom's; a copy of yours may have it"
 
 
 def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user: bool = True) -> list[Problem]:
@@ -38,7 +39,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
     if not by_user and not files.is_inside(path, project_dir):
         return [outside(path)]
     if os.path.basename(path) == events.FILE:
-        return log_checks.check_log(path)
+        return _check_log(path)
     loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
     if errors(loaded.problems):
         return sorted(loaded.problems, key=weight)
@@ -57,6 +58,27 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         found += [problem for problem in more if problem.where not in spoken]
     found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=weight))
+
+
+def _check_log(path: str) -> list[Problem]:
+    """Give every fault of a log by its path, and the state beside it; what a kill left at its end is a warning."""
+    run_id = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    try:
+        beside = files.read_json(os.path.join(os.path.dirname(path), "state.json"))
+    except (OSError, LoomError):  # has an error of its own
+        beside = None
+    try:
+        verdict = log_verdict.of_log(path, run_id, beside if isinstance(beside, dict) else None, event_log.all_of(path))
+    except LoomError as unreadable:
+        return [error("UNREADABLE", "$", unreadable.why or unreadable.what, f"ls -l {quoted(path)}")]
+    found = []
+    for fault in verdict.faults:
+        message = f"{fault.what}: {fault.why}" if fault.why else fault.what
+        found.append(error(fault.code, f"line {fault.line}", message, _COPY))
+    if verdict.torn_at is not None and verdict.ok:
+        message = "this is no entry: a kill cut a write off here; the next write closes it"
+        found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl verify {run_id}"))
+    return found
 
 
 def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list[dict[str, str]]:

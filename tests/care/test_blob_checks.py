@@ -8,7 +8,7 @@ import pytest
 
 from loomctl.care.doctor import blob_checks
 from loomctl.kit.findings import FAIL, PASS, WARN
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values
 from loomctl.runs.store.blobs import Blobs
 from tests.helpers.patients import patient
 from tests.helpers.scenes import Scene

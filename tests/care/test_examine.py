@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from loomctl.care.doctor import examine
+from loomctl.care.doctor.patient import Patient
 from loomctl.cli.doctor import CHECKS
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
-from loomctl.runs.patient import Patient
 from tests.helpers.patients import patient
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, fingerprint
 

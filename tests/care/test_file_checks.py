@@ -13,7 +13,7 @@ from loomctl.care import file_checks
 from loomctl.care.file_checks import Files
 from loomctl.flow import drive, undo
 from loomctl.handoff import whole_copies
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values
 from loomctl.runs.machine import handoff_notes
 from loomctl.runs.store import blobs, events
 from loomctl.runs.store.blobs import Blobs

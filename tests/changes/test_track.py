@@ -17,7 +17,7 @@ from loomctl.changes.track import Tracked
 from loomctl.flow import drive
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, SESSION, Json, Scene

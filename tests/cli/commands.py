@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from loomctl.kit.errors import EXIT_OK
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs
 from tests.helpers.scenes import MAIN, Json, Scene
 from tests.helpers.waiting import until
 
@@ -46,7 +46,7 @@ def blob(scene: Scene, ref: str) -> object:
 
 def record(scene: Scene, stage: str) -> Json:
     """Read who runs a stage's command, once its number is known."""
-    path = scene.run_dir / "stages" / stage / command_files.RECORD
+    path = scene.run_dir / "stages" / stage / command_runs.RECORD
     until(lambda: path.exists() and json.loads(path.read_text(encoding="utf-8"))["command"])
     found: Json = json.loads(path.read_text(encoding="utf-8"))
     return found

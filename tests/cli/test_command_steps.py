@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow import close
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
 from loomctl.kit.process import processes
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs
 from tests.cli.commands import AT_ONCE, PATIENT, begin, blob, next_beside, record, status
 from tests.cli.terminal import Terminal, loomctl
 from tests.helpers.scenes import OTHER, Scene
@@ -237,7 +237,7 @@ def test_a_paused_run_lets_its_command_end(scene: Scene, monkeypatch: pytest.Mon
     scene.loomctl("next")
     scene.loomctl("pause")
     gate.open()
-    path = scene.run_dir / "stages/001-build.c1@1" / command_files.RECORD
+    path = scene.run_dir / "stages/001-build.c1@1" / command_runs.RECORD
     until(lambda: json.loads(path.read_text())["result"])
     assert scene.loomctl("next").code == EXIT_USAGE
     scene.loomctl("resume")

@@ -10,7 +10,7 @@ import pytest
 from loomctl.kit.text.units import utf8_bytes
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import PHASES, Json, Scene, artifact

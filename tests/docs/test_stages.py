@@ -6,8 +6,7 @@ import json
 
 from loomctl.changes import track
 from loomctl.flow import drive
-from loomctl.runs import stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs, stages
 from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import Scene
 
@@ -63,8 +62,8 @@ def test_every_file_of_a_stage_is_told() -> None:
     names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, track.CHANGES, track.PATCH]
     for name in (
         *names,
-        command_files.LOG,
-        command_files.RECORD,
+        command_runs.LOG,
+        command_runs.RECORD,
         "response.repair-1.md",
         "repair-1.md",
         "repair-1.json",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from loomctl.runs.caller import Workspace
 from loomctl.runs.tools import recording, spool, tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.scenes import SESSION, Scene
 

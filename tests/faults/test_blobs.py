@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from loomctl.runs.blob_collection import stored
+from loomctl.runs.run_blobs import stored
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.store.leftovers import is_leftover
 from tests.faults.bench import HUNGRY

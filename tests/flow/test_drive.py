@@ -15,7 +15,7 @@ from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
-from loomctl.runs import leases, presence
+from loomctl.runs import leases
 from loomctl.runs.caller import Conversation
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
@@ -293,14 +293,14 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
         done(scene)
         decide.approve(leases.deciding(terminal), run_id)
     elif verb == "done":
-        presence.leave(scene.space(), run_id, "other")
+        leases.leave(scene.space(), run_id, "other")
         drive.done(terminal, run_id, response="by hand")
     else:
         done(scene, None, outcome="skipped")
         scene.space().local.mark_ended(SESSION)
-        presence.leave(scene.space(), run_id, "other")
+        leases.leave(scene.space(), run_id, "other")
         drive.next_step(terminal, run_id)
-    presence.leave(terminal, run_id, "other")
+    leases.leave(terminal, run_id, "other")
     driven = go_on(scene)
     assert driven.move.step == "build/make"
     assert driven.slip is not None
@@ -490,7 +490,7 @@ def test_no_stage_can_be_made_to_lie_elsewhere(begun: Scene, tmp_path: Path) -> 
 
 def test_a_session_that_is_not_bound_may_drive_a_named_run(begun: Scene) -> None:
     """Naming a run is enough to drive one that nobody drives; it does not bind (D1)."""
-    presence.leave(begun.space(), begun.run_dir.name, "other")
+    leases.leave(begun.space(), begun.run_dir.name, "other")
     done(begun, session=OTHER)
     assert begun.state["current_step"] == "build/make"
     assert begun.space(OTHER).local.binding(OTHER) is None

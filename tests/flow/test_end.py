@@ -19,8 +19,7 @@ from loomctl.flow.outcomes.outcomes import LONGEST
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs import stages
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values, stages
 from loomctl.runs.model import visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs

@@ -20,8 +20,7 @@ from loomctl.flow.drive import Driven
 from loomctl.flow.stop import Stopped, Turn
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
-from loomctl.runs import log_verdict
-from loomctl.runs.commands import command_runs
+from loomctl.runs import command_runs, log_verdict
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.waiting import until
 

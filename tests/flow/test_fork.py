@@ -20,14 +20,13 @@ from loomctl.flow import close, command_trust, contexts, decide, drive, resume, 
 from loomctl.flow import fork as forking
 from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
-from loomctl.runs import blob_copies, find, stage_records
-from loomctl.runs.context import context_history, context_values
+from loomctl.runs import context_history, context_values, find, run_blobs, stage_records
 from loomctl.runs.machine import known
 from loomctl.runs.store import arrivals, blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Store
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.workflows import check, refreeze
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
@@ -354,7 +353,7 @@ def test_large_values_and_responses_are_read_without_the_other_run(scene: Scene)
     space = scene.space()
     ref = scene.state["context"]["big"]
     assert blobs.is_ref(ref)
-    blob_copies.put_in(space, str(first))
+    run_blobs.put_in(space, str(first))
     Path(Blobs(str(scene.store)).path(ref)).unlink()
     forked = fork(scene, "1")
     keep.remove(space, first.name, force=True)

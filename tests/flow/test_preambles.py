@@ -16,8 +16,8 @@ from loomctl.flow.preambles import Preamble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import stage_name
 from loomctl.priming import memory_of_session
+from loomctl.runs import context_values
 from loomctl.runs.caller import Conversation, Workspace
-from loomctl.runs.context import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene

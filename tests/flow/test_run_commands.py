@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.flow import command_events, command_trust, drive, run_commands
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs
 from tests.helpers.repositories import git

@@ -368,7 +368,7 @@ def artifact_path(data: bytes) -> None:
     text = _text(data)
     project, run, plugin = (os.path.join(_WORLD, name) for name in ("project", "run", "plugin"))
     roots = artifact_paths.Roots(project, run, plugin, (), ("/home/b/shop", "C:\\shop", _WORLD))
-    known = artifact_paths.values(
+    known: dict[str, str | None] = dict(  # noqa: C408 - reads as the names
         project_root=project,
         run_id="r",
         plan_id="p",

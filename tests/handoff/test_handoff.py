@@ -22,14 +22,13 @@ from loomctl.handoff.git_refs import Repository
 from loomctl.handoff.parcels import Parcel
 from loomctl.kit import exchange
 from loomctl.kit.errors import LoomError
-from loomctl.runs import find, log_verdict
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values, find, log_verdict
 from loomctl.runs.machine import agreed, handoff_notes, known
 from loomctl.runs.store import arrivals, event_log, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recall, tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.machines import SECRET, Machine, own_of_the_user, server_of, tips
 from tests.helpers.patients import patient

@@ -19,7 +19,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
 from loomctl.runs.machine import agreed
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.faults import interleaved_work
 from tests.helpers.machines import Machine, server_of, tips

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
 
-from loomctl.runs.artifact_paths import Roots, values
+from loomctl.runs.artifact_paths import Roots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def make(base: Path) -> World:
     roots = Roots(
         str(project), str(run_dir), str(plugin), (str(extra),), ("/home/b/shop", "C:\\shop", str(outside), "/")
     )
-    known = values(
+    known: dict[str, str | None] = dict(  # noqa: C408 - reads as the names
         project_root=roots.project,
         run_id="r1",
         plan_id="p",

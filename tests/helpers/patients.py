@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from loomctl.care.doctor.patient import Patient
 from loomctl.runs import project
-from loomctl.runs.patient import Patient
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene
 
 BUNDLE = (".claude-plugin", "bin", "config", "hooks", "plugin.json", "requirements.lock", "loomctl")

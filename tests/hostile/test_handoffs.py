@@ -18,8 +18,7 @@ from loomctl.handoff import carried_paths, git_refs, remote_runs
 from loomctl.handoff.git_answers import Done, Remote, unreachable
 from loomctl.handoff.git_refs import Repository
 from loomctl.kit.errors import LoomError
-from loomctl.runs import stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs, stages
 from tests.helpers.machines import SECRET, Machine, server_of
 from tests.helpers.repositories import git
 from tests.helpers.scenes import Json, fingerprint
@@ -384,7 +383,7 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
-    for name in (*names, command_files.LOG, beginnings.NOTED):
+    for name in (*names, command_runs.LOG, beginnings.NOTED):
         assert carried_paths.trouble(f"{STAGE}/{name}") == ""
         assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried_paths.trouble(f"{STAGE}/{name}/x")

@@ -19,7 +19,7 @@ from loomctl.kit.text import secrets
 from loomctl.reduction import calls, large_texts, observations
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import recording, spool, tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
 from tests.hostile.limited import fails_open, hook

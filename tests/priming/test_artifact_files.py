@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loomctl.kit import digests
 from loomctl.priming import artifact_files
 from loomctl.priming.artifact_files import LISTED, REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
-from loomctl.runs.artifact_paths import Roots, values
+from loomctl.runs.artifact_paths import Roots
 from tests.helpers import confinement, repositories
 from tests.helpers.confinement import SECRET
 from tests.helpers.runs import RUN_ID, make_run
@@ -98,7 +98,7 @@ def place(folder: Path) -> tuple[dict[str, str | None], Roots]:
 
 def values_of(folder: Path, run_dir: str) -> tuple[dict[str, str | None], Roots]:
     """Give the values and roots of a project whose run lies in `run_dir`."""
-    known = values(
+    known: dict[str, str | None] = dict(  # noqa: C408 - reads as the names
         project_root=str(folder),
         run_id="r1",
         plan_id="p",

@@ -12,7 +12,7 @@ import pytest
 from loomctl.kit.text.units import utf16_units
 from loomctl.priming import survive
 from loomctl.priming.prime_run import hook_budget
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values
 from loomctl.runs.machine import owed
 from loomctl.workflows.model import survival
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool

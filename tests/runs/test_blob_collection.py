@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from loomctl.care import keep
 from loomctl.kit import files
 from loomctl.kit.lock import Lock
-from loomctl.runs import blob_collection
-from loomctl.runs.blob_collection import Collected, Look
+from loomctl.runs import run_blobs
+from loomctl.runs.run_blobs import Collected, Look
 from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.helpers import repositories
 from tests.helpers.faber import LAYOUTS, lay
@@ -43,12 +43,12 @@ def put(scene: Scene, content: str, *, at: float = LONG_AGO) -> str:
 
 def look(scene: Scene) -> Look:
     """Look at what can go, now."""
-    return blob_collection.look(scene.space(), now=time.time())
+    return run_blobs.look(scene.space(), now=time.time())
 
 
 def collect(scene: Scene) -> Collected:
     """Look and remove."""
-    return blob_collection.collect(scene.space(), look(scene), now=time.time())
+    return run_blobs.collect(scene.space(), look(scene), now=time.time())
 
 
 def is_there(scene: Scene, ref: str) -> bool:
@@ -145,7 +145,7 @@ def test_what_is_put_again_between_looking_and_removing_stays(begun: Scene) -> N
     found = look(begun)
     assert [blob.ref for blob in found.going] == [ref]
     Blobs(str(begun.store)).put(b'"x"')
-    done = blob_collection.collect(begun.space(), found, now=time.time())
+    done = run_blobs.collect(begun.space(), found, now=time.time())
     assert (done.removed, done.failed) == ([], [])
     assert is_there(begun, ref)
 
@@ -268,9 +268,9 @@ def test_a_worktrees_faber_runs_count_from_everywhere(tmp_path: Path) -> None:
     place = tmp_path / "linked" / ".fractary" / "runs" / "r" / "notes.json"
     place.parent.mkdir(parents=True)
     place.write_text(ref)
-    assert blob_collection.look(scene.space(cwd=main), now=time.time()).going == []
+    assert run_blobs.look(scene.space(cwd=main), now=time.time()).going == []
     place.unlink()
-    assert len(blob_collection.look(scene.space(cwd=main), now=time.time()).going) == 1
+    assert len(run_blobs.look(scene.space(cwd=main), now=time.time()).going) == 1
 
 
 CONTENTS = st.sampled_from([f'"value {number}"' for number in range(8)])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.kit import files
-from loomctl.runs import blob_collection
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values, run_blobs
 from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.helpers.scenes import SESSION, Json, Scene
 
@@ -38,10 +37,10 @@ def over(scene: Scene) -> Scene:
 
 def collected(scene: Scene) -> int:
     """Remove every blob that no run refers to, however young; gives how many went."""
-    for blob in blob_collection.stored(str(scene.store)):
+    for blob in run_blobs.stored(str(scene.store)):
         os.utime(blob.path, (1, 1))
     now = time.time()
-    return len(blob_collection.collect(scene.space(), blob_collection.look(scene.space(), now=now), now=now).removed)
+    return len(run_blobs.collect(scene.space(), run_blobs.look(scene.space(), now=now), now=now).removed)
 
 
 def read(scene: Scene) -> Json:
@@ -65,7 +64,7 @@ def test_an_archive_brings_its_blobs_back(over: Scene) -> None:
         back = keep.bring_back(scene.space(), str(target))
         assert (back.files, back.lost, back.trouble) == (away.files, (), None)
         assert read(scene) == before
-        stored = {blob.ref for blob in blob_collection.stored(str(scene.store))}
+        stored = {blob.ref for blob in run_blobs.stored(str(scene.store))}
         assert ref_of(json.dumps(LARGE).encode()) in stored
         assert all(Blobs(str(scene.store)).get(ref) for ref in stored)
         assert collected(scene) == 0
@@ -104,7 +103,7 @@ def test_a_copy_that_is_not_what_its_name_says_gets_into_no_store(over: Scene) -
     keep.archive(over.space(), over.run_dir.name, str(target))
     collected(over)
     assert keep.bring_back(over.space(), str(target)).lost == (UNKNOWN,)
-    assert list(blob_collection.stored(str(over.store))) == []
+    assert list(run_blobs.stored(str(over.store))) == []
 
 
 def test_a_full_disk_keeps_the_run_where_it_is(over: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +145,6 @@ def test_any_context_comes_back_from_an_archive(over: Scene, context: Json) -> N
     target.unlink(missing_ok=True)
     keep.archive(space, over.run_dir.name, str(target))
     collected(over)
-    assert list(blob_collection.stored(str(over.store))) == []
+    assert list(run_blobs.stored(str(over.store))) == []
     keep.bring_back(over.space(), str(target))
     assert read(over) == {**context, "command.output": ""}

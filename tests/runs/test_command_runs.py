@@ -17,8 +17,8 @@ import pytest
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
-from loomctl.runs.commands import command_files, command_runs
-from loomctl.runs.commands.command_runs import Order, Standing
+from loomctl.runs import command_runs
+from loomctl.runs.command_runs import Order, Standing
 from tests.helpers.scenes import MAIN
 from tests.helpers.waiting import Gate, in_time, until
 
@@ -34,7 +34,7 @@ class Bench:
     @property
     def log(self) -> Path:
         """Where what a command prints is written."""
-        return self.folder / command_files.LOG
+        return self.folder / command_runs.LOG
 
     def order(self, script: str, timeout: float | None = None, cwd: str = "") -> Order:
         """Give an order to run a script here."""
@@ -58,7 +58,7 @@ class Bench:
     @property
     def record(self) -> dict[str, Any]:
         """What its record holds."""
-        found: dict[str, Any] = json.loads((self.folder / command_files.RECORD).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((self.folder / command_runs.RECORD).read_text(encoding="utf-8"))
         return found
 
     def in_time(self, script: str, name: str) -> Standing:
@@ -128,7 +128,7 @@ def test_a_command_works_in_its_folder_with_the_given_environment(bench: Bench) 
 def test_its_files_are_its_users_alone(bench: Bench) -> None:
     """The log, the record, the lock."""
     bench.run("echo x")
-    for name in (command_files.LOG, command_files.RECORD, command_files.LOCK):
+    for name in (command_runs.LOG, command_runs.RECORD, command_runs.LOCK):
         assert stat.S_IMODE((bench.folder / name).stat().st_mode) == 0o600, name
 
 
@@ -195,7 +195,7 @@ def test_a_daemon_that_holds_the_pipe_keeps_nobody_waiting(bench: Bench) -> None
 
 def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
     """The beginning, what is left out, the end; the command is never held by it."""
-    first, last = command_files.MOST_HEAD, command_files.MOST_END
+    first, last = command_runs.MOST_HEAD, command_runs.MOST_END
     more = 5 * 1024 * 1024
     total = first + last + more
     script = f"head -c {total - 4} /dev/zero | tr '\\000' x; printf END\\\\n"
@@ -288,7 +288,7 @@ def test_a_record_from_elsewhere_ends_nobodys_process(bench: Bench, changed: dic
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
         named = {**processes.identity(other.pid), **changed}
         bench.folder.mkdir()
-        (bench.folder / command_files.RECORD).write_text(json.dumps({"supervisor": named, "command": named}))
+        (bench.folder / command_runs.RECORD).write_text(json.dumps({"supervisor": named, "command": named}))
         standing = command_runs.stop(str(bench.folder))
         assert standing.kind == command_runs.LOST
         assert command_runs.end_orphan(standing) is False
@@ -302,7 +302,7 @@ def test_a_record_from_elsewhere_ends_nobodys_process(bench: Bench, changed: dic
 def test_a_record_that_says_nothing_is_a_lost_command(bench: Bench, text: str) -> None:
     """And is not run again: it may have been run."""
     bench.folder.mkdir()
-    (bench.folder / command_files.RECORD).write_text(text)
+    (bench.folder / command_runs.RECORD).write_text(text)
     assert command_runs.look(str(bench.folder)).kind == command_runs.LOST
     assert command_runs.start(bench.order("touch ran"), os.environ) is False
     assert not (bench.work / "ran").exists()
@@ -324,7 +324,7 @@ def test_nothing_of_who_asked_is_held_open(bench: Bench, tmp_path: Path) -> None
     gate = Gate(tmp_path / "gate")
     program = (
         f"import sys, os; sys.path.insert(0, {str(MAIN.parents[1])!r}); "
-        "from loomctl.runs.commands import command_runs; import json; "
+        "from loomctl.runs import command_runs; import json; "
         "command_runs.start(command_runs.Order(*json.loads(sys.argv[1])), os.environ); print('asked')"
     )
     done = subprocess.run(
@@ -343,7 +343,7 @@ def test_a_log_that_cannot_grow_holds_nobody(bench: Bench) -> None:
     """The command ends as it would; that its output is lost is said (a full disk, here a limit on the file's size)."""
     program = (
         f"import sys, os, resource, signal; sys.path.insert(0, {str(MAIN.parents[1])!r}); "
-        "from loomctl.runs.commands import command_runs; import json; "
+        "from loomctl.runs import command_runs; import json; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)); "
         "command_runs.start(command_runs.Order(*json.loads(sys.argv[1])), os.environ)"
     )
@@ -356,7 +356,7 @@ def test_a_log_that_cannot_grow_holds_nobody(bench: Bench) -> None:
     assert bench.log.stat().st_size <= 65536
 
 
-@pytest.mark.parametrize("name", [command_files.LOG, command_files.LOCK])
+@pytest.mark.parametrize("name", [command_runs.LOG, command_runs.LOCK])
 def test_a_link_in_a_files_place_is_refused_and_nothing_run(bench: Bench, tmp_path: Path, name: str) -> None:
     """What it leads to is not changed."""
     victim = tmp_path / "victim"
@@ -378,10 +378,10 @@ def test_what_is_stored_of_a_log_is_read_in_parts(bench: Bench) -> None:
     assert len(parts) > 1
     assert b"".join(parts) == bytes(3_000_000) + b"two\n"
     assert list(command_runs.log_parts(str(bench.work))) == []
-    (bench.work / command_files.LOG).symlink_to("/etc/passwd")
+    (bench.work / command_runs.LOG).symlink_to("/etc/passwd")
     assert list(command_runs.log_parts(str(bench.work))) == []
-    (bench.work / command_files.LOG).unlink()
-    (bench.work / command_files.LOG).mkdir()
+    (bench.work / command_runs.LOG).unlink()
+    (bench.work / command_runs.LOG).mkdir()
     assert list(command_runs.log_parts(str(bench.work))) == []
 
 
@@ -390,7 +390,7 @@ def test_a_command_that_removes_its_lock_is_watched_all_the_same(bench: Bench, t
     gate = Gate(tmp_path / "gate")
     bench.start(str(gate))
     until(lambda: bench.record["command"])
-    (bench.folder / command_files.LOCK).unlink()
+    (bench.folder / command_runs.LOCK).unlink()
     assert command_runs.look(str(bench.folder)).kind == command_runs.RUNNING
     gate.open()
     assert bench.end().result["exit_code"] == 0

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.runs import project, stages
+from loomctl.runs import context_values, project, stages
 from loomctl.runs.caller import Workspace
-from loomctl.runs.context import context_values
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.store.store import Run
 from tests.helpers.scenes import Scene

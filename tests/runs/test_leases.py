@@ -20,7 +20,7 @@ from loomctl.flow import fork as forking
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
-from loomctl.runs import find, leases, presence
+from loomctl.runs import find, leases
 from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import drivers, known
 from loomctl.runs.model import lease
@@ -177,7 +177,7 @@ def test_an_older_epoch_is_refused_though_nobody_drives_any_more(begun: Scene) -
     old = begun.space()
     old.store.read(begun.run_dir.name)
     resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
-    presence.leave(begun.space(OTHER), begun.run_dir.name, "other")
+    leases.leave(begun.space(OTHER), begun.run_dir.name, "other")
     assert holder(begun) is None
     said = refused(lambda: done(old, begun))
     assert "while this was under way" in said.what
@@ -194,7 +194,7 @@ def test_the_result_of_a_refused_done_is_kept(begun: Scene) -> None:
     path = Path(why.split("--response-file ")[1])
     assert path.read_text() == "The result of hours."
     assert path.stat().st_mode & 0o077 == 0
-    presence.leave(begun.space(OTHER), begun.run_dir.name, "other")
+    leases.leave(begun.space(OTHER), begun.run_dir.name, "other")
     again = why[why.index("loomctl done") :].split()[1:]
     assert begun.loomctl("next").code == 0
     assert begun.loomctl(*again).code == 0
@@ -529,7 +529,7 @@ def test_a_state_that_cannot_be_read_is_its_drivers_to_restore(begun: Scene, *, 
         assert begun.loomctl("state", "restore", run_id, session=session).code == 0
         assert holder(begun) is None
         assert begun.loomctl("next", session=driver).code == 0
-    presence.leave(begun.space(driver), run_id, "other")
+    leases.leave(begun.space(driver), run_id, "other")
     path.write_text("{")
     assert begun.loomctl("state", "restore", run_id, session=third).code == 0
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
 from loomctl.runs.tools import output_files
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from tests.helpers.scenes import CHECKOUT
 
 TEXTS = [
@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
 OFFLOADS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 keeper = DataOffloader(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()

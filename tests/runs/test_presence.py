@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from loomctl.runs import presence
+from loomctl.runs import leases
 from loomctl.runs.caller import Workspace
 from loomctl.runs.model import sessions
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
@@ -30,7 +30,7 @@ def begun(scene: Scene) -> Scene:
 
 def enter(space: Workspace, state: Json, source: str, **more: str) -> tuple[Json, list[str]]:
     """Enter a run; gives the state and the names of what happened."""
-    state, happened = presence.enter(space, state, source, presence.surroundings(space), **more)
+    state, happened = leases.enter(space, state, source, leases.surroundings(space), **more)
     return state, [event.name for event in happened]
 
 
@@ -53,7 +53,7 @@ def test_the_machine_names_itself(begun: Scene) -> None:
     environment = sessions.history(begun.state)[0]["environment"]
     assert environment["hostname"] == socket.gethostname()
     assert environment["cores"] == os.cpu_count()
-    hooked = presence.surroundings(begun.space(on_hook_path=True))
+    hooked = leases.surroundings(begun.space(on_hook_path=True))
     assert "cores" not in hooked
     assert "memory" not in hooked
 
@@ -128,7 +128,7 @@ def test_a_lost_record_is_closed_once(begun: Scene) -> None:
 
 def test_leaving_closes_the_record_with_the_hosts_reason(begun: Scene) -> None:
     """A session's end is recorded in its record and in the events."""
-    presence.leave(begun.space(), begun.state["run_id"], "prompt_input_exit")
+    leases.leave(begun.space(), begun.state["run_id"], "prompt_input_exit")
     (record,) = sessions.history(begun.state)
     assert record["end_reason"] == "prompt_input_exit"
     assert record["ended_at"]
@@ -150,4 +150,4 @@ def test_a_git_project_is_recorded_with_its_commit(scene: Scene) -> None:
     assert (found["git_branch"], found["git_commit"]) == ("trunk", commit.stdout.strip())
     assert found["dirty"] in (False, None)  # None: git was slower than 100 ms
     scene.write("b.txt", "b")
-    assert presence.surroundings(scene.space())["dirty"] in (True, None)
+    assert leases.surroundings(scene.space())["dirty"] in (True, None)

@@ -17,8 +17,8 @@ from loomctl.flow import drive, resume, undo
 from loomctl.kit import files
 from loomctl.kit.lock import Lock
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools import recall, recording, spool, step_log, tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools import recall, recording, reducer, spool, tool_log
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.recording import digest
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene, run
@@ -149,7 +149,7 @@ def test_a_kill_between_append_and_unlink_repeats_nothing(begun: Scene, monkeypa
 
 def test_a_batch_is_smaller_than_the_tail_that_is_looked_at() -> None:
     """Else a kill could repeat what is too far back to be known."""
-    assert recording._BATCH < step_log._TAIL
+    assert recording._BATCH < reducer._TAIL
 
 
 PROGRAM = """
@@ -387,7 +387,7 @@ def test_what_the_host_calls_unchanged_is_unchanged(begun: Scene) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"x": 1}', b'{"[\\"/x/a.py\\", null, null]": {"sha256": 1}}'])
 def test_a_damaged_note_of_reads_is_no_trouble(begun: Scene, damage: bytes) -> None:
     """It is derived: the file is then read for the first time again."""
-    (begun.run_dir / step_log.READS).write_bytes(damage)
+    (begun.run_dir / reducer.READS).write_bytes(damage)
     put(begun, read_event(1, OUTPUT))
     assert digest(begun.space()).steps == 1
     assert steps(begun)[0].success

@@ -18,7 +18,7 @@ from loomctl.reduction import history
 from loomctl.reduction.tool_rules import RULES, Rule
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import output_files, tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.docs.tokens import count
 from tests.helpers.scenes import CHECKOUT
@@ -103,7 +103,7 @@ READER = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.offload import DataOffloader
+from loomctl.runs.tools.output_files import DataOffloader
 for step in tool_log.read(sys.argv[2]):
     if step.outcome_ref:
         print(step.id, step.sha256, hashlib.sha256(DataOffloader(sys.argv[2]).read(step.outcome_ref)).hexdigest())

@@ -12,8 +12,7 @@ import pytest
 from loomctl.flow import close, contexts, decide, drive, lines, preambles, refuse, resume, rewind, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.runs import stage_records
-from loomctl.runs.context import context_history
+from loomctl.runs import context_history, stage_records
 from loomctl.runs.model import standing, visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
@@ -701,9 +700,9 @@ def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:
     begun(scene)
     worked(scene, "web", "a", "b")
     run = scene.space().store.read(scene.run_dir.name)
-    assert stage_records.find(run, "build/fan.web.check")["rank"] == 3
-    assert stage_records.find(run, "check")["rank"] == 3
-    assert stage_records.find(run, "draw@1")["rank"] == 2
+    assert stage_records.find_stage(run, "build/fan.web.check")["rank"] == 3
+    assert stage_records.find_stage(run, "check")["rank"] == 3
+    assert stage_records.find_stage(run, "draw@1")["rank"] == 2
     assert "came after build/fan.web.draw@1" in scene.loomctl("why", "fan.web.check").stdout
     assert "fan.web.draw" in scene.loomctl("stages").stdout
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
-from loomctl.runs import blob_copies
+from loomctl.runs import run_blobs
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store.blobs import Blobs, refs_of_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loomctl.care.doctor.patient import Patient
     from loomctl.runs.model.state import State
-    from loomctl.runs.patient import Patient
 
 MOST_READ = 64 << 20  # bytes that are held against their hashes; of more it is only seen that they are there
 
@@ -59,7 +59,7 @@ def _size(store: Blobs, ref: str) -> int | None:
 
 def _trouble(patient: Patient, run_id: str, ref: str) -> LoomError | None:
     assert patient.store is not None  # the caller made sure
-    return blob_copies.trouble(patient.store.folder, patient.store.run_dir(run_id), ref)
+    return run_blobs.trouble(patient.store.folder, patient.store.run_dir(run_id), ref)
 
 
 def _said(run_id: str, state: State, error: LoomError) -> Finding:

@@ -13,13 +13,12 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, Finding
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
-from loomctl.runs import log_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias
 
-    from loomctl.runs.patient import Patient
+    from loomctl.care.doctor.patient import Patient
 
     Check: TypeAlias = Callable[[Patient], Finding]
 
@@ -38,7 +37,7 @@ CHECKS: dict[str, Check] = {
     "config": project_checks.config,
     "runs": project_checks.runs,
     "states": project_checks.states,
-    "ledgers": log_checks.ledgers,
+    "ledgers": project_checks.ledgers,
     "blobs": blob_checks.blobs,
     "known": project_checks.known,
     "tool-calls": project_checks.tool_calls,

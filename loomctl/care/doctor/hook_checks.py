@@ -15,10 +15,10 @@ from loomctl.runs.machine import heartbeats, parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loomctl.care.doctor.patient import Patient
     from loomctl.runs.hook_health import Health
     from loomctl.runs.machine.heartbeats import Beat
     from loomctl.runs.model.silence import Silent
-    from loomctl.runs.patient import Patient
 
 _PARTS = [f"session-start {number}/{parts.MOST}" for number in range(1, parts.MOST + 1)]
 """What the entries of a session start call, each of which gives one part of the text (D62)."""

@@ -21,7 +21,7 @@ from loomctl.runs.machine import heartbeats
 from loomctl.runs.settings.config import Settings
 
 if TYPE_CHECKING:
-    from loomctl.runs.patient import Patient
+    from loomctl.care.doctor.patient import Patient
 
 # A hook that takes more seconds is called again, to tell a first start from a slow machine.
 SLOW = 0.5

@@ -24,7 +24,7 @@ from loomctl.runs.store import leftovers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from loomctl.runs.patient import Patient
+    from loomctl.care.doctor.patient import Patient
 
 PATIENCE = 20.0  # seconds, for a Python that was never started before
 # Below these many free bytes nothing can be recorded, or soon not any more.

@@ -13,6 +13,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
 from loomctl.kit.process import children
 from loomctl.kit.text.counts import counted
+from loomctl.runs import log_verdict
 from loomctl.runs.faber import faber_files
 from loomctl.runs.machine import drivers
 from loomctl.runs.machine import known as known_runs
@@ -20,13 +21,14 @@ from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.project import new, package_parent
 from loomctl.runs.settings import config as settings
+from loomctl.runs.store import events
 from loomctl.runs.tools import spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loomctl.care.doctor.patient import Patient
     from loomctl.runs.model.state import State
-    from loomctl.runs.patient import Patient
     from loomctl.runs.store.layouts import Home
 
 PATIENCE = 20.0  # seconds
@@ -278,3 +280,35 @@ def locks(patient: Patient) -> Finding:
             WARN, "a run is being written at this moment; see it again in a while", "loomctl doctor", details
         )
     return Finding(PASS, "no run is locked")
+
+
+MOST_READ = 64 << 20  # bytes of logs that the doctor reads
+
+
+def ledgers(patient: Patient) -> Finding:
+    """Whether the logs of the active runs are those that were written, as `verify` has it."""
+    if patient.store is None:
+        return Finding(PASS, "no project, so no logs")
+    troubles: list[Finding] = []
+    left, unread, read = MOST_READ, 0, 0
+    for run_id in patient.active:
+        size = _size(os.path.join(patient.store.run_dir(run_id), events.FILE))
+        if size > left:
+            unread += 1
+            continue
+        left, read = left - size, read + 1
+        fault = log_verdict.verify(patient.store, run_id).fault
+        if fault is not None:
+            found = f"the log of {run_id} does not fit at line {fault.line}: {fault.what}"
+            troubles.append(Finding(WARN, found, f"loomctl verify {run_id}"))
+    fine = f"the logs of the active runs are those that were written ({read})" if read else "no active run has a log"
+    if unread:
+        fine += f"; {counted(unread, 'log')}, over {MOST_READ >> 20} MB in all, were not read: loomctl verify --all"
+    return gathered(troubles, fine)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0

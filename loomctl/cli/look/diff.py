@@ -13,7 +13,7 @@ from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
-from loomctl.runs import words
+from loomctl.runs import stage_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
     with arguments.offered_again():
-        read, meant = words.meant(caller.space(), run, stage)
+        read, meant = stage_records.find_with_run(caller.space(), run, stage)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         output.document({"run_id": run_id, "stages": [_document(one) for one in told]})

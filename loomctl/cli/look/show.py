@@ -14,7 +14,7 @@ from loomctl.kit import folders
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import find, leases, run_values, words
+from loomctl.runs import artifact_paths, find, leases, stage_records
 from loomctl.runs.model import lease, places, saved_copies, sessions, visits
 from loomctl.runs.settings import config
 from loomctl.runs.store import recovery
@@ -52,7 +52,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         raise _misused("--file prints a file as it is, --json a document")
     space = caller.space()
     with arguments.offered_again():
-        found, meant = words.meant(space, run, stage)
+        found, meant = stage_records.find_with_run(space, run, stage)
     if meant is not None:
         from loomctl.cli.look import stages
 
@@ -211,7 +211,9 @@ def paths(run: str | None, as_json: bool) -> int:
     if run_id is not None:
         read = space.store.read(run_id, to_show=True)
         found |= {
-            key: value for key, value in run_values.placeholder_values(space.project, read).items() if key not in found
+            key: value
+            for key, value in artifact_paths.placeholder_values(space.project, read).items()
+            if key not in found
         }
     if as_json:
         output.document({"paths": found})

@@ -17,8 +17,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import stage_records, stages
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs, stage_records, stages
 from loomctl.runs.model import route_reasons, visits
 from loomctl.workflows.model import ways
 
@@ -157,7 +156,7 @@ def _document(record: Record) -> dict[str, Any]:
 
 def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> int:
     """Show all of one stage, or print one of its files. Raises NO_SUCH_STAGE and NO_SUCH_FILE."""
-    entry = stage_records.find(found, named)
+    entry = stage_records.find_stage(found, named)
     folder = stages.folder(found.folder, entry["stage"])
     names = stages.names(found.folder, entry["stage"])
     if file is not None:
@@ -232,12 +231,12 @@ def _is_shown(name: str) -> bool:
     """Tell which files are shown in full; the status is told in words, changes by their files."""
     if ".undone-" in name:
         return False
-    whole = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_files.LOG)
+    whole = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, command_runs.LOG)
     return name in whole or (name.startswith((stages.REPAIRED, stages.ASKED)) and name.endswith(".md"))
 
 
 def _cut(name: str, text: str, size: int) -> str:
-    if name == command_files.LOG:
+    if name == command_runs.LOG:
         lines = text.splitlines()
         last = "\n".join(lines[-_LAST_LINES:])
         return last if len(lines) <= _LAST_LINES and size <= _SHOWN else f"… {size:,} bytes, the last lines:\n{last}"

@@ -21,13 +21,13 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.version import __version__
 from loomctl.priming import prove
-from loomctl.runs import find, hook_health, leases, log_verdict, project, run_progress
+from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import saved_copies, sessions
 from loomctl.runs.model.silence import Silent
 from loomctl.runs.store import event_log, events
-from loomctl.runs.tools import savings, spool
-from loomctl.runs.tools.savings import Tally
+from loomctl.runs.tools import spool, tool_log
+from loomctl.runs.tools.tool_log import Tally
 from loomctl.views import event_lines, overview
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     held = driver is not None and not mine
     where = str(driver["hostname"] or "") if driver is not None else ""
     waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
-    phases = run_progress.progress(run)
+    phases = stage_records.progress(run)
     tally = _tally(run)
     return {
         "run_id": run.run_id,
@@ -135,7 +135,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
 
 def _tally(run: Run) -> Tally:
     try:
-        return savings.of(run.folder, Tally(), most=_LARGEST_LOG)
+        return tool_log.tally(run.folder, Tally(), most=_LARGEST_LOG)
     except (OSError, LoomError):
         return Tally()
 

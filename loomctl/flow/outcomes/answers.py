@@ -139,11 +139,11 @@ def is_custom(step: Mapping[str, Any]) -> bool:
 
 def _workdir(space: Workspace, run: Run, step: Mapping[str, Any]) -> str:
     """Give the folder that a step works in: in the project, or where its user allows one; else the project's root."""
-    from loomctl.runs import run_values
+    from loomctl.runs import artifact_paths
     from loomctl.runs.artifact_paths import is_inside, real
 
     root = space.project.root
-    path = os.path.join(root, run_values.workdir(space.project, run, step) or "")
+    path = os.path.join(root, artifact_paths.workdir(space.project, run, step) or "")
     allowed = (root, *space.settings.extra_roots)
     return path if any(is_inside(real(path), real(one)) for one in allowed) else root
 

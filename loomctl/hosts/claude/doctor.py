@@ -14,7 +14,7 @@ from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 
 if TYPE_CHECKING:
-    from loomctl.runs.patient import Patient
+    from loomctl.care.doctor.patient import Patient
 
 PLUGIN = "loom@"
 LARGEST = 1 << 20

@@ -181,12 +181,12 @@ def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _session_end(space: Workspace, event: dict[str, Any]) -> str | None:
-    from loomctl.runs import presence
+    from loomctl.runs import leases
 
     binding = space.local.binding(space.caller.session_id)
     if binding is not None and space.store.has(binding["run_id"]):
         space.local.mark_ended(binding["session_id"])
-        presence.leave(space, binding["run_id"], text(event, "reason")[:80] or "other")
+        leases.leave(space, binding["run_id"], text(event, "reason")[:80] or "other")
     return None
 
 

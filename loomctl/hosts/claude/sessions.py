@@ -39,7 +39,7 @@ class Given(NamedTuple):
 
 def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
-    from loomctl.runs import find, presence
+    from loomctl.runs import find, leases
     from loomctl.runs.machine import known
     from loomctl.workflows.model import triggers
 
@@ -66,7 +66,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
             run = space.store.read(run_id)
             return _beside(run, holders, space.store.held(run_id, run.state))
         return prime(space, run_id, triggers.session_start(source), notes, may_write=False, begun=source)
-    environment = presence.surroundings(space) if source != "compact" else {}
+    environment = leases.surroundings(space) if source != "compact" else {}
     path = text(event, "transcript_path") or None
     return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes)
 
@@ -136,7 +136,7 @@ def enter_and_prime(
     after an automatic one the turn goes on, and the final message of a closing step is still to come (D27).
     """
     from loomctl.priming import announcements, memory_of_session, prime_run
-    from loomctl.runs import leases, presence
+    from loomctl.runs import leases
     from loomctl.runs.model import visits
     from loomctl.workflows.model import triggers
 
@@ -144,7 +144,7 @@ def enter_and_prime(
     run = space.store.read(run_id)
 
     def enter(state: State) -> tuple[State, list[Happening]]:
-        return presence.enter(space, state, source, environment, compaction=compaction or "auto")
+        return leases.enter(space, state, source, environment, compaction=compaction or "auto")
 
     driver = space.store.held(run_id, run.state)
     if driver is not None:
@@ -179,7 +179,7 @@ def enter_and_prime(
     if not made:
         made.append(prime_run.prime(space, run, started, budget, may_write=True))
     state = run.state if after is None else after
-    attempt(notes, lambda: presence.note_stage(space, state, transcript_path=transcript_path, told=bool(made[0].text)))
+    attempt(notes, lambda: leases.note_stage(space, state, transcript_path=transcript_path, told=bool(made[0].text)))
     return _delivered(space, made[0], notes, source)
 
 
@@ -194,7 +194,7 @@ def _with_owed(event: Event, state: State) -> Event:
 def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str) -> Given:
     """Prime a session whose record need not change. begun: as for `memory_of_session.remember`."""
     from loomctl.priming import memory_of_session, prime_run
-    from loomctl.runs import leases, presence
+    from loomctl.runs import leases
 
     run = space.store.read(run_id)
     may_write = may_write and space.store.held(run_id, run.state) is None
@@ -208,7 +208,7 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
         store = leases.watching(space).store
         attempt(notes, lambda: store.update(run_id, change, durable=False, patience=HOOK_PATIENCE))
         if made.text:
-            attempt(notes, lambda: presence.note_stage(space, run.state))
+            attempt(notes, lambda: leases.note_stage(space, run.state))
     return _delivered(space, made, notes, begun)
 
 

@@ -10,7 +10,7 @@ from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.priming import prime_run
-from loomctl.runs import presence
+from loomctl.runs import leases
 from loomctl.runs.caller import Caller, Workspace
 from loomctl.runs.machine import parts
 from loomctl.runs.machine.local import TERMINAL
@@ -81,7 +81,7 @@ def of_workflow(space: Workspace, run: Run, event: str) -> Given:
         return sessions.prime(simulated, run.run_id, triggers.session_start(event), [], may_write=False, begun="")
     environment = {"hostname": SESSION, "project_root": space.project.root}
     local.bind(SESSION, run.run_id, host=events.HOST, pid=None)
-    store.update(run.run_id, lambda state: presence.enter(simulated, state, "bound", environment))
+    store.update(run.run_id, lambda state: leases.enter(simulated, state, "bound", environment))
     if event not in SOURCES:
         return _at_a_trigger(simulated, store.read(run.run_id), event)
     if event in _INHERITS:

@@ -16,7 +16,7 @@ from loomctl.reduction.tool_rules import rule_for
 from loomctl.runs import find as finding
 from loomctl.runs import not_here
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.offload import FOLDER, DataOffloader, name_of
+from loomctl.runs.tools.output_files import FOLDER, DataOffloader, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.tools.reducer import StepLog
     from loomctl.runs.tools.spool import Spooled
-    from loomctl.runs.tools.step_log import StepLog
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for
 AHEAD = 256_000
@@ -212,7 +212,7 @@ class _Digester:
 
     def _log(self, run_id: str) -> StepLog:
         if run_id not in self._logs:
-            from loomctl.runs.tools.step_log import StepLog
+            from loomctl.runs.tools.reducer import StepLog
 
             rules = tool_rules.of_settings(self._space.settings.reduce_rules)
             self._logs[run_id] = StepLog(

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit.errors import LoomError
-from loomctl.runs import words
+from loomctl.runs import stage_records
 from loomctl.workflows import workflow_files
 from loomctl.workflows.draw import graph_dot, graph_mermaid, graphviz
 from loomctl.workflows.draw.graph_text import drawing
@@ -42,7 +42,7 @@ def drawn(space: Workspace, word: str | None, form: str) -> Drawn:
 
 def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str, Any], Mapping[str, Any] | None]:
     if word is None or word in space.store.run_ids():
-        run = words.current(space, word)
+        run = stage_records.read_current(space, word)
         return run.run_id, run.plan, run.state
     project = space.project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
@@ -52,7 +52,7 @@ def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str,
         if unknown.code not in ("UNKNOWN_WORKFLOW", "BAD_ID"):
             raise
         run_id = _matched(space, word, unknown)
-        run = words.current(space, run_id)
+        run = stage_records.read_current(space, run_id)
         return run.run_id, run.plan, run.state
     return None, build_plan(found.checked(), plan_id="graph", created_at="", sources=[]), None
 

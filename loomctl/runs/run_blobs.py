@@ -1,4 +1,4 @@
-"""What can go of the blobs: those that no run refers to (D38, D56).
+"""The blobs that runs refer to: which can go, and those that a run takes along in its own folder (D38, D42, D56).
 
 A reference is looked for in every byte of what runs keep, not in what can be parsed: states and their backups, kept
 broken ones, logs, stages, plans, FABER's own files, runs without a state. Where something cannot be read, or a run's
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit import files, git
 from loomctl.kit.errors import LoomError
+from loomctl.runs import context_values, not_here
 from loomctl.runs.store import blobs, layouts, leftovers
-from loomctl.runs.store.blobs import FOLDER, Blobs, named_in
+from loomctl.runs.store.blobs import Blobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 YOUNG = 60 * 60  # seconds
 _LONGEST = 6 + 12 + 64
+_ENDING = ".json"
 _PIECE = 1 << 20
 
 
@@ -90,7 +92,7 @@ def collect(space: Workspace, found: Look, *, now: float) -> Collected:
 
 def stored(store: str) -> Iterator[Blob]:
     """Give every blob of a store; what stands there under another name is somebody else's."""
-    folder = os.path.join(store, FOLDER)
+    folder = os.path.join(store, blobs.FOLDER)
     files.refuse_links(os.path.dirname(store), os.path.join(folder, "sha256"))
     for found in leftovers.below(os.path.join(folder, "sha256")):
         above, name = os.path.split(found.path)
@@ -171,6 +173,68 @@ def _named_in(path: str) -> set[str]:
         rest = b""
         while piece := source.read(_PIECE):
             data = rest + piece
-            found |= named_in(data)
+            found |= blobs.named_in(data)
             rest = data[-_LONGEST:]
     return found
+
+
+def put_in(space: Workspace, folder: str) -> None:
+    """Copy every whole blob that a run's folder names, and those that they name, into the folder. Raises OSError."""
+    for ref, data in named(space, folder, named_below(folder)):
+        blobs.keep_copy(folder, blobs.FOLDER, blobs.sha256_of(ref) + _ENDING, data)
+
+
+def named(space: Workspace, run_dir: str, refs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Give each whole blob of these, and of those that they name in turn: the store's, or the run's own copy of it.
+
+    One that is missing or damaged is left out: whether it is missed, `trouble` says.
+    """
+    store = Blobs(space.store.folder)
+    seen: set[str] = set()
+    waiting = sorted(refs)
+    while waiting:
+        ref = waiting.pop()
+        if ref in seen:
+            continue
+        seen.add(ref)
+        try:
+            data: bytes | None = store.get(ref)
+        except LoomError:
+            data = context_values.brought_along(run_dir, ref)
+        if data is not None:
+            yield ref, data
+            waiting += blobs.named_in(data)
+
+
+def take_out(space: Workspace, folder: str) -> None:
+    """Put the whole copies that a run's folder holds into the store; one whose bytes are not its name's is nothing."""
+    store = Blobs(space.store.folder)
+    for ref in _copies(folder):
+        data = context_values.brought_along(folder, ref)
+        if data is not None:
+            store.put(data)
+
+
+def _copies(folder: str) -> Iterator[str]:
+    for found in leftovers.below(os.path.join(folder, blobs.FOLDER)):
+        name = os.path.basename(found.path).removesuffix(_ENDING)
+        if blobs.is_sha256(name):
+            yield blobs.ref_to(name)
+
+
+def lost(space: Workspace, folder: str) -> tuple[str, ...]:
+    """Give the references in a run's context behind which no whole blob is; none where its state cannot be read."""
+    try:
+        state = files.read_json(os.path.join(folder, "state.json"))
+    except (OSError, LoomError):
+        return ()
+    return tuple(ref for ref in blobs.refs_of_state(state) if trouble(space.store.folder, folder, ref) is not None)
+
+
+def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:
+    """Say what is wrong with a blob that a run refers to; None where it, or a copy in the run's folder, is whole."""
+    try:
+        Blobs(store).get(ref)
+    except LoomError as error:
+        return not_here.instead(error, run_dir, ref) if context_values.brought_along(run_dir, ref) is None else None
+    return None

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import masked
-from loomctl.runs import stages
-from loomctl.runs.context import context_values
+from loomctl.runs import context_values, stages
 from loomctl.runs.model import run_context
 from loomctl.runs.store import blobs, event_log, events
 

@@ -9,22 +9,28 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import time
 
 from loomctl.kit import digests, files, package
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.commands import command_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+LOG, RECORD, LOCK = "command.log", "command.json", "command.lock"  # in the stage's folder
+# In a command's environment: a word that nobody else has, of which the record holds the hash (`key_sha256`).
+KEY = "LOOM_COMMAND_KEY"
+# Bytes of output that are stored as they come; of what follows the last MOST_END are.
+MOST_HEAD, MOST_END = 63 << 20, 1 << 20
+# What the starting process ends with: the command runs; it runs or ran already; it could not be begun.
+RUNS, WAS_RUN, FAILED = 0, 3, 4
+
 NONE, RUNNING, ENDED, LOST = "none", "running", "ended", "lost"
-LARGEST_LOG = command_files.MOST_HEAD + command_files.MOST_END + (1 << 20)
+LARGEST_LOG = MOST_HEAD + MOST_END + (1 << 20)
 _STOP_PATIENCE = 15.0  # seconds: longer than a supervisor takes to end what does not want to
 _POLL_FIRST, _POLL_MOST = 0.01, 0.2  # seconds between two looks
 _TELL_EACH = 0.5
@@ -65,8 +71,6 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
     import subprocess
     import sys
 
-    from loomctl.runs.commands import supervisor as command_supervisor
-
     files.make_folder(order.folder, mode=0o755)
     key = os.urandom(16).hex()
     try:
@@ -75,15 +79,15 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
             input=json.dumps({**order._asdict(), "key_sha256": digests.of_text(key)}).encode("ascii"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**environ, command_files.KEY: key},
+            env={**environ, KEY: key},
             start_new_session=True,
             check=False,
         )
         code, said = done.returncode, done.stderr
     except (OSError, ValueError) as error:
-        code, said = command_supervisor.FAILED, str(error).encode("utf-8", "replace")
-    if code in (command_supervisor.RUNS, command_supervisor.WAS_RUN):
-        return code == command_supervisor.RUNS
+        code, said = FAILED, str(error).encode("utf-8", "replace")
+    if code in (RUNS, WAS_RUN):
+        return code == RUNS
     lines = said.decode("utf-8", "replace").strip().splitlines()
     raise LoomError(
         "NOT_STARTED",
@@ -144,6 +148,8 @@ def stop(folder: str, patience: float = _STOP_PATIENCE) -> Standing:
 
     patience: seconds; with 0 its supervisor is told to end it, and nobody waits for that.
     """
+    import signal  # whoever only reads the log needs none
+
     standing = look(folder)
     supervisor = standing.record.get("supervisor")
     if standing.kind == RUNNING and isinstance(supervisor, dict) and processes.lives(supervisor):
@@ -159,6 +165,8 @@ def end_orphan(standing: Standing) -> bool:
 
     It is the one that was started, or nothing is ended: same boot, same number, same start, first of its group.
     """
+    import signal
+
     command = standing.record.get("command")
     if not isinstance(command, dict) or not processes.lives(command):
         return False
@@ -175,7 +183,7 @@ def log_parts(folder: str) -> Iterator[bytes]:
 
     Of one that somebody else wrote into, `LARGEST_LOG` bytes at most.
     """
-    path = os.path.join(folder, command_files.LOG)
+    path = os.path.join(folder, LOG)
     left = LARGEST_LOG
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -202,9 +210,7 @@ def _send(how: Callable[[int, int], None], pid: int, number: int) -> bool:
 def _is_watched(folder: str) -> bool:
     """Tell whether a supervisor lives: it holds the stage's lock, and the kernel frees that however it dies."""
     try:
-        lock = os.open(
-            os.path.join(folder, command_files.LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        )
+        lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # somebody removed it
         return _is_named(folder)
     try:
@@ -232,7 +238,7 @@ def _supervisor_lives(record: Mapping[str, Any]) -> bool:
 def _record(folder: str) -> dict[str, Any] | None:
     """Give what `command.json` holds: empty where it cannot be read, None where there is none."""
     try:
-        value = files.read_json(os.path.join(folder, command_files.RECORD), limit=1 << 22)
+        value = files.read_json(os.path.join(folder, RECORD), limit=1 << 22)
     except FileNotFoundError:
         return None
     except (OSError, LoomError):
@@ -242,6 +248,6 @@ def _record(folder: str) -> dict[str, Any] | None:
 
 def _size(folder: str) -> int:
     try:
-        return os.lstat(os.path.join(folder, command_files.LOG)).st_size
+        return os.lstat(os.path.join(folder, LOG)).st_size
     except OSError:
         return 0

@@ -19,18 +19,14 @@ import time
 from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
-from loomctl.runs.commands import command_files
+from loomctl.runs import command_runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-RUNS, WAS_RUN, FAILED = 0, 3, 4
-"""What the starting process ends with: the command runs; it runs or ran already; it could not be begun."""
-
-KILL_AFTER = 5.0
-"""Seconds between asking a process group to end (TERM) and ending it (KILL)."""
+KILL_AFTER = 5.0  # seconds between asking a process group to end (TERM) and ending it (KILL)
 _DRAIN = 0.5  # seconds for what stands in the pipe once the group is gone: a daemon may hold it open for ever
 _GIVE_UP = 2.0  # seconds after KILL: what is left then is nobody's, or waits for a disk that does not answer
 _LOCK_PATIENCE = 2.0  # who only looks holds the lock for a moment
@@ -53,7 +49,7 @@ def main() -> int:
         if said[:1] in (b"0", b"3"):
             return int(said[:1])
         print(said[1:].decode("utf-8", "replace") or "it ended at once", file=sys.stderr)  # noqa: T201 - for the caller
-        return FAILED
+        return command_runs.FAILED
     os.close(reading)
     code = 1
     try:
@@ -78,7 +74,7 @@ def _supervise(order: dict[str, Any], told: int) -> None:
             "command": None,
             "result": None,
         }
-        log = _Log(os.path.join(folder, command_files.LOG))
+        log = _Log(os.path.join(folder, command_runs.LOG))
         watch = _Watch(log, order["timeout"])  # it hears before anybody can read whom to ask
         _write(folder, record)
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing was begun, and the caller says why
@@ -112,7 +108,7 @@ _NOTHING: dict[str, Any] = {"exit_code": None, "signal": None, "timed_out": Fals
 
 def _is_first(folder: str) -> bool:
     """Take the stage's lock for as long as this process lives; False where the command runs or ran already."""
-    lock = files.open_own(os.path.join(folder, command_files.LOCK), os.O_RDWR)
+    lock = files.open_own(os.path.join(folder, command_runs.LOCK), os.O_RDWR)
     deadline = time.monotonic() + _LOCK_PATIENCE
     while True:
         try:
@@ -122,11 +118,11 @@ def _is_first(folder: str) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.005)
-    return not os.path.lexists(os.path.join(folder, command_files.RECORD))
+    return not os.path.lexists(os.path.join(folder, command_runs.RECORD))
 
 
 def _write(folder: str, record: dict[str, Any]) -> None:
-    files.write_atomically(os.path.join(folder, command_files.RECORD), files.to_json(record))
+    files.write_atomically(os.path.join(folder, command_runs.RECORD), files.to_json(record))
 
 
 def _write_at_last(folder: str, record: dict[str, Any]) -> None:
@@ -169,19 +165,19 @@ class _Log:
 
     def add(self, data: bytes) -> None:
         """Keep what was printed; what cannot be kept is counted, and never holds the command."""
-        room = max(0, command_files.MOST_HEAD - self.seen)
+        room = max(0, command_runs.MOST_HEAD - self.seen)
         self.seen += len(data)
         if room and not self.error:
             self._put(data[:room])
         self._end += data[room:]
-        if len(self._end) > 2 * command_files.MOST_END:
-            del self._end[: -command_files.MOST_END]
+        if len(self._end) > 2 * command_runs.MOST_END:
+            del self._end[: -command_runs.MOST_END]
 
     def close(self) -> None:
         """Add the end of what was too much, saying how much is left out between."""
-        end = bytes(self._end[-command_files.MOST_END :])
+        end = bytes(self._end[-command_runs.MOST_END :])
         if end and not self.error:
-            left_out = self.seen - command_files.MOST_HEAD - len(end)
+            left_out = self.seen - command_runs.MOST_HEAD - len(end)
             if left_out:
                 self._put(f"\n[loom: {left_out:,} bytes of output are left out here]\n".encode())
             self._put(end)

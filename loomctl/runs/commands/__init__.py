@@ -1,1 +1,0 @@
-"""Commands of stages: started, watched, awaited."""
