@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loomctl.flow.outcomes.outcome import Outcome as Outcome
     from loomctl.flow.outcomes.outcome import Status as Status
     from loomctl.kit.errors import LoomError as LoomError
-    from loomctl.kit.version import __version__ as __version__
+    from loomctl.kit.package import __version__ as __version__
     from loomctl.runs.model.context import Context as Context
 
 __all__ = ["Context", "ErrorInfo", "LoomError", "Outcome", "RunContext", "Status"]
@@ -25,7 +25,7 @@ _PLACES = {
     "Outcome": "loomctl.flow.outcomes.outcome",
     "RunContext": "loomctl.flow.contexts",
     "Status": "loomctl.flow.outcomes.outcome",
-    "__version__": "loomctl.kit.version",
+    "__version__": "loomctl.kit.package",
 }
 
 

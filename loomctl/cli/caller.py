@@ -20,9 +20,9 @@ from loomctl.hosts.claude import events, transcript
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
+from loomctl.kit.package import __version__
 from loomctl.kit.process import ancestry
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.version import __version__
 from loomctl.runs import find, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import call_marks, heartbeats, terminals

@@ -11,7 +11,7 @@ import click
 from loomctl.cli import output
 from loomctl.kit import bundle_lines
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
-from loomctl.kit.version import __version__
+from loomctl.kit.package import __version__
 from loomctl.runs import project
 
 LONGEST_LINE = 300

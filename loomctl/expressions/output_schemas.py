@@ -230,7 +230,7 @@ def said_against(value: Any, schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pointer(refused: ValidationError) -> str:
-    from loomctl.kit.json.pointers import pointer
+    from loomctl.kit.json.shapes import pointer
 
     return pointer(*refused.absolute_path)[:200]
 

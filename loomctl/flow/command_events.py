@@ -11,7 +11,7 @@ import os
 
 from loomctl.flow import lines
 from loomctl.flow.command_trust import open_work
-from loomctl.kit import excerpts, files
+from loomctl.kit import files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
@@ -176,7 +176,7 @@ def _end(folder: str, most: int) -> tuple[bytes, bool]:
     """Give the last bytes of a log, and whether they are all; nothing where there is none, or no file in its place."""
     path = os.path.join(folder, command_runs.LOG)
     try:
-        return (b"", True) if os.path.islink(path) else excerpts.end(path, most)
+        return (b"", True) if os.path.islink(path) else files.end(path, most)
     except OSError:
         return b"", True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from loomctl.flow import drive, finish, lines, refuse, settle
 from loomctl.flow.outcomes import directives
-from loomctl.kit import clock, people
+from loomctl.kit import clock, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -81,7 +81,7 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
             hint=f"loomctl {verb} --help",
             exit_code=EXIT_USAGE,
         )
-    name = masked_line(by.strip() or people.user_name(space.project.root), LONGEST_NAME)
+    name = masked_line(by.strip() or git.user_name(space.project.root), LONGEST_NAME)
     return Said(verb, name, directives.mended(note.strip()), label)
 
 

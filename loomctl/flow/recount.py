@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow.preamble_text import Stage, Text, Value, as_text, is_told, path
-from loomctl.kit import excerpts, files, trouble
+from loomctl.kit import files, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import artifact_paths, command_runs, context_values, stages
@@ -130,7 +130,7 @@ class Reader:
         try:
             at = os.path.join(stages.folder(self._run.folder, stage), stages.RESPONSE)
             files.refuse_links(self._run.folder, at)
-            text, whole = excerpts.head(at, limit)
+            text, whole = files.head(at, limit)
         except FileNotFoundError:
             return None
         except (OSError, LoomError) as error:
@@ -161,7 +161,7 @@ class Reader:
         try:
             log = os.path.join(stages.folder(self._run.folder, stage), command_runs.LOG)
             files.refuse_links(self._run.folder, log)
-            text, whole = excerpts.tail(log, _READ)
+            text, whole = files.tail(log, _READ)
         except (OSError, LoomError):
             return self._output_of(ref, at)
         log = self.readables.of_stage(stage, log)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.handoff import carried, git_refs, handoff, received
-from loomctl.kit import clock, files, machine, people
+from loomctl.kit import clock, files, git, machine
 from loomctl.kit.json.shapes import following
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs.model import visits
@@ -121,5 +121,5 @@ def _told(desk: Desk, run_id: str, state: Mapping[str, Any], left_out: Sequence[
         "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
     }
     known = git_refs.committer(desk.repository)
-    by = mask(known[0] if known is not None else people.user_name(desk.repository.top))[0]
+    by = mask(known[0] if known is not None else git.user_name(desk.repository.top))[0]
     return received.Told(run_id, clock.now(), by, machine.hostname(), outputs, listed, summary)

@@ -287,3 +287,26 @@ def _content(path: str) -> bytes:
         return files.read_bytes(path)
     except (OSError, ValueError, LoomError):
         return b""
+
+
+_PATIENCE = 2.0  # seconds that git may take
+
+
+def user_name(folder: str) -> str:
+    """Give the name of the person: as git calls the author of what is done in `folder`, else the login name.
+
+    The login name is the account's own, not what an environment variable says of it.
+    """
+    asked = ("config", "user.name")
+    answer = output(asked, folder, patience=_PATIENCE) or said(*asked, patience=_PATIENCE)
+    name = answer.decode("utf-8", "replace").strip() if answer else ""
+    return name or _login()
+
+
+def _login() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container whose user has no name
+        return f"user {os.getuid()}"

@@ -6,7 +6,7 @@ import os
 import sys
 
 from loomctl.kit import git
-from loomctl.kit.version import __version__
+from loomctl.kit.package import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from loomctl.kit.errors import LoomError
+from loomctl.kit.package import __version__
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.version import __version__
 from loomctl.runs.model import sessions, visits
 
 TYPE_CHECKING = False
@@ -157,7 +157,7 @@ def newer_writer(state: State) -> list[str]:
     writer = sessions.last_writer(state)
     if writer in ("", __version__):
         return []
-    from loomctl.kit.versions import skews
+    from loomctl.kit.package import skews
 
     newer = skews(__version__, writer=writer)
     return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []

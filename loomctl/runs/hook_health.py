@@ -6,9 +6,9 @@ import calendar
 import os
 import time
 
-from loomctl.kit import versions
+from loomctl.kit import package
+from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.version import __version__
 from loomctl.runs.machine import heartbeats
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions, silence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.kit.versions import Skew
+    from loomctl.kit.package import Skew
     from loomctl.runs.caller import Conversation
     from loomctl.runs.machine.heartbeats import Beat
     from loomctl.runs.machine.local import Local
@@ -86,7 +86,7 @@ def skews(beats: Mapping[str, Beat], state: Mapping[str, Any] | None) -> Sequenc
     """Tell what does not fit this `loomctl`: the hooks that fired last here, and what last worked on a run."""
     latest = max(beats.values(), key=lambda beat: beat.at, default=None)
     writer = sessions.last_writer(state) if state is not None else ""
-    return versions.skews(__version__, hooks=latest.version if latest else "", writer=writer)
+    return package.skews(__version__, hooks=latest.version if latest else "", writer=writer)
 
 
 def said(one: Silent, now: float) -> str:

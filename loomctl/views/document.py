@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
+from loomctl.kit.package import __version__
 from loomctl.kit.text.secrets import mask, masked
-from loomctl.kit.version import __version__
 from loomctl.priming import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, saved_copies, sessions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.version import __version__
 from loomctl.runs import command_runs, context_values, run_blobs, stage_records, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.model import visits

@@ -13,10 +13,10 @@ from loomctl.flow import route
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
+from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import columns
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.version import __version__
 from loomctl.runs import hook_health, stage_records
 from loomctl.runs.model import frozen_plan, places, silence, visits
 from loomctl.runs.tools import tool_log

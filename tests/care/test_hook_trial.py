@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.care.doctor import hook_trial
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
-from loomctl.kit.process.children import Ended
+from loomctl.kit.process.processes import Ended
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import Scene, fingerprint
 from tests.helpers.waiting import in_time, until

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.kit.text import escapes, secret_kinds, secrets
+from loomctl.kit.text import secret_kinds, secrets
 from loomctl.kit.text.secrets import mask
 from tests.helpers import secret_cases
 from tests.helpers.tables import each
@@ -208,7 +208,7 @@ def test_no_escape_breaks_an_assignment(text: str, sign: str) -> None:
 @given(st.text(st.sampled_from("\\\\\\nrtux0349aeé漢%&quot;'\"/ \n"), max_size=60))
 def test_a_place_in_a_reading_is_found_in_the_text(text: str) -> None:
     """In order, from the first to the last; a letter that no escape stands for is the same."""
-    for reading, place in escapes.readings(text):
+    for reading, place in secrets.readings(text):
         places = [place(at) for at in range(len(reading) + 1)]
         assert places == sorted(places)
         assert places[-1] == len(text)
@@ -227,14 +227,14 @@ def test_a_text_is_read_back_from_its_encodings(text: str) -> None:
     """From JSON, a URL and HTML, in one another."""
     for encode in ENCODED:
         for again in ENCODED:
-            assert text in [reading for reading, _ in escapes.readings(again(encode(text)))]
+            assert text in [reading for reading, _ in secrets.readings(again(encode(text)))]
 
 
 def test_what_is_far_from_an_escape_is_read_once() -> None:
     """A long text with few escapes costs one reading; its secrets are found in their places all the same."""
     line = "a line of some words\n"
     text = line * 3000 + 'say \\"password\\": \\"' + secret_cases.MIXED + '\\"\n' + line * 3000
-    lengths = [len(reading) for reading, _ in escapes.readings(text)]
+    lengths = [len(reading) for reading, _ in secrets.readings(text)]
     assert lengths[0] == len(text)
     assert sum(lengths[1:]) < 10_000
     assert mask(text) == (text.replace(secret_cases.MIXED, "[masked: password]"), 1)

@@ -14,7 +14,7 @@ from loomctl.flow.open_project import workspace
 from loomctl.kit import bundle_lines, files, folders
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
-from loomctl.kit.process import children
+from loomctl.kit.process import processes
 from loomctl.runs import project
 from loomctl.runs.caller import Caller, Conversation
 from loomctl.runs.machine import heartbeats
@@ -85,8 +85,8 @@ def _tried(patient: Patient, folder: str) -> Finding:
         "source": "startup",
     }
 
-    def call() -> children.Ended:
-        return children.run(
+    def call() -> processes.Ended:
+        return processes.run(
             ["/bin/sh", "-c", command],
             cwd=shop,
             environ={**environ, "CLAUDE_PLUGIN_ROOT": patient.bundle},
@@ -123,7 +123,7 @@ def _made(shop: str, environ: dict[str, str]) -> str:
     os.mkdir(shop)
     begin = "from loomctl.care.doctor.hook_trial import begin; begin(sys.argv[2])"
     program = f"import sys; sys.path.insert(0, sys.argv[1]); {begin}"
-    ended = children.run(
+    ended = processes.run(
         [sys.executable, "-I", "-S", "-B", "-c", program, project.package_parent(), shop],
         cwd=shop,
         environ=environ,
@@ -148,7 +148,7 @@ def begin(shop: str) -> None:
     start.start(workspace(place, Settings(), caller), "try a hook", workflow=workflow)
 
 
-def _judged(ended: children.Ended, timeout: float, local: str) -> Finding:
+def _judged(ended: processes.Ended, timeout: float, local: str) -> Finding:
     hint = "loomctl demo"
     took = f"{ended.seconds * 1000:.0f} ms"
     facts = {"milliseconds": round(ended.seconds * 1000, 1)}

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from loomctl.care.doctor.hook_checks import beats_of
 from loomctl.install.environment import MAKING
-from loomctl.kit import bundle_lines, files, folders, git, sizes
-from loomctl.kit import versions as of_versions
+from loomctl.kit import bundle_lines, files, folders, git, package, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
-from loomctl.kit.process import children
-from loomctl.kit.version import __version__
+from loomctl.kit.package import __version__
+from loomctl.kit.process import processes
 from loomctl.runs import hook_health
 from loomctl.runs.model.state import SCHEMA_VERSION
 from loomctl.runs.store import leftovers
@@ -93,7 +92,9 @@ def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
 
 def _starts(python: str) -> bool:
     try:
-        return children.run([python, "-I", "-S", "-c", ""], cwd=os.sep, environ=os.environ, patience=PATIENCE).code == 0
+        return (
+            processes.run([python, "-I", "-S", "-c", ""], cwd=os.sep, environ=os.environ, patience=PATIENCE).code == 0
+        )
     except OSError:
         return False
 
@@ -111,7 +112,7 @@ def environment(patient: Patient) -> Finding:
     locked = _locked(patient.bundle)
     asked = json.dumps({"modules": _MODULES, "packages": sorted(locked)}).encode()
     try:
-        ended = children.run(
+        ended = processes.run(
             [python, "-I", "-B", "-c", _PROGRAM], cwd=os.sep, environ=os.environ, patience=PATIENCE, given=asked
         )
         told = json.loads(ended.stdout)
@@ -189,7 +190,7 @@ def _path_skew(patient: Patient) -> Iterator[Finding]:
         hint = f"{shlex.quote(first)} --version"
         yield Finding(WARN, f"the first loomctl on PATH is another one, and does not tell its version: {first}", hint)
     elif version != __version__:
-        older = of_versions.is_older(version, __version__)
+        older = package.is_older(version, __version__)
         is_bundle = bool(_bundle_version(_bundle_of(first)))
         helper_is_older = older and not is_bundle
         behind = _bundle_of(first) if older else patient.bundle
@@ -208,7 +209,7 @@ def _version_of(program: str, patient: Patient) -> str:
     if version or (root and os.path.realpath(program).startswith(root + os.sep)):  # what a project brings is not run
         return version
     try:
-        ended = children.run([program, "--version"], cwd=os.sep, environ=os.environ, patience=PATIENCE)
+        ended = processes.run([program, "--version"], cwd=os.sep, environ=os.environ, patience=PATIENCE)
     except OSError:
         return ""
     words = ended.stdout.decode("utf-8", "replace").split()

@@ -11,7 +11,7 @@ from loomctl.kit import bundle_lines, files, folders, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
-from loomctl.kit.process import children
+from loomctl.kit.process import processes
 from loomctl.kit.text.counts import counted
 from loomctl.runs import log_verdict
 from loomctl.runs.faber import faber_files
@@ -116,7 +116,7 @@ def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
         "print(json.dumps([error.to_dict() for error in config.troubles(sys.argv[2])]))"
     )
     try:
-        ended = children.run(
+        ended = processes.run(
             [patient.environment_python, "-I", "-B", "-c", program, package_parent(), store],
             cwd=os.sep,
             environ=os.environ,

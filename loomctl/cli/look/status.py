@@ -15,11 +15,11 @@ from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.kit.package import __version__
 from loomctl.kit.text import columns
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.version import __version__
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
 from loomctl.runs.machine.local import TERMINAL

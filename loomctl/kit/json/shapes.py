@@ -73,3 +73,8 @@ def not_text(path: str, values: object) -> tuple[str, str] | None:
             if not isinstance(value, str):
                 return f"{path}[{index}]", f"it is {_NAMES[type(value)]}, not text"
     return None
+
+
+def pointer(*keys: str | int) -> str:
+    """Make a JSON Pointer."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)

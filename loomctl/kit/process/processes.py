@@ -1,12 +1,15 @@
-"""Which processes still live, and since when: a pid alone says nothing, for pids are used again."""
+"""Which processes live, and since when (a pid alone says nothing), and programs run to their end within a time."""
 
 from __future__ import annotations
 
 import os
+import time
+
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 
@@ -117,3 +120,46 @@ def lives(known: Mapping[str, Any]) -> bool:
     if not isinstance(pid, int) or known.get("boot_id") != boot_id():
         return False
     return bool(known.get("started")) and started(pid) == known.get("started")
+
+
+class Ended(NamedTuple):
+    """code: negative for a signal, None where it was stopped because its time was over; seconds: how long it took."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+def run(command: Sequence[str], *, cwd: str, environ: Mapping[str, str], patience: float, given: bytes = b"") -> Ended:
+    """Run a command without a shell. given: its standard input; patience: seconds. Raises OSError where none starts."""
+    import subprocess  # hooks start none
+
+    began = time.monotonic()
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(given, timeout=patience)
+        except subprocess.TimeoutExpired:
+            _end(process.pid)
+            return Ended(None, b"", b"", time.monotonic() - began)
+        except BaseException:
+            _end(process.pid)
+            raise
+        return Ended(process.returncode, stdout, stderr, time.monotonic() - began)
+
+
+def _end(group: int) -> None:
+    import signal
+
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:  # all of them have ended meanwhile
+        pass

@@ -6,7 +6,7 @@ import os
 import shutil
 
 from loomctl.kit.errors import EXIT_SETUP, LoomError
-from loomctl.kit.process import children
+from loomctl.kit.process import processes
 
 SECONDS = 60.0
 
@@ -22,7 +22,7 @@ def svg(text: str) -> str:
             hint="loomctl graph --format mermaid",
             exit_code=EXIT_SETUP,
         )
-    ended = children.run(
+    ended = processes.run(
         [program, "-Tsvg"], cwd=os.path.abspath(os.sep), environ=os.environ, patience=SECONDS, given=text.encode()
     )
     if ended.code != 0:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.kit import excerpts
+from loomctl.kit import files
 
 CASES = [
     (b"", 5, ("", True), ("", True)),
@@ -29,8 +29,8 @@ def test_whole_lines_are_given(
     """And whether they are all that there is."""
     path = tmp_path / "x"
     path.write_bytes(data)
-    assert excerpts.head(str(path), limit) == head
-    assert excerpts.tail(str(path), limit) == tail
+    assert files.head(str(path), limit) == head
+    assert files.tail(str(path), limit) == tail
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -39,8 +39,8 @@ def test_no_line_is_cut(tmp_path: Path, lines: list[str], limit: int) -> None:
     """What is given is a beginning, or an end, of the lines."""
     path = tmp_path / "x"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    given_first, _ = excerpts.head(str(path), limit)
-    given_last, _ = excerpts.tail(str(path), limit)
+    given_first, _ = files.head(str(path), limit)
+    given_last, _ = files.tail(str(path), limit)
     first, last = given_first.split("\n")[:-1], given_last.split("\n")[:-1]
     assert first == lines[: len(first)]
     assert last == lines[len(lines) - len(last) :]
@@ -50,4 +50,4 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """Whatever a project puts in a file's place."""
     os.mkfifo(tmp_path / "x")
     with pytest.raises(OSError, match="not a regular file"):
-        excerpts.head(str(tmp_path / "x"), 5)
+        files.head(str(tmp_path / "x"), 5)

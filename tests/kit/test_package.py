@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.kit.versions import is_older
+from loomctl.kit.package import is_older
 from tests.helpers.tables import each
 
 
