@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.changes import baselines
+from loomctl.changes import working_tree
 from loomctl.install.environment import MAKING
 from loomctl.kit import clock, files, folders
 from loomctl.kit.errors import EXIT_HELD, LoomError
@@ -193,7 +193,7 @@ def _locks(space: Workspace, standing: dict[str, str | None], now: float) -> Ite
 def _baselines(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
     """Give what was noted when stages began (D39), of runs that are gone, or over for long."""
     days = space.settings.local_days
-    for found in leftovers.folders(os.path.join(space.store.local, baselines.FOLDER), ""):
+    for found in leftovers.folders(os.path.join(space.store.local, working_tree.BASELINES), ""):
         run_id = os.path.basename(found.path)
         if run_id not in standing and not os.path.lexists(os.path.join(space.store.runs_folder, run_id)):
             if found.changed < now - LEFTOVER_AFTER:

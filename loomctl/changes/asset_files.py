@@ -175,7 +175,6 @@ _UNWRITTEN = "it could not be written"
 
 
 def _copied(root: str, path: str, run_dir: str, stored: str, *, most: int) -> Asset:
-    """Copy one file. most: bytes that it may have. Raises _Full, _TooLarge, OSError, LoomError."""
     if most <= 0:
         raise _Full
     data = _content(os.path.join(root, path))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, files
+from loomctl.kit import digests, files, git
 from loomctl.kit.errors import LoomError
+from loomctl.kit.lock import Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import artifact_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from loomctl.runs.artifact_paths import Roots
 
@@ -20,6 +21,15 @@ _MOST_LOOKED = 100_000  # entries of folders that are looked at for one pattern
 _LARGEST = 256 << 20  # bytes of a file that is read; a larger one is known by size and time
 _PASSED = (".git", ".loom", ".fractary")
 _BLOCK = 1 << 20
+_PATIENCE = 2.0  # seconds for each of two questions to git
+REPORTS = "reports.json"
+"""`{path: [size, mtime, ctime, inode]}` of each file that `loomctl report` wrote where nothing stood, or such a report.
+
+What a page says of itself proves nothing; a file whose content, time or place was changed since is its user's.
+"""
+_LOCK = "reports.lock"
+_MOST_REPORTS = 20_000
+_LARGEST_LIST = 8 << 20
 
 
 class Seen(NamedTuple):
@@ -163,3 +173,86 @@ def _of_blocks(blocks: Iterator[bytes]) -> tuple[str, str]:
         return whole.hexdigest(), whole.hexdigest()
     plain.update(held)
     return whole.hexdigest(), plain.hexdigest()
+
+
+def stands_since_before(path: str, moment: int) -> bool:
+    """Tell whether a file is as the current commit has it, and no commit changed it since a moment.
+
+    moment: seconds since the epoch, held against the committer's time. False where git cannot tell in time, for a file
+    that it does not track, and outside of a repository. Raises nothing.
+    """
+    folder, name = os.path.split(path)
+    if not moment or git.top_of(folder) is None:
+        return False
+    asked = ["--literal-pathspecs", "log", "-1", "--format=%ct", "--", name]
+    when = (git.output(asked, folder, patience=_PATIENCE) or b"").strip()
+    if not when.isdigit() or int(when) >= moment:
+        return False
+    # It fails where the file differs.
+    return git.output(["--literal-pathspecs", "diff", "--quiet", "HEAD", "--", name], folder, patience=_PATIENCE) == b""
+
+
+# ---- Reports that Loom wrote: no work of a step's, no asset and no evidence.
+
+
+def own_reports(local: str) -> frozenset[str]:
+    """Give the real paths of Loom's own reports as they stand. local: the store's folder of this machine."""
+    base = _project_folder(local)
+    return frozenset(
+        whole for path, known in _noted_reports(local).items() if identity(whole := os.path.join(base, path)) == known
+    )
+
+
+def files_below(folder: str) -> set[str]:
+    """Give the real paths of all files below a folder; none where there is no folder, or none is named."""
+    if not folder:
+        return set()
+    return {os.path.join(at, name) for at, _, names in os.walk(os.path.realpath(folder)) for name in names}
+
+
+def note_reports(local: str, written: Iterable[str], foreign: Collection[str]) -> None:
+    """Note files that a report was written to. Raises OSError and LoomError.
+
+    written: real paths; foreign: those at which something stood before that was no report of Loom's.
+    """
+    path, base = os.path.join(local, REPORTS), _project_folder(local)
+    files.refuse_links(os.path.dirname(local), path)
+    files.make_folder(local)
+    with Lock(os.path.join(local, _LOCK), patience=1.0, what="the list of reports"):
+        kept = {
+            one: known for one, known in _noted_reports(local).items() if identity(os.path.join(base, one)) == known
+        }
+        for whole in written:
+            known = identity(whole)
+            if whole not in foreign and known:
+                kept.pop(os.path.relpath(whole, base), None)
+                kept[os.path.relpath(whole, base)] = known
+        latest = list(kept.items())[-_MOST_REPORTS:]
+        files.write_atomically(path, files.to_json({"schema_version": 1, "files": dict(latest)}), durable=False)
+
+
+def _project_folder(local: str) -> str:
+    """Give the folder from which paths count, so that a project may be moved: the one that the store stands in."""
+    return os.path.dirname(os.path.dirname(os.path.realpath(local)))
+
+
+def _noted_reports(local: str) -> dict[str, list[int]]:
+    path = os.path.join(local, REPORTS)
+    try:
+        files.refuse_links(os.path.dirname(local), path)
+        found = files.read_json(path, limit=_LARGEST_LIST)
+    except (OSError, LoomError):
+        return {}
+    listed = found.get("files") if isinstance(found, dict) else None
+    if not isinstance(listed, dict):
+        return {}
+    return {path: known for path, known in listed.items() if isinstance(known, list) and "\0" not in path}
+
+
+def identity(path: str) -> list[int]:
+    """Give size, times (ns) and inode of a file: whatever is done to it changes some; empty for none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]

@@ -96,7 +96,6 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
 
 
 def _record(path: str) -> dict[str, Any] | None:
-    """Read what was written down; None where nothing was. Raises LoomError for what cannot be read."""
     files.refuse_links(os.path.dirname(os.path.dirname(os.path.dirname(path))), path)
     try:
         found = files.read_json(path)
@@ -110,7 +109,6 @@ def _list(value: object) -> list[Any]:
 
 
 def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
-    """Give the assets of a record; one that leads out of the run's assets is none (D10)."""
     for one in _list(held.get("assets")):
         raw = one if isinstance(one, dict) else {}
         path, stored = raw.get("path"), raw.get("stored")

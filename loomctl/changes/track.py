@@ -1,30 +1,41 @@
-"""Which files a stage touched and which assets its commands left, from its beginning to its end (D39, D40)."""
+"""Which files a stage touched and which assets its commands left, from its beginning to its end (D39, D40).
+
+A step whose workdir lies outside of the project is told of there as here: by git, where the folder is in a repository,
+and by a walk for assets. Its names begin with `{workdir}/`.
+"""
 
 from __future__ import annotations
 
 import os
 
-from loomctl.changes import asset_files, baselines, elsewhere, own_reports, working_tree
+from loomctl.changes import asset_files, evidence_files, working_tree
 from loomctl.kit import clock, digests, files, git, ids, machine
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.counts import counted
-from loomctl.runs import stages
+from loomctl.runs import artifact_paths, stages
+from loomctl.runs.artifact_paths import is_inside, real
 from loomctl.runs.model import places, visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.changes import tool_files
     from loomctl.changes.working_tree import Change, Changes
+    from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
 CHANGES, PATCH = stages.CHANGED
 MOST = 1000  # names of files that a stage's outcome lists
+NAMED = "{workdir}/"
 _MOST_KEPT = 10_000  # that its own record lists
+_WORKDIR = "workdir"
+_IN_WORKDIR = "in the step's workdir: "
+_NOT_NOTED = "on this machine nothing was noted when the step began"
+_OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows
+_PATHS = ("file_path", "notebook_path", "path")
 
 
 class Tracked(NamedTuple):
@@ -46,6 +57,22 @@ class Tracked(NamedTuple):
     unwritten: tuple[list[dict[str, Any]], bytes | None] | None = None
 
 
+class _Place(NamedTuple):
+    """A folder that is told of: the project, or a workdir outside of it. named: what its files' names begin with.
+
+    own: the stage's folder for git's view of it; noted: of its baseline, with machine and time; why: in its place.
+    """
+
+    root: str
+    own: str
+    noted: Mapping[str, Any]
+    why: str = ""
+    named: str = ""
+
+
+# ---- A stage begins.
+
+
 def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     """Note what the checkout and its assets are as a visit begins, or the command of one (D40).
 
@@ -56,35 +83,73 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(stage, str):
         return
     try:
-        beside = visits.seen_from(run.state).open
-        _begin(space, run.run_id, stage, elsewhere.folder(space, run, entry), beside)
+        _begin(space, run, entry, stage)
     except Exception:  # noqa: BLE001, S110 - whatever it is, no step is held up by it
         pass
 
 
-def _begin(space: Workspace, run_id: str, stage: str, workdir: str | None, beside: Sequence[str]) -> None:
-    local = space.store.local
-    own = baselines.begin(local, run_id, stage)
-    baselines.keep_two(local, run_id, stage, beside)
-    ours = own_reports.standing(local)
-    assets = asset_files.without(asset_files.look(space.project.root), space.project.root, ours)
+def _begin(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> None:
+    local, root = space.store.local, space.project.root
+    beside = visits.seen_from(run.state).open
+    workdir = _workdir(space, run, entry)
+    own = working_tree.begin_baseline(local, run.run_id, stage)
+    working_tree.keep_two_baselines(local, run.run_id, stage, beside)
+    ours = evidence_files.own_reports(local)
     noted: dict[str, Any] = {
         "schema_version": 1,
         "stage": stage,
         "machine": machine.hostname(),
-        "root": space.project.root,
+        "root": root,
         "at": os.lstat(own).st_ctime_ns,
-        "assets": {"found": assets.found, "why_not_all": assets.why_not_all},
+        **_assets_noted(root, ours),
+        **_tree_noted(root, own, ours),
     }
-    try:
-        noted["tree"] = working_tree.note(space.project.root, own, ours).to_dict()
-    except working_tree.Unknown as error:
-        noted["why"] = str(error)
-    except (OSError, LoomError) as error:
-        noted["why"] = _said(error)
     if workdir is not None:
-        noted["workdir"] = elsewhere.begin(space, workdir, own)
-    baselines.write(local, run_id, stage, noted)
+        noted[_WORKDIR] = _workdir_noted(space, workdir, os.path.join(own, _WORKDIR), ours)
+    working_tree.write_baseline(local, run.run_id, stage, noted)
+
+
+def _assets_noted(root: str, ours: Collection[str]) -> dict[str, Any]:
+    looked = asset_files.without(asset_files.look(root), root, ours)
+    return {"assets": {"found": looked.found, "why_not_all": looked.why_not_all}}
+
+
+def _tree_noted(root: str, own: str, ours: Collection[str]) -> dict[str, Any]:
+    try:
+        return {"tree": working_tree.note(root, own, ours).to_dict()}
+    except working_tree.Unknown as error:
+        return {"why": str(error)}
+    except (OSError, LoomError) as error:
+        return {"why": _said(error)}
+
+
+def _workdir(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
+    """Give a visit's workdir, links followed, if that lies outside of the project; else None."""
+    place = places.place_of(run.plan, str(entry.get("step_id")))
+    declared = artifact_paths.workdir(space.project, run, place.step) if place is not None else None
+    if not declared or "\0" in declared:
+        return None
+    root = real(space.project.root)
+    found = os.path.realpath(os.path.join(root, declared))
+    return None if is_inside(found, root) or is_inside(found, real(run.folder)) else found
+
+
+def _workdir_noted(space: Workspace, found: str, own: str, ours: Collection[str]) -> dict[str, Any]:
+    top = git.top_of(found)
+    is_shared = top is not None and top == git.top_of(real(space.project.root))  # git tells of it anyhow
+    noted = {"root": found, "shared": is_shared}
+    if not any(is_inside(found, real(extra)) for extra in space.settings.extra_roots):
+        return {**noted, "why": "it leads out of the project, and is not among your extra_roots"}
+    if not os.path.isdir(found):
+        return {**noted, "why": "it is no directory"}
+    noted |= _assets_noted(found, ours)
+    if not is_shared:
+        os.mkdir(own, 0o700)
+        noted |= _tree_noted(found, own, ours)
+    return noted
+
+
+# ---- A stage ends.
 
 
 def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
@@ -102,39 +167,35 @@ def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
 
 
 def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> Tracked:
-    root = space.project.root
     warnings: list[str] = []
     is_command = _is_command(run, entry)
     if is_command and not _began(run, stage):
         return Tracked([], "", [], patch=False, warnings=[])  # it was ended by hand before it began
-    from loomctl.changes import tool_files  # a visit's beginning asks for none
-
     # What an assistant does while a command waits or runs is none of the command's.
-    started_at = str(entry.get("started_at") or "")
-    told = tool_files.Told(set(), ran=True) if is_command else tool_files.of_stage(run.folder, stage, started_at)
-    waiting = 0 if is_command else tool_files.waiting(space, run.run_id)
+    written, ran = (set[str](), True) if is_command else _told_by_tools(run.folder, entry, stage)
+    waiting = 0 if is_command else _waiting(space, run.run_id)
     if waiting:
         warnings.append(f"not recorded yet: {counted(waiting, 'tool call')}, so that files may be missing")
-    baseline = baselines.read(space.store.local, run.run_id, stage)
-    changes, unknown = _changes(space, run.run_id, stage, baseline)
-    workdir = elsewhere.folder(space, run, entry)
-    touched = _touched(space, told, changes, workdir)
-    if workdir is not None:
-        unknown = "; ".join(filter(None, (unknown, _of_workdir(space, run, stage, baseline, workdir, touched))))
-    by_time = [change.path for change in changes.entries if change.by_time] if changes is not None else []
-    if changes is not None and changes.entries and visits.is_branch(run.state):
-        warnings.append("the branches of a parallel step work in one folder: some of the files may be another's")
-    if by_time:
-        warnings.append(f"told by size and time alone, for they are large: {asset_files.named(by_time)}")
-    if changes is not None and changes.why_none:
-        warnings.append(f"there is no {PATCH}: {changes.why_none}")
+    ours = evidence_files.own_reports(space.store.local)
+    baseline = working_tree.read_baseline(space.store.local, run.run_id, stage) or {}
+    own = working_tree.baseline_folder(space.store.local, run.run_id, stage)
+    project = _project(space, baseline, own, stage)
+    workdir = _workdir(space, run, entry)
+    beside = _beside(baseline, own, workdir) if workdir is not None else None
+    changes, unknown = _changes(project, ours)
+    touched = _touched_by_tools(space, written, workdir)
+    _add(touched, changes, project)
+    if beside is not None:
+        there, why = _changes(beside, ours)
+        _add(touched, there, beside)
+        unknown = "; ".join(filter(None, (unknown, why and _IN_WORKDIR + why)))
+    if changes is not None:
+        warnings += _warnings_of(changes, is_branch=visits.is_branch(run.state))
     collected = asset_files.Collected((), ())
-    if told.ran or waiting:
-        ours = own_reports.standing(space.store.local)
-        collected = _assets(run, entry, root, baseline, warnings, ours)
-        if workdir is not None:
-            there = _assets(run, entry, workdir, _noted_of(baseline, "workdir"), warnings, ours, elsewhere.NAMED)
-            collected = collected.and_of(there)
+    if ran or waiting:
+        collected = _assets(run, entry, project, warnings, ours)
+        if beside is not None:
+            collected = collected.and_of(_assets(run, entry, beside, warnings, ours))
     names = sorted(touched)
     if len(names) > MOST:
         warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
@@ -142,6 +203,16 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     assets, passed_over = ([one._asdict() for one in some] for some in (collected.assets, collected.passed_over))
     found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), tuple(passed_over))
     return found._replace(unwritten=([touched[name] for name in names[:_MOST_KEPT]], patch))
+
+
+def _warnings_of(changes: Changes, *, is_branch: bool) -> Iterator[str]:
+    if changes.entries and is_branch:
+        yield "the branches of a parallel step work in one folder: some of the files may be another's"
+    by_time = [change.path for change in changes.entries if change.by_time]
+    if by_time:
+        yield f"told by size and time alone, for they are large: {asset_files.named(by_time)}"
+    if changes.why_none:
+        yield f"there is no {PATCH}: {changes.why_none}"
 
 
 def write(run: Run, stage: str, found: Tracked) -> tuple[Tracked, dict[str, str]]:
@@ -159,58 +230,7 @@ def write(run: Run, stage: str, found: Tracked) -> tuple[Tracked, dict[str, str]
         return told._replace(patch=False, warnings=[*told.warnings, why]), {}
 
 
-def _touched(
-    space: Workspace, told: tool_files.Told, changes: working_tree.Changes | None, workdir: str | None
-) -> dict[str, dict[str, Any]]:
-    """Give what tool calls and git tell of the project, by path, each with who told of it."""
-    root = space.project.root
-    top = git.top_of(root) or root
-    touched: dict[str, dict[str, Any]] = {}
-    for path in told.paths:
-        shown = _shown(space, top, path, workdir)
-        if shown is not None:
-            touched[shown] = {"path": shown, "by": ["tools"]}
-    for change in changes.entries if changes is not None else ():
-        shown = os.path.relpath(os.path.join(top, change.path), root)
-        known = touched.setdefault(shown, {"path": shown, "by": []})
-        known.update(_described(change), by=[*known["by"], "git"])
-    return touched
-
-
-def _of_workdir(
-    space: Workspace,
-    run: Run,
-    stage: str,
-    baseline: Mapping[str, Any] | None,
-    workdir: str,
-    touched: dict[str, dict[str, Any]],
-) -> str:
-    """Add what git says of a workdir outside of the project; gives why that is unknown, else nothing."""
-    own = baselines.git_folder(space.store.local, run.run_id, stage)
-    ours = own_reports.standing(space.store.local)
-    changes, unknown = elsewhere.changes(workdir, _noted_of(baseline, "workdir"), own, ours)
-    for change in changes.entries if changes is not None else ():
-        shown = elsewhere.name(workdir, change.path)
-        known = touched.setdefault(shown, {"path": shown, "by": []})
-        known.update(_described(change), by=[*known["by"], "git"])
-    return unknown
-
-
-def _noted_of(baseline: Mapping[str, Any] | None, part: str) -> dict[str, Any] | None:
-    """Give a part of a baseline, with what is said of all of it."""
-    found = (baseline or {}).get(part)
-    if baseline is None or not isinstance(found, dict):
-        return None
-    return {**{key: baseline.get(key) for key in ("machine", "at")}, **found}
-
-
-def _described(change: Change) -> dict[str, Any]:
-    counted = {"added": change.added, "removed": change.removed} if change.added is not None else {}
-    return {"change": change.kind, **counted, **({"by_time": True} if change.by_time else {})}
-
-
 def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], patch: bytes | None) -> dict[str, str]:
-    """Write a stage's own record and its patch; a patch of an end that was undone goes (D31). Raises OSError."""
     folder = stages.folder(run.folder, stage)
     files.make_folder(folder, mode=0o755)
     path = os.path.join(folder, PATCH)
@@ -237,42 +257,70 @@ def _write(run: Run, stage: str, found: Tracked, kept: list[dict[str, Any]], pat
 
 def began_at(space: Workspace, run: Run, entry: Mapping[str, Any]) -> int:
     """Give when a visit began, in nanoseconds since 1970; to the second where this machine noted nothing then."""
-    baseline = baselines.read(space.store.local, run.run_id, str(entry.get("stage"))) or {}
+    baseline = working_tree.read_baseline(space.store.local, run.run_id, str(entry.get("stage"))) or {}
     noted = baseline.get("at")
     if baseline.get("stage") == entry.get("stage") and type(noted) is int:
         return noted
     return clock.seconds_of(str(entry.get("started_at") or "")) * 1_000_000_000
 
 
-def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
-    """Give the absolute path of the file that a file tool wrote last in a visit; None where none did, or it is gone."""
-    from loomctl.changes import tool_files
-
-    path = tool_files.last_written(run.folder, str(entry.get("stage")), str(entry.get("started_at") or ""))
-    return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
-
-
 # ---- What git says.
 
 
-def _changes(
-    space: Workspace, run_id: str, stage: str, baseline: Mapping[str, Any] | None
-) -> tuple[Changes | None, str]:
-    """Give what changed by content since the stage began, or why that is unknown."""
-    if baseline is None or baseline.get("stage") != stage:
-        return None, "on this machine nothing was noted when the step began"
-    if baseline.get("machine") != machine.hostname():
-        return None, "the step began on another machine"
-    if "tree" not in baseline:
-        return None, str(baseline.get("why") or "when the step began git could not tell")
-    own = baselines.git_folder(space.store.local, run_id, stage)
+def _project(space: Workspace, baseline: Mapping[str, Any], own: str, stage: str) -> _Place:
+    why = ""
+    if baseline.get("stage") != stage:
+        why = _NOT_NOTED
+    elif baseline.get("machine") != machine.hostname():
+        why = "the step began on another machine"
+    return _Place(space.project.root, own, baseline, why)
+
+
+def _beside(baseline: Mapping[str, Any], own: str, workdir: str) -> _Place:
+    part = baseline.get(_WORKDIR)
+    noted = {**{key: baseline.get(key) for key in ("machine", "at")}, **part} if isinstance(part, dict) else {}
+    why = "" if noted.get("root") == workdir else _NOT_NOTED
+    return _Place(workdir, os.path.join(own, _WORKDIR), noted, why, NAMED)
+
+
+def _changes(place: _Place, ours: Collection[str]) -> tuple[Changes | None, str]:
+    """Give what changed by content since the stage began, or why that is unknown.
+
+    ours: real paths of Loom's own reports, which are no change.
+    """
+    noted = place.noted
+    if place.why or noted.get("shared"):
+        return None, place.why
+    if "tree" not in noted:
+        return None, str(noted.get("why") or "when the step began git could not tell")
     try:
-        before = working_tree.Moment.from_dict(baseline["tree"])
-        return working_tree.since(space.project.root, own, before, own_reports.standing(space.store.local)), ""
+        return working_tree.since(place.root, place.own, working_tree.Moment.from_dict(noted["tree"]), ours), ""
     except working_tree.Unknown as error:
         return None, str(error)
     except (OSError, LoomError) as error:
         return None, _said(error)
+
+
+def _add(touched: dict[str, dict[str, Any]], changes: Changes | None, place: _Place) -> None:
+    top = git.top_of(place.root) or place.root
+    for change in changes.entries if changes is not None else ():
+        shown = place.named + os.path.relpath(os.path.join(top, change.path), place.root)
+        known = touched.setdefault(shown, {"path": shown, "by": []})
+        known.update(_described(change), by=[*known["by"], "git"])
+
+
+def _described(change: Change) -> dict[str, Any]:
+    lines = {"added": change.added, "removed": change.removed} if change.added is not None else {}
+    return {"change": change.kind, **lines, **({"by_time": True} if change.by_time else {})}
+
+
+# ---- What tool calls say.
+
+
+def _touched_by_tools(space: Workspace, written: Collection[str], workdir: str | None) -> dict[str, dict[str, Any]]:
+    top = git.top_of(space.project.root) or space.project.root
+    shown = (_shown(space, top, path, workdir) for path in written)
+    return {path: {"path": path, "by": ["tools"]} for path in shown if path is not None}
 
 
 def _shown(space: Workspace, top: str, path: str, workdir: str | None) -> str | None:
@@ -285,16 +333,86 @@ def _shown(space: Workspace, top: str, path: str, workdir: str | None) -> str | 
         return None
     whole = os.path.normpath(os.path.join(root, path))
     whole = os.path.join(os.path.realpath(os.path.dirname(whole)), os.path.basename(whole))
-    inside = any(_is_below(whole, folder) for folder in (root, top))
-    if _is_below(whole, os.path.realpath(space.store.folder)):
+    if is_inside(whole, os.path.realpath(space.store.folder)):
         return None
-    if not inside:
-        return elsewhere.name_of(workdir, whole) or whole
-    return None if working_tree.is_ours(os.path.relpath(whole, top)) else os.path.relpath(whole, root)
+    if is_inside(whole, root) or is_inside(whole, top):
+        return None if working_tree.is_ours(os.path.relpath(whole, top)) else os.path.relpath(whole, root)
+    is_in_workdir = workdir is not None and is_inside(whole, workdir)
+    return NAMED + os.path.relpath(whole, workdir) if is_in_workdir else whole
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+def _told_by_tools(run_dir: str, entry: Mapping[str, Any], stage: str) -> tuple[set[str], bool]:
+    from loomctl.reduction import tool_rules  # a visit's beginning asks for none
+
+    paths: set[str] = set()
+    ran = False
+    for step in _steps_of(run_dir, stage, str(entry.get("started_at") or "")):
+        ran = ran or tool_rules.rule_for(step.tool_name).action == tool_rules.SHELL
+        if _wrote(step):
+            paths.add(_path_of(run_dir, step))
+    return paths - {""}, ran
+
+
+def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
+    """Give the absolute path of the file that a file tool wrote last in a visit; None where none did, or it is gone."""
+    steps = _steps_of(run.folder, str(entry.get("stage")), str(entry.get("started_at") or ""))
+    path = next((_path_of(run.folder, step) for step in steps if _wrote(step)), "")
+    return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
+
+
+def _wrote(step: ToolStep) -> bool:
+    from loomctl.reduction import tool_rules
+
+    return step.success and tool_rules.rule_for(step.tool_name).action in (tool_rules.WRITE, tool_rules.EDIT)
+
+
+def _waiting(space: Workspace, run_id: str) -> int:
+    """Count the tool calls of a run that are not in its log yet."""
+    from loomctl.runs.tools import spool
+
+    found = 0
+    for spooled in spool.waiting(space.store.local):
+        named = filter(ids.is_fit, spool.sessions_of(spooled.name))
+        found += any((space.local.binding(session) or {}).get("run_id") == run_id for session in named)
+    return found
+
+
+def _steps_of(run_dir: str, stage: str, started_at: str) -> Iterator[ToolStep]:
+    """Give a stage's tool steps, subagents' too, newest first, without reading those of long before it."""
+    from loomctl.runs.tools import tool_log
+
+    older = 0
+    for step in tool_log.backwards(run_dir):
+        if step.more.get("stage") == stage:
+            older = 0
+            yield step
+        elif str(step.more.get("at") or "") < started_at:
+            older += 1
+            if older >= _OLDER:
+                return
+
+
+def _path_of(run_dir: str, step: ToolStep) -> str:
+    """Give the path that a file tool was called with; from its original, where the step holds it shortened or not."""
+    args = step.rest.get("args")
+    for held in (args if isinstance(args, dict) else {}, step.minimal_args):
+        found = _path_in(held)
+        if found and (held is not step.minimal_args or not step.rest_ref or os.path.lexists(found)):
+            return found
+    if not step.rest_ref:
+        return ""
+    from loomctl.runs.tools.output_files import DataOffloader
+    from loomctl.runs.tools.reducer import StepReducer
+
+    try:
+        whole, _ = StepReducer(DataOffloader(run_dir)).original(step)
+    except (LoomError, OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        whole = step.minimal_args
+    return _path_in(whole if isinstance(whole, dict) else {})
+
+
+def _path_in(args: Mapping[str, Any]) -> str:
+    return next((args[name] for name in _PATHS if isinstance(args.get(name), str) and args[name]), "")
 
 
 # ---- What commands left.
@@ -312,45 +430,37 @@ def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
 
 
 def _assets(
-    run: Run,
-    entry: Mapping[str, Any],
-    root: str,
-    baseline: Mapping[str, Any] | None,
-    warnings: list[str],
-    ours: Collection[str],
-    named: str = "",
+    run: Run, entry: Mapping[str, Any], place: _Place, warnings: list[str], ours: Collection[str]
 ) -> asset_files.Collected:
     """Capture the assets that are new or changed since the stage began; adds to `warnings` what could not be.
 
-    ours: real paths of Loom's own reports; named: what paths begin with that do not count from the project.
+    ours: real paths of Loom's own reports.
     """
-    before = _look_of(baseline, root)
+    before = _look_of(place)
     if before is None:
-        why = "on this machine nothing was noted when the step began"
-        if named and baseline is not None:
-            why = str(baseline.get("why") or why)
-        where = " in the step's workdir" if named else ""
+        why = str(place.noted.get("why") or _NOT_NOTED) if place.named else _NOT_NOTED
+        where = " in the step's workdir" if place.named else ""
         warnings.append(f"no assets are captured{where}: {why}")
         return asset_files.Collected((), ())
-    after = asset_files.without(asset_files.look(root), root, ours)
+    after = asset_files.without(asset_files.look(place.root), place.root, ours)
     why = after.why_not_all or before.why_not_all
     if why:
         warnings.append(f"not every asset may be captured: {why}")
-    fresh = asset_files.fresh(before, after, at=int((baseline or {})["at"]))
-    folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}{'.workdir' if named else ''}"
-    collected = asset_files.collect(root, fresh, run.folder, folder)
+    fresh = asset_files.fresh(before, after, at=int(place.noted["at"]))
+    folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}{'.workdir' if place.named else ''}"
+    collected = asset_files.collect(place.root, fresh, run.folder, folder)
     warnings += collected.warnings
-    return collected.named(named)
+    return collected.named(place.named)
 
 
-def _look_of(baseline: Mapping[str, Any] | None, root: str) -> asset_files.Look | None:
-    """Read the walk at a stage's beginning; None where there was none here."""
-    if baseline is None or (baseline.get("machine"), baseline.get("root")) != (machine.hostname(), root):
+def _look_of(place: _Place) -> asset_files.Look | None:
+    noted = place.noted
+    if (noted.get("machine"), noted.get("root")) != (machine.hostname(), place.root):
         return None
     try:
-        int(baseline["at"])
-        found = {str(path): (int(size), int(at)) for path, (size, at) in baseline["assets"]["found"].items()}
-        return asset_files.Look(found, str(baseline["assets"]["why_not_all"]))
+        int(noted["at"])
+        found = {str(path): (int(size), int(at)) for path, (size, at) in noted["assets"]["found"].items()}
+        return asset_files.Look(found, str(noted["assets"]["why_not_all"]))
     except (LookupError, TypeError, ValueError, AttributeError):
         return None
 

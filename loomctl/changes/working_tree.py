@@ -12,6 +12,7 @@ import time
 
 from loomctl.kit import files, git
 from loomctl.kit.errors import LoomError
+from loomctl.kit.ids import checked_id
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -29,6 +30,10 @@ _SETTINGS = (
     *("-c", "core.fsync=none", "-c", "core.splitIndex=false", "-c", "core.untrackedCache=false"),
     *("-c", "core.safecrlf=false", "-c", "core.quotePath=false", "--literal-pathspecs"),
 )
+BASELINES = "baselines"
+"""`.loom/local/baselines/{run_id}/`: of a stage a file `{stage}.noted`, which is JSON, and a folder `{stage}.git`."""
+_FILE, _GIT_FOLDER = ".noted", ".git"
+_LARGEST_NOTED = 32 << 20
 _INDEX, _END, _IGNORED, _NAMES = "index", "index.end", "ignored", "names"
 
 
@@ -193,7 +198,6 @@ class _Checkout:
     # ---- The index.
 
     def copy_index(self) -> tuple[int, ...]:
-        """Copy the user's index; gives its identity. Raises Unknown, OSError."""
         _copy(os.path.join(self._git_folder, "index"), self.index)
         return self.index_identity()
 
@@ -242,7 +246,6 @@ class _Checkout:
         return tree, apart
 
     def _changed(self) -> tuple[set[str], set[str], set[str]]:
-        """Name what differs from the index by size or time, what is gone, and what a merge left open."""
         answer = self.ask("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty")
         changed: set[str] = set()
         gone: set[str] = set()
@@ -281,7 +284,6 @@ class _Checkout:
         return [name.rstrip("/") for name in names if not name.endswith("/") or self._is_another(name.rstrip("/"))]
 
     def _is_another(self, name: str) -> bool:
-        """Tell whether a folder is another repository with a commit, not another checkout of this one."""
         folder = os.path.join(self.top, name)
         folders = git.git_folders(folder)
         if folders is None or os.path.realpath(folders[1]) == os.path.realpath(self._common):
@@ -315,7 +317,6 @@ class _Checkout:
         return self._ignored_names
 
     def tracked_since(self, others: Sequence[str]) -> list[str]:
-        """Name the files that the user's index has and Loom's does not, such as an ignored one that was added."""
         words = ["ls-files", "-c", "-z"]
         theirs = _names(self._ask([*_SETTINGS, *words], {}, None, _LONGEST))
         known = {*others, *_names(self.ask(*words))}
@@ -324,7 +325,6 @@ class _Checkout:
     # ---- Two trees.
 
     def differences(self, before: str, after: str) -> Iterator[tuple[str, str]]:
-        """Give each path whose content, mode or kind differs, with the word for it; a rename is two paths."""
         if before == after:
             return
         for about, name in _pairs(self.ask("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after)):
@@ -332,7 +332,6 @@ class _Checkout:
                 yield name, {"A": "added", "D": "deleted"}.get(about.rpartition(" ")[2][:1], "modified")
 
     def counts(self, before: str, after: str) -> Iterator[tuple[str, int, int]]:
-        """Give the lines that were added and removed, where they are lines; nothing where git has no time left."""
         try:
             answer = self.ask("diff-tree", *_PLAIN, "--numstat", "-z", before, after)
         except Unknown:
@@ -343,7 +342,6 @@ class _Checkout:
                 yield path, int(added), int(removed)
 
     def patch(self, before: str, after: str) -> tuple[bytes | None, str]:
-        """Give the changes in git's words; None, and why, if they are too large or git has no time left."""
         try:
             return self.ask("diff-tree", *_PLAIN, "-p", "--full-index", before, after, limit=LARGEST_PATCH), ""
         except TooMuch:
@@ -384,7 +382,6 @@ def _names(answer: bytes) -> list[str]:
 
 
 def _pairs(answer: bytes) -> Iterator[tuple[str, str]]:
-    """Give each entry of a raw comparison: what is said about a path, and the path."""
     words = iter(os.fsdecode(answer).split("\0"))
     for about in words:
         if about.startswith(":"):
@@ -393,3 +390,89 @@ def _pairs(answer: bytes) -> Iterator[tuple[str, str]]:
 
 def _lines(names: Sequence[str]) -> bytes:
     return b"".join(os.fsencode(name) + b"\0" for name in names)
+
+
+# ---- What this machine notes when a stage begins: worth nothing elsewhere.
+
+
+def begin_baseline(local: str, run_id: str, stage: str) -> str:
+    """Make room for a stage's baseline, in place of any before; gives its folder for git, which is empty.
+
+    Raises OSError, BAD_ID, UNSAFE_LINK.
+    """
+    own = baseline_folder(local, run_id, stage)
+    files.remove(_file(local, run_id, stage))
+    discard(own)
+    files.make_folder(own)
+    return own
+
+
+def baseline_folder(local: str, run_id: str, stage: str) -> str:
+    """Give the folder that git's index and objects of a stage's beginning stand in. Raises BAD_ID, UNSAFE_LINK."""
+    return _file(local, run_id, stage).removesuffix(_FILE) + _GIT_FOLDER
+
+
+def write_baseline(local: str, run_id: str, stage: str, baseline: Mapping[str, Any]) -> None:
+    """Write a stage's baseline, as the last of its files. Raises OSError.
+
+    In its place at once: one that a kill cut off is no JSON, and read as none.
+    """
+    descriptor = files.open_own(_file(local, run_id, stage), os.O_WRONLY | os.O_TRUNC)
+    try:
+        files.write_all(descriptor, files.to_json_line(dict(baseline)))
+    finally:
+        os.close(descriptor)
+
+
+def read_baseline(local: str, run_id: str, stage: str) -> dict[str, Any] | None:
+    """Give a stage's baseline; None where there is none that can be read."""
+    try:
+        found = files.read_json(_file(local, run_id, stage), limit=_LARGEST_NOTED)
+    except (OSError, LoomError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def keep_two_baselines(local: str, run_id: str, stage: str, also: Collection[str] = ()) -> None:
+    """Discard a run's baselines but this stage's and the last before it, which an undo needs again (D31).
+
+    also: stages that are being worked on beside it, in branches.
+    """
+    folder = os.path.dirname(_file(local, run_id, stage))
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    stages = {name.removesuffix(_FILE).removesuffix(_GIT_FOLDER) for name in names}.difference(also, [stage])
+    for other in sorted(stages, key=_rank)[:-1]:
+        files.remove(os.path.join(folder, other + _FILE))
+        discard(os.path.join(folder, other + _GIT_FOLDER))
+
+
+def discard(path: str) -> None:
+    """Remove a folder with all that is in it; a link is removed, not followed; what is not there is fine."""
+    try:
+        if os.path.islink(path):
+            os.unlink(path)
+            return
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    discard(entry.path)
+                else:
+                    files.remove(entry.path)
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+
+
+def _rank(stage: str) -> tuple[int, str]:
+    number = stage.partition("-")[0]
+    return (int(number) if number.isascii() and number.isdigit() else 0, stage)
+
+
+def _file(local: str, run_id: str, stage: str) -> str:
+    checked_id(stage.replace("@", "."), what="stage")
+    path = os.path.join(local, BASELINES, checked_id(run_id), stage + _FILE)
+    files.refuse_links(os.path.dirname(local), path)
+    return path

@@ -10,7 +10,7 @@ import click
 from loomctl.care import file_checks
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_workflows, json_option, run_argument
-from loomctl.handoff import whole_copies
+from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.problems import Problem, errors
 from loomctl.kit.text.counts import counted
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loomctl.care.file_checks import Files, FileTold
-    from loomctl.handoff.whole_copies import WayOn
+    from loomctl.handoff.copies import WayOn
     from loomctl.runs.caller import Workspace
     from loomctl.runs.log_verdict import Verdict
 
@@ -149,15 +149,15 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
     """Say what can be done now about the first thing that does not fit; None where all does."""
     run_id = verdict.run_id
     if verdict.fault is not None:
-        return whole_copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
+        return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
     if not held.faults:
         return None
     first = held.faults[0]
     if not first.stage and first.code == file_checks.DAMAGED_BLOB:
-        return whole_copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
+        return copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
     whole = "/" in first.file or first.file in ("state.json", "plan.json")
     path = first.file if whole else f"stages/{first.stage}/{first.file}"
-    return whole_copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())
+    return copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())
 
 
 def _every(space: Workspace) -> tuple[list[_Verified], list[tuple[str, LoomError]]]:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from loomctl.handoff.handoff import Desk
-    from loomctl.handoff.parcels import Parcel
     from loomctl.handoff.pull import Pulled
-    from loomctl.handoff.push import Pushed
+    from loomctl.handoff.push import Parcel, Pushed
 
 _MOST = 10
 # The beginning of a path: what stands there, in the order in which it is listed.
@@ -89,13 +88,13 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
         if not as_json:
             output.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
         if not (_may_ask(as_json=as_json) and output.is_agreed("Push it?")):
-            again = f"loomctl push {run_id}{desk.option()}{' --with-outputs' if with_outputs else ''}"
+            again = f"loomctl push {run_id}{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
             why = "what leaves this machine is confirmed by a person, or by --yes"
             raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
     elif parcel.is_due and not as_json:
         output.note(_listing(desk, parcel, "goes"))
     caller.must_decide(
-        space, "push", run_id, *shlex.split(desk.option()), *(["--with-outputs"] if with_outputs else ())
+        space, "push", run_id, *shlex.split(desk.remote.option), *(["--with-outputs"] if with_outputs else ())
     )
     pushed = pushing.send(desk, parcel)
     if as_json:
@@ -240,7 +239,7 @@ def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomErro
     """Take one of several runs; what goes wrong with it is its own result."""
     from loomctl.handoff import pull as pulling
 
-    again = f"loomctl --debug pull {run_id}{desk.option()}"
+    again = f"loomctl --debug pull {run_id}{desk.remote.option}"
     try:
         return pulling.pull(desk, run_id, commit, keep=keep)
     except LoomError as error:
@@ -273,7 +272,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
         )
     shown = desk.remote.shown
     what = f"the remote {shown} has no run {one_line(named, 80)!r}" if named else f"the remote {shown} has no runs"
-    why = f"where a run is worked on, loomctl push{desk.option()} puts it there"
+    why = f"where a run is worked on, loomctl push{desk.remote.option} puts it there"
     hint = desk.remote.listing if there else f"git ls-remote {desk.remote.read_at}"
     raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
@@ -305,13 +304,13 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
     if pulled.kind == pulling.NOTHING:
         return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
     if pulled.kind == pulling.AHEAD:
-        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.option()}", *brought]
+        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.remote.option}", *brought]
     if pulled.kind == pulling.KEPT_MINE:
         return [
             f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
             f"  {who}",
             *brought,
-            f"To hand this state on: loomctl push {run_id}{desk.option()}",
+            f"To hand this state on: loomctl push {run_id}{desk.remote.option}",
             *pulled.notes,
         ]
     lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]

@@ -117,16 +117,16 @@ def list_runs(as_json: bool) -> int:
 
 def list_remote(named: str, as_json: bool) -> int:
     """Print every run that a remote has: who pushed it, where it stands, and how that is to what is here."""
-    from loomctl.handoff import remote_runs
+    from loomctl.handoff import copies
     from loomctl.handoff.handoff import Desk
 
     desk = Desk(caller.space(make=True), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
-    found = remote_runs.listed(desk)
+    found = copies.listed(desk)
     if as_json:
-        output.document({"remote": desk.remote.shown, "runs": [one.to_dict() for one in found]})
+        output.document({"remote": desk.remote.shown, "runs": [one._asdict() for one in found]})
         return EXIT_OK
     if not found:
-        output.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.option()}")
+        output.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}")
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
     rows = [
@@ -143,7 +143,7 @@ def list_remote(named: str, as_json: bool) -> int:
     output.text(output.table(header, rows))
     for one in found:
         if one.trouble:
-            way = f"loomctl pull {one.run_id}{desk.option()}"
+            way = f"loomctl pull {one.run_id}{desk.remote.option}"
             output.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
     return EXIT_OK
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 
-from loomctl.changes import committed, evidence_files, own_reports
+from loomctl.changes import evidence_files
 from loomctl.flow import lines
 from loomctl.kit import clock, digests, files, machine
 from loomctl.kit.errors import LoomError
@@ -66,7 +66,7 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     values, where, ours = (
         artifact_paths.placeholder_values(space.project, run),
         roots(space, run),
-        own_reports.standing(space.store.local),
+        evidence_files.own_reports(space.store.local),
     )
     seen = {one: evidence_files.look(one, values, where, ours) for one in wanted}
     plain = {one: dict(found.plain) for one, found in seen.items() if found.plain}
@@ -104,7 +104,7 @@ def fate(known: Known, declared: str, seen: Seen) -> str:
     if not changed:
         return UNCHANGED
     asked = itertools.islice(changed, _MOST_ASKED)
-    if known.since and all(committed.stands_since_before(seen.paths[path], known.since) for path in asked):
+    if known.since and all(evidence_files.stands_since_before(seen.paths[path], known.since) for path in asked):
         return OLDER if len(changed) <= _MOST_ASKED else CHANGED
     return CHANGED
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.changes import evidence_files, own_reports
+from loomctl.changes import evidence_files
 from loomctl.expressions.state_paths import MISSING
 from loomctl.flow import beginnings
 from loomctl.kit import digests, files
@@ -96,7 +96,7 @@ def check(
 
 def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -> Item:
     declared, name = str(wanted["file"]), name_of(wanted)
-    values, ours = artifact_paths.placeholder_values(space.project, run), own_reports.standing(space.store.local)
+    values, ours = artifact_paths.placeholder_values(space.project, run), evidence_files.own_reports(space.store.local)
     seen = evidence_files.look(declared, values, beginnings.roots(space, run), ours)
     if not seen.digests:
         return Item(FILE, name, passed=False, why=masked_line(seen.why or "there is no such file", _LONGEST_WHY))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.changes import baselines
+from loomctl.changes import working_tree
 from loomctl.flow import lines
 from loomctl.flow.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
@@ -260,7 +260,7 @@ def forget(local: str, run_id: str, stage: str, number: int) -> None:
 
 def forget_run(local: str, run_id: str) -> None:
     """Remove the notes of a run that is gone. Raises OSError, BAD_ID, UNSAFE_LINK."""
-    baselines.discard(_folder(local, run_id))
+    working_tree.discard(_folder(local, run_id))
 
 
 def _folder(local: str, run_id: str) -> str:

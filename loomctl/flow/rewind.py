@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.changes import baselines, stage_changes
+from loomctl.changes import stage_changes, working_tree
 from loomctl.flow import settle, undo
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
@@ -247,7 +247,7 @@ def _patch_aside(run: Run, stage: str) -> str:
 def _note_beginning(space: Workspace, run: Run, stage: str) -> None:
     """Note what the checkout is now where nothing is known any more of what it was as the stage began (D39)."""
     entry = visits.open_visit(run.state)
-    if entry is None or entry.get("stage") != stage or baselines.read(space.store.local, run.run_id, stage):
+    if entry is None or entry.get("stage") != stage or working_tree.read_baseline(space.store.local, run.run_id, stage):
         return
     place = places.place_of(run.plan, entry["step_id"])
     if place is not None and place.step.get("kind") != "command":  # a command's is noted as it starts

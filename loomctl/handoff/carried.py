@@ -1,35 +1,35 @@
 """What of a run's folder is carried to another machine, and in which form: secrets masked, nothing of this machine's.
 
-A path here is the one in the tree that is handed on: `run/…` for the run's files, `blobs/sha256/2c/…` for blobs.
+A path here is the one in the tree that is handed on: `run/…` for the run's files, `blobs/sha256/2c/…` for blobs. Which
+path a file may have is the same for who pushes it and for who pulls it, on whatever system.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from loomctl.handoff import carried_paths
+from loomctl.changes import asset_files
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text import secrets
 from loomctl.runs import command_runs
-from loomctl.runs.store import blobs, events, leftovers
+from loomctl.runs.store import blobs, events, leftovers, recovery
 from loomctl.runs.tools import output_files, tool_log
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 RUN = "run/"
-STATE = f"{RUN}state.json"
-OUTPUTS, ASSETS = f"{RUN}{output_files.FOLDER}/", f"{RUN}assets/"
-_BY_HASH = ("blobs/", OUTPUTS, ASSETS)
+STATE, PLAN, LOG = f"{RUN}state.json", f"{RUN}plan.json", f"{RUN}{events.FILE}"
+OUTPUTS, BLOBS = f"{RUN}{output_files.FOLDER}/", f"{blobs.FOLDER}/"
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""
 WITHHELD = "withheld"
 """The key of a tool step whose original was left out, for it holds a secret; its value says so."""
+DEEPEST, LONGEST_NAME, LONGEST = 20, 255, 1000
+"""Parts of a path, bytes of a name, and bytes of a path."""
+_BY_HASH = (BLOBS, OUTPUTS, f"{RUN}{asset_files.FOLDER}/")
+_LARGEST_CLEAN = 16 << 20  # bytes of a masked form that is held until it is sent
 # What stands in a run's folder and is made anew elsewhere, or is of no use there.
 _OWN = (blobs.FOLDER, "reads.json")
 # What is text by its name, and masked whatever bytes it holds: a command may print anything into its log.
@@ -38,19 +38,39 @@ _TEXTS = (
     *(".cfg", ".conf", ".env", ".csv", ".tsv", ".html", ".htm", ".xml", ".svg", ".sh", ".sql", ".py", ".js", ".ts"),
 )
 _WIDE = rb"(?:[\t\n\r\x20-\x7e]\0{1,3}){8,}[\x20-\x7e]?"  # ASCII in two or four bytes a letter
+_STAGES = "stages"
+_FOLDERS = frozenset((_STAGES, asset_files.FOLDER, output_files.FOLDER))
+_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, recovery.SESSIONS_FILE))
+_OF_A_STAGE = frozenset(
+    (
+        *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),
+        command_runs.LOG,
+    )
+)
 
 
 class Entry(NamedTuple):
-    """A file that is carried. oid: of its content in that form; bytes: of that; masked: secrets that were taken out.
+    """A file that is carried. oid: of its content in that form; size: of that; masked: secrets that were taken out.
 
-    source: where it stands here, absolute; refs: the blobs that it names.
+    source: where it stands here, absolute; refs: the blobs that it names; clean: the content itself, where that is not
+    what stands here and is of no great size.
     """
 
     oid: str
-    bytes: int
+    size: int
     masked: int
     source: str
     refs: frozenset[str] = frozenset()
+    clean: bytes | None = None
+
+    def content(self, path: str) -> bytes | None:
+        """Give the file as it is carried; it is masked again only where it is no longer what was looked at.
+
+        path: of the entry. None where it must stay now. Raises OSError.
+        """
+        data = self.clean if self.clean is not None else files.read_bytes(self.source, limit=LARGEST_FILE)
+        algorithm = "sha256" if len(self.oid) == 64 else "sha1"
+        return data if oid_of(data, algorithm) == self.oid else form(path, data)[0]
 
 
 class LeftOut(NamedTuple):
@@ -100,7 +120,8 @@ class Looker:
             if ref in seen:
                 continue
             seen.add(ref)
-            path = blob_path(blobs.sha256_of(ref))
+            sha256 = blobs.sha256_of(ref)
+            path = f"{BLOBS}sha256/{sha256[:2]}/{sha256}"
             try:
                 stored.get(ref)
             except LoomError:  # not here, damaged, or a hash of something else
@@ -127,8 +148,7 @@ class Looker:
     def _entry(self, path: str, source: str, size: int) -> Entry | LeftOut:
         if size > LARGEST_FILE:
             return LeftOut(path, f"it has over {LARGEST_FILE >> 20} MiB")
-        why = carried_paths.trouble(path)
-        if why:
+        if why := trouble(path):
             return LeftOut(path, f"it {why}")
         if secrets.mask(path)[1]:
             return LeftOut(path, "its name holds a secret")
@@ -139,24 +159,25 @@ class Looker:
                 path, f"it holds a secret, and is {'known by the hash of its bytes' if by_hash else 'no text'}"
             )
         oid = oid_of(data, self._algorithm)
-        named = path.startswith("blobs/") or path.endswith((".json", ".jsonl", ".md"))
-        return Entry(oid, len(data), masked, source, frozenset(_refs(data)) if named else frozenset())
-
-
-def _refs(data: bytes) -> set[str]:
-    from loomctl.runs.store import blobs
-
-    return blobs.named_in(data)
-
-
-def blob_path(sha256: str) -> str:
-    """Give the path at which a blob is carried."""
-    return f"{blobs.FOLDER}/sha256/{sha256[:2]}/{sha256}"
+        named = is_blob(path) or path.endswith((".json", ".jsonl", ".md"))
+        refs = frozenset(blobs.named_in(data)) if named else frozenset[str]()
+        clean = data if masked and len(data) <= _LARGEST_CLEAN else None
+        return Entry(oid, len(data), masked, source, refs, clean)
 
 
 def is_blob(path: str) -> bool:
     """Tell a blob among what is carried."""
-    return path.startswith(f"{blobs.FOLDER}/")
+    return path.startswith(BLOBS)
+
+
+def is_output(path: str) -> bool:
+    """Tell an output of a tool among what is carried."""
+    return path.startswith(OUTPUTS)
+
+
+def of_run(names: dict[str, str]) -> dict[str, str]:
+    """Give the run's own files among those of a tree."""
+    return {path: oid for path, oid in names.items() if path.startswith(RUN)}
 
 
 def oid_of(data: bytes, algorithm: str) -> str:
@@ -197,12 +218,40 @@ def is_this_machines(name: str) -> bool:
         return (
             name.endswith(".json") and name.startswith(("state.", "plan.")) and name not in ("state.json", "plan.json")
         )
-    return name.startswith("stages/") and (last in (command_runs.LOCK, command_runs.RECORD) or _is_set_aside(last))
+    is_undone = last.startswith("command.undone-") and last.endswith(".json")  # as `command.json` was before an undo
+    return name.startswith("stages/") and (is_undone or last in (command_runs.LOCK, command_runs.RECORD))
 
 
-def _is_set_aside(last: str) -> bool:
-    """Tell what stood in `command.json` before an undo."""
-    return last.startswith("command.undone-") and last.endswith(".json")
+def trouble(path: str, *, is_folder: bool = False) -> str:
+    """Say why nothing is carried at a path of the tree; empty where something can be."""
+    parts = path.split("/")
+    raw = os.fsencode(path)
+    if len(parts) > DEEPEST:
+        return f"lies deeper than {DEEPEST} folders"
+    if len(raw) > LONGEST or any(len(part) > LONGEST_NAME for part in raw.split(b"/")):
+        return f"has a name of over {LONGEST_NAME} bytes, or a path of over {LONGEST}"
+    if any(part in ("", ".", "..") or "\\" in part for part in parts):
+        return "has a name that is none everywhere"
+    if any(part.lower() == ".git" for part in parts):
+        return "has a name of which git carries nothing"
+    folders = range(1, len(parts) + is_folder)
+    if any(_is_a_file(parts[:count]) for count in folders):
+        return "is, or lies in, a folder where Loom has a file"
+    if not is_folder and _is_a_folder(parts):
+        return "stands where Loom has a folder"
+    return ""
+
+
+def _is_a_file(parts: list[str]) -> bool:
+    if parts[:2] == ["run", _STAGES]:
+        return len(parts) == 4 and parts[3] in _OF_A_STAGE
+    return parts[0] == "run" and len(parts) == 2 and parts[1] in _FILES
+
+
+def _is_a_folder(parts: list[str]) -> bool:
+    if parts[0] == "run" and len(parts) == 2:
+        return parts[1] in _FOLDERS
+    return parts[:2] == ["run", _STAGES] and len(parts) == 3
 
 
 # ---- The form in which a file is carried.
@@ -215,7 +264,7 @@ def form(path: str, data: bytes) -> tuple[bytes | None, int]:
     chained by hashes, was masked when it was written; all other text is masked, whatever bytes stand in it; what is no
     text, or holds a secret in wide letters, goes as it is or not at all.
     """
-    if path == RUN + events.FILE:
+    if path == LOG:
         return data, 0
     if path.startswith(_BY_HASH) or (b"\0" in data and not path.lower().endswith(_TEXTS)):
         return (None, 1) if _holds_a_secret(path, data) else (data, 0)
@@ -245,7 +294,7 @@ def _text(data: bytes) -> tuple[bytes, int]:
 def _holds_a_secret(path: str, data: bytes) -> bool:
     if secrets.mask(data.decode("utf-8", "surrogateescape"))[1] or _holds_wide_secret(data):
         return True
-    if not path.startswith("blobs/"):
+    if not is_blob(path):
         return False
     try:
         value = json.loads(data)
@@ -304,7 +353,6 @@ def _hidden(text: str | bytes) -> int:
 
 
 def _count(value: Any, clean: Any) -> int:
-    """Count the texts and keys in which two values of one shape differ."""
     found, waiting = 0, [(value, clean)]
     while waiting:
         one, other = waiting.pop()
@@ -343,7 +391,6 @@ def unmasked(path: str, theirs: bytes, mine: bytes) -> bytes:
 
 
 def _put_back(came: Any, mine: Any, clean: Any) -> Any:
-    """Give a value with this machine's own in the places where masked ones came back."""
     if came == clean:
         return mine
     if isinstance(came, dict) and isinstance(mine, dict) and isinstance(clean, dict):

@@ -5,41 +5,73 @@ this repository last pushed or pulled is `refs/loom/remotes/{remote}/{run_id}`, 
 alone, and git's own tidying keeps the objects. No branch, no tag, no index, no working tree.
 
 A repository is one thing and a run's store another: several stores may share a repository's refs, and a store may be
-put back to what it was, by a backup or by another branch. So no ref says what a run here goes on from, its log does:
-each push writes an entry of its own into that, and carries it. A log that holds such an entry goes on from that push.
+put back to what it was, by a backup or by another branch. So no ref says what a run here goes on from. The commit that
+this store noted as agreed on does, as long as the run's log still has its last line of then; and so does the remote's
+own, where the log here begins with the one there, for each push writes an entry of its own into that and carries it.
 """
 
-from __future__ import annotations
-
+import json
 import os
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Any, NamedTuple
 
-from loomctl.handoff import carried, git_refs, git_remotes, received
-from loomctl.handoff.carried import Entry, Looker
+from loomctl.handoff import carried, remotes, repository
+from loomctl.handoff.carried import LOG, Look, Looker
+from loomctl.handoff.remotes import Remote, bad_handoff
 from loomctl.kit import files
-from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_HELD, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.lock import PATIENCE, Lock
-from loomctl.kit.text.secrets import masked_line
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.runs import log_verdict
+from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import agreed
-from loomctl.runs.store import events
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from loomctl.handoff.carried import Look
-    from loomctl.handoff.received import Told
-    from loomctl.runs.caller import Workspace
+from loomctl.runs.store import blobs
 
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
-LOG = carried.RUN + events.FILE
-_MOST_COMMITS = 10_000  # of a remote's run that are looked through
+SCHEMA = 1
+MOST_FILES, LARGEST = 200_000, 8 << 30
+# Of a tree: files and folders, and bytes of their list.
+_MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
+_LONGEST_MESSAGE = 1 << 20
+_SUMMARY = {**dict.fromkeys(("work_id", "goal", "status", "step", "updated_at"), str), "revision": int, "stages": int}
+_COPIES = "refs/loom/unreadable/"  # where a copy of what nobody can take is kept by who takes it away
 _LOST = ("BAD_HANDOFF", "RUN_ID_MISMATCH")
 _UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
+
+
+class Told(NamedTuple):
+    """What a pushed commit says of itself. at: UTC; by, machine: who pushed, and where; outputs: whether they came.
+
+    left_out: paths that were not carried, with the reasons; summary: `{work_id, goal, status, step, updated_at,
+    revision, stages}`, of what was read those alone that are texts and numbers.
+    """
+
+    run_id: str
+    at: str
+    by: str
+    machine: str
+    outputs: bool
+    left_out: tuple[tuple[str, str], ...]
+    summary: dict[str, Any]
+
+    def message(self) -> str:
+        """Give the commit's message: a line for people, then the same as JSON. Secrets in it are masked, names too."""
+        said = {"schema_version": SCHEMA, **masked(self._asdict()), "run_id": self.run_id}
+        summary = said["summary"]
+        head = one_line(f"Loom: {self.run_id}, {summary.get('status')} at {summary.get('step') or 'no step'}", 200)
+        return f"{head}\n\n{json.dumps(said, ensure_ascii=False)}\n"
+
+    def who(self) -> str:
+        """Say who pushed it, when, and at which step, on one line."""
+        by, machine = masked_line(self.by, 60), masked_line(self.machine, 60)
+        words = [masked_line(self.summary.get(key) or "", limit) for key, limit in (("status", 40), ("step", 80))]
+        stands = " at ".join(word for word in words if word)
+        return f"{by} on {machine} pushed it at {masked_line(self.at, 30)}{f', {stands}' if stands else ''}"
 
 
 class Standing(NamedTuple):
@@ -63,25 +95,11 @@ class Desk:
     def __init__(self, space: Workspace, named: str | None = None, *, asks: bool = False) -> None:
         """Find the repository and the remote. Raises NO_GIT, NO_REPOSITORY, NO_REMOTE."""
         self.space = space
-        self.repository = git_refs.of_store(space.store.folder, asks=asks)
-        self.remote = git_remotes.find(self.repository, named, space.caller.cwd)
+        self.repository = repository.of_store(space.store.folder, asks=asks)
+        self.remote = repository.find_remote(self.repository, named, space.caller.cwd)
         self.looker = Looker(self.repository.object_format)
         self._told: dict[str, Told] = {}
         self._trees: dict[str, dict[str, str]] = {}
-
-    def option(self) -> str:
-        """Give what a command line needs to name this remote again; empty for `origin`."""
-        return self.remote.option
-
-    @contextmanager
-    def listing_hinted(self) -> Iterator[None]:
-        """Have the errors of what came, which send to the list of a remote's runs, name this remote."""
-        try:
-            yield
-        except LoomError as error:
-            if error.code in ("BAD_HANDOFF", "RUN_ID_MISMATCH"):
-                error.hint = self.remote.listing
-            raise
 
     # ---- Names.
 
@@ -93,13 +111,9 @@ class Desk:
         """Name where the refs of commits stand that are on their way to the remote, or may be."""
         return f"refs/loom/pending/{self.remote.key}/{_fit(run_id)}/"
 
-    def incoming(self, run_id: str) -> str:
-        """Name the ref of what was fetched and is not taken yet."""
-        return f"{self._incoming}{_fit(run_id)}"
-
-    @property
-    def _incoming(self) -> str:
-        return f"refs/loom/incoming/{self.remote.key}/"
+    def incoming(self, run_id: str = "") -> str:
+        """Name the ref of what was fetched and is not taken yet; without a run, what all those begin with."""
+        return f"refs/loom/incoming/{self.remote.key}/{_fit(run_id) if run_id else ''}"
 
     def lock(self, run_id: str, *, patience: float = PATIENCE) -> Lock:
         """Give the lock of who hands a run on from here; the run's own is not held while a remote is waited for.
@@ -114,22 +128,44 @@ class Desk:
     def told(self, commit: str, run_id: str) -> Told:
         """Give what a commit that is here says of itself. Raises BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH."""
         if commit not in self._told:
-            where = received.where_of(self.remote, run_id)
-            with self.listing_hinted():
-                try:
-                    text = self.repository.commit_text(commit, received.LONGEST_MESSAGE)
-                except ValueError as error:
-                    raise received.bad(where, str(error)) from None
-                self._told[commit] = received.read_message(git_refs.message_of(text), run_id, where)
+            self._told[commit] = read_message(
+                commit_text(self.repository, commit, run_id, self.remote), run_id, self.remote
+            )
         return self._told[commit]
 
     def tree(self, commit: str, run_id: str) -> dict[str, str]:
         """Give the files of a commit that is here, objects by path. Raises BAD_HANDOFF."""
         if commit not in self._trees:
-            with self.listing_hinted():
-                found = received.tree(self.repository, commit, received.where_of(self.remote, run_id))
-            self._trees[commit] = {path: oid for path, (oid, _) in found.items()}
+            try:
+                self._trees[commit] = self._tree(commit)
+            except ValueError as error:
+                raise bad_handoff(self.remote, run_id, str(error)) from None
         return self._trees[commit]
+
+    def _tree(self, commit: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        folders: set[str] = set()
+        total = 0
+        with closing(self.repository.tree(commit, most=_MOST_ENTRIES, longest=_LONGEST_LIST)) as entries:
+            for mode, kind, oid, size, path in entries:
+                trouble = _trouble(mode, kind, size, path)
+                if trouble or path in found or path in folders:
+                    raise ValueError(f"{one_line(path, 120)} {trouble or 'is there twice'}")
+                if kind == "tree":
+                    folders.add(path)
+                    continue
+                found[path] = oid
+                total += size
+                if len(found) > MOST_FILES or total > LARGEST:
+                    raise ValueError(f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+        if carried.STATE not in found or carried.PLAN not in found:
+            raise ValueError("it holds no run's state and plan")
+        return found
+
+    def log(self, commit: str, run_id: str) -> bytes:
+        """Give the run's log in a commit; empty where it has none."""
+        oid = self.tree(commit, run_id).get(LOG)
+        return self.repository.content(oid) if oid is not None else b""
 
     def agree(self, run_id: str, commit: str, *, log: bytes | None = None) -> None:
         """Note that both sides have this commit; what was on its way is done with.
@@ -138,13 +174,17 @@ class Desk:
         """
         done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
         self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
-        note(self, run_id, commit, log)
+        line = agreed.last_line(self.log(commit, run_id) if log is None else log)
+        try:
+            agreed.write(self.space.store.local, run_id, self.remote.key, agreed.Agreed(commit, line))
+        except OSError:
+            if log is not None:  # else the logs tell it, too
+                raise
 
     def let_go(self, run_id: str, commit: str) -> None:
         """Let go of a commit that was on its way and is known not to have arrived."""
-        self.repository.set_refs(
-            {name: None for name, oid in self.repository.refs(self.pending(run_id)).items() if oid == commit}
-        )
+        held = self.repository.refs(self.pending(run_id))
+        self.repository.set_refs({name: None for name, oid in held.items() if oid == commit})
 
     # ---- How both stand.
 
@@ -152,16 +192,16 @@ class Desk:
         """Tell what is carried of a run from here, blobs apart. Raises NOT_LOOMS for a run of FABER's."""
         home = self.space.store.home(run_id)
         if home.faber:
-            raise not_looms(run_id, home.state)
+            raise LoomError(
+                "NOT_LOOMS",
+                f"the run {run_id} is FABER's; Loom does not hand it on",
+                where=home.state,
+                why="its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what "
+                "came; move the project's .fractary folder with your branch",
+                hint=f"loomctl show {run_id}",
+                exit_code=EXIT_USAGE,
+            )
         return self.looker.look(home.folder, outputs=outputs)
-
-    def is_as_in(self, look: Look, commit: str, run_id: str) -> bool:
-        """Tell whether what is carried from here is what a commit holds.
-
-        Blobs apart, which only ever come to it, and outputs that are not here: nobody's work is in them.
-        """
-        mine, there = of_run(look.names()), self.tree(commit, run_id)
-        return {**{path: there[path] for path in of_run(there) if is_output(path)}, **mine} == of_run(there)
 
     def standing(self, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
         """Tell how a run stands to the remote's, which is fetched where that is needed.
@@ -172,54 +212,95 @@ class Desk:
         with self.taking(run_id, theirs):
             if theirs is not None:
                 self.get(run_id, theirs)
-            return self._standing(run_id, theirs, is_read=True, notes=notes)
+            found = self._standing(run_id, theirs, is_read=True)
+            if notes and theirs is not None and found.look is not None and found.base == theirs:
+                with suppress(OSError, LoomError):  # the logs tell it the next time, too
+                    if not self.is_noted(run_id, theirs):
+                        self.agree(run_id, theirs, log=log_of(found.look))
+            return found
 
-    def standing_as_known(self, run_id: str, theirs: str | None) -> Standing:
+    def standing_as_known(self, run_id: str, theirs: str) -> Standing:
         """Tell how a run stands to the remote's by what is here; nothing is fetched, and nothing written.
 
         A moved one that is not here counts as one that goes on from what was agreed on. Raises BAD_HANDOFF.
         """
-        return self._standing(run_id, theirs, is_read=theirs in self.held(), notes=False)
+        return self._standing(run_id, theirs, is_read=theirs in self.held())
 
-    def _standing(self, run_id: str, theirs: str | None, *, is_read: bool, notes: bool) -> Standing:
+    def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
         told = self.told(theirs, run_id) if theirs is not None and is_read else None
         if theirs is not None and not self.space.store.has(run_id):
             return Standing(THEIRS, None, theirs, told, None)
         look = self.look(run_id, outputs=False)
-        base = base_of(self, run_id, theirs if is_read else None, look)
+        settled = self._settled(run_id, look)
+        base = self._base(run_id, theirs if is_read else None, look, settled)
         if self.with_outputs(run_id, base):
             look = self.look(run_id, outputs=True)
+        found = Standing(MINE, base, theirs, told, look)
         if theirs is None:
-            return Standing(MINE, base, None, None, look)
-        is_mine_new = base is None or not self.is_as_in(look, base, run_id)
-        if base == theirs:
-            if notes and not self.is_noted(run_id, theirs):
-                self._noted(run_id, theirs, log_of(look))
-            return Standing(MINE if is_mine_new else SAME, base, theirs, told, look)
-        if not is_read:
-            return Standing(DIVERGED if is_mine_new else THEIRS, base, theirs, None, look)
-        if is_mine_new and self._is_what_they_have(run_id, theirs, told):
-            if notes:
-                self._noted(run_id, theirs)
-            return Standing(SAME, theirs, theirs, told, look)
-        return self._behind(run_id, Standing(THEIRS, base, theirs, told, look), is_mine_new=is_mine_new)
-
-    def _behind(self, run_id: str, found: Standing, *, is_mine_new: bool) -> Standing:
-        """Tell of a run that is not as theirs whether theirs goes on from it, and whether all of it is a part of that.
-
-        What was done here and is told in no log is somebody's work as well.
-        """
-        look, base, theirs = found.look, found.base, found.theirs
-        assert look is not None  # there is a run on both sides
-        assert theirs is not None
-        behind = goes_on(self, look, theirs, run_id)
-        if not is_mine_new:
-            return found._replace(apart=not behind)
-        if not behind:
-            return found._replace(kind=DIVERGED, apart=True)
-        if is_part(self, look, base, theirs, run_id):
             return found
-        return found._replace(kind=THEIRS if has_news(self, look, base, run_id) else DIVERGED, apart=True)
+        is_new = base is None or not self._is_as_in(look, base, run_id)
+        if base == theirs:
+            return found if is_new else found._replace(kind=SAME)
+        if not is_read:
+            return found._replace(kind=DIVERGED if is_new else THEIRS)
+        mine = log_of(look)
+        # A commit that merely follows ours shows nothing: who kept another state put that behind ours.
+        goes_on = bool(mine) and self.log(theirs, run_id).startswith(mine)
+        if not is_new or not goes_on:
+            return found._replace(kind=DIVERGED if is_new else THEIRS, apart=not goes_on)
+        before = [base, *settled.values()]
+        if self._is_part(look, run_id, theirs, before):
+            return found._replace(kind=THEIRS)
+        has_news = base is not None and look.names().get(LOG) != self.tree(base, run_id).get(LOG)
+        return found._replace(kind=THEIRS if has_news else DIVERGED, apart=True)
+
+    def _settled(self, run_id: str, look: Look) -> dict[str, str]:
+        """Give the commits that were agreed on, by remote, as far as the log here has its last line from then."""
+        held = agreed.read(self.space.store.local, run_id)
+        lines = agreed.lines_of(log_of(look)) if held else frozenset()
+        return {key: one.commit for key, one in held.items() if one.line in lines}
+
+    def _base(self, run_id: str, theirs: str | None, look: Look, settled: Mapping[str, str]) -> str | None:
+        """Give the commit that a run here goes on from. None: there is none, or nobody knows.
+
+        theirs: the remote's commit, if it is here; else what was last agreed on with it counts alone.
+        """
+        own = settled.get(self.remote.key)
+        if theirs is None:
+            return own if own is not None and self.repository.commit_of(own) else None
+        if own == theirs:
+            return own
+        candidates = [own, *reversed([commit for key, commit in settled.items() if key != self.remote.key])]
+        base = next((one for one in candidates if one and self.repository.is_ancestor(one, theirs)), None)
+        mine, there = log_of(look), self.log(theirs, run_id)
+        before = self.log(base, run_id) if base is not None else b""
+        # A log that is no longer than one that this goes on from was made by no push of Loom's: each writes an entry.
+        is_older = mine.startswith(before) and len(there) <= len(before)
+        return theirs if there.endswith(b"\n") and mine.startswith(there) and not is_older else base
+
+    def _is_as_in(self, look: Look, commit: str, run_id: str) -> bool:
+        """Tell whether what is carried from here is what a commit holds.
+
+        Blobs apart, which only ever come to it, and outputs that are not here: nobody's work is in them.
+        """
+        mine, there = carried.of_run(look.names()), carried.of_run(self.tree(commit, run_id))
+        return {**{path: there[path] for path in there if carried.is_output(path)}, **mine} == there
+
+    def _is_part(self, look: Look, run_id: str, theirs: str, before: list[str | None]) -> bool:
+        """Tell of a run whose log theirs goes on from that each of its files is a part of theirs, too, or was before.
+
+        before: what this run went on from, with whatever remote. Not everything that is done to a run is told in its
+        log: tool steps are not, nor what a person puts beside it. The state is what the log tells; outputs stay here.
+        """
+        there = self.tree(theirs, run_id)
+        trees = [there, *(self.tree(one, run_id) for one in {*before} if one and self.repository.commit_of(one))]
+        for path, entry in look.files.items():
+            if path == carried.STATE or carried.is_output(path) or entry.oid in (tree.get(path) for tree in trees):
+                continue
+            mine = entry.content(path) if path.endswith(".jsonl") and path in there else None
+            if mine is None or not self.repository.content(there[path]).startswith(mine):
+                return False
+        return True
 
     def is_noted(self, run_id: str, theirs: str) -> bool:
         """Tell whether it stands here that both sides have a commit, and that nothing is on its way.
@@ -228,14 +309,6 @@ class Desk:
         """
         held = self.repository.refs("refs/loom/")
         return held.get(self.kept(run_id)) == theirs and not any(name.startswith(self.pending(run_id)) for name in held)
-
-    def _noted(self, run_id: str, theirs: str, log: bytes | None = None) -> None:
-        with suppress(OSError, LoomError):  # the logs tell it the next time, too
-            self.agree(run_id, theirs, log=log)
-
-    def _is_what_they_have(self, run_id: str, theirs: str, told: Told | None) -> bool:
-        look = self.look(run_id, outputs=told is not None and told.outputs)
-        return self.is_as_in(look, theirs, run_id)
 
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
@@ -252,8 +325,7 @@ class Desk:
 
         Raises REMOTE_UNREACHABLE and REMOTE_DENIED.
         """
-        there = self.repository.listed(self.remote)
-        below = self._incoming
+        there, below = self.repository.listed(self.remote), self.incoming()
         held = self.repository.refs(below)
         self.repository.set_refs({name: None for name in held if name.removeprefix(below) not in there})
         return there
@@ -269,9 +341,28 @@ class Desk:
         except LoomError as error:
             if error.code in _UNFIT:
                 self.repository.set_refs({self.incoming(run_id): None})
-            if theirs is not None and error.code in _LOST and received.KEPT not in error.why:
-                received.way_past(error, self.remote, run_id, theirs, is_here=self.space.store.has(run_id))
+            if theirs is not None and error.code in _LOST and _COPIES not in error.why:
+                self._say_way_past(error, run_id, theirs)
             raise
+
+    def _say_way_past(self, error: LoomError, run_id: str, commit: str) -> None:
+        """Say in an error what becomes of a run that nobody can take. commit: what the remote has.
+
+        Nothing is taken away without a copy, nor what came there since: what it holds may be all that there is of
+        somebody's work. So the copy has a name of its own, and the rest waits for it.
+        """
+        remote, ref = self.remote, remotes.RUNS + run_id
+        keeps = f"git fetch {remote.read_at} {ref}:{_COPIES}{run_id}/{commit}"
+        away = f"git push --force-with-lease={ref}:{commit} {remote.written_at} --delete {ref}"
+        puts = f"`loomctl push {run_id}{remote.option}`"
+        then = f"`{keeps} && {away}` keeps a copy of it and takes it away there, and {puts}"
+        is_here = self.space.store.has(run_id)
+        error.hint = keeps if is_here else remote.listing
+        error.why += (
+            f"; the run that is here can take its place: {then} puts this one there"
+            if is_here
+            else f"; who has the run can put it there again: {then} does it"
+        )
 
     def get(self, run_id: str, commit: str) -> None:
         """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""
@@ -282,49 +373,90 @@ class Desk:
             raise LoomError(
                 "MOVED_MEANWHILE",
                 f"the remote's run {run_id} was pushed once more at this moment",
-                where=received.where_of(self.remote, run_id),
+                where=self.remote.place(run_id),
                 why="nothing was changed here; the same command again takes the newest",
-                hint=f"loomctl pull {run_id}{self.option()}",
+                hint=f"loomctl pull {run_id}{self.remote.option}",
             )
 
+    def diverged(self, run_id: str, found: Standing, so: str) -> LoomError:
+        """Make the error of a run that went on here and there."""
+        return LoomError(
+            "DIVERGED",
+            f"the run {run_id} went on here and at {self.remote.shown}; {so}",
+            where=self.remote.place(run_id),
+            why=f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a "
+            "run of its own, --take-theirs takes theirs and saves this one",
+            hint=f"loomctl pull {run_id}{self.remote.option} --keep-mine",
+            exit_code=EXIT_HELD,
+        )
 
-def of_run(names: Mapping[str, str]) -> dict[str, str]:
-    """Give the run's own files among those of a tree."""
-    return {path: oid for path, oid in names.items() if path.startswith(carried.RUN)}
+
+def commit_text(where: repository.Repository, commit: str, run_id: str, remote: Remote) -> bytes:
+    """Give a commit of a run as git holds it. Raises BAD_HANDOFF for one that says too much, and GIT_FAILED."""
+    try:
+        return where.commit_text(commit, _LONGEST_MESSAGE)
+    except ValueError as error:
+        raise bad_handoff(remote, run_id, str(error)) from None
 
 
-def is_output(path: str) -> bool:
-    """Tell an output of a tool among what is carried."""
-    return path.startswith(carried.OUTPUTS)
+def read_message(text: bytes, run_id: str, remote: Remote) -> Told:
+    """Read what a commit says. text: as git holds it. Raises BAD_HANDOFF, NEWER_HANDOFF, and RUN_ID_MISMATCH."""
+    body = text.partition(b"\n\n")[2].partition(b"\n\n")[2]
+    where = remote.place(run_id)
+    try:
+        raw = files.parse_json(body.decode("utf-8", "replace").encode(), where=where)
+    except LoomError as error:
+        raise bad_handoff(remote, run_id, f"its commit says nothing that can be read ({error.code})") from None
+    raw = raw if isinstance(raw, dict) else {}
+    version = raw.get("schema_version")
+    version = version if type(version) is int else None
+    if version is not None and version > SCHEMA:
+        raise LoomError(
+            "NEWER_HANDOFF",
+            f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})",
+            where=where,
+            why="nothing of it was read, and nothing here was changed",
+            hint=UPDATE,
+            exit_code=EXIT_SKEW,
+        )
+    fits = version == SCHEMA and all(isinstance(raw.get(key), str) for key in ("run_id", "at", "by", "machine"))
+    if not fits or type(raw.get("outputs")) is not bool or not isinstance(raw.get("summary"), dict):
+        raise bad_handoff(remote, run_id, "its commit was not made by loomctl push")
+    if raw["run_id"] != run_id:
+        raise LoomError(
+            "RUN_ID_MISMATCH",
+            f"the remote's run {run_id} says that it is {one_line(raw['run_id'], 80)}",
+            where=where,
+            why="nothing of it was read, and nothing here was changed",
+            hint=remote.listing,
+        )
+    listed = raw.get("left_out")
+    pairs = [pair for pair in listed if isinstance(pair, list)] if isinstance(listed, list) else []
+    named = tuple((pair[0], pair[1]) for pair in pairs if [type(part) for part in pair] == [str, str])
+    summary = {key: held for key, held in raw["summary"].items() if type(held) is _SUMMARY.get(key)}
+    return Told(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, summary)
 
 
-def gone(known: Mapping[str, str], look: Look) -> list[str]:
-    """Give the files of a commit that the run has no more; an output that is only not here stays in what is pushed."""
-    return sorted(path for path in of_run(known) if path not in look.files and not is_output(path))
+def _trouble(mode: str, kind: str, size: int, path: str) -> str:
+    is_folder = kind == "tree"
+    why = carried.trouble(path, is_folder=is_folder)
+    if why or is_folder:
+        return why
+    if kind != "blob" or mode not in ("100644", "100755"):
+        return "is a link or another thing that is no plain file"
+    first, _, rest = path.partition("/")
+    parts = path.split("/")
+    is_of_run = first == "run" and bool(rest) and not carried.is_this_machines(rest)
+    is_blob = len(parts) == 4 and parts == ["blobs", "sha256", parts[3][:2], parts[3]] and blobs.is_sha256(parts[3])
+    if not (is_of_run or is_blob):
+        return "has no place in a run"
+    limit = files.LARGEST_JSON if path in (carried.STATE, carried.PLAN) else carried.LARGEST_FILE
+    return f"is too large ({size:,} bytes)" if not 0 <= size <= (blobs.LARGEST if is_blob else limit) else ""
 
 
 def who(told: Told | None) -> str:
     """Say who pushed a commit, when, and at which step, on one line."""
-    if told is None:
-        return "somebody pushed it"
-    by, machine = masked_line(told.by, 60), masked_line(told.machine, 60)
-    words = [masked_line(told.summary.get(key) or "", limit) for key, limit in (("status", 40), ("step", 80))]
-    stands = " at ".join(word for word in words if word)
-    return f"{by} on {machine} pushed it at {masked_line(told.at, 30)}{f', {stands}' if stands else ''}"
-
-
-def diverged(desk: Desk, run_id: str, found: Standing, so: str) -> LoomError:
-    """Make the error of a run that went on here and there."""
-    pull = f"loomctl pull {run_id}{desk.option()}"
-    return LoomError(
-        "DIVERGED",
-        f"the run {run_id} went on here and at {desk.remote.shown}; {so}",
-        where=received.where_of(desk.remote, run_id),
-        why=f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a "
-        "run of its own, --take-theirs takes theirs and saves this one",
-        hint=f"{pull} --keep-mine",
-        exit_code=EXIT_HELD,
-    )
+    return told.who() if told is not None else "somebody pushed it"
 
 
 def warned(space: Workspace, run_id: str) -> list[str]:
@@ -333,22 +465,8 @@ def warned(space: Workspace, run_id: str) -> list[str]:
     return [f"Run {run_id}: {found}"] if found else []
 
 
-def not_looms(run_id: str, where: str) -> LoomError:
-    """Make the error of a run of FABER's."""
-    return LoomError(
-        "NOT_LOOMS",
-        f"the run {run_id} is FABER's; Loom does not hand it on",
-        where=where,
-        why="its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what came; "
-        "move the project's .fractary folder with your branch",
-        hint=f"loomctl show {run_id}",
-        exit_code=EXIT_USAGE,
-    )
-
-
 def _fit(run_id: str) -> str:
-    """Give a run's id if a ref can bear it. Raises BAD_ID."""
-    if not git_refs.fits_a_ref(checked_id(run_id)):
+    if not repository.fits_a_ref(checked_id(run_id)):
         raise LoomError(
             "BAD_ID",
             f"git has no ref for a run of the name {run_id!r:.80}",
@@ -362,117 +480,4 @@ def _fit(run_id: str) -> str:
 def log_of(look: Look) -> bytes:
     """Give a run's log as it was looked at; empty where none is carried."""
     entry = look.files.get(LOG)
-    return files.read_bytes(entry.source, limit=carried.LARGEST_FILE)[: entry.bytes] if entry is not None else b""
-
-
-def base_of(desk: Desk, run_id: str, theirs: str | None, look: Look) -> str | None:
-    """Give the commit that a run here goes on from: the newest in what a remote has.
-
-    One that was settled here by a word (`--keep-mine`) counts, as long as the log is the one from then or goes on from
-    that. theirs: the remote's commit, if it is here; else what was last agreed on with it counts alone. None: there is
-    none, or nobody knows.
-    """
-    fitting = _fitting(desk, run_id, look)
-    own = fitting.get(desk.remote.key)
-    if theirs is None:
-        return own if own is not None and desk.repository.commit_of(own) else None
-    if own == theirs:
-        return own
-    return _newest(desk, theirs, log_of(look), set(fitting.values()))
-
-
-def _fitting(desk: Desk, run_id: str, look: Look) -> dict[str, str]:
-    """Give the commits that were agreed on, by remote, as far as the log here is or goes on from the one from then."""
-    held = agreed.read(desk.space.store.local, run_id)
-    lines = agreed.lines_of(log_of(look)) if held else frozenset()
-    return {key: one.commit for key, one in held.items() if one.line in lines}
-
-
-def _newest(desk: Desk, theirs: str, log: bytes, settled: set[str]) -> str | None:
-    """Give the newest commit that was settled, or whose log the one here begins with.
-
-    Of several with one log it is the first, and none whose log is no longer than that of a settled one before it: only
-    such are pushes of Loom's, which write an entry each time.
-    """
-    algorithm = desk.repository.object_format
-    every = list(desk.repository.history(theirs, LOG, most=_MOST_COMMITS))
-    by_word = next((at for at, one in enumerate(every) if one[0] in settled), len(every))
-    by_log = next((at for at, one in enumerate(every[:by_word]) if _begins(log, *one[1:], algorithm)), by_word)
-    while by_log + 1 < by_word and every[by_log + 1][1] == every[by_log][1]:
-        by_log += 1
-    if by_log < by_word < len(every) and every[by_log][2] <= every[by_word][2]:
-        by_log = by_word
-    return every[by_log][0] if by_log < len(every) else None
-
-
-def _begins(log: bytes, oid: str, size: int, algorithm: str) -> bool:
-    """Tell whether a log begins with the whole lines of another, of which size and git's name are known."""
-    whole = 0 < size <= len(log) and log[size - 1 : size] == b"\n"
-    return whole and carried.oid_of(log[:size], algorithm) == oid
-
-
-def goes_on(desk: Desk, look: Look, commit: str, run_id: str) -> bool:
-    """Tell whether a commit's log begins with the one that is here, byte for byte.
-
-    A commit that merely follows ours does not show it: who kept another state put that behind ours.
-    """
-    entry, there = look.files.get(LOG), desk.tree(commit, run_id).get(LOG)
-    return entry is not None and there is not None and entry.bytes > 0 and _is_beginning(desk, LOG, entry, there)
-
-
-def is_part(desk: Desk, look: Look, base: str | None, theirs: str, run_id: str) -> bool:
-    """Tell of a run whose log theirs goes on from that each of its files is a part of theirs, too, or was before.
-
-    Before: as it is in base, or in what was agreed on with another remote.
-    Not everything that is done to a run is told in its log: tool steps are not, nor what a person puts beside it. The
-    state is what the log tells; outputs stay here, whatever comes.
-    """
-    there = desk.tree(theirs, run_id)
-    known = {base, *_fitting(desk, run_id, look).values()}
-    before = [desk.tree(one, run_id) for one in known if one is not None and desk.repository.commit_of(one)]
-    for path, entry in look.files.items():
-        if not path.startswith(carried.RUN) or path == carried.STATE or path.startswith(carried.OUTPUTS):
-            continue
-        if entry.oid in (one.get(path) for one in (there, *before)):
-            continue
-        if not (path.endswith(".jsonl") and path in there and _is_beginning(desk, path, entry, there[path])):
-            return False
-    return True
-
-
-def has_news(desk: Desk, look: Look, base: str | None, run_id: str) -> bool:
-    """Tell whether a run's log here has entries that its base has not."""
-    return base is None or look.names().get(LOG) != desk.tree(base, run_id).get(LOG)
-
-
-def _is_beginning(desk: Desk, path: str, entry: Entry, there: str) -> bool:
-    """Tell whether a file begins with what is carried of the one that is here."""
-    if entry.oid == there:
-        return True
-    mine, _ = carried.form(path, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
-    if mine is None:
-        return False
-    mine = mine[: entry.bytes]
-    with desk.repository.contents([there]) as contents:
-        _, size, stream = next(contents)
-        return size > len(mine) and stream.read(len(mine)) == mine
-
-
-def note(desk: Desk, run_id: str, commit: str, log: bytes | None = None) -> None:
-    """Note that both sides have a commit. log: the run's here, where that is not the commit's: it was settled so."""
-    store, key = desk.space.store, desk.remote.key
-    if log is not None:
-        agreed.write(store.local, run_id, key, agreed.Agreed(commit, agreed.last_line(log)))
-        return
-    told = agreed.Agreed(commit, agreed.last_line(_log_in(desk, run_id, commit)))
-    with suppress(OSError):  # the logs tell it, too
-        agreed.write(store.local, run_id, key, told)
-
-
-def _log_in(desk: Desk, run_id: str, commit: str) -> bytes:
-    oid = desk.tree(commit, run_id).get(LOG)
-    if oid is None:
-        return b""
-    with desk.repository.contents([oid]) as contents:
-        _, size, stream = next(contents)
-        return stream.read(size)
+    return files.read_bytes(entry.source, limit=carried.LARGEST_FILE)[: entry.size] if entry is not None else b""

@@ -1,38 +1,37 @@
-"""Taking a run from a remote: whole or not at all, in the place of one that nothing was done to, or beside it (D53).
+"""Pull a run: whole or not at all, in the place of one that nothing was done to, or beside it (D10, D53).
 
-What comes is built in a folder beside and takes its place at one moment, so that a kill leaves the run as it was or as
-it came. Nothing of this machine is lost by it: what was never carried stays, and secrets that were masked come back.
+What comes is looked at before anything of it is believed, is built in a folder beside and takes its place at one
+moment, so that a kill leaves the run as it was or as it came. Nothing of this machine is lost by it: what was never
+carried stays, and secrets that were masked come back. Of two states the one that is not kept becomes a run of its own.
 """
-
-from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from loomctl.flow import command_events
-from loomctl.handoff import carried, handoff, received, received_files, save_aside
-from loomctl.kit import files, links, machine
+from loomctl.handoff import carried, handoff
+from loomctl.handoff.carried import Look
+from loomctl.handoff.handoff import Desk, Standing, Told
+from loomctl.handoff.remotes import bad_handoff
+from loomctl.handoff.repository import Repository
+from loomctl.kit import clock, digests, files, ids, links, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.text.counts import counted
-from loomctl.runs import leases
+from loomctl.kit.text.fences import one_line
+from loomctl.runs import leases, log_verdict
 from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import lease, saved_copies
-from loomctl.runs.store import arrivals, store
+from loomctl.runs.model import frozen_plan, lease, saved_copies
+from loomctl.runs.model.state import ACTIVE, accepted, counted_off
+from loomctl.runs.store import arrivals, blobs, event_log, events, store
+from loomctl.runs.store.events import Event
 from loomctl.runs.tools import output_files, recording, tool_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    from loomctl.handoff.handoff import Desk, Standing
-    from loomctl.handoff.received import Told
-    from loomctl.runs.model.state import State
-    from loomctl.runs.store.store import Run
 
 NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothing", "ahead", "kept_mine", "took_theirs"
 """What a pull did: brought the run, or brought it forward; nothing, or it is newer here; kept one, saved the other."""
+_PIECE = 1 << 20
 
 
 class Pulled(NamedTuple):
@@ -67,25 +66,19 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         arrivals.mend(desk.space.store, run_id)
         found = desk.standing(run_id, theirs, notes=True)
         stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
-        with desk.listing_hinted():
-            brought = bring_in(desk, run_id, theirs) if stays else []
+        brought = _bring_missing(desk, run_id, theirs) if stays else []
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
             return Pulled(run_id, kind, None, len(brought), found.told, (), brought=brought)
         if found.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
-            raise handoff.diverged(desk, run_id, found, _nothing_but(brought))
-        with desk.listing_hinted(), arrivals.room(desk.space.store, "pull-") as staging:
-            pulled = _Pull(desk, run_id, found, staging).take(keep)
+            but = f" but {counted(len(brought), 'file')} that the run here names and lacked" if brought else ""
+            raise desk.diverged(run_id, found, f"nothing was pulled{but}")
+        with arrivals.room(desk.space.store, "pull-") as room:
+            pulled = _Pull(desk, run_id, found, room).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
     return pulled._replace(notes=handoff.warned(desk.space, came), brought=brought)
-
-
-def _nothing_but(brought: Sequence[str]) -> str:
-    if not brought:
-        return "nothing was pulled"
-    return f"nothing was pulled but {counted(len(brought), 'file')} that the run here names and lacked"
 
 
 class _Pull:
@@ -100,111 +93,124 @@ class _Pull:
         assert found.told is not None
         self._desk, self._run_id, self._found, self._room = desk, run_id, found, room
         self._space, self._store = desk.space, desk.space.store
-        self._theirs, self._told = found.theirs, found.told
+        self._theirs, self._told, self._look = found.theirs, found.told, found.look
         self._folder = os.path.join(room, "run")
         self._fetched = self._bytes = 0
-        self._apart = found.look is not None and found.apart
 
     def take(self, keep: str) -> Pulled:
-        """Build what came, hold that it can be worked with, and give it its place."""
         self._build()
-        where = received.where_of(self._desk.remote, self._run_id)
-        state = received.whole(self._folder, self._run_id, where)
-        received_files.put_blobs(self._store.folder, self._room, where)
-        if self._found.look is None:
+        state = self._accepted()
+        _put_blobs(self._desk, self._room, self._run_id)
+        if self._look is None:
             arrivals.sync(self._folder)
-            self._announced(NEW, None, state)
+            self._announce(NEW, None, state)
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
-        if self._apart and keep == KEPT_MINE:
+        if self._found.apart and keep == KEPT_MINE:
             saved = self._save(self._folder, state, saved_copies.THEIRS)
-            self._desk.agree(self._run_id, self._theirs, log=handoff.log_of(self._found.look))
-            return Pulled(
-                self._run_id, KEPT_MINE, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes
-            )
-        return self._replace(state, keep)
+            return self._done(KEPT_MINE, saved, log=handoff.log_of(self._look))
+        return self._replace(self._look, state, keep)
 
     # ---- What came.
 
+    def _bad(self, why: str) -> LoomError:
+        return bad_handoff(self._desk.remote, self._run_id, why)
+
     def _build(self) -> None:
         """Write what came into the room; a file that is here as it was carried is not fetched again."""
-        wanted = dict(self._desk.tree(self._theirs, self._run_id))
-        if not self._told.outputs and any(handoff.is_output(path) for path in wanted):
-            raise received.bad(received.where_of(self._desk.remote, self._run_id), "it brings outputs unsaid")
+        tree = self._desk.tree(self._theirs, self._run_id)
+        if not self._told.outputs and any(carried.is_output(path) for path in tree):
+            raise self._bad("it brings outputs unsaid")
         os.mkdir(self._folder, 0o755)
-        for path, oid in list(wanted.items()):
-            if self._is_here(path, oid):
-                del wanted[path]
-        received.write(self._desk.repository, wanted, self._room)
+        wanted = {path: oid for path, oid in tree.items() if not self._is_here(path, oid)}
+        _write(self._desk.repository, wanted, self._room)
         self._fetched = len(wanted)
         self._bytes = sum(os.path.getsize(os.path.join(self._room, path)) for path in wanted)
 
     def _is_here(self, path: str, oid: str) -> bool:
         """Tell whether a file need not be fetched; one of the run's then has its place in the room, too."""
         if carried.is_blob(path):
-            return received_files.has_blob(self._store.folder, path)
-        here = self._found.look.files.get(path) if self._found.look is not None else None
+            return _has_blob(self._store.folder, path)
+        here = self._look.files.get(path) if self._look is not None else None
         if here is None or here.oid != oid:
             return False
         target = os.path.join(self._room, path)
-        if self._apart:  # two runs share no files
+        if self._found.apart:  # two runs share no files
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
             links.give(here.source, target)
         return True
 
+    def _accepted(self) -> dict[str, Any]:
+        """Hold that what came can be worked with; gives its state.
+
+        Raises as reading a state and a plan does, RUN_ID_MISMATCH, and BAD_HANDOFF for a state that counts farther than
+        a run can, a plan that no run can be named after, and a log that does not reach what the state remembers.
+        """
+        place = self._desk.remote.place(self._run_id)
+        try:
+            raw = files.read_json(os.path.join(self._folder, "state.json"))
+            state = accepted(raw, where=f"{place} state.json", run_id=self._run_id)
+            raw = files.read_json(os.path.join(self._folder, "plan.json"))
+            plan = frozen_plan.accepted(raw, where=f"{place} plan.json")
+        except LoomError as error:
+            if error.code == "RUN_ID_MISMATCH":
+                error.hint = self._desk.remote.listing
+            if error.code in ("RUN_ID_MISMATCH", "SCHEMA_TOO_NEW"):
+                raise
+            raise self._bad(f"{error.code}: {error.what}") from None
+        far = counted_off(state)
+        if far:
+            raise self._bad(f"its state counts {far} to what no run ever reaches")
+        for plan_id in (state["plan_id"], plan["plan_id"]):
+            if not ids.is_fit(plan_id) or len(plan_id) > ids.LONGEST_PLAN_ID:
+                raise self._bad(f"no run can be named after its plan {one_line(plan_id, 80)!r}")
+        why = _log_trouble(self._folder, self._run_id, events.head_of(state.get("ledger_head")))
+        if why:
+            raise self._bad(why)
+        return state
+
     # ---- Its place.
 
-    def _replace(self, came: State, keep: str) -> Pulled:
+    def _replace(self, here: Look, came: dict[str, Any], keep: str) -> Pulled:
         """Let what came take the place of the run that is here, which is saved first if it is no part of what came."""
         diverged = self._found.kind == handoff.DIVERGED
         kind = TOOK_THEIRS if diverged else FORWARD
         target = self._store.run_dir(self._run_id)
-        self._unmask()
+        self._unmask(here)
         saved = None
         with self._store.lock(self._run_id):
             _refuse_driven(self._desk, self._run_id, keep)
             self._refuse_running()
-            look = self._desk.look(self._run_id, outputs=self._had_outputs())
-            if not diverged and not self._is_unchanged(look):
-                raise self._changed_meanwhile()
-            if self._apart:
+            had_outputs = self._desk.with_outputs(self._run_id, self._found.base)
+            if not diverged and _work_in(self._desk.look(self._run_id, outputs=had_outputs)) != _work_in(here):
+                raise LoomError(
+                    "WORKED_ON_MEANWHILE",
+                    f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed",
+                    where=target,
+                    why="the same command again tells how both stand now",
+                    hint=f"loomctl pull {self._run_id}{self._desk.remote.option}",
+                    exit_code=EXIT_HELD,
+                )
+            if self._found.apart:
                 mine = os.path.join(self._room, "mine")
                 links.give_all(target, mine)
                 saved = self._save(mine, self._store.read_state(self._run_id), saved_copies.MINE)
-            self._bring_over(target)
+            self._bring_over(target, {entry.name.removeprefix(carried.RUN) for entry in here.left_out})
             arrivals.sync(self._folder)
             store.forget_open_runs(self._store.folder, self._store.local)
-            self._announced(kind, saved, came)
+            self._announce(kind, saved, came)
             arrivals.swap(self._folder, target, arrivals.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))
         return self._done(kind, saved)
 
-    def _had_outputs(self) -> bool:
-        return self._desk.with_outputs(self._run_id, self._found.base)
-
-    def _is_unchanged(self, look: carried.Look) -> bool:
-        """Tell whether what is here is what it was found to be; an output that came meanwhile stays."""
-        return self._found.look is not None and _work_in(look) == _work_in(self._found.look)
-
-    def _changed_meanwhile(self) -> LoomError:
-        return LoomError(
-            "WORKED_ON_MEANWHILE",
-            f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed",
-            where=self._store.run_dir(self._run_id),
-            why="the same command again tells how both stand now",
-            hint=f"loomctl pull {self._run_id}{self._desk.option()}",
-            exit_code=EXIT_HELD,
-        )
-
     def _refuse_running(self) -> None:
-        """Refuse to move a run's folder under a command that writes into it. Raises COMMAND_RUNS."""
         try:
-            run: Run = self._store.read(self._run_id)
+            run = self._store.read(self._run_id)
         except LoomError:  # one that cannot be read has no open step either
             return
-        if command_events.runs_now(self._desk.space, run):
+        if command_events.runs_now(self._space, run):
             raise LoomError(
                 "COMMAND_RUNS",
                 f"a command of the run {self._run_id} runs on this machine; nothing was changed",
@@ -214,11 +220,9 @@ class _Pull:
                 exit_code=EXIT_HELD,
             )
 
-    def _unmask(self) -> None:
+    def _unmask(self, here: Look) -> None:
         """Put the secrets back that this machine's files hold and that were masked when they were carried."""
-        look = self._found.look
-        assert look is not None  # there is a run here
-        for path, entry in look.files.items():
+        for path, entry in here.files.items():
             target = os.path.join(self._room, path)
             if not entry.masked or not os.path.isfile(target) or os.path.samefile(entry.source, target):
                 continue
@@ -227,15 +231,12 @@ class _Pull:
             if back != theirs:
                 files.write_atomically(target, back, mode=0o644, durable=False)
 
-    def _bring_over(self, target: str) -> None:
+    def _bring_over(self, target: str, left_out: set[str]) -> None:
         """Give the folder that came what is this machine's alone, and never was carried: outputs, kept states."""
-        left = (
-            {entry.name.removeprefix(carried.RUN) for entry in self._found.look.left_out} if self._found.look else set()
-        )
         for name, source in carried.all_below(target):
             place = os.path.join(self._folder, name)
-            stays = name in left or name.startswith(f"{output_files.FOLDER}/") or carried.is_this_machines(name)
-            if not stays or name.endswith(".tmp") or os.path.lexists(place):
+            is_own = name in left_out or carried.is_output(carried.RUN + name) or carried.is_this_machines(name)
+            if not is_own or name.endswith(".tmp") or os.path.lexists(place):
                 continue
             if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):
                 continue  # of a stage that the run no longer has
@@ -246,20 +247,42 @@ class _Pull:
 
     # ---- Saved as a run of its own.
 
-    def _save(self, folder: str, state: State, whose: str) -> str:
-        """Make one of two states a run of its own; gives its id. Mine is known on this machine, if the run was."""
+    def _save(self, folder: str, state: dict[str, Any], whose: str) -> str:
+        """Make one of two states a run of its own; gives its id. Mine is known on this machine, if the run was.
+
+        folder: of one's own, with the state's files. Raises OSError, and what renaming a run raises.
+        """
         is_theirs = whose == saved_copies.THEIRS
-        place = (self._told.machine, self._told.by) if is_theirs else (machine.hostname(), "")
-        origin = save_aside.Origin(self._run_id, whose, self._desk.remote.shown, *place)
-        kept_known = not is_theirs and known.is_known(self._run_id, self._store.folder)
-        new = save_aside.save(self._space, folder, state, origin)
+        origin = {"whose": whose, "remote": self._desk.remote.shown}
+        origin |= {"machine": self._told.machine, "by": self._told.by} if is_theirs else {"machine": machine.hostname()}
+        origin = {key: value for key, value in origin.items() if value}
+        told = Event("run.saved_aside", {"from": self._run_id, **origin}, self._space.caller.session_id)
+        happened = [*_damage(folder, state, self._run_id), told]
+        changes = {
+            "status": "pending" if state["status"] in ACTIVE else state["status"],
+            "saved_from": {"run_id": self._run_id, "at": clock.now(), **origin},
+        }
+        new = self._renamed(folder, str(state["plan_id"]), happened, changes)
         if is_theirs:
             self._note(new, {})
-        elif kept_known:
+        elif known.is_known(self._run_id, self._store.folder):
             known.note(new, self._store.folder)
         return new
 
-    def _announced(self, kind: str, saved: str | None, came: State) -> None:
+    def _renamed(self, folder: str, plan_id: str, happened: Sequence[Event], changes: dict[str, Any]) -> str:
+        while True:
+            new = ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(self._store.run_dir(name)))
+            arrivals.rename(folder, new, happened, changes)
+            try:
+                arrivals.sync(folder)
+                arrivals.into_place(self._store, folder, new)
+            except LoomError as error:
+                if error.code != "RUN_EXISTS":
+                    raise
+                continue
+            return new
+
+    def _announce(self, kind: str, saved: str | None, came: dict[str, Any]) -> None:
         """Have the run announced, and its commands wait for trust, until it is resumed here: before it is in its place.
 
         A kill leaves no run known that somebody else brought forward. One that it leaves as it was is announced once
@@ -267,31 +290,52 @@ class _Pull:
         """
         known.forget(self._run_id, self._store.folder)
         pulled = {"kind": kind, **({"saved": saved} if saved else {})}
-        found = lease.holder(came)
-        driver = {"driver": {"epoch": found.epoch, "session_id": found.session_id}} if found is not None else {}
+        holder = lease.holder(came)
+        driver = {"driver": {"epoch": holder.epoch, "session_id": holder.session_id}} if holder is not None else {}
         self._note(self._run_id, {"pulled": pulled, "head": came.get("ledger_head"), **driver})
 
-    def _done(self, kind: str, saved: str | None) -> Pulled:
-        """Note what both sides have now."""
-        self._desk.agree(self._run_id, self._theirs)
+    def _done(self, kind: str, saved: str | None, *, log: bytes | None = None) -> Pulled:
+        """Note what both sides have now. log: as `agree` has it."""
+        self._desk.agree(self._run_id, self._theirs, log=log)
         return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes)
 
     def _note(self, run_id: str, more: Mapping[str, Any]) -> None:
-        told = self._told
-        value = {
-            "machine": told.machine,
-            "by": told.by,
-            "at": told.at,
-            "remote": self._desk.remote.shown,
-            "commit": self._theirs,
-            "outputs": told.outputs,
-            "left_out": [list(one) for one in told.left_out],
-        }
+        told = self._told._asdict()
+        value = {key: told[key] for key in ("machine", "by", "at", "outputs", "left_out")}
+        value |= {"remote": self._desk.remote.shown, "commit": self._theirs}
         handoff_notes.write(self._store.local, run_id, {**value, **more})
 
 
-def _work_in(look: carried.Look) -> dict[str, str]:
-    return {path: oid for path, oid in handoff.of_run(look.names()).items() if not handoff.is_output(path)}
+def _work_in(look: Look) -> dict[str, str]:
+    return {path: oid for path, oid in carried.of_run(look.names()).items() if not carried.is_output(path)}
+
+
+def _damage(folder: str, state: dict[str, Any], run_id: str) -> list[Event]:
+    """Give what the copy's log tells of faults that its new chain would hide (D54)."""
+    try:
+        found = log_verdict.of_log(os.path.join(folder, events.FILE), run_id, state, event_log.every(folder))
+    except LoomError:  # what cannot be read is not copied either
+        return []
+    told = log_verdict.handed_on(found)
+    return [told] if told is not None else []
+
+
+def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
+    reached = head is None or head.seq == 0
+    ends = True
+    for line in event_log.all_of(os.path.join(folder, events.FILE)):
+        if not line.ended:
+            return "the last line of its log is torn"
+        ends = line.entry is not None
+        if line.entry is None:
+            continue
+        if line.entry.get("run_id") != run_id:
+            return "its log holds an entry of another run"
+        if head is not None and line.entry["seq"] == head.seq:
+            reached = digests.of_bytes(line.data) == head.sha256
+    if not ends:  # a push writes an entry of its own behind whatever stands there
+        return "its log ends in lines that are no entries"
+    return "" if reached else "its log does not hold the entry that the state remembers as the last"
 
 
 def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
@@ -310,11 +354,50 @@ def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
         leases.refuse_to_replace(desk.space, run_id, state)
     except LoomError as error:
         if in_a_terminal:
-            error.hint = f"loomctl pull {run_id} --take-theirs{desk.option()}"
+            error.hint = f"loomctl pull {run_id} --take-theirs{desk.remote.option}"
         raise
 
 
-def bring_in(desk: Desk, run_id: str, theirs: str) -> list[str]:
+# ---- Files of a commit.
+
+
+def _write(repository: Repository, wanted: Mapping[str, str], folder: str) -> None:
+    for path, (size, stream) in zip(wanted, repository.contents(list(wanted.values())), strict=True):
+        target = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(target, flags, 0o600 if carried.is_output(path) else 0o644), "wb") as out:
+            _copy(stream, out, size)
+
+
+def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
+    while size:
+        piece = stream.read(min(_PIECE, size))
+        if not piece:
+            raise OSError("git ended in the middle of a file")
+        out.write(piece)
+        size -= len(piece)
+
+
+def _has_blob(store: str, path: str) -> bool:
+    """Tell whether a blob is in the store, and whole: a damaged one is mended by what comes. path: as it is carried."""
+    try:
+        blobs.Blobs(store).get(blobs.ref_to(os.path.basename(path)))
+    except LoomError:
+        return False
+    return True
+
+
+def _put_blobs(desk: Desk, room: str, run_id: str) -> None:
+    for below, _, names in os.walk(os.path.join(room, "blobs")):
+        for name in names:
+            data = files.read_bytes(os.path.join(below, name), limit=blobs.LARGEST)
+            if digests.of_bytes(data) != name:
+                raise bad_handoff(desk.remote, run_id, f"the blob {name} is not what its name says")
+            blobs.Blobs(desk.space.store.folder).put(data)
+
+
+def _bring_missing(desk: Desk, run_id: str, theirs: str) -> list[str]:
     """Take what is missing here of a commit that was fetched; gives the paths, as they are carried.
 
     Raises BAD_HANDOFF, GIT_FAILED, OSError; what was taken by then stays, for it is missed by nobody else.
@@ -322,28 +405,38 @@ def bring_in(desk: Desk, run_id: str, theirs: str) -> list[str]:
     store, run_dir = desk.space.store, desk.space.store.run_dir(run_id)
     tree = desk.tree(theirs, run_id)
     outputs = dict(_missing_outputs(run_dir)) if desk.told(theirs, run_id).outputs else {}
-    wanted = [carried.RUN + ref for ref in outputs if carried.RUN + ref in tree]
-    wanted += [path for path in tree if carried.is_blob(path) and not received_files.has_blob(store.folder, path)]
+    wanted = [path for path in outputs if path in tree]
+    wanted += [path for path in tree if carried.is_blob(path) and not _has_blob(store.folder, path)]
     if not wanted:
         return []
     with arrivals.room(store, "missing-") as room:
-        received.write(desk.repository, {path: tree[path] for path in wanted}, room)
-        received_files.put_blobs(store.folder, room, received.where_of(desk.remote, run_id))
-        return [path for path in wanted if carried.is_blob(path) or _given(room, run_dir, path, outputs)]
-
-
-def _given(room: str, run_dir: str, path: str, outputs: dict[str, str]) -> bool:
-    ref = path.removeprefix(carried.RUN)
-    return received_files.add_output(room, run_dir, ref, outputs[ref])
+        _write(desk.repository, {path: tree[path] for path in wanted}, room)
+        _put_blobs(desk, room, run_id)
+        return [path for path in wanted if carried.is_blob(path) or _add_output(room, run_dir, path, outputs[path])]
 
 
 def _missing_outputs(run_dir: str) -> Iterator[tuple[str, str]]:
     """Give the outputs that tool steps name and that are not here, with their hashes, as far as the steps say them."""
     for step in tool_log.read(run_dir):
         for ref, sha256 in ((step.outcome_ref, step.sha256), (step.rest_ref, "")):
-            if (
-                ref
-                and f"{carried.RUN}{ref}".startswith(carried.OUTPUTS)
-                and not os.path.lexists(os.path.join(run_dir, ref))
-            ):
-                yield ref, sha256
+            path = f"{carried.RUN}{ref}"
+            if ref and carried.is_output(path) and not os.path.lexists(os.path.join(run_dir, ref)):
+                yield path, sha256
+
+
+def _add_output(room: str, run_dir: str, path: str, sha256: str) -> bool:
+    """Give an output that was written in a room its place in a run that lacks it; tells whether it was given.
+
+    path: as it is carried; sha256: what its bytes must have, empty where the step does not say. Nothing is written
+    over. Raises OSError, and UNSAFE_LINK where a link stands for the folder.
+    """
+    target = os.path.join(run_dir, path.removeprefix(carried.RUN))
+    data = files.read_bytes(os.path.join(room, path), limit=carried.LARGEST_FILE)
+    if sha256 and digests.of_bytes(data) != sha256:
+        return False
+    files.refuse_links(run_dir, target)
+    files.make_folder(os.path.join(run_dir, output_files.FOLDER))
+    if os.path.lexists(target):
+        return False
+    files.write_atomically(target, data, mode=0o600)
+    return True

@@ -1,36 +1,65 @@
-"""Handing a run on: one commit of what is carried, put where the remote still has what was known here (D29, D53)."""
+"""Push a run: one commit of what is carried, put where the remote still has what was known here (D29, D53).
 
-from __future__ import annotations
+A push writes an entry of its own into the run's log, and the state remembers that: both go along, and are counted
+before anything is written. Beside the files goes a commit, which says who pushes what from where.
+"""
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from loomctl.handoff import carried, git_answers, git_refs, handoff, parcels, received
-from loomctl.kit import clock, files, links
+from loomctl.handoff import carried, handoff, remotes
+from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
+from loomctl.handoff.handoff import Desk, Standing, Told
+from loomctl.handoff.remotes import Done
+from loomctl.kit import clock, files, git, links, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
+from loomctl.kit.json.shapes import following
 from loomctl.kit.text.fences import one_line
-from loomctl.runs.model import lease
-from loomctl.runs.store import arrivals
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.runs.model import lease, visits
+from loomctl.runs.store import arrivals, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+_MOST_NAMED = 1000  # files that were left out, in a commit's message
 
-    from loomctl.handoff.carried import Look
-    from loomctl.handoff.handoff import Desk, Standing
-    from loomctl.handoff.parcels import Parcel
-    from loomctl.runs.caller import Workspace
-    from loomctl.runs.model.state import State
+
+class Parcel(NamedTuple):
+    """What a push would send. new: files that the remote has not as they are, with their bytes and masked secrets.
+
+    gone: paths that it has and the run has no more; an output that is only not here stays in what is pushed; left_out:
+    what stays here; outputs: whether outputs go along; told: what the commit says.
+    """
+
+    run_id: str
+    standing: Standing
+    new: Sequence[tuple[str, int, int]]
+    gone: Sequence[str]
+    left_out: Sequence[LeftOut]
+    outputs: bool
+    told: Told
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files that are new."""
+        return sum(size for _, size, _ in self.new)
+
+    @property
+    def message_bytes(self) -> int:
+        """The size of what the commit says."""
+        return len(_encoded(self.told))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is anything that the remote has not."""
+        return bool(self.new or self.gone or self.standing.theirs is None)
 
 
 class Pushed(NamedTuple):
-    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it.
-
-    notes: what its user should know.
-    """
+    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it; notes: for its user."""
 
     parcel: Parcel
     commit: str | None
@@ -43,59 +72,102 @@ class Pushed(NamedTuple):
 
 
 def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
-    """Tell what a push would send; nothing is written. Raises REMOTE_NEWER, DIVERGED, NOT_LOOMS, as a remote does."""
+    """Tell what a push would send, with what the push itself writes into the run before; nothing is written.
+
+    Raises REMOTE_NEWER, DIVERGED, NOT_LOOMS, and as a remote does.
+    """
     recording.digest(desk.space)  # what waits belongs into it
-    theirs = desk.repository.listed(desk.remote).get(run_id)
-    found = _allowed(desk, run_id, theirs)
+    found = _allowed(desk, run_id, desk.repository.listed(desk.remote).get(run_id))
     outputs = outputs or desk.with_outputs(run_id, found.base)
     look = desk.look(run_id, outputs=outputs)
     desk.looker.add_blobs(look, Blobs(desk.space.store.folder))
-    return parcels.foreseen(desk, found, look, desk.space.store.read_state(run_id), outputs=outputs)
+    state = desk.space.store.read_state(run_id)
+    parcel = _parcel(desk, found, look, state, outputs=outputs)
+    if not parcel.is_due:
+        return parcel
+    count = len({path for path, _, _ in parcel.new} | {LOG, STATE})
+    more, head = events.foreseen(
+        desk.space.store.run_dir(run_id),
+        run_id,
+        [_event(desk, count, outputs=outputs)],
+        known=events.head_of(state.get("ledger_head")),
+        state=events.of_state(state),
+    )
+    revision = following(state.get("revision", 0))
+    after = {**state, "revision": revision, "updated_at": clock.now(), "ledger_head": head._asdict()}
+    data, masked = carried.form(STATE, files.to_json(after))
+    log = look.files.get(LOG)
+    written = {STATE: (len(data or b""), masked), LOG: ((log.size if log is not None else 0) + more, 0)}
+    sizes = {path: (size, count) for path, size, count in parcel.new} | written
+    return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)])
+
+
+def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
+    run_id = str(state["run_id"])
+    known = desk.tree(found.base, run_id) if found.base and found.theirs is not None else {}
+    entries = sorted(look.files.items())
+    new = [(path, entry.size, entry.masked) for path, entry in entries if known.get(path) != entry.oid]
+    summary = {
+        **{key: state.get(key) for key in ("work_id", "status", "updated_at", "revision")},
+        "goal": masked_line(str(state.get("goal") or ""), 400),
+        "step": state.get("current_step"),
+        "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
+    }
+    committer = desk.repository.committer()
+    by = mask(committer[0] if committer is not None else git.user_name(desk.repository.top))[0]
+    left_out = tuple((entry.name, entry.why) for entry in look.left_out[:_MOST_NAMED])
+    told = Told(run_id, clock.now(), by, machine.hostname(), outputs, left_out, summary)
+    return Parcel(run_id, found, new, _gone(known, look), look.left_out, outputs, told)
+
+
+def _gone(known: dict[str, str], look: Look) -> list[str]:
+    return sorted(path for path in carried.of_run(known) if path not in look.files and not carried.is_output(path))
 
 
 def _allowed(desk: Desk, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
     """Give how the run stands, if it may be pushed over what the remote has. Raises REMOTE_NEWER, DIVERGED."""
     found = desk.standing(run_id, theirs, notes=notes)
     if found.kind in (handoff.THEIRS, handoff.DIVERGED):
-        raise refused(desk, run_id, found)
+        raise _refused(desk, run_id, found)
     return found
 
 
-def refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
-    """Make the error of a push over what somebody else has done."""
-    pull = f"loomctl pull {run_id}{desk.option()}"
-    if found.kind == handoff.THEIRS:
-        brings = "it goes on from what is here, so a pull brings it"
-        if found.apart:
-            brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
-        return LoomError(
-            "REMOTE_NEWER",
-            f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed",
-            where=received.where_of(desk.remote, run_id),
-            why=f"{handoff.who(found.told)}; {brings}",
-            hint=pull,
-            exit_code=EXIT_HELD,
-        )
-    return handoff.diverged(desk, run_id, found, "nothing was pushed")
+def _refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
+    if found.kind != handoff.THEIRS:
+        return desk.diverged(run_id, found, "nothing was pushed")
+    brings = "it goes on from what is here, so a pull brings it"
+    if found.apart:
+        brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
+    return LoomError(
+        "REMOTE_NEWER",
+        f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed",
+        where=desk.remote.place(run_id),
+        why=f"{handoff.who(found.told)}; {brings}",
+        hint=f"loomctl pull {run_id}{desk.remote.option}",
+        exit_code=EXIT_HELD,
+    )
 
 
 def send(desk: Desk, parcel: Parcel) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
-    run_id, space = parcel.run_id, desk.space
-    notes = [*handoff.warned(space, run_id), *_notes(desk, run_id, space.store.read_state(run_id))]
+    run_id, store = parcel.run_id, desk.space.store
+    notes = [*handoff.warned(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
     if not parcel.is_due:
         _note_as_had(desk, run_id, parcel.standing)
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
-        theirs = desk.repository.listed(desk.remote).get(run_id)
-        found = _allowed(desk, run_id, theirs, notes=True)
-        recording.digest(space)
-        _say(space, run_id, parcels.noted(desk, len(parcel.new), outputs=parcel.outputs))
+        found = _allowed(desk, run_id, desk.repository.listed(desk.remote).get(run_id), notes=True)
+        recording.digest(desk.space)
+        event = _event(desk, len(parcel.new), outputs=parcel.outputs)
+        store.tell(run_id, lambda _: [event])
         try:
             pushed = _sent(desk, parcel, found)
             return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
-            _say_failed(desk, run_id, error.code if isinstance(error, LoomError) else type(error).__name__)
+            reason = error.code if isinstance(error, LoomError) else type(error).__name__
+            told = {**_where(desk), "reason": reason}
+            with suppress(OSError, LoomError):  # its user is told all the same
+                store.tell(run_id, lambda _: [Event("run.push_failed", told, desk.space.caller.session_id)])
             raise
 
 
@@ -107,36 +179,33 @@ def _note_as_had(desk: Desk, run_id: str, found: Standing) -> None:
                 desk.standing(run_id, found.theirs, notes=True)
 
 
-def _say_failed(desk: Desk, run_id: str, reason: str) -> None:
-    """Write that a push which was begun did not arrive; where that cannot be written, its user is told all the same."""
-    try:
-        told = {**parcels.where(desk), "reason": reason}
-        _say(desk.space, run_id, Event("run.push_failed", told, desk.space.caller.session_id))
-    except (OSError, LoomError):
-        pass
+def _event(desk: Desk, count: int, *, outputs: bool) -> Event:
+    return Event("run.pushed", {**_where(desk), "outputs": outputs, "files": count}, desk.space.caller.session_id)
 
 
-def _say(space: Workspace, run_id: str, event: Event) -> None:
-    space.store.tell(run_id, lambda _: [event])
+def _where(desk: Desk) -> dict[str, Any]:
+    return {"remote": desk.remote.shown, "machine": machine.hostname()}
 
 
 def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
-    space, run_id = desk.space, parcel.run_id
-    with arrivals.room(space.store, "push-") as staging:
+    store, run_id = desk.space.store, parcel.run_id
+    with arrivals.room(store, "push-") as staging:
         folder = os.path.join(staging, "run")
         os.mkdir(folder, 0o700)
-        with space.store.lock(run_id):  # a moment: names, not bytes
-            keep(space.store.run_dir(run_id), folder, outputs=parcel.outputs)
+        with store.lock(run_id):  # a moment: other names for its files, copies of what is appended to
+            for name, source in carried.below(store.run_dir(run_id), outputs=parcel.outputs):
+                links.give(source, os.path.join(folder, name))
         look = desk.looker.look(folder, outputs=parcel.outputs)
-        desk.looker.add_blobs(look, Blobs(space.store.folder))
+        desk.looker.add_blobs(look, Blobs(store.folder))
         state = files.read_json(os.path.join(folder, "state.json"))
-        now = parcels.of(desk, found, look, state, outputs=parcel.outputs)
-        commit = _committed(desk, now, look)
+        now = _parcel(desk, found, look, state, outputs=parcel.outputs)
+        ref = f"{desk.pending(run_id)}{os.urandom(6).hex()}"
+        commit = desk.repository.write(ref, _stream(desk, ref, now, look))
     done = desk.repository.push(desk.remote, commit, run_id, found.theirs)
     notes = []
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, found, done)
-        notes = [f"{desk.remote.shown} has it; of the rest git says: {git_answers.besides(done)}"]
+        notes = [f"{desk.remote.shown} has it; of the rest git says: {remotes.besides(done)}"]
     try:
         desk.agree(run_id, commit)
     except (OSError, LoomError) as error:  # the log tells it the next time
@@ -145,41 +214,32 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
     return Pushed(now, commit, notes)
 
 
-def keep(run_dir: str, folder: str, *, outputs: bool) -> None:
-    """Keep a run as it is at this moment in an empty folder: other names for its files, copies of what is appended to.
-
-    The caller holds the run's lock. Raises OSError.
-    """
-    for name, source in carried.below(run_dir, outputs=outputs):
-        links.give(source, os.path.join(folder, name))
-
-
-def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: git_answers.Done) -> None:
+def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: Done) -> None:
     """Return where a push that did not end well arrived all the same; else say what became of it."""
     try:
         now = desk.repository.listed(desk.remote).get(run_id)
     except LoomError:
-        raise git_answers.unreachable(desk.remote, done) from None
+        raise remotes.unreachable(desk.remote, done) from None
     if now == commit:
         return
-    if git_answers.is_answer(done):
+    if remotes.is_answer(done):
         desk.let_go(run_id, commit)
     if now != found.theirs:
-        raise refused(desk, run_id, desk.standing(run_id, now))
-    why = git_answers.refusal(done)
+        raise _refused(desk, run_id, desk.standing(run_id, now))
+    why = remotes.refusal(done)
     if not why:
-        raise git_answers.unreachable(desk.remote, done)
+        raise remotes.unreachable(desk.remote, done)
     raise LoomError(
         "REMOTE_REFUSED",
         f"{desk.remote.shown} does not take the run {run_id}",
-        where=received.where_of(desk.remote, run_id),
+        where=desk.remote.place(run_id),
         why=f"it says: {why}",
-        hint="git remote -v" if git_answers.is_stale(done) else f"loomctl push {run_id} --remote URL",
+        hint="git remote -v" if remotes.is_stale(done) else f"loomctl push {run_id} --remote URL",
         exit_code=EXIT_SETUP,
     )
 
 
-def _notes(desk: Desk, run_id: str, state: State) -> list[str]:
+def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
     holder = lease.holder(state)
     other = desk.space.store.held(run_id, state)
     if holder is None or (other is None and holder.session_id != desk.space.caller.session_id):
@@ -189,66 +249,33 @@ def _notes(desk: Desk, run_id: str, state: State) -> list[str]:
     return [f"{drives}. To drive it on another machine: {there}"]
 
 
-# ---- The commit.
+# ---- The commit, as `git fast-import` reads it.
 
 
-def _committed(desk: Desk, parcel: Parcel, look: Look) -> str:
-    """Write objects and commit into the repository, on a ref of its own; gives the commit. Raises GIT_FAILED."""
-    ref = f"{desk.pending(parcel.run_id)}{os.urandom(6).hex()}"
-    return desk.repository.write(ref, _stream(desk, ref, parcel, look, received.message(parcel.told)))
-
-
-def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look, text: str) -> Iterator[bytes]:
-    """Give the commit with the files that its parent has not, and without those gone."""
+def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look) -> Iterator[bytes]:
     base = parcel.standing.base
     known = desk.tree(base, parcel.run_id) if base is not None else {}
-    yield from _stream_head(ref, _identity(desk), text, base)
+    committer = desk.repository.committer()
+    identity = f"{committer[0]} <{committer[1]}>" if committer is not None else "Loom <loom@localhost>"
+    who, message = identity.encode("utf-8", "replace"), _encoded(parcel.told)
+    now = clock.seconds_of(clock.now())
+    yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (ref.encode(), who, now, len(message))
+    yield message
+    yield b"\nfrom %b\n" % base.encode() if base is not None else b"\n"
     for path, entry in sorted(look.files.items()):
         if known.get(path) != entry.oid:
-            data, _ = carried.form(path, files.read_bytes(entry.source, limit=carried.LARGEST_FILE))
+            data = entry.content(path)
             assert data is not None  # what is held back is not among the files
-            yield from _stream_file(path, data)
-    yield from (_stream_gone(path) for path in handoff.gone(known, look))
-    yield _STREAM_DONE
+            yield b"M 100644 inline %b\ndata %d\n" % (_quoted(path), len(data))
+            yield data
+            yield b"\n"
+    yield from (b"D %b\n" % _quoted(path) for path in _gone(known, look))
+    yield b"done\n"
 
 
-def _identity(desk: Desk) -> str:
-    """Give whom the commit is by: git's own user, if it is set, else Loom."""
-    found = git_refs.committer(desk.repository)
-    return f"{found[0]} <{found[1]}>" if found is not None else "Loom <loom@localhost>"
+def _encoded(told: Told) -> bytes:
+    return told.message().encode("utf-8", "backslashreplace")
 
 
-_STREAM_DONE = b"done\n"
-
-
-def _stream_head(ref: str, identity: str, text: str, parent: str | None) -> Iterator[bytes]:
-    """Begin a commit on a ref, of now. identity: `Name <mail>`; text: its message; parent: a commit, None for none."""
-    message = text.encode("utf-8", "backslashreplace")
-    yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (
-        ref.encode(),
-        identity.encode("utf-8", "replace"),
-        clock.seconds_of(clock.now()),
-        len(message),
-    )
-    yield message
-    if parent is not None:
-        yield b"\nfrom %b" % parent.encode()
-    yield b"\n"
-
-
-def _stream_file(path: str, data: bytes) -> Iterator[bytes]:
-    """Put a file into the commit."""
-    yield b"M 100644 inline %b\ndata %d\n" % (_stream_path(path), len(data))
-    yield data
-    yield b"\n"
-
-
-def _stream_gone(path: str) -> bytes:
-    """Take a file of the parent's out of the commit."""
-    return b"D %b\n" % _stream_path(path)
-
-
-def _stream_path(path: str) -> bytes:
-    """Give a path as a line of the stream names it."""
-    data = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + data + b'"'
+def _quoted(path: str) -> bytes:
+    return b'"' + os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'

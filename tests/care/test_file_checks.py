@@ -12,7 +12,7 @@ import pytest
 from loomctl.care import file_checks
 from loomctl.care.file_checks import Files
 from loomctl.flow import drive, undo
-from loomctl.handoff import whole_copies
+from loomctl.handoff import copies
 from loomctl.runs import context_values
 from loomctl.runs.machine import handoff_notes
 from loomctl.runs.store import blobs, events
@@ -164,7 +164,7 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     space = machine.space()
     machine.push(run_id)
     path = next((machine.run_dir / "stages").glob("*/response.md"))
-    way = whole_copies.way_on(space, run_id, f"stages/{path.parent.name}/response.md", otherwise="none")
+    way = copies.way_on(space, run_id, f"stages/{path.parent.name}/response.md", otherwise="none")
     assert way.hint == f"git show refs/loom/remotes/origin/{run_id}:run/stages/{path.parent.name}/response.md"
     path.write_text(path.read_text().replace(SECRET, "[masked: GitHub token]"))
     (fault,) = file_checks.check(space, run_id).faults
@@ -172,7 +172,7 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     handoff_notes.write(space.store.local, run_id, {"machine": "laptop"})
     (one,) = file_checks.check(space, run_id).open
     assert "masked" in one.why
-    assert whole_copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"
+    assert copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"
 
 
 @pytest.mark.slow
@@ -188,8 +188,8 @@ def test_a_copy_that_is_damaged_as_well_is_passed_over_for_an_earlier_one(tmp_pa
     name = f"stages/{response.parent.name}/response.md"
     kept = f"refs/loom/remotes/origin/{run_id}"
 
-    def way(path: str) -> whole_copies.WayOn:
-        return whole_copies.way_on(machine.space(), run_id, path, otherwise="none")
+    def way(path: str) -> copies.WayOn:
+        return copies.way_on(machine.space(), run_id, path, otherwise="none")
 
     log.write_bytes(log.read_bytes().replace(b'"run.created"', b'"run.creates"', 1))
     response.write_text("Forged.")
@@ -207,5 +207,5 @@ def test_a_copy_that_is_damaged_as_well_is_passed_over_for_an_earlier_one(tmp_pa
     path = other.run_dir / "events.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"run.created"', b'"run.creates"', 1))
     other.push(forged)
-    found = whole_copies.way_on(other.space(), forged, "events.jsonl", otherwise="none")
+    found = copies.way_on(other.space(), forged, "events.jsonl", otherwise="none")
     assert (found.hint, "no whole copy is known" in found.said) == ("none", True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loomctl.changes import evidence_files, own_reports, track
+from loomctl.changes import evidence_files, track
 from loomctl.changes.track import Tracked
 from loomctl.flow import drive
 from loomctl.reduction.tool_steps import ToolStep
@@ -133,29 +132,30 @@ def notes(scene: Scene) -> str:
     """The project brings along a list of its own, for a file that stands there."""
     path = scene.write("other.txt", "other")
     known: dict[str, Any] = {"other.txt": [path.stat().st_size, 0, 0, 0], "a.txt": "x", "b\0": [1]}
-    (scene.store / "local" / own_reports.FILE).write_text(json.dumps({"files": known}))
+    (scene.store / "local" / evidence_files.REPORTS).write_text(json.dumps({"files": known}))
     (scene.root / "report.html").unlink()
     for copy in copies(scene):
         copy.unlink()
     return "other.txt"
 
 
-@pytest.mark.parametrize("change", [edits, replaces, adds, signs, notes])
-def test_what_its_user_made_is_touched(begun: Scene, change: Callable[[Scene], str]) -> None:
+def test_what_its_user_made_is_touched(begun: Scene) -> None:
     """No name, no place and no sign in the file hides it."""
-    reported(begun)
-    assert told(begun).files == []
-    name = change(begun)
-    assert told(begun).files == [name]
+    for change in (adds, signs, edits, replaces, notes):
+        reported(begun)
+        assert told(begun).files == []
+        name = change(begun)
+        assert told(begun).files == [name], change.__name__
+        (begun.root / name).unlink()
 
 
-@pytest.mark.parametrize("words", [[], ["--force"]])
-def test_a_users_file_that_a_report_was_written_over_is_touched(begun: Scene, words: list[str]) -> None:
+def test_a_users_file_that_a_report_was_written_over_is_touched(begun: Scene) -> None:
     """Also where it said of itself that it is a report."""
-    begun.write("report.html", "mine" if words else '<meta name="generator" content="loomctl report 0">')
-    begin(begun)
-    reported(begun, *words)
-    assert told(begun).files == ["report.html"]
+    for text, words in (('<meta name="generator" content="loomctl report 0">', []), ("mine", ["--force"])):
+        begun.write("report.html", text)
+        begin(begun)
+        reported(begun, *words)
+        assert told(begun).files == ["report.html"]
 
 
 def test_a_users_file_that_was_removed_for_a_report_is_gone(begun: Scene) -> None:
@@ -172,7 +172,7 @@ def test_a_report_is_no_evidence(begun: Scene) -> None:
     reported(begun)
     roots = Roots(str(begun.root), str(begun.run_dir), str(begun.run_dir))
     known = {"project_root": str(begun.root)}
-    ours = own_reports.standing(str(begun.store / "local"))
+    ours = evidence_files.own_reports(str(begun.store / "local"))
     named = evidence_files.look("report.html", known, roots, ours)
     assert (named.digests, named.why) == ({}, "report.html is a report that Loom wrote")
     assert evidence_files.look("report_files/**", known, roots, ours).digests == {}
@@ -191,31 +191,31 @@ def test_a_step_is_not_ended_by_a_report(scene: Scene) -> None:
     assert scene.state["steps"][-1]["status"] == "in_progress"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"files": []}', b"\xff", b'{"files": {"report.html": {}}}'])
-def test_a_damaged_list_hides_nothing_and_is_made_anew(begun: Scene, content: bytes) -> None:
+def test_a_damaged_list_hides_nothing_and_is_made_anew(begun: Scene) -> None:
     """Of reports of which nothing is known any more."""
-    reported(begun)
-    (begun.store / "local" / own_reports.FILE).write_bytes(content)
-    assert "report.html" in told(begun).files
-    (begun.root / "report.html").unlink()
-    shutil.rmtree(begun.root / "report_files")
-    reported(begun)
-    assert told(begun).files == []
+    for content in (b"", b"[]", b'{"files": []}', b"\xff", b'{"files": {"report.html": {}}}'):
+        reported(begun)
+        (begun.store / "local" / evidence_files.REPORTS).write_bytes(content)
+        assert "report.html" in told(begun).files
+        (begun.root / "report.html").unlink()
+        shutil.rmtree(begun.root / "report_files")
+        reported(begun)
+        assert told(begun).files == []
 
 
 def test_a_project_that_was_moved_knows_its_reports(begun: Scene, tmp_path: Path) -> None:
     """The list counts from the project."""
     reported(begun)
-    before = own_reports.standing(str(begun.store / "local"))
+    before = evidence_files.own_reports(str(begun.store / "local"))
     there = tmp_path / "moved project ü"
     begun.root.rename(there)
-    after = own_reports.standing(str(there / ".loom" / "local"))
+    after = evidence_files.own_reports(str(there / ".loom" / "local"))
     assert {Path(one).relative_to(begun.root) for one in before} == {Path(one).relative_to(there) for one in after}
     assert after
 
 
 def test_a_list_that_cannot_be_written_costs_no_report(begun: Scene) -> None:
     """The report counts as the step's then."""
-    (begun.store / "local" / own_reports.FILE).mkdir()
+    (begun.store / "local" / evidence_files.REPORTS).mkdir()
     reported(begun)
     assert "report.html" in told(begun).files

@@ -119,15 +119,14 @@ CALLS: list[tuple[str, str, Json, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "path", "more", "told"), CALLS)
-def test_file_tools_that_ended_well_are_counted(
-    begun: Scene, tool: str, path: str, more: Json, told: list[str]
-) -> None:
+def test_file_tools_that_ended_well_are_counted(begun: Scene) -> None:
     """Subagents' too; failed calls, other stages', Loom's own files and other tools are not."""
     begin(begun)
-    called(begun, tool, path, **more)
-    found = ended(begun)
-    assert (found.files, found.unknown) == (told, "")
+    for tool, path, more, told in CALLS:
+        called(begun, tool, path, **more)
+        found = ended(begun)
+        assert (found.files, found.unknown) == (told, ""), (tool, path, more)
+        (begun.run_dir / tool_log.FILE).unlink()
 
 
 def test_a_path_that_its_step_holds_shortened_is_told_whole(begun: Scene) -> None:
@@ -215,42 +214,42 @@ def test_without_git_tools_alone_are_known(scene: Scene) -> None:
     assert record(scene)["files_unknown"] == found.unknown
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        ("gone", "on this machine nothing was noted when the step began"),
-        ("torn", "on this machine nothing was noted when the step began"),
-        ("tree", "what was noted when the step began is damaged"),
-        ("index", "git could not tell"),
-        ("objects", "git could not tell"),
-        ("machine", "the step began on another machine"),
-    ],
-)
-def test_a_baseline_that_is_gone_or_damaged_is_said(
-    begun: Scene, damage: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+NOT_NOTED = "on this machine nothing was noted when the step began"
+DAMAGED = {
+    "gone": NOT_NOTED,
+    "torn": NOT_NOTED,
+    "tree": "what was noted when the step began is damaged",
+    "index": "git could not tell",
+    "objects": "git could not tell",
+    "machine": "the step began on another machine",
+}
+
+
+def test_a_baseline_that_is_gone_or_damaged_is_said(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tool calls are told all the same."""
     begun.write("untracked", "x")
-    begin(begun)
-    folder = begun.store / "local" / "baselines" / begun.run_dir.name
-    path = folder / f"{STAGE}.noted"
-    if damage == "gone":
-        shutil.rmtree(folder)
-    elif damage == "torn":
-        path.write_bytes(path.read_bytes()[:-20])
-    elif damage == "tree":
-        path.write_text(json.dumps({**json.loads(path.read_text()), "tree": {"tree": "; rm -rf"}}))
-    elif damage == "index":
-        (folder / f"{STAGE}.git" / "index").write_bytes(b"nonsense")
-    elif damage == "objects":
-        shutil.rmtree(folder / f"{STAGE}.git" / "objects")
-        begun.write("a.txt", "other\n")
-    else:
-        monkeypatch.setenv("LOOM_HOSTNAME", "another")
     called(begun, "Write", "x")
     called(begun, "Bash")
-    found = ended(begun)
-    assert (found.files, found.unknown, found.patch) == (["x"], said, False)
+    folder = begun.store / "local" / "baselines" / begun.run_dir.name
+    path = folder / f"{STAGE}.noted"
+    for damage, said in DAMAGED.items():
+        begun.write("a.txt", "one\n")
+        begin(begun)
+        if damage == "gone":
+            shutil.rmtree(folder)
+        elif damage == "torn":
+            path.write_bytes(path.read_bytes()[:-20])
+        elif damage == "tree":
+            path.write_text(json.dumps({**json.loads(path.read_text()), "tree": {"tree": "; rm -rf"}}))
+        elif damage == "index":
+            (folder / f"{STAGE}.git" / "index").write_bytes(b"nonsense")
+        elif damage == "objects":
+            shutil.rmtree(folder / f"{STAGE}.git" / "objects")
+            begun.write("a.txt", "other\n")
+        else:
+            monkeypatch.setenv("LOOM_HOSTNAME", "another")
+        found = ended(begun)
+        assert (found.files, found.unknown, found.patch) == (["x"], said, False), damage
 
 
 def test_time_that_was_over_at_the_beginning_is_said_at_the_end(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,13 @@ from loomctl.kit.process import processes
 from loomctl.workflows import schema_checks
 from tests.cli.commands import begin, next_beside, record
 from tests.helpers.machines import SECRET, Machine, server_of, tips
+from tests.helpers.near import near_machines
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION
 from tests.helpers.waiting import Gate, until
+
+__all__ = ["near_machines"]
+pytestmark = pytest.mark.usefixtures("near_machines")
 
 
 @pytest.fixture

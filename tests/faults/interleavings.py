@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loomctl.handoff import carried, git_refs
+from loomctl.handoff import carried, repository
 from loomctl.handoff import pull as pulling
 from loomctl.handoff import push as pushing
 from loomctl.handoff.handoff import Desk
@@ -163,7 +163,7 @@ def arm(at_call: int, after: float) -> None:
         return wrapper
 
     for owner, name in (
-        *((git_refs.Repository, name) for name in ("run", "write", "push", "fetch")),
+        *((repository.Repository, name) for name in ("run", "write", "push", "fetch")),
         *((os, name) for name in ("rename", "replace", "link", "write", "unlink", "mkdir")),
         *((module, name) for module, name in ((exchange, "swap"), (arrivals, "into_place"), (handoff_notes, "write"))),
         (carried, "form"),

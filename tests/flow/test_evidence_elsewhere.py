@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.changes import committed, evidence_files
+from loomctl.changes import evidence_files
 from loomctl.flow import beginnings, drive, resume
 from loomctl.flow.drive import Driven
 from loomctl.kit import digests
@@ -202,16 +202,16 @@ def test_what_git_says_of_a_file(tmp_path: Path, server: Path, monkeypatch: pyte
     root = Machine(tmp_path / "clöne of it", server).root
     committed_at(root, LONG_AGO, "old\n", monkeypatch)
     path, moment = str(root / "a.txt"), 1_600_000_000
-    assert committed.stands_since_before(path, moment)
-    assert not committed.stands_since_before(path, 0)
-    assert not committed.stands_since_before(path, 900_000_000)
+    assert evidence_files.stands_since_before(path, moment)
+    assert not evidence_files.stands_since_before(path, 0)
+    assert not evidence_files.stands_since_before(path, 900_000_000)
     (root / "a.txt").write_text("newer\n", encoding="utf-8")
-    assert not committed.stands_since_before(path, moment)
+    assert not evidence_files.stands_since_before(path, moment)
     for name in ("untracked", ":(glob)**", "no such file"):
         (root / "untracked").write_text("x", encoding="utf-8")
-        assert not committed.stands_since_before(str(root / name), moment)
+        assert not evidence_files.stands_since_before(str(root / name), moment)
     (tmp_path / "apart").write_text("x", encoding="utf-8")
-    assert not committed.stands_since_before(str(tmp_path / "apart"), moment)
+    assert not evidence_files.stands_since_before(str(tmp_path / "apart"), moment)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from tests.helpers.near import scene, server
+import pytest
 
-__all__ = ["scene", "server"]
+from tests.helpers.near import near_machines, scene, server
+
+__all__ = ["near_machines", "scene", "server"]
+
+
+@pytest.fixture(autouse=True)
+def near(near_machines: None) -> None:
+    """Let machines run their commands in this process."""

@@ -17,9 +17,9 @@ import pytest
 
 from loomctl.care.doctor import project_checks
 from loomctl.flow import drive, fork, resume, undo
-from loomctl.handoff import handoff, pull, push, remote_runs
-from loomctl.handoff.git_refs import Repository
-from loomctl.handoff.parcels import Parcel
+from loomctl.handoff import copies, handoff, pull, push
+from loomctl.handoff.push import Parcel
+from loomctl.handoff.repository import Repository
 from loomctl.kit import exchange
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_values, find, log_verdict
@@ -110,31 +110,31 @@ WHO = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHO)
 def test_a_push_is_by_whom_a_commit_of_gits_would_be(
-    laptop: Machine, server: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    laptop: Machine, server: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As the environment says, else the settings; nobody is made up of the account and the machine's name."""
-    variables, settings, (by, identity) = WHO[name]
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     for variable in ("XDG_CONFIG_HOME", "EMAIL", "GIT_CONFIG_GLOBAL"):
         monkeypatch.delenv(variable, raising=False)
-    for who in ("COMMITTER", "AUTHOR"):
-        for part, said in zip(("NAME", "EMAIL"), variables.get(who, ("", "")), strict=True):
-            variable = f"GIT_{who}_{part}"
-            monkeypatch.setenv(variable, said) if said else monkeypatch.delenv(variable, raising=False)
-    for key, said in zip(("user.name", "user.email"), settings, strict=True):
-        if said:
-            git(laptop.root, "config", key, said)
-    parcel = push.prepare(laptop.desk(), run_id)
-    assert parcel.told.by == by
-    push.send(laptop.desk(), parcel)
-    assert git(server, "log", "-1", "--format=%cn <%ce>|%an <%ae>", f"refs/loom/runs/{run_id}") == "|".join(
-        [identity] * 2
-    )
-    (listed,) = remote_runs.listed(laptop.desk())
-    assert listed.by == by
+    for name, (variables, settings, (by, identity)) in WHO.items():
+        for who in ("COMMITTER", "AUTHOR"):
+            for part, said in zip(("NAME", "EMAIL"), variables.get(who, ("", "")), strict=True):
+                variable = f"GIT_{who}_{part}"
+                monkeypatch.setenv(variable, said) if said else monkeypatch.delenv(variable, raising=False)
+        (laptop.root / "settings").write_text(
+            "".join(f"[user]\n{key} = {said}\n" for key, said in zip(("name", "email"), settings, strict=True) if said)
+        )
+        git(laptop.root, "config", "include.path", "../settings")
+        (laptop.run_dir / "note.md").write_text(name)
+        parcel = push.prepare(laptop.desk(), run_id)
+        assert parcel.told.by == by, name
+        push.send(laptop.desk(), parcel)
+        told = git(server, "log", "-1", "--format=%cn <%ce>|%an <%ae>", f"refs/loom/runs/{run_id}")
+        assert told == f"{identity}|{identity}", name
+        (listed,) = copies.listed(laptop.desk())
+        assert listed.by == by, name
 
 
 @pytest.mark.parametrize("session", [SESSION, OTHER])
@@ -244,28 +244,26 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["event", "stage", "tool step"])
-def test_whatever_was_done_here_counts(laptop: Machine, desktop: Machine, run_id: str, change: str) -> None:
+def test_whatever_was_done_here_counts(laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path) -> None:
     """An event, a stage's file, a tool step: each makes two states of one, whatever the revision says."""
     laptop.push(run_id)
     desktop.pull(run_id)
     desktop.done(run_id)
     desktop.push(run_id)
-    if change == "event":
-        with (laptop.run_dir / "events.jsonl").open("a") as log:
-            log.write("{}\n")
-    elif change == "stage":
-        (laptop.run_dir / "stages" / "002-build.make@1" / "candidate.md").write_text("perhaps")
-    else:
-        step = StepReducer(DataOffloader(laptop.run_dir)).reduce(
-            "Bash", {"command": "ls"}, {"stdout": "a"}, step_id="1"
-        )
-        tool_log.append(str(laptop.run_dir), [step])
-    for deed in (laptop.pull, laptop.push):
-        with pytest.raises(LoomError) as caught:
-            deed(run_id)
-        assert code_of(caught) == "DIVERGED"
-        assert caught.value.exit_code == 6
+    before = shutil.copytree(laptop.run_dir, tmp_path / "before")
+    step = StepReducer(DataOffloader(laptop.run_dir)).reduce("Bash", {"command": "ls"}, {"stdout": "a"}, step_id="1")
+    for change in (
+        lambda: events.append(str(laptop.run_dir), run_id, [Event("x", {})], durable=False),
+        lambda: (laptop.run_dir / "stages" / "002-build.make@1" / "candidate.md").write_text("perhaps"),
+        lambda: tool_log.append(str(laptop.run_dir), [step]),
+    ):
+        change()
+        for deed in (laptop.pull, laptop.push):
+            with pytest.raises(LoomError) as caught:
+                deed(run_id)
+            assert (code_of(caught), caught.value.exit_code) == ("DIVERGED", 6)
+        shutil.rmtree(laptop.run_dir)
+        shutil.copytree(before, laptop.store / "runs" / run_id)
 
 
 @pytest.fixture
@@ -530,11 +528,7 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noted", [True, False])
-@pytest.mark.parametrize("looks", ["listed", "foreseen", "pushed beside another"])
-def test_who_only_looks_writes_nothing(
-    laptop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch, looks: str, noted: bool
-) -> None:
+def test_who_only_looks_writes_nothing(laptop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on its way from another process stays, and so does a word about two states that was noted meanwhile."""
     before = laptop.push(run_id).commit
     laptop.done(run_id, "Made.")
@@ -542,20 +536,19 @@ def test_who_only_looks_writes_nothing(
     desk = laptop.desk()
     desk.repository.set_refs({desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit})
     notes = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
-    if not noted:
-        notes.unlink()
-    refs, text = desk.repository.refs("refs/loom/"), notes.read_bytes() if noted else b""
-    with desk.lock(run_id):
-        if looks == "listed":
-            monkeypatch.setattr(Repository, "set_refs", _never_but_nothing)
-            (found,) = remote_runs.listed(laptop.desk())
-            assert found.here == "the same"
-        elif looks == "foreseen":
+    refs = desk.repository.refs("refs/loom/")
+    for text in (notes.read_bytes(), b""):
+        if not text:
+            notes.unlink()
+        with desk.lock(run_id):
+            with monkeypatch.context() as patch:
+                patch.setattr(Repository, "set_refs", _never_but_nothing)
+                (found,) = copies.listed(laptop.desk())
+                assert found.here == "the same"
             assert not push.prepare(laptop.desk(), run_id).is_due
-        else:
             assert laptop.push(run_id).commit is None
-    assert desk.repository.refs("refs/loom/") == refs
-    assert (notes.read_bytes() if notes.exists() else b"") == text
+        assert desk.repository.refs("refs/loom/") == refs
+        assert (notes.read_bytes() if notes.exists() else b"") == text
 
 
 def _never_but_nothing(_: Repository, wanted: Mapping[str, str | None]) -> None:
@@ -613,7 +606,7 @@ def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apar
         laptop.push(apart)
     with pytest.raises(LoomError):
         laptop.pull(apart)
-    remote_runs.listed(laptop.desk())
+    copies.listed(laptop.desk())
     laptop.pull(apart, pull.KEPT_MINE)
     laptop.push(apart)
     desktop.pull(apart)
@@ -883,7 +876,7 @@ def test_a_push_drops_no_output_that_is_only_not_here(
     laptop.push(run_id, outputs=True)
     desktop.pull(run_id)
     (desktop.folder(run_id) / "outputs" / output.name).unlink()
-    assert remote_runs.listed(desktop.desk())[0].here == "the same"
+    assert copies.listed(desktop.desk())[0].here == "the same"
     desktop.done(run_id, "Made.")
     parcel = pushing_of(desktop, run_id)
     assert (list(parcel.gone), parcel.outputs) == ([], True)
@@ -1001,11 +994,11 @@ def test_the_list_says_how_each_run_stands(laptop: Machine, desktop: Machine, ru
     """Not here, the same, newer there, newer here, diverged; and the project's repository takes no part in it."""
 
     def here(machine: Machine) -> str:
-        (found,) = remote_runs.listed(machine.desk())
+        (found,) = copies.listed(machine.desk())
         assert (found.run_id, found.work, found.machine) == (run_id, "add dark mode", "laptop")
         return found.here
 
-    assert remote_runs.listed(laptop.desk()) == []
+    assert copies.listed(laptop.desk()) == []
     laptop.push(run_id)
     before = set((desktop.root / ".git" / "objects").rglob("*"))
     assert (here(laptop), here(desktop)) == ("the same", "not here")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.flow import drive, resume
-from loomctl.handoff import pull, push, remote_runs
+from loomctl.handoff import copies, pull, push
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
 from loomctl.runs.machine import agreed
@@ -65,7 +65,7 @@ def begun(made: Machine) -> str:
 
 def here(made: Machine, named: str | None = None) -> str:
     """Give how the list says that the run stands."""
-    (found,) = remote_runs.listed(made.desk(named))
+    (found,) = copies.listed(made.desk(named))
     return found.here
 
 
@@ -147,25 +147,22 @@ def put_back(made: Machine, backup: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pushed_before", [True, False])
-@pytest.mark.parametrize("between", [True, False])
-def test_a_store_from_a_backup_is_older(
-    laptop: Machine, server: Path, run_id: str, pushed_before: bool, between: bool
-) -> None:
+@pytest.mark.parametrize("before", ["nothing", "a push", "a step", "a push and a step"])
+def test_a_store_from_a_backup_is_older(laptop: Machine, server: Path, run_id: str, before: str) -> None:
     """Whether or not what it holds was ever pushed as it is: a push is refused, and a pull brings it forward."""
-    if pushed_before:
+    if "push" in before:
         laptop.push(run_id)
-    if between:
+    if "step" in before:
         laptop.done(run_id, "Made.")
     backup = backed_up(laptop)
     laptop.done(run_id, "More.")
     laptop.push(run_id)
     newest, log = laptop.responses(run_id), (laptop.run_dir / "events.jsonl").read_bytes()
     put_back(laptop, backup)
-    before = tips(server)
+    there = tips(server)
     assert here(laptop) == "newer there"
     assert refused(lambda: laptop.push(run_id)) == "REMOTE_NEWER"
-    assert tips(server) == before
+    assert tips(server) == there
     assert laptop.pull(run_id).kind == pull.FORWARD
     assert laptop.responses(run_id) == newest
     assert (laptop.run_dir / "events.jsonl").read_bytes() == log
@@ -236,22 +233,22 @@ def test_a_branch_that_holds_an_older_state_of_the_run_holds_an_older_state(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["tool step", "file"])
-@pytest.mark.parametrize("noted", [True, False])
-def test_what_no_log_tells_is_not_dropped(
-    laptop: Machine, tmp_path: Path, server: Path, run_id: str, what: str, noted: bool
-) -> None:
+def test_what_no_log_tells_is_not_dropped(laptop: Machine, tmp_path: Path, server: Path, run_id: str) -> None:
     """A tool step and a file beside it are work, too, whether or not what was agreed on is known."""
     desktop = Machine(tmp_path / "desktop", server)
     laptop.push(run_id)
     desktop.pull(run_id)
     work(desktop, run_id, "Made.")
     desktop.push(run_id)
-    unlogged(laptop, run_id, what)
-    if not noted:
-        agreed.forget(str(laptop.store / "local"), run_id)
-    assert here(laptop) in ("diverged", "unknown")
-    assert refused(lambda: laptop.push(run_id)) == refused(lambda: laptop.pull(run_id)) == "DIVERGED"
+    before = backed_up(laptop)
+    for what in ("tool step", "file"):
+        put_back(laptop, before)
+        unlogged(laptop, run_id, what)
+        for noted in (True, False):
+            if not noted:
+                agreed.forget(str(laptop.store / "local"), run_id)
+            assert here(laptop) in ("diverged", "unknown")
+            assert refused(lambda: laptop.push(run_id)) == refused(lambda: laptop.pull(run_id)) == "DIVERGED"
 
 
 @pytest.mark.slow
@@ -312,24 +309,22 @@ def test_another_name_for_a_remote_is_no_other_history(
     assert git(server, "rev-list", "--count", f"refs/loom/runs/{run_id}") == "2"
 
 
+ODD_NOTES = [
+    *("", "[]", '{"origin": 1}', '{"origin": {"commit": "x", "line": ""}}'),
+    json.dumps({"origin": {"commit": "0" * 40, "line": "0" * 64}}),
+    json.dumps({"origin": {"commit": "0" * 40, "line": ""}}),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        '{"origin": 1}',
-        '{"origin": {"commit": "x", "line": ""}}',
-        json.dumps({"origin": {"commit": "0" * 40, "line": "0" * 64}}),
-        json.dumps({"origin": {"commit": "0" * 40, "line": ""}}),
-    ],
-)
-def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id: str, text: str) -> None:
+def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id: str) -> None:
     """The log tells all the same."""
     laptop.push(run_id)
     laptop.done(run_id, "Made.")
-    (laptop.store / "local" / agreed.FOLDER / f"{run_id}.json").write_text(text, encoding="utf-8")
-    assert here(laptop) == "newer here"
+    for text in ODD_NOTES:
+        (laptop.store / "local" / agreed.FOLDER / f"{run_id}.json").write_text(text, encoding="utf-8")
+        assert here(laptop) == "newer here"
+        assert push.prepare(laptop.desk(), run_id).is_due
     assert laptop.push(run_id).commit
 
 
@@ -344,10 +339,6 @@ def test_a_run_that_is_put_away_is_not_remembered(laptop: Machine, run_id: str) 
 
 
 # ---- Any order of it all.
-
-
-KEEPS = {"pull": "", "keep": pull.KEPT_MINE, "take": pull.TOOK_THEIRS}
-DEEDS = (*("work", "work", "work", "beside", "push", "push", "push"), *("pull", "pull", *KEEPS, "save", "restore"))
 
 
 class Places:

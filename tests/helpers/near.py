@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loomctl.runs import artifact_paths
 from tests.cli.conftest import Cli
-from tests.helpers.machines import server_of
+from tests.helpers.machines import Machine, server_of
 from tests.helpers.scenes import SESSION, Ended, Scene
 
 
@@ -37,3 +38,14 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 def server(tmp_path: Path) -> Path:
     """Give the bare repository between the machines; `a.txt` stands in it."""
     return server_of(tmp_path)
+
+
+@pytest.fixture
+def near_machines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Let machines run their commands in this process, too."""
+
+    def loomctl(machine: Machine, *arguments: str, **named: Any) -> Ended:
+        artifact_paths._REAL.clear()  # it lives as long as a process
+        return Cli(machine, monkeypatch, capfd)(*arguments, **named)
+
+    monkeypatch.setattr(Machine, "loomctl", loomctl)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.flow import beginnings
-from loomctl.handoff import carried_paths, git_refs, remote_runs
-from loomctl.handoff.git_answers import Done, Remote, unreachable
-from loomctl.handoff.git_refs import Repository
+from loomctl.handoff import carried, copies, pull, repository
+from loomctl.handoff.remotes import Done, Remote, unreachable
+from loomctl.handoff.repository import Repository
 from loomctl.kit.errors import LoomError
 from loomctl.runs import command_runs, stages
 from tests.helpers.machines import SECRET, Machine, server_of
@@ -150,17 +150,37 @@ def other_state(**changes: object) -> Callable[[Tree], None]:
 
 
 STAGE = "run/stages/001-frame.ask@1"
-TRAPS = [
+PLACES = [
     Trap("a link", lambda tree: tree.put("run/stages/x", b"/etc/passwd", "120000")),
     Trap("a submodule", lambda tree: tree.files.update({"run/sub": ("160000", "a" * 40)})),
     Trap("a file beside the run", lambda tree: tree.put("local/config.json", b"{}")),
     Trap("a file at the top", lambda tree: tree.put("x", b"{}")),
     Trap("a state that is this machine's", lambda tree: tree.put("run/state.backup.json", b"{}")),
-    Trap("a watcher of a command", lambda tree: tree.put("run/stages/001-frame.ask@1/command.json", b"{}")),
+    Trap("a watcher of a command", lambda tree: tree.put(f"{STAGE}/command.json", b"{}")),
     Trap("outputs unsaid", lambda tree: tree.put("run/outputs/x.log", b"x")),
     Trap("a blob of another name", lambda tree: tree.put(f"blobs/sha256/aa/{'a' * 64}", b"x")),
     Trap("a blob in another place", lambda tree: tree.put("blobs/x", b"x")),
     Trap("a backslash", lambda tree: tree.put("run/..\\x", b"x")),
+    Trap("stages that are a file", instead("run/stages", "run/stages")),
+    Trap("assets that are a file", instead("run/assets", "run/assets")),
+    Trap("a file among the stages", lambda tree: tree.put("run/stages/002-x", b"x")),
+    *(
+        Trap(f"a folder for {path}", instead(path, f"{path}/x"))
+        for path in (
+            *("run/events.jsonl", "run/tool_steps.jsonl", "run/sessions.jsonl"),
+            *(f"{STAGE}/response.md", f"{STAGE}/status.json"),
+        )
+    ),
+]
+SIZES = [
+    Trap("a path of 25 parts", lambda tree: tree.put(f"run/{'d/' * 23}f", b"x")),
+    Trap("folders of 3,000 levels", unfolded(3000, 1, f=b"x")),
+    Trap("a name of 300 bytes", lambda tree: tree.put(f"run/{'n' * 300}", b"x")),
+    Trap("a path of 1,200 bytes", lambda tree: tree.put("run/" + "/".join("n" * 200 for _ in range(6)), b"x")),
+    Trap("a tree that unfolds without end", unfolded(13, 10, f=b"x")),
+    Trap("folders without files without end", unfolded(13, 10)),
+]
+CONTENTS = [
     Trap("no state", lambda tree: (tree.files.pop("run/state.json"), None)[1]),
     Trap("a broken state", lambda tree: tree.put("run/state.json", b'{"schema_version": 1')),
     Trap("a state that is a list", lambda tree: tree.put("run/state.json", b"[]")),
@@ -175,117 +195,110 @@ TRAPS = [
     Trap("a plan's id that is empty", other_state(plan_id="")),
     Trap("a plan's id without room for a run's", other_state(plan_id="p" * 190)),
     Trap("another plan than the run's", lambda tree: tree.edit("run/plan.json", plan_id="../../evil")),
+    Trap("no log", lambda tree: (tree.files.pop("run/events.jsonl"), None)[1]),
     Trap("a torn log", lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl")[:-20])),
     Trap("a log without its end", log_without_its_end),
     *(
         Trap(f"a log that ends in {data[:5]!r}", ends_in(data))
         for data in (b"\xff\xff\n", b"[]\n", b'{"seq":1e400}\n', b'{"seq":"x"}\n')
     ),
-    Trap("no log", lambda tree: (tree.files.pop("run/events.jsonl"), None)[1]),
-    Trap("a path of 25 parts", lambda tree: tree.put(f"run/{'d/' * 23}f", b"x")),
-    Trap("folders of 3,000 levels", unfolded(3000, 1, f=b"x")),
-    Trap("a name of 300 bytes", lambda tree: tree.put(f"run/{'n' * 300}", b"x")),
-    Trap("a path of 1,200 bytes", lambda tree: tree.put("run/" + "/".join("n" * 200 for _ in range(6)), b"x")),
-    Trap("a tree that unfolds without end", unfolded(13, 10, f=b"x")),
-    Trap("folders without files without end", unfolded(13, 10)),
-    Trap("stages that are a file", instead("run/stages", "run/stages")),
-    Trap("assets that are a file", instead("run/assets", "run/assets")),
-    Trap("a file among the stages", lambda tree: tree.put("run/stages/002-x", b"x")),
-    Trap("a folder for the log", instead("run/events.jsonl", "run/events.jsonl/x")),
-    Trap("a folder for the tool steps", instead("run/tool_steps.jsonl", "run/tool_steps.jsonl/x")),
-    Trap("a folder for earlier sessions", instead("run/sessions.jsonl", "run/sessions.jsonl/x")),
-    Trap("a folder for a response", instead(f"{STAGE}/response.md", f"{STAGE}/response.md/x")),
-    Trap("a folder for a status", instead(f"{STAGE}/status.json", f"{STAGE}/status.json/x")),
+]
+MESSAGES = [
     Trap("a newer handoff", lambda tree: tree.tell(schema_version=2), "NEWER_HANDOFF"),
     Trap("a handoff of the schema true", lambda tree: tree.tell(schema_version=True)),
     Trap("another run's commit", lambda tree: tree.tell(run_id="x-run-1"), "RUN_ID_MISMATCH"),
     Trap("a commit that says nothing", lambda tree: setattr(tree, "message", "hello")),
-    Trap("a commit that says too much", lambda tree: setattr(tree, "message", "x\n\n" + "y" * (2 << 20))),
+    Trap("a commit that says too much", lambda tree: setattr(tree, "message", "x\n\n" + "y" * 100_000)),
     Trap("a commit of odd shapes", lambda tree: tree.tell(summary=[], by=5)),
+]
+TRAPS = {"places": PLACES, "sizes": SIZES, "contents": CONTENTS, "messages": MESSAGES}
+
+
+@pytest.mark.slow(quick=1)
+@pytest.mark.parametrize("kind", TRAPS)
+def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path, kind: str) -> None:
+    """In words that name the remote; a run that is here, and everything else of the store, is as it was."""
+    run_id = pushed.run_dir.name
+    other = Machine(tmp_path / "other", tmp_path / "server.git")
+    (other.store / "runs").mkdir(parents=True)
+    good = git(tmp_path / "server.git", "rev-parse", f"refs/loom/runs/{run_id}")
+    before = {machine.root: fingerprint(machine.store / "runs") for machine in (pushed, other)}
+    for trap in TRAPS[kind]:
+        tree = Tree(pushed, run_id)
+        trap.lay(tree)
+        tree.commit()
+        for machine in (pushed, other):
+            error = refusal_of(machine, run_id)
+            assert (error.code, bool(error.hint)) == (trap.code, True), (trap.name, error)
+            assert fingerprint(machine.store / "runs") == before[machine.root], trap.name
+            assert [name for name in os.listdir(machine.store / "local") if name.startswith("arriving-")] == []
+            assert machine.desk().repository.refs("refs/loom/incoming/") == {}, trap.name
+            assert [one.run_id for one in copies.listed(machine.desk())] == [run_id], trap.name
+        git(tmp_path / "server.git", "update-ref", tree.ref, good)
+    assert other.pull(run_id).kind == pull.NEW
+
+
+def refusal_of(machine: Machine, run_id: str) -> LoomError:
+    """Pull what cannot be taken; gives the error."""
+    with pytest.raises(LoomError) as caught:
+        machine.pull(run_id)
+    return caught.value
+
+
+SUMMARIES: list[Json] = [
+    {},
+    {"work_id": {"a": 1}, "goal": ["x"], "status": {"x": 2}, "step": [["y"]], "revision": "z", "stages": None},
+    {"status": None, "step": 5, "work_id": True, "goal": False},
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-@pytest.mark.parametrize("is_here", [False, True], ids=["new", "forward"])
-def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path, trap: Trap, is_here: bool) -> None:
-    """In words that name the remote; the run that is here, and everything else of the store, is as it was."""
-    run_id = pushed.run_dir.name
-    other = pushed if is_here else Machine(tmp_path / "other", tmp_path / "server.git")
-    tree = Tree(pushed, run_id)
-    if trap.name == "a commit that says too much":
-        tree.message = "x\n\n" + "y" * 100_000
-    else:
-        trap.lay(tree)
-    tree.commit()
-    (other.store / "runs").mkdir(parents=True, exist_ok=True)
-    before = fingerprint(other.store / "runs")
-    with pytest.raises(LoomError) as caught:
-        other.pull(run_id)
-    assert caught.value.code == trap.code, caught.value
-    assert caught.value.hint
-    assert fingerprint(other.store / "runs") == before
-    assert [name for name in os.listdir(other.store / "local") if name.startswith("arriving-")] == []
-    assert other.desk().repository.refs("refs/loom/incoming/") == {}
-    listed = other.loomctl("runs", "--remote", "--json")
-    assert listed.code == 0, listed
-    told: Json = listed.json
-    assert [one["run_id"] for one in told["runs"]] == [run_id]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "summary",
-    [
-        {},
-        {"work_id": {"a": 1}, "goal": ["x"], "status": {"x": 2}, "step": [["y"]], "revision": "z", "stages": None},
-        {"status": None, "step": 5, "work_id": True, "goal": False},
-    ],
-)
-def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_path: Path, summary: Json) -> None:
+def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_path: Path) -> None:
     """The run can be pulled; what its commit says in words is no dump of Python's."""
-    tree = Tree(pushed, pushed.run_dir.name)
-    tree.tell(summary=summary, left_out=[["a"], [1, 2], [{"a": 1}, [2]], ["run/x", "it is large"]])
-    tree.commit()
-    other = Machine(tmp_path / "other", tmp_path / "server.git")
-    listed = other.loomctl("runs", "--remote")
-    told = other.loomctl("pull")
-    assert (listed.code, told.code) == (0, 0)
-    assert not [sign for sign in ("{", "[", "None", "True", "False") if sign in listed.stdout + told.stdout]
-    assert "pushed it at 2" in told.stdout
-    assert "Did not come:\n  run/x: it is large\nTo go on" in told.stdout
+    good = git(tmp_path / "server.git", "rev-parse", f"refs/loom/runs/{pushed.run_dir.name}")
+    for number, summary in enumerate(SUMMARIES):
+        tree = Tree(pushed, pushed.run_dir.name)
+        tree.tell(summary=summary, left_out=[["a"], [1, 2], [{"a": 1}, [2]], ["run/x", "it is large"]])
+        tree.commit()
+        other = Machine(tmp_path / f"other-{number}", tmp_path / "server.git")
+        listed = other.loomctl("runs", "--remote")
+        told = other.loomctl("pull")
+        assert (listed.code, told.code) == (0, 0)
+        assert not [sign for sign in ("{", "[", "None", "True", "False") if sign in listed.stdout + told.stdout]
+        assert "pushed it at 2" in told.stdout
+        assert "Did not come:\n  run/x: it is large\nTo go on" in told.stdout
+        git(tmp_path / "server.git", "update-ref", tree.ref, good)
 
 
-@pytest.mark.parametrize("name", ["-x", "..x", "x.lock", "é"])
-def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine, name: str) -> None:
+def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine) -> None:
     """Whatever else lies below refs/loom/runs/."""
     server = pushed.root.parent / "server.git"
     oid = git(server, "rev-parse", "refs/heads/main")
-    place = server / "refs" / "loom" / "runs" / name
-    place.write_text(oid + "\n", encoding="utf-8")
+    for name in ("-x", "..x", "x.lock", "é"):
+        (server / "refs" / "loom" / "runs" / name).write_text(oid + "\n", encoding="utf-8")
     desk = pushed.desk()
     assert list(desk.repository.listed(desk.remote)) == [pushed.run_dir.name]
 
 
-@pytest.mark.parametrize(
-    ("named", "code"),
-    [
-        ("nowhere", "NO_REMOTE"),
-        ("--upload-pack=touch sprung", "NO_REMOTE"),
-        ("./nowhere.git", "NO_REMOTE"),
-        ("", "NO_REMOTE"),
-        (".", "NO_REMOTE"),
-        (".git", "NO_REMOTE"),
-        ("ext::sh -c touch% sprung", "REMOTE_UNREACHABLE"),
-        ("http://127.0.0.1:9/x.git", "REMOTE_UNREACHABLE"),
-    ],
-)
-def test_a_remote_that_is_none_is_said(pushed: Machine, named: str, code: str) -> None:
+REMOTES = {
+    "nowhere": "NO_REMOTE",
+    "--upload-pack=touch sprung": "NO_REMOTE",
+    "./nowhere.git": "NO_REMOTE",
+    "": "NO_REMOTE",
+    ".": "NO_REMOTE",
+    ".git": "NO_REMOTE",
+    "ext::sh -c touch% sprung": "REMOTE_UNREACHABLE",
+    "http://127.0.0.1:9/x.git": "REMOTE_UNREACHABLE",
+}
+
+
+def test_a_remote_that_is_none_is_said(pushed: Machine) -> None:
     """At once, and nothing that a name holds is run."""
-    with pytest.raises(LoomError) as caught:
-        pushed.push(pushed.run_dir.name, named=named)
-    assert caught.value.code == code
-    assert not (pushed.root / "sprung").exists()
+    for named, code in REMOTES.items():
+        with pytest.raises(LoomError) as caught:
+            pushed.push(pushed.run_dir.name, named=named)
+        assert caught.value.code == code, named
+        assert not (pushed.root / "sprung").exists()
 
 
 HOOKS = "its hook decides that"
@@ -302,7 +315,7 @@ def hooked(pushed: Machine, name: str, body: str) -> Path:
 
 def refused(pushed: Machine) -> str:
     """Push what a remote does not take; gives why."""
-    pushed.done(pushed.run_dir.name)
+    (pushed.run_dir / "note.md").write_text("mine\n")
     with pytest.raises(LoomError) as caught:
         pushed.push(pushed.run_dir.name)
     assert caught.value.code == "REMOTE_REFUSED"
@@ -310,24 +323,26 @@ def refused(pushed: Machine) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pre-receive", "update"])
-@pytest.mark.parametrize("stream", ["", " >&2"])
-def test_a_hook_that_refuses_is_quoted(pushed: Machine, name: str, stream: str) -> None:
+def test_a_hook_that_refuses_is_quoted(pushed: Machine) -> None:
     """Its own words stand in the error, the log says that the push failed, and a later one goes well."""
-    hook = hooked(pushed, name, f"echo 'no loom refs here'{stream}")
-    why = refused(pushed)
-    assert why.startswith("it says: no loom refs here; ")
-    assert "hook declined)" in why
-    assert HOOKS in why
-    assert REFS not in why
-    assert pushed.event_names()[-1] == "run.push_failed"
-    hook.unlink()
+    for name in ("pre-receive", "update"):
+        for stream in ("", " >&2"):
+            hook = hooked(pushed, name, f"echo 'no loom refs here'{stream}")
+            why = refused(pushed)
+            assert why.startswith("it says: no loom refs here; ")
+            assert "hook declined)" in why
+            assert HOOKS in why
+            assert REFS not in why
+            assert pushed.event_names()[-1] == "run.push_failed"
+        hook.unlink()
     assert pushed.push(pushed.run_dir.name).commit
 
 
 @pytest.mark.slow
-def test_a_hook_that_says_much_or_secrets_is_quoted_in_part(pushed: Machine) -> None:
+def test_a_hook_is_quoted_in_part_and_no_words_are_made_up_for_it(pushed: Machine) -> None:
     """Its first three lines that say something, each bounded, masked, and nothing that a terminal obeys."""
+    hooked(pushed, "pre-receive", ":")
+    assert refused(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
     lines = ["", "one\033[2J", f"two {SECRET}", "three " + "x" * 5000, "four", f"five {SECRET}"]
     hooked(pushed, "pre-receive", "printf '" + "\\n".join(lines) + "\\n'")
     why = refused(pushed)
@@ -338,13 +353,6 @@ def test_a_hook_that_says_much_or_secrets_is_quoted_in_part(pushed: Machine) -> 
     assert SECRET not in why
     assert "\033" not in why
     assert len(why) < 1500
-
-
-@pytest.mark.slow
-def test_a_hook_that_says_nothing_is_told_by_what_git_says(pushed: Machine) -> None:
-    """No words are made up for it."""
-    hooked(pushed, "pre-receive", ":")
-    assert refused(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
 
 
 @pytest.mark.slow
@@ -367,26 +375,28 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["stages/notes.md", "a\\b.md", "d/" * 25 + "f", "n/" * 2 + "events.jsonl"])
-def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path: Path, name: str) -> None:
+def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path: Path) -> None:
     """What has no place at the other end stays and is named; the run can be pulled."""
-    path = pushed.run_dir / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("mine\n")
+    stays, goes = ["a\\b.md", "d/" * 25 + "f", "stages/notes.md"], "n/" * 2 + "events.jsonl"
+    for name in (*stays, goes):
+        path = pushed.run_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine\n")
     parcel = pushed.push(pushed.run_dir.name).parcel
-    assert [one.name for one in parcel.left_out] == ([] if name.startswith("n/") else [f"run/{name}"])
+    assert sorted(one.name for one in parcel.left_out) == [f"run/{name}" for name in stays]
     other = Machine(tmp_path / "other", tmp_path / "server.git")
     other.pull(pushed.run_dir.name)
-    assert (other.folder(pushed.run_dir.name) / name).exists() == name.startswith("n/")
+    folder = other.folder(pushed.run_dir.name)
+    assert [name for name in (*stays, goes) if (folder / name).exists()] == [goes]
 
 
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
     for name in (*names, command_runs.LOG, beginnings.NOTED):
-        assert carried_paths.trouble(f"{STAGE}/{name}") == ""
-        assert carried_paths.trouble(f"{STAGE}/{name}", is_folder=True)
-        assert carried_paths.trouble(f"{STAGE}/{name}/x")
+        assert carried.trouble(f"{STAGE}/{name}") == ""
+        assert carried.trouble(f"{STAGE}/{name}", is_folder=True)
+        assert carried.trouble(f"{STAGE}/{name}/x")
 
 
 # ---- The list of a remote that holds something odd.
@@ -457,9 +467,9 @@ def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, m
         raise unreachable(desk.remote, Done(128, b"", "fatal: the remote end hung up unexpectedly"))
 
     another(pushed, "more")
-    monkeypatch.setattr(git_refs.Repository, "fetch", silent)
+    monkeypatch.setattr(repository.Repository, "fetch", silent)
     with pytest.raises(LoomError) as caught:
-        remote_runs.listed(desk)
+        copies.listed(desk)
     assert (caught.value.code, len(tries)) == ("REMOTE_UNREACHABLE", 1)
 
 
@@ -469,27 +479,27 @@ def test_the_list_fetches_commits_alone_and_each_once(pushed: Machine, monkeypat
     server = pushed.root.parent / "server.git"
     other = Machine(pushed.root.parent / "other", server)
     fetched: list[str] = []
-    fetch = git_refs.Repository.fetch
+    fetch = repository.Repository.fetch
 
     def counting(self: Repository, remote: Remote, wanted: dict[str, str], *, bare: str = "") -> None:
         fetch(self, remote, wanted, bare=bare)
         fetched.append(git(Path(bare), "count-objects", "-v").split("in-pack: ")[1].split("\n")[0])
 
-    monkeypatch.setattr(git_refs.Repository, "fetch", counting)
-    first = remote_runs.listed(other.desk())
-    assert remote_runs.listed(other.desk()) == first
+    monkeypatch.setattr(repository.Repository, "fetch", counting)
+    first = copies.listed(other.desk())
+    assert copies.listed(other.desk()) == first
     assert fetched == ["1"]
     another(pushed, "more")
-    assert [one.trouble for one in remote_runs.listed(other.desk())] == ["", ""]
+    assert [one.trouble for one in copies.listed(other.desk())] == ["", ""]
     assert fetched == ["1", "1"]
     kept = other.store / "local" / "seen-commits.json"
     kept.write_text(kept.read_text().replace("add dark mode", "something else"), encoding="utf-8")
-    assert {one.work for one in remote_runs.listed(other.desk())} == {"add dark mode", "more"}
+    assert {one.work for one in copies.listed(other.desk())} == {"add dark mode", "more"}
     assert len(fetched) == 3
     for damaged in ("{", "[]", '{"origin": 5}', '{"origin": {"x": 1}}'):
         kept.write_text(damaged, encoding="utf-8")
-        assert len(remote_runs.listed(other.desk())) == 2
+        assert len(copies.listed(other.desk())) == 2
     git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dirs[0].name}")
     broken_ref(server, "new-run-1")
-    remote_runs.listed(other.desk())
+    copies.listed(other.desk())
     assert len(json.loads(kept.read_text())["origin"]) == 1

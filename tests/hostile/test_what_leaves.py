@@ -51,41 +51,37 @@ def names(machine: Machine, run_id: str) -> list[str]:
     return git(server_of_run(machine), "ls-tree", "-r", "--name-only", f"refs/loom/runs/{run_id}").splitlines()
 
 
+def put(machine: Machine, name: str, data: bytes) -> None:
+    """Put a file into the run's folder."""
+    path = machine.run_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
 # ---- Names.
 
 
+NAMES = (f"{SECRET}.md", f"notes/{SECRET}/a.md", f"assets/{SECRET}.txt", f"stages/001-frame.ask@1/{SECRET}.log")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [f"{SECRET}.md", f"notes/{SECRET}/a.md", f"assets/{SECRET}.txt", f"stages/001-frame.ask@1/{SECRET}.log"],
-)
-def test_a_name_that_holds_a_secret_stays_with_its_file(laptop: Machine, run_id: str, name: str) -> None:
-    """Neither a tree nor a commit's message has it; the list says that something stays, and not the secret."""
-    path = laptop.run_dir / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("nothing in it\n")
+def test_a_name_that_holds_a_secret_stays_with_its_file(laptop: Machine, run_id: str) -> None:
+    """No tree, message or list has it; the file is still here after a pull, as all is that is left out."""
+    for name in NAMES:
+        put(laptop, name, b"mine\n")
     told = laptop.loomctl("push", run_id, "--yes")
     assert told.code == 0, told
-    assert "its name holds a secret" in told.stderr
+    assert told.stderr.count("its name holds a secret") == len(NAMES)
     assert SECRET not in told.stderr + told.stdout
     assert "run/state.json" in names(laptop, run_id)
     assert SECRET not in "".join(names(laptop, run_id))
     assert SECRET.encode() not in everything(laptop)
     other = Machine(laptop.root.parent / "other", server_of_run(laptop))
-    assert [why for _, why in other.pull(run_id).left_out] == ["its name holds a secret"]
-
-
-@pytest.mark.slow
-def test_what_stays_for_its_name_is_still_here_after_a_pull(laptop: Machine, run_id: str) -> None:
-    """It is this machine's then, as all that is left out is."""
-    (laptop.run_dir / f"{SECRET}.md").write_text("mine\n")
-    laptop.push(run_id)
-    other = Machine(laptop.root.parent / "other", server_of_run(laptop))
-    other.pull(run_id)
+    assert [why for _, why in other.pull(run_id).left_out] == ["its name holds a secret"] * len(NAMES)
     other.done(run_id)
     other.push(run_id)
     laptop.pull(run_id)
-    assert (laptop.run_dir / f"{SECRET}.md").read_text() == "mine\n"
+    assert [(laptop.run_dir / name).read_text() for name in NAMES] == ["mine\n"] * len(NAMES)
 
 
 def test_what_a_commit_says_is_masked_wherever_it_says_it(laptop: Machine, run_id: str) -> None:
@@ -101,13 +97,6 @@ def test_what_a_commit_says_is_masked_wherever_it_says_it(laptop: Machine, run_i
 
 
 LOG = "stages/001-frame.ask@1/command.log"
-
-
-def put(machine: Machine, name: str, data: bytes) -> None:
-    """Put a file into the run's folder."""
-    path = machine.run_dir / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
 
 
 @each("name", [LOG, "notes.MD", "x.patch", "notes.txt", "more.json", "more.jsonl"])
@@ -129,7 +118,7 @@ def test_what_is_no_text_and_holds_a_secret_stays(path: str, encoding: str) -> N
     assert carried.form(path, fine) == (fine, 0)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@each("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_a_text_in_wide_letters_stays_if_it_holds_a_secret(encoding: str) -> None:
     """No mask fits into it; without a secret it goes as it is."""
     assert carried.form("run/" + LOG, f"é: {SECRET}\n".encode(encoding)) == (None, 1)
@@ -186,7 +175,7 @@ def test_the_original_of_a_tool_step_whose_line_hides_one_stays() -> None:
     assert json.loads(clean) == {"id": "1", "x": "", "withheld": "it holds a secret"}
 
 
-@pytest.mark.parametrize("name", ["more.json", "more.jsonl"])
+@each("name", ["more.json", "more.jsonl"])
 def test_what_is_said_twice_and_is_no_secret_goes_as_it_is(name: str) -> None:
     """Byte for byte."""
     data = b'{"a": 1, "a": "x"}\n'

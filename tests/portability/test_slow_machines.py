@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.install import installers
-from loomctl.install.installers import _Job
+from loomctl.install import environment
+from loomctl.install.environment import _Job
 from tests.helpers.waiting import in_time
 
 BUSY = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): pass\nraise SystemExit(3)"
@@ -37,11 +37,11 @@ def test_a_tool_that_works_in_silence_is_waited_for(job: _Job, program: str) -> 
 
     def works(quiet: float) -> None:
         command = [sys.executable, "-c", program, str(2.5 * quiet)]
-        codes.append(installers._run(command, job, quiet=quiet).code)
+        codes.append(environment._run(command, job, quiet=quiet).code)
 
     in_time(works, lambda: codes[-1] == 3)
 
 
 def test_a_tool_that_waits_in_silence_is_stopped(job: _Job) -> None:
     """One that does nothing at all for longer than the patience is ended."""
-    assert installers._run([sys.executable, "-c", WAITS], job, quiet=0.6).code is None
+    assert environment._run([sys.executable, "-c", WAITS], job, quiet=0.6).code is None

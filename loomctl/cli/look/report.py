@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.changes import own_reports
+from loomctl.changes import evidence_files
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -116,13 +116,15 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
     page = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     folder = place.folder_beside(page) if with_files else ""
     local = space.store.local
-    before = own_reports.below(folder) | ({page} if os.path.lexists(page) else set())
-    foreign = before - own_reports.standing(local)
-    began = {one: own_reports.identity(one) for one in before}
+    before = evidence_files.files_below(folder) | ({page} if os.path.lexists(page) else set())
+    foreign = before - evidence_files.own_reports(local)
+    began = {one: evidence_files.identity(one) for one in before}
     yield
-    there = own_reports.below(folder) | {page}
+    there = evidence_files.files_below(folder) | {page}
     try:
-        own_reports.note(local, [one for one in sorted(there) if began.get(one) != own_reports.identity(one)], foreign)
+        evidence_files.note_reports(
+            local, [one for one in sorted(there) if began.get(one) != evidence_files.identity(one)], foreign
+        )
     except (OSError, LoomError):  # a project that cannot be written to has its report all the same
         pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.handoff.git_answers import Done, Remote, is_answer, not_fetched, refusal, unreachable
+from loomctl.handoff.remotes import Done, Remote, is_answer, not_fetched, refusal, unreachable
 from tests.helpers.tables import each
 
 REMOTE = Remote("origin", "origin", "origin")

@@ -1,6 +1,4 @@
-"""What git and a remote answered, and the errors that their refusals become: for whoever hands a run on."""
-
-from __future__ import annotations
+"""A remote that runs are carried to: how it is named in a command line, and the errors that its answers become."""
 
 import re
 from typing import NamedTuple
@@ -8,6 +6,28 @@ from typing import NamedTuple
 from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked_line
+
+RUNS = "refs/loom/runs/"
+_FULL = ("no space left on device", "disk quota exceeded", "out of diskspace")
+_OTHER_NAMES = ("mismatched algorithms", "does not support this repository's hash algorithm")
+# What git says of its own disk; what a server says of its own comes behind `remote:`.
+_LOCAL = (
+    *("no space left on device", "disk quota exceeded", "read-only file system", "input/output error"),
+    *("cannot update ref", "cannot lock ref", "couldn't write", "unable to write", "unable to create", "write error"),
+    *("insufficient permission for adding an object", "out of memory", "fatal: cannot mkdir", "error: cannot open"),
+)
+# What git says of objects that came and are none that it takes.
+_UNFIT = (
+    *("fsck error", "unpack", "index-pack", "did not send all necessary objects", "bad object", "bad tree object"),
+    *("missing tree", "missing blob", "not our ref", "couldn't find remote ref", "repository corruption"),
+)
+_DENIED = (
+    *("permission denied", "authentication failed", "could not read username", "could not read password"),
+    *("access denied", "host key verification failed", "terminal prompts disabled"),
+)
+_DENIED_STATUS = r"(?:error:|\bhttp(?:/[0-9.]+)?)\s*40[13]\b"
+_SERVERS, _MOST_LINES = "remote:", 3
+_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 
 
 class Done(NamedTuple):
@@ -42,8 +62,7 @@ class Remote(NamedTuple):
     @property
     def written_at(self) -> str:
         """What git needs in a command line to push there, as a shell reads it; no password is in it."""
-        is_address = ":" in self.name.partition("/")[0]
-        return quoted(_told(self.name) if is_address else self.shown)
+        return quoted(_told(self.name) if is_address(self.name) else self.shown)
 
     @property
     def option(self) -> str:
@@ -52,10 +71,7 @@ class Remote(NamedTuple):
 
     @property
     def elsewhere(self) -> str:
-        """What a command line in another clone needs to name it: where it is pushed, if it is not fetched from there.
-
-        A path of this machine whole, else as `option`.
-        """
+        """As `option`, for a command line in another clone: it has the address, not this clone's name for it."""
         address = self.pushed_at or (self.name if self.name.startswith("/") else "")
         return f" --remote {quoted(_told(address))}" if address else self.option
 
@@ -64,43 +80,19 @@ class Remote(NamedTuple):
         """The command line that lists its runs."""
         return f"loomctl runs --remote{'' if self.name == 'origin' else f'={quoted(self.shown)}'}"
 
+    def place(self, run_id: str) -> str:
+        """Name a run there, for an error."""
+        return f"{self.shown} {RUNS}{run_id}"
+
+
+def is_address(name: str) -> bool:
+    """Tell an address from a path and a name, as git does."""
+    return ":" in name.partition("/")[0]
+
 
 def _told(address: str) -> str:
     """Give an address as it may be told: without the password in it, for which git asks; other secrets masked."""
     return masked_line(re.sub(r"(?<=://)([^/:@]*):[^/]*@", r"\1@", address), 400)
-
-
-def no_git(why: str) -> LoomError:
-    """Make the error of a machine on which there is no git."""
-    return LoomError(
-        "NO_GIT",
-        "there is no git here, and runs are handed on through it",
-        why=f"{why}; a run can also be moved as an archive",
-        hint="loomctl runs archive --help",
-        exit_code=EXIT_SETUP,
-    )
-
-
-_FULL = ("no space left on device", "disk quota exceeded", "out of diskspace")
-_OTHER_NAMES = ("mismatched algorithms", "does not support this repository's hash algorithm")
-# What git says of its own disk; what a server says of its own comes behind `remote:`.
-_LOCAL = (
-    *("no space left on device", "disk quota exceeded", "read-only file system", "input/output error"),
-    *("cannot update ref", "cannot lock ref", "couldn't write", "unable to write", "unable to create", "write error"),
-    *("insufficient permission for adding an object", "out of memory", "fatal: cannot mkdir", "error: cannot open"),
-)
-# What git says of objects that came and are none that it takes.
-_UNFIT = (
-    *("fsck error", "unpack", "index-pack", "did not send all necessary objects", "bad object", "bad tree object"),
-    *("missing tree", "missing blob", "not our ref", "couldn't find remote ref", "repository corruption"),
-)
-_DENIED = (
-    *("permission denied", "authentication failed", "could not read username", "could not read password"),
-    *("access denied", "host key verification failed", "terminal prompts disabled"),
-)
-_DENIED_STATUS = r"(?:error:|\bhttp(?:/[0-9.]+)?)\s*40[13]\b"
-_SERVERS, _MOST_LINES = "remote:", 3
-_QUOTED = r"'[^'\n]*'|\"[^\"\n]*\""
 
 
 def unreachable(remote: Remote, done: Done) -> LoomError:
@@ -108,35 +100,24 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
 
     Trouble on this machine, such as a full disk, is told as what it is (GIT_FAILED).
     """
-    said = _said(done)
-    if any(one in _own(said) for one in _LOCAL):
-        return LoomError(
-            "GIT_FAILED",
-            "git failed to fetch or to push",
-            where=remote.shown,
-            why=f"{last_line(done.said)}; the trouble is on this machine, not the remote's",
-            hint="df -h ." if is_full(done.said) else "git count-objects -vH",
-        )
+    said, line = _said(done), last_line(done.said)
+    own = "\n".join(told for told in said.splitlines() if not told.lstrip().startswith(_SERVERS))
+    if any(word in own for word in _LOCAL):
+        why = f"{line}; the trouble is on this machine, not the remote's"
+        hint = "df -h ." if is_full(done.said) else "git count-objects -vH"
+        return LoomError("GIT_FAILED", "git failed to fetch or to push", where=remote.shown, why=why, hint=hint)
     if any(word in said for word in _OTHER_NAMES):
-        return other_names(remote, last_line(done.said))
+        return other_names(remote, line)
+    hint = f"git ls-remote {remote.read_at}"
     if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
-        return LoomError(
-            "REMOTE_DENIED",
-            f"the remote {remote.shown} does not let you in",
-            why=f"{last_line(done.said)}; who may push and fetch there may hand on runs, and nobody else",
-            hint=f"git ls-remote {remote.read_at}",
-            exit_code=EXIT_SETUP,
-        )
+        what = f"the remote {remote.shown} does not let you in"
+        why = f"{line}; who may push and fetch there may hand on runs, and nobody else"
+        return LoomError("REMOTE_DENIED", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     nowhere = "does not appear to be a git repository" in said or "repository not found" in said
-    return LoomError(
-        "REMOTE_UNREACHABLE",
-        f"the remote {remote.shown} leads to no git repository"
-        if nowhere
-        else f"the remote {remote.shown} gave no answer",
-        why=last_line(done.said) or "nothing was changed, here or there; try again",
-        hint=f"git ls-remote {remote.read_at}",
-        exit_code=EXIT_SETUP,
-    )
+    silent, leads = f"the remote {remote.shown} gave no answer", f"the remote {remote.shown} leads to no git repository"
+    what = leads if nowhere else silent
+    why = line or "nothing was changed, here or there; try again"
+    return LoomError("REMOTE_UNREACHABLE", what, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 
 def is_full(said: str) -> bool:
@@ -155,23 +136,18 @@ def other_names(remote: Remote, why: str) -> LoomError:
     )
 
 
-def not_fetched(remote: Remote, done: Done, where: str) -> LoomError:
+def not_fetched(remote: Remote, done: Done, run_id: str) -> LoomError:
     """Make the error of a fetch that failed: as `unreachable`, and BAD_HANDOFF for objects that git does not take."""
     error = unreachable(remote, done)
     if error.code == "REMOTE_UNREACHABLE" and any(word in _said(done) for word in _UNFIT):
-        return bad(where, last_line(done.said))
+        return bad_handoff(remote, run_id, last_line(done.said))
     return error
 
 
-def bad(where: str, why: str) -> LoomError:
+def bad_handoff(remote: Remote, run_id: str, why: str) -> LoomError:
     """Make the error of what came and is no run that Loom pushed."""
-    return LoomError(
-        "BAD_HANDOFF",
-        "what the remote has under that name is no run that can be taken, and nothing here was changed",
-        where=where,
-        why=one_line(why, 300),
-        hint="loomctl runs --remote",
-    )
+    what = "what the remote has under that name is no run that can be taken, and nothing here was changed"
+    return LoomError("BAD_HANDOFF", what, where=remote.place(run_id), why=one_line(why, 300), hint=remote.listing)
 
 
 def _said(done: Done) -> str:
@@ -179,17 +155,11 @@ def _said(done: Done) -> str:
     return re.sub(_QUOTED, "", done.said.lower())
 
 
-def _own(said: str) -> str:
-    """Give what git says itself, and not the server behind it."""
-    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith(_SERVERS))
-
-
 def last_line(said: str) -> str:
     """Give the line of git's that says most, masked."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ERROR", "ssh:"))]
-    picked = (telling or lines[-1:])[:2]
-    return masked_line("; ".join(picked), 300)
+    return masked_line("; ".join((telling or lines[-1:])[:2]), 300)
 
 
 def refusal(done: Done) -> str:
@@ -206,7 +176,10 @@ def refusal(done: Done) -> str:
         helps = "its hook decides that, and another remote may take it"
     else:
         helps = "its administrator must allow refs below refs/loom/, or another remote is named"
-    return "; ".join([*_of_the_server(done.said), reason, helps])
+    said = (line.strip() for line in done.said.splitlines())
+    server = "\n".join(line.removeprefix(_SERVERS) for line in said if line.startswith(_SERVERS))
+    lines = mask(server)[0].splitlines()  # a secret may go over several lines
+    return "; ".join([*[one_line(line, 200) for line in lines if line.strip()][:_MOST_LINES], reason, helps])
 
 
 def _reason(done: Done) -> str:
@@ -229,10 +202,3 @@ def besides(done: Done) -> str:
     """Say on one line what git made of a push that failed, though the remote has what was sent."""
     said = "; ".join(filter(None, [_reason(done), last_line(done.said)]))
     return masked_line(said or f"it ended with {done.code}", 300)
-
-
-def _of_the_server(said: str) -> list[str]:
-    """Give the first lines that a server sent beside its answer, which git marks with `remote:`, masked."""
-    lines = [line.strip().removeprefix(_SERVERS) for line in said.splitlines() if line.lstrip().startswith(_SERVERS)]
-    words = mask("\n".join(lines))[0].splitlines()  # a secret may go over several lines
-    return [one_line(line, 200) for line in words if line.strip()][:_MOST_LINES]
