@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow import finish
+    from loomctl.flow import finish_records
     from loomctl.runs.caller import Conversation, Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -33,8 +33,8 @@ _WORDS = {
 class Ready(NamedTuple):
     """What a closing visit is to be ended with, and what was found out about its end."""
 
-    given: finish.Given
-    known: finish.Gathered
+    given: finish_records.Given
+    known: finish_records.Gathered
 
 
 def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str | None = None) -> Ready | None:
@@ -47,7 +47,10 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
     from loomctl.changes import track
-    from loomctl.flow import finish  # of most visits none is closing
+    from loomctl.flow import (
+        finish,  # of most visits none is closing
+        finish_records,
+    )
 
     closing = as_object(entry.get("closing"))
     response, source = message, "conversation"
@@ -58,11 +61,11 @@ def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str 
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
     if response is None:
         source = "none"
-    given = marked(closing, finish.Given(response, source))
+    given = marked(closing, finish_records.Given(response, source))
     return Ready(given, finish.gather(space, run, entry, given))
 
 
-def marked(closing: Mapping[str, Any], given: finish.Given) -> finish.Given:
+def marked(closing: Mapping[str, Any], given: finish_records.Given) -> finish_records.Given:
     """Add to a response what was given as its step was marked."""
     note, artifacts = str(closing.get("note") or ""), as_object(closing.get("artifacts"))
     return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
@@ -76,7 +79,7 @@ def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
 
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
-) -> tuple[finish.Ended | None, str]:
+) -> tuple[finish_records.Ended | None, str]:
     """End the visit that is closing; gives what came of it, None if none is, and a line that says so.
 
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
@@ -88,12 +91,12 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
-    from loomctl.flow import finish
+    from loomctl.flow import finish, finish_records
 
     given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
-    if not finish.is_result(given):
+    if not finish_records.is_result(given):
         said = f"{entry['step_id']} has no result yet. Give one: {visits.done_command(entry)} --response-file result.md"
-        return finish.Ended(visits.without_closing(state), None, found.known.reading), said
+        return finish_records.Ended(visits.without_closing(state), None, found.known.reading), said
     ended = finish.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
@@ -138,7 +141,6 @@ def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> N
 
 
 def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:
-    """Give the conversation in which a step was marked as closing, as far as this machine knows it."""
     owner = closing.get("session_id")
     if not isinstance(owner, str) or owner == space.caller.session_id:
         return space.caller.conversation

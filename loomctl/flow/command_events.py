@@ -110,7 +110,6 @@ def _supervisor(standing: Standing) -> int | None:
 
 
 def _same(entry: Mapping[str, Any], supervisor: int | None) -> bool:
-    """Tell whether an event is of the command that this process watched; what names none is."""
     told = (entry.get("properties") or {}).get("supervisor")
     return told is None or supervisor is None or told == supervisor
 
@@ -142,7 +141,6 @@ def stored(space: Workspace, folder: str) -> tuple[Any, list[dict[str, str]]]:
 
 
 def _as_json(folder: str) -> Iterator[bytes]:
-    """Give the JSON of what a log holds as text, in parts."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield b'"'
     for part in command_runs.log_parts(folder):
@@ -173,7 +171,6 @@ def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _end(folder: str, most: int) -> tuple[bytes, bool]:
-    """Give the last bytes of a log, and whether they are all; nothing where there is none, or no file in its place."""
     path = os.path.join(folder, command_runs.LOG)
     try:
         return (b"", True) if os.path.islink(path) else files.end(path, most)

@@ -5,7 +5,7 @@ The assistant's word is not a person's: its host asks its user before such a com
 
 from __future__ import annotations
 
-from loomctl.flow import drive, finish, lines, refuse, settle
+from loomctl.flow import drive, finish, finish_records, lines, refuse, settle
 from loomctl.flow.outcomes import directives
 from loomctl.kit import clock, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -94,7 +94,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
     settled: list[settle.Settled] = []
-    ended: list[finish.Ended] = []
+    ended: list[finish_records.Ended] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
@@ -144,7 +144,6 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
 
 
 def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name what a run waits to be decided."""
     found = gates.open_human(state, plan)
     return (*gates.ids_asked(state), *([str(found[0]["stage"])] if found else ()))
 
@@ -176,12 +175,12 @@ def _gate_answered(space: Workspace, state: State, event: str, said: Said, happe
     return state
 
 
-def _gathered(space: Workspace, run: Run, said: Said) -> finish.Gathered | None:
+def _gathered(space: Workspace, run: Run, said: Said) -> finish_records.Gathered | None:
     """Find out what the end of a human step's visit needs to know, before the lock is taken; None: none is open."""
     found = gates.open_human(run.state, run.plan)
     if found is None:
         return None
-    given = finish.Given(said.note or None, "decision")
+    given = finish_records.Given(said.note or None, "decision")
     return finish.gather(space, run, found[0], given, directives.Reading())
 
 
@@ -192,14 +191,13 @@ def _visit_ended(
     event: str,
     said: Said,
     found: gates.Decision,
-    known: finish.Gathered | None,
+    known: finish_records.Gathered | None,
     happened: list[Event],
-) -> finish.Ended:
-    """End a human step's visit by what was decided: its files first, then the state."""
+) -> finish_records.Ended:
     entry, at = found.entry, clock.now()
     label = masked_line(found.label, gates.LONGEST_LABEL) if found.label else None
     what = label or ("rejected" if said.verb == gates.REJECT else "approved")
-    given = finish.Given(
+    given = finish_records.Given(
         said.note or None,
         "decision",
         outcome=found.outcome,

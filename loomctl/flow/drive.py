@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.flow import close as closing
-from loomctl.flow import finish, lines, refuse, route, settle
+from loomctl.flow import finish, finish_records, lines, refuse, route, settle
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
@@ -77,7 +77,7 @@ def next_step(
         notes += leases.noted_stage(space, run.state)
         return Driven(run, route.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
     found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
-    closed: list[finish.Ended] = []
+    closed: list[finish_records.Ended] = []
     settled: list[settle.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -133,7 +133,7 @@ def done(
     comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
     response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    given = finish.Given(response, "done", outcome, note, artifacts or {})
+    given = finish_records.Given(response, "done", outcome, note, artifacts or {})
     told = {} if branch or stage else _told_of(space, run_id)
     notes = _recorded(space)
     if stage is not None:
@@ -158,7 +158,7 @@ _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "
 def _done(
     space: Workspace,
     run_id: str,
-    given: finish.Given,
+    given: finish_records.Given,
     branch: str | None,
     told: Mapping[str, Any],
     ask: Callable[[str], str | None] | None,
@@ -182,7 +182,7 @@ def _done(
     found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
     if given.response is None and (branch or by_a_person):
         given = given._replace(source="none")
-    ended, settled = list[finish.Ended](), list[settle.Settled]()
+    ended, settled = list[finish_records.Ended](), list[settle.Settled]()
     before: list[Mapping[str, Any]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -197,12 +197,12 @@ def _done(
             closing.refuse_pending(space, state, run_id)
         if ends:
             came = finish.end(space, run, state, happened, now, known or finish.gather(space, run, entry, now))
-        elif found is not None and not closing.is_of(space, entry) and finish.is_result(_heard(now, found)):
+        elif found is not None and not closing.is_of(space, entry) and finish_records.is_result(_heard(now, found)):
             closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
             assert closed is not None  # it is closing
             came = closed
             notes.append(said)
-        elif closing.is_of(space, entry) and now == _with_marked(entry, finish.Given(None, "done")):
+        elif closing.is_of(space, entry) and now == _with_marked(entry, finish_records.Given(None, "done")):
             return state, []  # the same call again
         else:
             refuse.refuse_unheard(run, entry, now)
@@ -242,7 +242,6 @@ def _named(space: Workspace, run_id: str, stage: str, branch: str | None) -> tup
 def _had_ended(
     space: Workspace, run_id: str, told: Mapping[str, Any], notes: list[str], branch: str | None = None
 ) -> Driven | None:
-    """Say how a stage ended that is to be ended once more, and where its line stands; None where it has not ended."""
     entry = _ended_since(space.store.read_state(run_id), told)
     if entry is None:
         return None
@@ -263,12 +262,14 @@ def _open_now(run: Run) -> Mapping[str, Any]:
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
 
 
-def _with_a_result(run: Run, given: finish.Given, ask: Callable[[str], str | None] | None) -> finish.Given:
+def _with_a_result(
+    run: Run, given: finish_records.Given, ask: Callable[[str], str | None] | None
+) -> finish_records.Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
     entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
-    if finish.is_result(_with_marked(entry or {}, given)):
+    if finish_records.is_result(_with_marked(entry or {}, given)):
         return given
     if entry is not None:
         refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
@@ -295,12 +296,11 @@ def _gone_on(
     space: Workspace,
     run: Run,
     settled: settle.Settled,
-    ended: finish.Ended,
+    ended: finish_records.Ended,
     notes: list[str],
     *,
     in_a_branch: bool,
 ) -> Slip | None:
-    """Do what follows the end of a step on disk; gives what a phase transition loaded. notes: added to."""
     notes += settle.begun(space, run, settled)
     made = None if in_a_branch else settle.told_of(space, run, settled)
     notes += leases.noted_stage(space, run.state)
@@ -320,13 +320,11 @@ def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, An
     return {"stage": work.stage, "step": work.step_id} if work is not None else {}
 
 
-def _heard(now: finish.Given, found: closing.Ready) -> finish.Given:
-    """Give what a step is ended with, and the message that was found for it."""
+def _heard(now: finish_records.Given, found: closing.Ready) -> finish_records.Given:
     return now._replace(response=found.given.response)
 
 
-def _with_marked(entry: Mapping[str, Any], given: finish.Given) -> finish.Given:
-    """Add what was given as the step was marked; what is given now comes first."""
+def _with_marked(entry: Mapping[str, Any], given: finish_records.Given) -> finish_records.Given:
     before = closing.as_object(entry.get("closing"))
     return given._replace(
         outcome=given.outcome or before.get("outcome"),
@@ -335,7 +333,7 @@ def _with_marked(entry: Mapping[str, Any], given: finish.Given) -> finish.Given:
     )
 
 
-def _marked(space: Workspace, state: State, given: finish.Given) -> State:
+def _marked(space: Workspace, state: State, given: finish_records.Given) -> State:
     return visits.mark_closing(
         state,
         outcome=given.outcome,
@@ -346,8 +344,7 @@ def _marked(space: Workspace, state: State, given: finish.Given) -> State:
     )
 
 
-def _known_of(space: Workspace, run: Run, given: finish.Given) -> finish.Gathered | None:
-    """Find out what the end of the open visit needs to know, before the lock is taken; None where nothing is ended."""
+def _known_of(space: Workspace, run: Run, given: finish_records.Given) -> finish_records.Gathered | None:
     entry = visits.open_visit(run.state)
     if entry is None or run.state["status"] in OVER:
         return None
@@ -376,7 +373,6 @@ def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
 
 
 def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
-    """Tell whether a session was told of another stage of this run than the open one. binding: as it was then."""
     entry = visits.open_visit(state)
     if entry is None or binding is None or binding.get("run_id") != state["run_id"]:
         return False
@@ -386,7 +382,7 @@ def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
 def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
     begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
-    if begun or outcome not in finish.WITHOUT_RESULT or not standing.goes_on(run.state):
+    if begun or outcome not in finish_records.WITHOUT_RESULT or not standing.goes_on(run.state):
         return run
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -433,7 +429,6 @@ def say_move(driven: Driven) -> str:
 
 
 def _say_branch(driven: Driven) -> str:
-    """Say where a branch stands, and its run once the branch has ended."""
     outside = visits.seen_from(driven.run.state)
     name = masked_line(outside.name, 80)
     if outside.outcome is None:

@@ -11,7 +11,7 @@ import time
 
 from loomctl.changes import working_tree
 from loomctl.flow import lines
-from loomctl.flow.evidence import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.flow.beginnings import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit
@@ -106,14 +106,12 @@ def _start(at: Place, order: command_runs.Order, note: Mapping[str, Any], enviro
 
 
 def _may_be_waited_for(at: Place, claim: str) -> bool:
-    """Tell whether a command runs that was started here, and for this answer."""
     standing, note = command_runs.look(at.folder), _noted(at)
     is_its = note.get("claim") == claim and _is_of(standing, note.get("supervisor"))
     return standing.kind == command_runs.RUNNING and is_its
 
 
 def _is_of(standing: command_runs.Standing, supervisor: object) -> bool:
-    """Tell whether a record is of the process that watches what was started here."""
     told = standing.record.get("supervisor")
     return isinstance(supervisor, dict) and isinstance(told, dict) and processes.same(told, supervisor)
 
@@ -165,13 +163,11 @@ def runs_now(space: Workspace, run: Run) -> bool:
 
 
 def _is_over(space: Workspace, run: Run, stage: str) -> bool:
-    """Tell whether a stage, or its run, has ended."""
     whole = space.store.read(run.run_id)
     return whole.state["status"] in OVER or stage not in _open(whole)
 
 
 def _open(whole: Run) -> set[str]:
-    """Name the stages of a run, and of its branches, that are open."""
     entries = [visits.open_visit(line.state) for line in lines.every(whole)]
     return {str(entry["stage"]) for entry in entries if entry is not None}
 
@@ -210,9 +206,6 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
     return said
 
 
-FOLDER = "evidence"
-
-
 def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
     """Give the note of one command; empty where there is none that can be read."""
     try:
@@ -220,11 +213,6 @@ def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
     except (OSError, LoomError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def are_any(local: str, run_id: str) -> bool:
-    """Tell whether a run may have a note: a look that costs next to nothing. Raises nothing."""
-    return os.path.isdir(os.path.join(local, FOLDER, run_id))
 
 
 def listed(local: str, run_id: str) -> list[tuple[str, int]]:
@@ -264,7 +252,7 @@ def forget_run(local: str, run_id: str) -> None:
 
 
 def _folder(local: str, run_id: str) -> str:
-    path = os.path.join(local, FOLDER, checked_id(run_id))
+    path = os.path.join(local, lines.EVIDENCE, checked_id(run_id))
     files.refuse_links(os.path.dirname(local), path)
     return path
 

@@ -22,11 +22,76 @@ if TYPE_CHECKING:
 
     from loomctl.changes.track import Tracked
     from loomctl.flow import route
-    from loomctl.flow.finish import Gathered, Given
+    from loomctl.flow.beginnings import Checked
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.runs.model import run_context
+    from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
     from loomctl.workflows.model.ways import Way
+
+
+_LISTED = 200  # files of a stage that its event names; status.json has all
+_MARK = blobs.REF_PREFIX.encode()
+# Ways that no transition explains, and that are told all the same.
+_TOLD = (route_reasons.RETRY_TARGET, route_reasons.MAX_VISITS)
+# Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
+WITHOUT_RESULT = ("failed", "skipped")
+
+
+class Given(NamedTuple):
+    """What a step is ended with.
+
+    source: where the response came from: `done`, `conversation`, `transcript`, `candidate`, `command`, `decision`
+    or `none`.
+    outcome: one that was given beside the response, which holds; None: the response decides. artifacts: what is
+    registered, `{name: portable path}`. command, warnings: of a command step, what `status.json` tells of it;
+    decided: of a human step, `{by, at, label, note}`; context: the engine's keys that either sets. updates,
+    gone, branches: of a join, what it sets besides, the keys that it takes away, and the records of its branches.
+    """
+
+    response: str | None
+    source: str
+    outcome: str | None = None
+    note: str = ""
+    artifacts: Mapping[str, str] = {}
+    command: Mapping[str, Any] | None = None
+    context: Mapping[str, Any] = {}
+    warnings: Sequence[Mapping[str, str]] = ()
+    decided: Mapping[str, Any] | None = None
+    updates: Mapping[str, Any] = {}
+    gone: Sequence[str] = ()
+    branches: Sequence[Mapping[str, Any]] = ()
+    joined_by: str = ""
+
+
+def is_result(given: Given) -> bool:
+    """Tell whether a step may end by this: a text, an outcome that needs none, or one that was stated with a note."""
+    if given.outcome in WITHOUT_RESULT or (given.response or "").strip():
+        return True
+    return bool(given.outcome and given.note.strip())
+
+
+class Gathered(NamedTuple):
+    """What was found out about a visit's end.
+
+    for_stage: whose; reading: what its answer means; tracked: None of a visit that does not end by this answer;
+    evidence: what was found of what the step has to show, None where that is nothing.
+    """
+
+    for_stage: str
+    reading: Reading
+    tracked: Tracked | None = None
+    usage: Mapping[str, Any] | None = None
+    evidence: Checked | None = None
+
+
+class Ended(NamedTuple):
+    """What came of an end: the visit as it ended, or (entry None) the message that asks for another answer."""
+
+    state: State
+    entry: Mapping[str, Any] | None
+    reading: Reading
+    repair: str = ""
 
 
 class End(NamedTuple):
@@ -101,7 +166,12 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
         "repairs": visits.repairs_of(entry),
         "repair_errors": stages.repair_errors(run.folder, entry["stage"], visits.repairs_of(entry)),
         "errors": said["errors"] if end.failure else [],
-        "warnings": [*said["warnings"], *end.warnings, *_tracking_warnings(tracked), *_way_warnings(way)],
+        "warnings": [
+            *said["warnings"],
+            *end.warnings,
+            *_warnings("TRACKING", "files_touched", tracked.warnings),
+            *_warnings("CONDITION", "transitions", way.warnings),
+        ],
         "command": given.command,
         **({"evidence": end.known.evidence.to_dict()} if end.known.evidence else {}),
         **({"decided": dict(given.decided)} if given.decided else {}),
@@ -153,10 +223,6 @@ def events(
     return told
 
 
-# Ways that no transition explains, and that are told all the same.
-_TOLD = (route_reasons.RETRY_TARGET, route_reasons.MAX_VISITS)
-
-
 def _choice(stage: str, way: Way) -> dict[str, Any]:
     """Tell the whole choice of the way on (D45)."""
     found = {"stage": stage, "step_id": way.next["step_id"], "reason": way.next["reason"]}
@@ -166,26 +232,13 @@ def _choice(stage: str, way: Way) -> dict[str, Any]:
     return {**found, "weighed": [dict(one) for one in way.weighed]}
 
 
-_LISTED = 200  # files of a stage that its event names; status.json has all
-
-
-def _way_warnings(way: Way) -> list[dict[str, str]]:
-    return [{"code": "CONDITION", "where": "transitions", "message": text} for text in way.warnings]
-
-
-def _tracking_warnings(tracked: Tracked) -> list[dict[str, str]]:
-    return [{"code": "TRACKING", "where": "files_touched", "message": text} for text in tracked.warnings]
-
-
-_LONGEST_PATH = 200
-
-
-_LONGEST_ERRORS = 600
+def _warnings(code: str, where: str, texts: Sequence[str]) -> list[dict[str, str]]:
+    return [{"code": code, "where": where, "message": text} for text in texts]
 
 
 def by_file(reading: Reading | None) -> str:
     """Name the file that says how a visit ended; empty where its response does (D35)."""
-    return f"by {masked_line(reading.file, _LONGEST_PATH)}" if reading is not None and reading.file else ""
+    return f"by {masked_line(reading.file, 200)}" if reading is not None and reading.file else ""
 
 
 def why(entry: Mapping[str, Any], reading: Reading | None, limit: int) -> str:
@@ -197,10 +250,7 @@ def why(entry: Mapping[str, Any], reading: Reading | None, limit: int) -> str:
     exhausted = answers.exhausted(visits.repairs_of(entry))
     if reading is None or not reading.errors or entry.get("failure_reason") != exhausted:
         return reason
-    return f"{reason}: {masked_line(answers.first_errors(reading), _LONGEST_ERRORS)}"
-
-
-_MARK = blobs.REF_PREFIX.encode()
+    return f"{reason}: {masked_line(answers.first_errors(reading), 600)}"
 
 
 def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:

@@ -142,7 +142,6 @@ def _origin(run: Run, named: str) -> _Origin:
 
 
 def _state(origin: _Origin) -> tuple[State, list[str]]:
-    """Give the fork's state, still without a name; and what could not be taken back, a line each."""
     run, stage = origin.run, str(origin.entry["stage"])
     state: State = {**run.state, "status": "in_progress"}  # of a cancelled run, too
     backs: list[undo.Back] = []
@@ -164,7 +163,6 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
 
 
 def _told(origin: _Origin) -> list[Event]:
-    """Give the first entries of the fork's log: that it was created, of what its plan was made, and what came along."""
     state = origin.run.state
     made = next((one for one in event_log.entries(origin.run.folder)[0] if one["event"] == "run.created"), {})
     recipe = (made.get("properties") or {}).get("plan") or refreeze.recipe_for_the_log(origin.run.plan, None)
@@ -183,7 +181,6 @@ def _told(origin: _Origin) -> list[Event]:
 
 
 def _names(origin: _Origin) -> Iterator[str]:
-    """Name the files that come along as they are: the plan, the stages' own, their assets, and what is not Loom's."""
     run = origin.run
     yield PLAN
     for stage in origin.kept:
@@ -263,7 +260,6 @@ def _bring_blobs(space: Workspace, run: Run, folder: str) -> None:
 
 
 def _placed(space: Workspace, folder: str, state: State, told: Sequence[Event]) -> State:
-    """Give the fork a name, its log and its state, and put it among the runs; under the next name if one is taken."""
     while True:
         run_id = ids.make_run_id(
             str(state["plan_id"]), clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name))

@@ -93,7 +93,6 @@ def paused(run: Run) -> str:
 
 
 def _by(run: Run) -> str:
-    """Give the command by which what a run asks for first is answered, in whatever branch."""
     first = run.state["pending_approvals"][0] if run.state["pending_approvals"] else {}
     branch = masked_line(str(first.get("branch") or visits.seen_from(run.state).name), 80)
     verb = f"{gates.CHOOSE} LABEL" if first.get("choices") else gates.APPROVE
@@ -108,7 +107,6 @@ def _asked(item: Mapping[str, Any]) -> str:
 
 
 def _refused(state: Mapping[str, Any]) -> str:
-    """Say that what is asked for was rejected before; empty where it was not."""
     refused = gates.refusal(state)
     if refused is None:
         return ""

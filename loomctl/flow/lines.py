@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Change, Run
 
+EVIDENCE = "evidence"  # the folder in `local/` with notes of the commands of evidence that this machine started
+
 
 def read(space: Workspace, run_id: str, branch: str | None = None) -> Run:
     """Read a run, or one branch of its open parallel step as a run. Raises NOT_PARALLEL and NO_SUCH_BRANCH."""

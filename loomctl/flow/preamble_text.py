@@ -8,7 +8,6 @@ A fidelity says how much of that is told (D46), in a number of tokens that an ex
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, visible
@@ -20,6 +19,7 @@ from loomctl.reduction.tokens import closely
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
     from loomctl.reduction.tool_steps import ToolStep
 
@@ -132,7 +132,6 @@ def _line(stage: Stage, mode: Mode, place: int) -> str:
 
 
 def _lines(facts: Facts, mode: Mode, room: Room) -> list[str]:
-    """Give the newest stages' lines, oldest first, as many as fit their share."""
     room.takes(f"## Completed stages\n\n{_counted(facts.stages, 'earlier ')}: loomctl stages")
     part = room.part(mode.share[0])
     lines: list[str] = []
@@ -146,7 +145,6 @@ def _lines(facts: Facts, mode: Mode, room: Room) -> list[str]:
 
 
 def _more_lines(facts: Facts, mode: Mode, lines: list[str], room: Room) -> list[str]:
-    """Put earlier stages' lines before them, as far as there is room left."""
     found = lines[::-1]
     for stage in reversed(facts.stages[: len(facts.stages) - len(lines)]):
         line = _line(stage, mode, len(found) + 1)
@@ -181,7 +179,6 @@ def _counted(stages: Sequence[Stage], which: str) -> str:
 
 
 def _details(stages: Sequence[Stage], mode: Mode, room: Room) -> dict[int, list[str]]:
-    """Give what is told of the newest stages below their lines, by their place from the end, while there is room."""
     found: dict[int, list[str]] = {}
     for place in range(1, min(len(stages), mode.detailed) + 1):
         stage = stages[-place]
@@ -231,7 +228,6 @@ def _script(stage: Stage, room: Room) -> list[str]:
 
 
 def _text(label: str, text: Text | None, most: int, room: Room, *, from_end: bool) -> list[str]:
-    """Give a text whole if it fits, else so many of its first (or last) lines as do, and where all of it stands."""
     if text is None or most < 1:
         return []
     see = f"  - {label}: See: {path(text.at)}" if text.at else ""

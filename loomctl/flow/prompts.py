@@ -166,7 +166,6 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
 
 
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
-    """Tell a session that does not drive the run how to take it up, and what its open step asks for."""
     way = f"This session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
     entry = visits.open_visit(run.state)
     place = places.place_of(run.plan, entry["step_id"]) if entry else None
@@ -177,7 +176,6 @@ def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
 
 
 def _branches(entry: Mapping[str, Any]) -> str:
-    """Say how the branches of a parallel step stand, once one has begun; nothing of other steps."""
     if "branches" not in entry or all(record["status"] == "pending" for record in entry["branches"]):
         return ""
     from loomctl.flow import gate_texts
@@ -198,7 +196,6 @@ def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
 
 
 def _refused(run: Run) -> str:
-    """Say why a run is paused whose gate was refused; empty for every other."""
     if run.state["status"] != "paused" or not run.state["pending_approvals"]:
         return ""
     from loomctl.flow import gate_texts

@@ -89,7 +89,6 @@ class Reader:
         return [self._value(key, value) for key, value in held if is_told(key) and (keys is None or key in keys)]
 
     def _stage(self, entry: Mapping[str, Any], *, known: bool, detailed: bool) -> Stage:
-        """Give a visit as a stage; known: with what its files say, detailed: its response and output, too."""
         failed = entry["status"] == "failed"
         bare = Stage(
             step_id=str(entry["step_id"]),
@@ -155,7 +154,6 @@ class Reader:
         return False
 
     def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
-        """Give the end of what a command printed, and the file of all of it."""
         stage, ref = str(entry["stage"]), command.get("output")
         at = self.readables.blob(ref) if isinstance(ref, str) and blobs.is_ref(ref) else ""
         try:
@@ -168,7 +166,6 @@ class Reader:
         return Text(text, at or log, whole, lines_at=log if at else "")
 
     def _output_of(self, ref: object, at: str) -> Text | None:
-        """Give the same where the log is not there: from the blob, which holds it, too."""
         if not isinstance(ref, str):
             return None
         try:

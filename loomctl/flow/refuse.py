@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.expressions import placeholders
-from loomctl.flow import finish
+from loomctl.flow import finish_records
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
@@ -67,14 +67,14 @@ def open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def refuse_unheard(run: Run, entry: Mapping[str, Any], given: finish.Given) -> None:
+def refuse_unheard(run: Run, entry: Mapping[str, Any], given: finish_records.Given) -> None:
     """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
 
     Raises NO_RESPONSE.
     """
     place = places.place_of(run.plan, entry["step_id"])
     wanted = (place.step.get("evidence") or ()) if place else ()
-    if given.outcome in finish.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+    if given.outcome in finish_records.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
     raise LoomError(
         "NO_RESPONSE",

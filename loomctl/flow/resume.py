@@ -133,7 +133,6 @@ def _over(run: Run) -> LoomError:
 
 
 def _settled(space: Workspace, run: Run, state: State) -> settle.Settled:
-    """Bring a run that is under way to its next step; another waits where it is."""
     if state["status"] == "in_progress":
         return settle.settle(space, run, state)
     return settle.Settled(state, [], [], False, route.Move("approval", step=state.get("current_step")))
@@ -174,7 +173,6 @@ def _is_here(run: Run, came_from: Mapping[str, Any]) -> bool:
 
 
 def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[str]:
-    """Note that the pull is written; gives what went wrong."""
     if "pulled" not in came_from:
         return []
     try:
@@ -292,7 +290,6 @@ def differences(space: Workspace, run: Run, environment: Mapping[str, Any]) -> l
 
 
 def _last(state: State) -> dict[str, Any]:
-    """Give the environment of the session that took the run up last, whatever the clocks of its machines say."""
     record = sessions.last(state)
     environment = record.get("environment")
     return {"last_commit": record.get("last_commit"), **environment} if isinstance(environment, dict) else {}
@@ -321,7 +318,6 @@ def _files(space: Workspace, run: Run, *, is_dirty: bool) -> list[str]:
 
 
 def _changed(root: str) -> str:
-    """Name the first files that have such changes; empty where git does not say in time which."""
     names = git.changed(root)
     return f": {_few(names, _CHANGED)}" if names else ""
 
@@ -332,7 +328,6 @@ def _few(names: list[str], most: int = _NAMED) -> str:
 
 
 def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
-    """Give the files that steps registered and that are not here, as they were registered."""
     known = artifact_paths.placeholder_values(space.project, run)
     roots = Roots(
         space.project.root,
@@ -353,7 +348,6 @@ def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
 
 
 def _touched(space: Workspace, run: Run) -> Iterator[str]:
-    """Give the files that the last stages left and that are not here."""
     left: dict[str, bool] = {}
     entries = [one for one in visits.every(run.state) if one.get("stage")][-_STAGES:]
     for entry in entries:
@@ -373,7 +367,6 @@ def _is_inside(path: str) -> bool:
 
 
 def _tools(run: Run) -> list[str]:
-    """Say which programs the run's command steps, evidence and artifacts name and PATH has not."""
     missing = [name for name in dict.fromkeys(_programs(run.plan)) if shutil.which(name) is None]
     return [f"tools that are not on PATH here: {_few(missing)}"] if missing else []
 

@@ -160,7 +160,6 @@ def back_to(run: Run, state: State, stage: str, session_id: str | None) -> tuple
 
 
 def _is_there(state: Mapping[str, Any], stage: str) -> bool:
-    """Tell whether a stage is open and worked on."""
     entry = visits.open_visit(state)
     return entry is not None and (entry.get("stage"), entry["status"]) == (stage, "in_progress")
 
@@ -198,7 +197,6 @@ def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def _of_branches(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Name the stages of the branches that go: those of every visit that is not the same any more."""
     kept = len(after["steps"]) - 1
     return [one["stage"] for entry in before["steps"][kept:] for one in visits.within(entry)]
 
@@ -216,7 +214,6 @@ def _branches_anew(space: Workspace, run: Run, state: State, stage: str) -> tupl
 
 
 def _from(run: Run, stage: str) -> list[str]:
-    """Name the stages from this one on."""
     every = [str(entry["stage"]) for entry in stage_records.entries(run)]
     return every[every.index(stage) :]
 
@@ -239,7 +236,6 @@ def patch_path(run: Run, stage: str) -> str:
 
 
 def _patch_aside(run: Run, stage: str) -> str:
-    """Give where the changes of an undone stage are kept."""
     names = stages.aside(run.folder, stage, stages.CHANGED[1])
     return os.path.join(stages.folder(run.folder, stage), names[0]) if names else ""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import route_reasons, run_context, sessions, visits
 from loomctl.runs.model.places import Place, is_routed, most_visits, place_of, places
 from loomctl.runs.model.state import TERMINAL
@@ -178,7 +177,6 @@ def end_visit(
 def _way_on(
     state: State, plan: Mapping[str, Any], ended: dict[str, Any], judge: Judge, *, at: str
 ) -> tuple[State, Way, str]:
-    """Decide on the way on, and mark the visit with it; gives what follows in one word too."""
     place = place_of(plan, ended["step_id"])
     failed = ended["status"] == "failed"
     if failed and place is not None and _is_retried(state, plan, place, ended):
@@ -202,7 +200,6 @@ def _way_on(
 
 
 def _as_come_to(state: State, ended: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a retry keeps of the way by which its step was come to."""
     before = {"steps": [entry for entry in state["steps"][-2:] if entry is not state["steps"][-1]]}
     fidelity = way_to(before, ended["step_id"]).get("fidelity")
     return {"fidelity": fidelity} if fidelity is not None else {}
@@ -218,7 +215,6 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
 
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
-    """Give the way on in a plan without routes: the first step that is not done by now."""
     if follows == "stop":
         return ways.Way({"step_id": None, "reason": route_reasons.NONE})
     place = first_open(state, plan)
@@ -235,7 +231,6 @@ def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> d
 
 
 def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, *, at: str) -> State:
-    """Add to the run's errors what failed, and why the run does."""
     if ended["status"] != "failed" and follows != "stop":
         return state
     own = str(ended.get("note") or ended.get("failure_reason") or f"the step ended {ended['status']}")
@@ -342,6 +337,8 @@ def _by_engine(sources: list[str], seen: Mapping[str, Any], python: str | None) 
 
 
 def _warning(source: Any, why: str) -> str:
+    from loomctl.kit.text.secrets import masked_line  # most conditions come to something
+
     return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
 
 
@@ -349,6 +346,7 @@ def _context(
     space: Workspace, run: Run, state: Mapping[str, Any], sources: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Give the context, with what references stand for where a condition names their key; others stay references."""
+    from loomctl.kit.text.secrets import masked_line
     from loomctl.runs import context_values
 
     context, warnings = run_context.scope(state), []

@@ -10,7 +10,7 @@ import calendar
 import os
 import time
 
-from loomctl.flow import command_events, command_trust, finish, lines, route, settle
+from loomctl.flow import command_events, command_trust, finish, finish_records, lines, route, settle
 from loomctl.flow.command_trust import environment, open_work, patience, workdir
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
@@ -102,7 +102,6 @@ def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
 
 
 def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callable[[Pending], None] | None) -> Carried:
-    """Carry a run through one command step, as far as it gets until a time on the monotonic clock."""
     run = come.run
     _refuse_within(work, run)
     commands = command_trust.untrusted(space, run)
@@ -157,7 +156,6 @@ def _held_back(space: Workspace, come: Carried, work: Work, until: float) -> Car
 
 
 def _standing(space: Workspace, run: Run, work: Work) -> Standing:
-    """Say how a visit's command stands: what was stopped is out of the way, what began and is nowhere is lost."""
     standing = command_runs.look(work.folder)
     if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
         standing = _cleared(space, run, work)
@@ -180,7 +178,6 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
 
 
 def _work(run: Run) -> Work | None:
-    """Give the command step that the run is at and may go on with; None where it is at something else."""
     return open_work(run) if standing.goes_on(run.state) else None
 
 
@@ -196,8 +193,6 @@ def _refuse_within(work: Work, run: Run) -> None:
 
 
 def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
-    """Put aside what is left of a command that was stopped with its run, so that its step can be done again."""
-
     def change(state: State) -> tuple[State, list[Event]]:
         standing = command_runs.look(work.folder)
         if standing.kind != command_runs.ENDED or not standing.result.get("stopped"):
@@ -233,7 +228,6 @@ def _running(work: Work, standing: Standing) -> Pending:
 
 
 def _seconds(record: Mapping[str, Any]) -> float:
-    """Give how long a command has run, by the wall clock; 0 where its start is not known."""
     try:
         began = calendar.timegm(time.strptime(str(record.get("started_at")), "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
@@ -274,7 +268,6 @@ def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
 def _taken(
     space: Workspace, run: Run, settled: Settled, work: Work, standing: Standing
 ) -> tuple[Run, Settled, Ran | None]:
-    """End the visit by how its command ended, unless somebody else did, and go on to where the run rests then."""
     if standing.kind == command_runs.LOST:
         command_runs.end_orphan(standing)
     given = _given(space, work, standing)
@@ -306,7 +299,6 @@ def _taken(
 
 
 def _as_it_stands(before: Settled, state: State) -> Settled:
-    """Say where a run rests that somebody else changed. before: where it rested until then."""
     entry = visits.open_visit(state)
     if entry is not None and standing.goes_on(state):
         move = route.Move("step", step=entry["step_id"])
@@ -315,13 +307,12 @@ def _as_it_stands(before: Settled, state: State) -> Settled:
 
 
 def _following(before: Settled, now: Settled) -> Settled:
-    """Keep of where a run rested before what its next priming tells."""
     return now._replace(
         entered=[*before.entered, *now.entered], engine_primed=before.engine_primed or now.engine_primed
     )
 
 
-def _given(space: Workspace, work: Work, standing: Standing) -> finish.Given:
+def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.Given:
     """Say what a command's end means, and put its output away: outside of the state's lock, for it may be large."""
     told = standing.result
     exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
@@ -340,11 +331,10 @@ def _given(space: Workspace, work: Work, standing: Standing) -> finish.Given:
     }
     context = {command_events.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"
-    return finish.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
+    return finish_records.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
 
 
 def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:
-    """Say why a command step failed; an empty string if it did not."""
     told = standing.result
     if standing.kind == command_runs.LOST:
         return "lost: what watched the command was ended (a kill, a restart), and how the command ended is not known"

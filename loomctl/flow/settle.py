@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from loomctl.flow import lines, route
 from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, stages
 from loomctl.runs.model import places, sessions, standing, visits
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.finish import Gathered
+    from loomctl.flow.finish_records import Gathered
     from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
@@ -122,7 +123,6 @@ def _come_to(
 def _primed(
     space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
 ) -> tuple[State, bool]:
-    """Pass a step that is only a priming; gives whether the run goes on from there."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
     from loomctl.flow import route
 
@@ -167,7 +167,6 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
 def _opened(
     space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
 ) -> tuple[State, Mapping[str, Any] | None]:
-    """Open a visit of a step and write its prompt; gives the visit, None where it was open already."""
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
     if place.step.get("parallel"):
@@ -187,7 +186,6 @@ def _opened(
 
 
 def _left(before: Mapping[str, Any], after: Mapping[str, Any], session_id: str | None) -> Iterator[Event]:
-    """Say of each phase that it is completed or passed by now, or to be done again, and was not before."""
     for name, phase in after.items():
         if phase == before.get(name) or not isinstance(phase, dict):
             continue
@@ -248,9 +246,7 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
         command_events.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
         note_visit(space, run, settled.opened)
-    from loomctl.flow import evidence_commands
-
-    if not evidence_commands.are_any(space.store.local, run.run_id):
+    if not os.path.isdir(os.path.join(space.store.local, lines.EVIDENCE, run.run_id)):
         return []
     from loomctl.flow import evidence_commands  # most steps have no command to pass
 
@@ -315,7 +311,6 @@ def _facts(settled: Settled) -> list[str]:
 
 
 def _owed(state: Mapping[str, Any]) -> list[str]:
-    """Give the facts of phases that were entered while no assistant was told (at a Stop)."""
     owed = state.get("pending_triggers")
     return [fact for fact in owed if isinstance(fact, str)] if isinstance(owed, list) else []
 
@@ -369,14 +364,13 @@ def _foreseen(space: Workspace, run: Run, outside: visits.Outside) -> Gathered |
 def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Gathered:
     from loomctl.changes import track
     from loomctl.flow import finish
-    from loomctl.flow.finish import Gathered
+    from loomctl.flow.finish_records import Gathered
     from loomctl.flow.outcomes.directives import Reading
 
-    return Gathered(entry["stage"], Reading(), track.ended(space, run, dict(entry)), finish.of_visit(space, run, entry))
+    return Gathered(entry["stage"], Reading(), track.ended(space, run, dict(entry)), finish.usage_of(space, run, entry))
 
 
 def _caught_up(run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str) -> State:
-    """End the branches whose last step ended while the run stood still; adds to `happened` that they did."""
     entry = branches.fan(state)
     for record in branches.still_open(entry) if entry is not None else ():
         view = branches.view(state, run.plan, str(record["id"]))
@@ -402,7 +396,7 @@ def _joined(
     made = branches.fan_in(state, place.step) if place is not None else None
     if entry is None or place is None or made is None or state["status"] not in ("in_progress", "awaiting_feedback"):
         return None
-    from loomctl.flow import finish
+    from loomctl.flow import finish, finish_records
 
     run = run._replace(state=state)
     left = [_seen(run, entry, name) for name in made.left]
@@ -412,7 +406,7 @@ def _joined(
         cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
         happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))
     context, warnings = _context(space, made)
-    given = finish.Given(
+    given = finish_records.Given(
         _said(run, entry),
         "branches",
         made.outcome,
@@ -443,7 +437,6 @@ def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
 
 
 def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Give the engine's keys of a join; what its branches' steps answered comes along."""
     from loomctl.runs import context_values
 
     stored, warnings = context_values.stored(space, made.told)
@@ -451,7 +444,8 @@ def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], li
 
 
 def _said(run: Run, entry: Mapping[str, Any]) -> str:
-    """Give the parallel step's response: what each branch said last."""
+    from loomctl.kit.text.secrets import masked_line
+
     parts = []
     for record in entry["branches"]:
         status = record["status"] if record["status"] in branches.ENDED else branches.CANCELLED

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.flow import finish
+    from loomctl.flow import finish_records
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -113,7 +113,9 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if verdict in _ENDS:
         if here and response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
-        from loomctl.flow import finish  # most stops end nothing
+        from loomctl.flow import (
+            finish,  # most stops end nothing
+        )
         from loomctl.runs.tools import recording
 
         found = _given(entry, response)
@@ -135,7 +137,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     return _left_open(space, run, entry, verdict, message, reading)
 
 
-def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish.Gathered) -> bool:
+def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish_records.Gathered) -> bool:
     """Tell whether another block would say what was said: nobody here can judge the evidence, which is for `done`."""
     if known.evidence is None or not known.evidence.pending:
         return False
@@ -143,8 +145,7 @@ def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish.Gathere
     return min(sent, turn.idle) >= _IN_VAIN or sent >= _NUDGES or turn.blocks_left <= 0
 
 
-def _unjudged(run: Run, entry: Mapping[str, Any], known: finish.Gathered) -> str:
-    """Tell the user of a step whose evidence is not looked at, because the assistant does not call `loomctl done`."""
+def _unjudged(run: Run, entry: Mapping[str, Any], known: finish_records.Gathered) -> str:
     from loomctl.flow import evidence
 
     assert known.evidence is not None  # the caller looked
@@ -157,7 +158,6 @@ def _unjudged(run: Run, entry: Mapping[str, Any], known: finish.Gathered) -> str
 def _left_open(
     space: Workspace, run: Run, entry: Mapping[str, Any], verdict: str, message: str, reading: Reading
 ) -> Stopped:
-    """Act on a verdict that ends no visit."""
     if verdict == turn_ends.HAND:
         if not _noted(space, run, _handed_on(space, entry)):
             return Stopped()
@@ -179,8 +179,7 @@ def _left_open(
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
 
 
-def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: finish.Gathered | None = None) -> str:
-    """Say of an answer that came as its run was paused why it ends nothing, and where it is."""
+def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: finish_records.Gathered | None = None) -> str:
     from loomctl.flow import evidence
 
     lacking = known.evidence if known is not None and not reading.errors else None
@@ -202,7 +201,6 @@ def _asked(entry: Mapping[str, Any]) -> str:
 
 
 def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
-    """Say of a message that is kept why a result in it may not have been seen; "" where it was read and judged."""
     why = _unchecked(reading, entry)
     if why:
         return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
@@ -248,7 +246,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.flow import drive, settle
+    from loomctl.flow import drive, finish, settle
 
     found = close.ready(space, run, run.state)
     said: list[str] = []
@@ -258,7 +256,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         said.clear()
         opened.clear()
         happened: list[Event] = []
-        if found is not None and not is_under_way(state) and _would_ask(run, state, found):
+        if found is not None and not is_under_way(state) and finish.would_ask(run, state, found.given, found.known):
             return state, []
         ended, how = close.close(space, run, state, happened, found)
         if ended is None:
@@ -273,15 +271,6 @@ def closed_without_message(space: Workspace, run: Run) -> str:
     if opened:
         said += settle.begun(space, run._replace(state=state), opened[0])
     return " ".join(said)
-
-
-def _would_ask(run: Run, state: State, found: close.Ready) -> bool:
-    """Tell whether an answer would be asked for anew, for what it lacks or for what its step did not show."""
-    from loomctl.flow import finish
-
-    return finish.breaks_schema(run, state, found.given, found.known) or finish.asks_for_evidence(
-        run, state, found.known
-    )
 
 
 def _handed_on(space: Workspace, entry: Mapping[str, Any] | None) -> Event:
@@ -306,10 +295,10 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
         return True
 
 
-def _given(entry: Mapping[str, Any], response: str | None) -> finish.Given:
-    from loomctl.flow import finish
+def _given(entry: Mapping[str, Any], response: str | None) -> finish_records.Given:
+    from loomctl.flow import finish_records
 
-    return close.marked(close.as_object(entry.get("closing")), finish.Given(response, "conversation"))
+    return close.marked(close.as_object(entry.get("closing")), finish_records.Given(response, "conversation"))
 
 
 def _is_settled(entry: Mapping[str, Any]) -> bool:
@@ -317,13 +306,12 @@ def _is_settled(entry: Mapping[str, Any]) -> bool:
     outcome = close.as_object(entry.get("closing")).get("outcome")
     if outcome is None:
         return False
-    from loomctl.flow import finish
+    from loomctl.flow import finish_records
 
-    return outcome in finish.WITHOUT_RESULT
+    return outcome in finish_records.WITHOUT_RESULT
 
 
 def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
-    """Say why nobody here can judge an answer; empty where it was judged, as most are."""
     if not reading.errors:
         return ""
     from loomctl.flow import finish
@@ -332,9 +320,13 @@ def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
 
 
 def _ended(
-    space: Workspace, run: Run, turn: Turn, given: finish.Given, known: finish.Gathered, stop: turn_ends.Stop
+    space: Workspace,
+    run: Run,
+    turn: Turn,
+    given: finish_records.Given,
+    known: finish_records.Gathered,
+    stop: turn_ends.Stop,
 ) -> Stopped:
-    """End the visit with the message, or ask for a better one; then hand the next step on where that is to be."""
     from loomctl.flow import drive, finish, settle  # most stops end nothing
 
     held: list[Stopped] = []
@@ -347,7 +339,7 @@ def _ended(
             return state, []
         now_open, paused_now = stop.open and is_under_way(state), state["status"] == "paused"
         verdict = turn_ends.decide(stop._replace(open=now_open, paused=paused_now))
-        asks = not is_under_way(state) and _would_ask(run, state, close.Ready(given, known))
+        asks = not is_under_way(state) and finish.would_ask(run, state, given, known)
         if verdict not in _ENDS or asks:  # somebody paused it, and nothing is asked for there
             stages.write_candidate(run.folder, entry["stage"], given.response or "")
             held[:] = [Stopped(line=_kept(run, entry, known.reading, known) if paused_now else "")]
@@ -386,7 +378,6 @@ def _ended(
 
 
 def _said(entry: Mapping[str, Any], reading: Reading) -> str:
-    """Say how a visit ended; of one that failed, why."""
     from loomctl.flow import finish_records
 
     why, by = finish_records.why(entry, reading, _LAST_WORDS), finish_records.by_file(reading)

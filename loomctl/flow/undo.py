@@ -117,7 +117,6 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
 
 
 def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> Back:
-    """Take back the end that joined the branches, and each other by which they would be joined again at once."""
     from loomctl.workflows.model import branches
 
     state, inner = run.state, list(back.inner)
@@ -134,7 +133,6 @@ def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> 
 
 
 def _refuse_begun(state: State) -> None:
-    """Refuse to take a parallel step back while its branches are worked on, without a word of which."""
     from loomctl.workflows.model import branches
 
     entry = branches.fan(state)
@@ -180,13 +178,11 @@ def _status_of(run: Run, state: State) -> dict[str, Any] | None:
 
 
 def _gone(before: State, after: State) -> list[str]:
-    """Name the stages that had begun after the one that is open again."""
     there = {one.get("stage") for one in after["steps"]}
     return [one["stage"] for one in before["steps"] if one.get("stage") and one["stage"] not in there]
 
 
 def _phases_set_back(before: State, after: State) -> dict[str, str]:
-    """Give what phases are by now that were something else."""
     changed = {name: phase for name, phase in after["phases"].items() if phase != before["phases"].get(name)}
     return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}
 

@@ -95,7 +95,6 @@ def _beside(roots: Sequence[str], source: str, path: str, since: int) -> _Beside
 
 
 def _with_files(reading: Reading, beside: Sequence[_Beside]) -> Reading:
-    """Name the file that the directive stands in; and each that was not read and might have held one before it."""
     file = next((one.path for one in beside if one.source == reading.source), None)
     names = [one.source for one in beside]
     before = 0 if reading.source == RESPONSE else names.index(reading.source) if reading.source in names else len(names)
@@ -245,7 +244,6 @@ _MOST_VALUES = 8
 
 
 def _says_all(step: Mapping[str, Any]) -> bool:
-    """Tell whether the words for a step's schema leave nothing of it out."""
     schema = step.get("schema")
     if not isinstance(schema, dict):
         return True

@@ -165,7 +165,6 @@ def _counts(text: str, one: Found) -> bool:
 
 
 def _last_outside(text: str) -> Found | None:
-    """Give the last object that counts and stands in no context updates which are broken themselves."""
     spans = iter([(start, end) for start, end in json_objects.broken(text) if end >= 0 and _is_updates(text, start)])
     span, reach, last = next(spans, None), -1, None
     for one in json_objects.objects(text):
@@ -177,7 +176,6 @@ def _last_outside(text: str) -> Found | None:
 
 
 def _is_updates(text: str, start: int) -> bool:
-    """Tell whether the brace at `start` opens the value of a key `context_updates`."""
     at = _before_blanks(text, start)
     if text[at - 1 : at] != ":":
         return False
@@ -206,7 +204,6 @@ def _broken_with(text: str, places: list[int], last: Found | None) -> int | None
 
 
 def _broken_behind(text: str, last: Found | None) -> Iterator[tuple[int, int]]:
-    """Give the broken braces that follow the last object or hold it, as `json_objects.broken` does."""
     is_part = last is not None and _is_part(text, last.start)
     for start, end in json_objects.broken(text):
         if last is None or start >= last.end or (end >= last.end if end >= 0 else is_part):
@@ -214,7 +211,6 @@ def _broken_behind(text: str, last: Found | None) -> Iterator[tuple[int, int]]:
 
 
 def _is_part(text: str, start: int) -> bool:
-    """Tell whether the brace at `start` opens a member of something, by what stands before it."""
     at = _before_blanks(text, start)
     if text[at - 1 : at] == ":":
         return text.endswith(('"', "'", "”"), 0, _before_blanks(text, at - 1))
@@ -239,7 +235,6 @@ def _past_blanks(text: str, at: int) -> int:
 
 
 def _named(text: str) -> list[int]:
-    """Give every place where a routing field stands in quotes, of whatever kind, or as a key without, in order."""
     return sorted(
         begins for field in FIELDS for at in _places(text, field) for begins in _beginnings(text, at, at + len(field))
     )

@@ -147,7 +147,6 @@ def _opened(part: str, deep: list[int]) -> list[tuple[int, str, int]]:
 
 
 def _place_of_number(part: str) -> int:
-    """Find the number that the standard library's hooks refused, without saying where it stands."""
     for match in _NUMBER.finditer(part):
         if match[1]:
             try:

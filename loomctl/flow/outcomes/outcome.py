@@ -179,7 +179,6 @@ class Outcome(NamedTuple):
 
 
 def _held(given: Mapping[str, Any], shapes: Mapping[str, type], above: str = "") -> dict[str, Any]:
-    """Give what is there of some fields, each of its type; neither null nor an empty list is there."""
     there = {name: kind for name, kind in shapes.items() if given.get(name) is not None}
     held = {name: _typed(given[name], kind, above + name) for name, kind in there.items()}
     return {name: value for name, value in held.items() if value != []}

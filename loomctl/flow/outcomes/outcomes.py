@@ -111,7 +111,6 @@ def passed_over(name: str, text: str, looked: Part) -> list[Fault]:
 
 
 def _unfenced(text: str) -> str:
-    """Take a fence off that holds all of a text."""
     bare = text.strip()
     if not (bare.startswith("```") and bare.endswith("```")):
         return bare
