@@ -47,7 +47,7 @@ CASES = [
     ("steps", "look.steps", DRIVING),
     ("history", "look.steps", DRIVING),
     ("savings", "look.steps", DRIVING),
-    ("assets", "look.assets", DRIVING),
+    ("assets", "look.changes", DRIVING),
     ("context list", "context", DRIVING),
     ("context set k 1", "context", DRIVING),
     ("plugin path", "bundle", DRIVING),

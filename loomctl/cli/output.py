@@ -11,13 +11,16 @@ import io
 import json
 import os
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from loomctl.kit import bundle_lines, files, trouble
 from loomctl.kit.errors import EXIT_BUG, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import visible, visible_in_json
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.runs import project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SCHEMA_VERSION = 1
 _STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
@@ -129,6 +132,14 @@ def _goes_out_whole(printed: str) -> bool:
 def text(value: str = "", *, style: str = "") -> None:
     """Print text, its secrets masked (D21); what a terminal would obey instead of show is made visible."""
     print(styled(visible(mask(value)[0]), style), flush=True)
+
+
+def raw(pieces: Iterable[bytes]) -> None:
+    """Print bytes as they are, for who asks for an original; nothing is added and nothing masked."""
+    sys.stdout.flush()
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
 
 
 def note(value: str) -> None:

@@ -1,1 +1,1 @@
-"""One run, shown: status, lines, dump, watch."""
+"""One run, shown: at a glance, why it came where it is, as a report, as a dump."""

@@ -22,7 +22,7 @@ from loomctl.runs.store import arrivals, blobs, event_log, events, leftovers, re
 from loomctl.runs.tools import recording, tool_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
@@ -68,32 +68,23 @@ _MARK = ".dump-"  # a dump that is being made, with the number of its process
 
 def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> None:
     if is_inside(os.path.realpath(path), os.path.realpath(space.store.folder)):
-        raise LoomError(
-            "BAD_TARGET",
-            "a dump is not written into the store, where runs would be looked for in it",
-            where=path,
-            hint=f"loomctl dump {run_id} ./{run_id}",
-            exit_code=EXIT_USAGE,
-        )
-    if not os.path.lexists(path) or (_is_folder(path) and not os.listdir(path)):
+        what = "a dump is not written into the store, where runs would be looked for in it"
+        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl dump {run_id} ./{run_id}", exit_code=EXIT_USAGE)
+    is_folder = os.path.isdir(path) and not os.path.islink(path)
+    if not os.path.lexists(path) or (is_folder and not os.listdir(path)):
         return
-    is_dump = _is_folder(path) and os.path.isfile(os.path.join(path, LIST))
+    is_dump = is_folder and os.path.isfile(os.path.join(path, LIST))
     if force and is_dump:
         return
-    other = path if is_dump else f"{path}-2"
-    again = " --force" if is_dump else ""
+    again = f"{quoted(path)} --force" if is_dump else quoted(f"{path}-2")
     raise LoomError(
         "FOLDER_TAKEN",
         "there is something in the place of the dump, and nothing was written",
         where=path,
         why="--force replaces it, for it is a dump" if is_dump else "--force replaces a dump, and this is none",
-        hint=f"loomctl dump {run_id} {quoted(other)}{again}",
+        hint=f"loomctl dump {run_id} {again}",
         exit_code=EXIT_USAGE,
     )
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
 
 
 class _Dump:
@@ -103,50 +94,42 @@ class _Dump:
         self._space, self._run, self._folder = space, run, folder
         self._troubles: list[LoomError] = []
         self._written: dict[str, dict[str, Any]] = {}
-        self._blobs = 0
 
     def write(self) -> Dumped:
         """Write all of it; the list comes last."""
-        for name, data in (("state.json", self._state()), ("plan.json", files.to_json(self._run.plan))):
-            self._put(name, data)
+        run = self._run
+        # FABER's own state stands in FABER's own words.
+        is_own = run.state_path == os.path.join(run.folder, "state.json")
+        self._put("state.json", files.to_json(run.state) if is_own else files.read_bytes(run.state_path))
+        self._put("plan.json", files.to_json(run.plan))
         for name in _FILES:
-            self._copy(os.path.join(self._run.folder, name), name, may_lack=True)
+            self._copy(os.path.join(run.folder, name), name, may_lack=True)
         for name in _FOLDERS:
             self._copy_all(name)
-        values, troubles = context_values.read_all(self._space, self._run)
+        values, troubles = context_values.read_all(self._space, run)
         self._troubles += [one for one in troubles if one.code == "RESPONSE_GONE"]  # blobs are looked at below
         self._put("context.json", files.to_json(values))
-        self._copy_blobs()
-        entries = [line.entry is not None for line in self._log()]
-        counts = {
-            "stages": self._stages(),
-            "events": sum(entries),
-            "broken_lines": len(entries) - sum(entries),
-            "blobs": self._blobs,
-        }
-        told = {
-            "schema_version": 1,
-            "run_id": self._run.run_id,
-            "made_at": clock.now(),
-            "made_by": f"loomctl {__version__}",
-            **counts,
-            "files": self._written,
-            "troubles": [one.to_dict() for one in self._troubles],
-        }
+        blobs_there = self._copy_blobs()
+        entries = [line.entry is not None for line in event_log.all_of(os.path.join(self._folder, events.FILE))]
+        counts = {"stages": self._stages(), "events": sum(entries), "blobs": blobs_there}
         total = sum(one["bytes"] for one in self._written.values())
-        self._put(LIST, files.to_json(told))
-        parts = (len(self._written), total, counts["stages"], counts["events"], self._blobs)
-        return Dumped(self._folder, *parts, self._troubles)
-
-    def _state(self) -> bytes:
-        """Give the state as its file has it; FABER's in FABER's own words."""
-        own = os.path.join(self._run.folder, "state.json")
-        if self._run.state_path == own:
-            return files.to_json(self._run.state)
-        return files.read_bytes(self._run.state_path)
-
-    def _log(self) -> Iterator[event_log.Line]:
-        return event_log.all_of(os.path.join(self._folder, events.FILE))
+        told = Dumped(self._folder, len(self._written), total, **counts, troubles=self._troubles)
+        self._put(
+            LIST,
+            files.to_json(
+                {
+                    "schema_version": 1,
+                    "run_id": run.run_id,
+                    "made_at": clock.now(),
+                    "made_by": f"loomctl {__version__}",
+                    **counts,
+                    "broken_lines": len(entries) - sum(entries),
+                    "files": self._written,
+                    "troubles": [one.to_dict() for one in self._troubles],
+                }
+            ),
+        )
+        return told
 
     def _stages(self) -> int:
         """Count the stages of the run whose files are here; say which status of one that ended is not.
@@ -154,30 +137,28 @@ class _Dump:
         What an undo left of a stage that the run no longer has is here, too, and is no stage.
         """
         there = {name.split("/")[1] for name in self._written if name.startswith("stages/")}
-        for entry in stage_records.entries(self._run):
+        told = {one.where for one in self._troubles}
+        entries = stage_records.entries(self._run)
+        for entry in entries:
             name = f"stages/{entry['stage']}/{stages.STATUS}"
-            if entry["status"] in visits.OUTCOMES and name not in self._written and not self._is_told(name):
+            is_lost = entry["status"] in visits.OUTCOMES and name not in self._written
+            if is_lost and os.path.join(self._run.folder, name) not in told:
                 self._fail(name, "STATUS_GONE", "it is not there")
-        return len(there & {entry["stage"] for entry in stage_records.entries(self._run)})
-
-    def _is_told(self, name: str) -> bool:
-        return any(one.where == os.path.join(self._run.folder, name) for one in self._troubles)
+        return len(there & {entry["stage"] for entry in entries})
 
     # ---- Blobs.
 
-    def _copy_blobs(self) -> None:
+    def _copy_blobs(self) -> int:
         """Copy what the record names, at any remove, to where a store has it; say which references lead to nothing."""
-        named = run_blobs.named_below(self._folder)
         found: set[str] = set()
-        for ref, data in run_blobs.named(self._space, self._run.folder, named):
+        for ref, data in run_blobs.named(self._space, self._run.folder, run_blobs.named_below(self._folder)):
             sha256 = blobs.sha256_of(ref)
             self._put(os.path.join(blobs.FOLDER, "sha256", sha256[:2], sha256), data)
             found.add(ref)
-        self._blobs = len(found)
         for ref in sorted(self._held() - found):
             trouble = run_blobs.trouble(self._space.store.folder, self._run.folder, ref)
-            if trouble is not None:
-                self._troubles.append(trouble)
+            self._troubles += [trouble] if trouble is not None else []
+        return len(found)
 
     def _held(self) -> set[str]:
         """Give the references that the state and the statuses hold where Loom writes them; events hold none."""
@@ -185,7 +166,11 @@ class _Dump:
         for name in self._written:
             if name.startswith("stages/") and name.endswith("/status.json"):
                 with open(os.path.join(self._folder, name), "rb") as source:
-                    held.update(_refs(source.read()))
+                    data = source.read()
+                try:
+                    held.update(blobs.refs_of_status(json.loads(data)) if blobs.REF_PREFIX.encode() in data else ())
+                except (ValueError, RecursionError):  # it is no JSON
+                    pass
         return held
 
     # ---- Files.
@@ -201,7 +186,7 @@ class _Dump:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                self._fail(inside, "UNREADABLE", error.strerror or str(error))
+                self._fail(inside, *_code_and_why(error))
                 continue
             for entry in held:
                 relative = f"{inside}/{entry.name}"
@@ -218,15 +203,9 @@ class _Dump:
         try:
             files.refuse_links(self._run.folder, source)
             descriptor = files.open_regular(source)
-        except FileNotFoundError as error:
-            if not may_lack:  # it went meanwhile
-                self._fail(name, "UNREADABLE", error.strerror or str(error))
-            return
-        except LoomError as error:
-            self._fail(name, error.code, error.what)
-            return
-        except OSError as error:
-            self._fail(name, "UNREADABLE", error.strerror or str(error))
+        except (OSError, LoomError) as error:
+            if not (may_lack and isinstance(error, FileNotFoundError)):
+                self._fail(name, *_code_and_why(error))
             return
         with os.fdopen(descriptor, "rb") as held:
             left = os.fstat(descriptor).st_size
@@ -246,7 +225,7 @@ class _Dump:
 
     def _open(self, name: str) -> int:
         at = self._folder
-        for part in os.path.dirname(name).split("/") if "/" in name else ():
+        for part in name.split("/")[:-1]:
             at = os.path.join(at, part)
             if not os.path.isdir(at):
                 os.mkdir(at, 0o700)
@@ -257,11 +236,5 @@ class _Dump:
         self._troubles.append(LoomError(code, what, where=os.path.join(self._run.folder, name), hint="loomctl doctor"))
 
 
-def _refs(data: bytes) -> list[str]:
-    """Give the references that a `status.json` holds; of what is no JSON none."""
-    if blobs.REF_PREFIX.encode() not in data:
-        return []
-    try:
-        return blobs.refs_of_status(json.loads(data))
-    except (ValueError, RecursionError):
-        return []
+def _code_and_why(error: OSError | LoomError) -> tuple[str, str]:
+    return (error.code, error.what) if isinstance(error, LoomError) else ("UNREADABLE", error.strerror or str(error))

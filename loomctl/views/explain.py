@@ -151,11 +151,11 @@ class Load(NamedTuple):
         return {"artifact_id": self.artifact["id"], **of_plan, **now, "last": self.last}
 
 
-def artifact(space: Workspace, run: Run, named: str) -> Load | None:
-    """Tell of an artifact by its id; None where a step is meant, or the plan has no such artifact."""
-    found = next((one for one in run.plan["artifacts"] if one["id"] == named), None)
-    if found is None or stage_records.matches(run, named):
-        return None
+def named(space: Workspace, run: Run, word: str) -> Came | Load:
+    """Tell of the step that a word means, or of an artifact; a stage goes before an artifact of the same name."""
+    found = next((one for one in run.plan["artifacts"] if one["id"] == word), None)
+    if found is None or stage_records.matches(run, word):
+        return step(run, word)
     reader = Examiner(space, run, triggers.manual(), artifacts=[found])
     holds = reader.condition(found)
     values = conditions.values_of(found.get("condition_code"), {"state": run.state})

@@ -15,14 +15,14 @@ from loomctl.kit.text.fences import one_line
 from loomctl.runs.store import arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _GENERATOR = b'<meta name="generator" content="loomctl report '
 _LOOKED_AT = 4096  # bytes of a page in which it says by whom it was made
 _RUNS = re.compile(r"/\.loom/(?:runs|local)/")
 _MARK = "loom-report.txt"  # in a folder of copies: what stands in it came from a report
 _SAYS = "Copies that `loomctl report --with-files` made, and replaces."
-_NAMED = re.compile(r"(page|run): (\".*\")")  # in that file, whose page's and which run's they are
+_PAGE = re.compile(r"page: (\".*\")")  # in that file, whose page's they are
 _LISTED = re.compile(r"([0-9a-f]{64})  (\".*\")")  # and each copy with its hash
 _PROJECT = "project"  # the folder of copies whose originals are not in the run's folder
 _COPYING = ".copies-"  # a folder of copies on its way, with the number of its process
@@ -41,50 +41,34 @@ def check_target(path: str, *, force: bool, again: str, printed: str, own: Itera
     """Refuse to write over a file that is no report, unless forced; over what is no file, and where no folder is.
 
     again, printed: the hints, commands that write the same report elsewhere, and that print it. own: folders of
-    Loom's, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS,
-    BAD_TARGET and NO_FOLDER.
+    Loom's, in which no report is written; nor is one among the runs of another store. Raises FILE_EXISTS, BAD_TARGET
+    and NO_FOLDER.
     """
     folder = os.path.dirname(path)
-    _refuse_own(path, own, printed)
+    whole = os.path.join(os.path.realpath(folder), os.path.basename(path))
+    if _RUNS.search(whole) or any(whole.startswith(os.path.realpath(one) + os.sep) for one in own):
+        what = "a report is not written among Loom's own files, which it could be taken for or replace"
+        raise LoomError("BAD_TARGET", what, where=path, hint=printed, exit_code=EXIT_USAGE)
     if not os.path.isdir(folder):
+        there = _first_there(folder)
+        is_barred = not os.path.isdir(there)
         raise LoomError(
             "NO_FOLDER",
             "there is no folder for the report, and nothing was written",
             where=folder,
-            why="a file stands in its place, or on the way to it" if _is_barred(folder) else "",
-            hint=f"ls -ld {quoted(_first_there(folder))}" if _is_barred(folder) else f"mkdir -p {quoted(folder)}",
+            why="a file stands in its place, or on the way to it" if is_barred else "",
+            hint=f"ls -ld {quoted(there)}" if is_barred else f"mkdir -p {quoted(folder)}",
             exit_code=EXIT_USAGE,
         )
-    if not os.path.lexists(path):
-        return
     why, hint = "it is no report of Loom's; --force replaces it", again
     if os.path.isdir(path):
         why, hint = "a folder stands there", f"ls -ld {quoted(path)}"
-    elif not targets.is_file(path):
+    elif os.path.lexists(path) and not targets.is_file(path):
         why, hint = f"{targets.WHY}; -o - prints the page", printed
-    elif force or _is_report(path):
+    elif force or not os.path.lexists(path) or _is_report(path):
         return
-    raise LoomError(
-        "FILE_EXISTS",
-        "there is something in the place of the report, and nothing was written",
-        where=path,
-        why=why,
-        hint=hint,
-        exit_code=EXIT_USAGE,
-    )
-
-
-def _refuse_own(path: str, own: Iterable[str], printed: str) -> None:
-    whole = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    if not _RUNS.search(whole) and not any(whole.startswith(os.path.realpath(one) + os.sep) for one in own):
-        return
-    raise LoomError(
-        "BAD_TARGET",
-        "a report is not written among Loom's own files, which it could be taken for or replace",
-        where=path,
-        hint=printed,
-        exit_code=EXIT_USAGE,
-    )
+    what = "there is something in the place of the report, and nothing was written"
+    raise LoomError("FILE_EXISTS", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _first_there(path: str) -> str:
@@ -92,10 +76,6 @@ def _first_there(path: str) -> str:
     while not os.path.lexists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path
-
-
-def _is_barred(folder: str) -> bool:
-    return not os.path.isdir(_first_there(folder))
 
 
 def _is_report(path: str) -> bool:
@@ -164,19 +144,18 @@ def _foreign(folder: str, page: str) -> str:
         text = files.read_bytes(os.path.join(folder, _MARK)).decode("utf-8", "replace")
     except (OSError, LoomError):
         return "it holds no copies of a report"
-    named = {key: _unquoted(value) for key, value in _NAMED.findall(text)}
-    other = os.path.basename(named.get("page", page))
+    other = next((_unquoted(name) for name in _PAGE.findall(text)), None)
+    if other is None:  # a kill came before anything was listed
+        return ""
+    other = os.path.basename(other)
     if other not in ("", page) and os.path.lexists(os.path.join(os.path.dirname(folder), other)):
         return f"it holds the copies of another page, {one_line(other, 200)}"
-    if "page" not in named:
-        return ""
     known = {_unquoted(name): sha256 for sha256, name in _LISTED.findall(text)}
     for at, within, names in os.walk(folder):
-        linked = [name for name in within if os.path.islink(os.path.join(at, name))]
-        for name in (*names, *linked):
+        for name in (*names, *(name for name in within if os.path.islink(os.path.join(at, name)))):
             path = os.path.join(at, name)
-            relative = os.path.relpath(path, folder)
-            if relative != _MARK and not _is_copy(path, known.get(relative.replace(os.sep, "/"))):
+            relative = os.path.relpath(path, folder).replace(os.sep, "/")
+            if relative != _MARK and not _is_copy(path, known.get(relative)):
                 return f"{one_line(relative, 200)} in it is no copy that Loom made, or was changed since"
     return ""
 
@@ -184,10 +163,10 @@ def _foreign(folder: str, page: str) -> str:
 def _unquoted(text: str) -> str:
     """Read a name as it is listed; empty for what can be none."""
     try:
-        found = str(json.loads(text))
+        name = str(json.loads(text))
     except ValueError:
         return ""
-    return "" if "\0" in found else found
+    return "" if "\0" in name else name
 
 
 def _is_copy(path: str, sha256: str | None) -> bool:
@@ -209,49 +188,34 @@ def copy(run_dir: str, project: str, sources: Iterable[Source], page: str, run_i
     before are still there. page: the report's path.
     """
     folder = folder_beside(page)
+    bases = {False: run_dir, True: os.path.realpath(project)}
+    made, hashes, size = Copies(folder, {}, 0, []), dict[str, str](), 0
     arrivals.clear_up(folder, _COPYING, arrivals.SWAPPED)
     with arrivals.swapped_folder(folder, _COPYING) as beside:
-        files.write_atomically(os.path.join(beside, _MARK), b"", durable=False)
-        made, hashes = _all_copied({False: run_dir, True: os.path.realpath(project)}, sources, beside, folder)
+        mark = os.path.join(beside, _MARK)
+        files.write_atomically(mark, b"", durable=False)
+        for source in sources:
+            base = bases[source.in_project]
+            name = "/".join([*([_PROJECT] if source.in_project else []), *map(_safe_name, source.at.split("/"))])
+            path = os.path.join(base, source.at)
+            try:
+                files.refuse_links(base, path)
+                copied, hashes[name] = _copied(path, os.path.join(beside, name))
+            except LoomError as error:
+                made.failed.append((source.at, error.what))
+            except FileExistsError:
+                made.failed.append((source.at, "the copy of another file has its name"))
+            except OSError as error:
+                if error.filename != path:
+                    raise
+                made.failed.append((source.at, error.strerror or str(error)))
+            else:
+                made.links[source] = href(f"{os.path.basename(folder)}/{name}")
+                size += copied
         named = (f"page: {json.dumps(os.path.basename(page))}", f"run: {json.dumps(run_id)}")
         listed = (f"{sha256}  {json.dumps(name)}" for name, sha256 in sorted(hashes.items()))
-        text = "\n".join([_SAYS, *named, "", *listed, ""])
-        files.write_atomically(os.path.join(beside, _MARK), text.encode(), durable=False)
-    return made
-
-
-def _all_copied(
-    bases: Mapping[bool, str], sources: Iterable[Source], beside: str, folder: str
-) -> tuple[Copies, dict[str, str]]:
-    """Copy all that can be; gives the copies, and the hash of each by its name."""
-    made, hashes = Copies(folder, {}, 0, []), dict[str, str]()
-    for source in sources:
-        base, name = bases[source.in_project], _copy_name(source)
-        path = os.path.join(base, source.at)
-        try:
-            files.refuse_links(base, path)
-            size, hashes[name] = _copied(path, os.path.join(beside, name))
-        except LoomError as error:
-            made.failed.append((source.at, error.what))
-        except FileExistsError:
-            made.failed.append((source.at, "the copy of another file has its name"))
-        except OSError as error:
-            if error.filename != path:
-                raise
-            made.failed.append((source.at, error.strerror or str(error)))
-        else:
-            made.links[source] = href(f"{os.path.basename(folder)}/{name}")
-            made = made._replace(bytes=made.bytes + size)
-    return made, hashes
-
-
-def _copy_name(source: Source) -> str:
-    name = _safe(source.at)
-    return f"{_PROJECT}/{name}" if source.in_project else name
-
-
-def _safe(relative: str) -> str:
-    return "/".join(_safe_name(name) for name in relative.split("/"))
+        files.write_atomically(mark, "\n".join([_SAYS, *named, "", *listed, ""]).encode(), durable=False)
+    return made._replace(bytes=size)
 
 
 def _safe_name(name: str) -> str:
@@ -264,7 +228,11 @@ def _safe_name(name: str) -> str:
 
 
 def _copied(source: str, target: str) -> tuple[int, str]:
-    descriptor = _opened(source)
+    """Copy one file; gives its size and its hash. An error of the source names it."""
+    try:
+        descriptor = files.open_regular(source)
+    except OSError as error:
+        raise files.naming(error, source) from None
     with os.fdopen(descriptor, "rb") as held:
         files.make_folder(os.path.dirname(target))
         size, seen = 0, hashlib.sha256()
@@ -274,10 +242,3 @@ def _copied(source: str, target: str) -> tuple[int, str]:
                 seen.update(piece)
                 size += len(piece)
     return size, seen.hexdigest()
-
-
-def _opened(source: str) -> int:
-    try:
-        return files.open_regular(source)
-    except OSError as error:
-        raise files.naming(error, source) from None

@@ -30,24 +30,25 @@ def put(scene: Scene, data: bytes) -> str:
 CONTENTS = [b"", b'"text\\n"', b'{"a": 1}', bytes(range(256)), b"\r\n\x1b[31m", b'"ghp_' + b"a1B2" * 9 + b'"']
 
 
-@pytest.mark.parametrize("data", CONTENTS, ids=repr)
-def test_the_bytes_go_out_as_they_are(begun: Scene, data: bytes) -> None:
+def test_the_bytes_go_out_as_they_are(begun: Scene) -> None:
     """Nothing added, nothing masked, nothing made visible, in a process of its own from a folder of the project."""
-    ref = put(begun, data)
-    (begun.root / "deep").mkdir()
-    target = begun.root / "deep" / "out"
-    assert begun.loomctl("blob", "get", ref, "--out", "out", cwd=begun.root / "deep").code == 0
-    assert target.read_bytes() == data
-    assert target.stat().st_mode & 0o777 == 0o600
-    done = subprocess.run(
-        [sys.executable, "-I", str(MAIN), "blob", "get", ref],
-        cwd=begun.root,
-        env=begun.environ(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout == data
+    for data in CONTENTS:
+        ref = put(begun, data)
+        (begun.root / "deep").mkdir(exist_ok=True)
+        target = begun.root / "deep" / "out"
+        target.unlink(missing_ok=True)
+        assert begun.loomctl("blob", "get", ref, "--out", "out", cwd=begun.root / "deep").code == 0
+        assert target.read_bytes() == data
+        assert target.stat().st_mode & 0o777 == 0o600
+        done = subprocess.run(
+            [sys.executable, "-I", str(MAIN), "blob", "get", ref],
+            cwd=begun.root,
+            env=begun.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout == data
 
 
 def test_a_text_comes_with_its_lines(begun: Scene, cli: Cli) -> None:
@@ -90,19 +91,16 @@ def test_a_file_is_never_written_over(begun: Scene, cli: Cli) -> None:
     assert not (begun.root / "nowhere").exists()
 
 
-@pytest.mark.parametrize(
-    ("ref", "code", "exit_code"),
-    [
+def test_what_cannot_be_given_is_said(begun: Scene, cli: Cli) -> None:
+    """With the file and a hint; nothing is printed that was not checked."""
+    for ref, code, exit_code in [
         ("x", "BAD_REF", 2),
         (f"blob://sha256/{'A' * 64}", "BAD_REF", 2),
         (f"blob://sha256/{'a' * 64}", "NO_SUCH_BLOB", 3),
         (ref_of(b"damaged"), "DAMAGED_BLOB", 5),
-    ],
-)
-def test_what_cannot_be_given_is_said(begun: Scene, cli: Cli, ref: str, code: str, exit_code: int) -> None:
-    """With the file and a hint; nothing is printed that was not checked."""
-    Path(Blobs(str(begun.store)).path(put(begun, b"damaged"))).write_bytes(b"rubbish")
-    ended = cli("blob", "get", ref)
-    assert (ended.code, ended.stdout) == (exit_code, "")
-    assert f"loomctl: {code}: " in ended.stderr
-    assert "hint: " in ended.stderr
+    ]:
+        Path(Blobs(str(begun.store)).path(put(begun, b"damaged"))).write_bytes(b"rubbish")
+        ended = cli("blob", "get", ref)
+        assert (ended.code, ended.stdout) == (exit_code, "")
+        assert f"loomctl: {code}: " in ended.stderr
+        assert "hint: " in ended.stderr

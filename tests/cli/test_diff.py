@@ -255,24 +255,26 @@ def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli,
     assert "junit.xml: No such file" in cli("assets", "cp", str(tmp_path / "out")).stdout
 
 
-@pytest.mark.parametrize("stored", ["../../x", "assets/../../x", "/etc/passwd", "assets", "assets//x", "outputs/x", 5])
-def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, tmp_path: Path, stored: object) -> None:
+def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     """A run may have come with a repository (D10)."""
-    path = worked.run_dir / "stages" / MAKE / "changes.json"
-    raw: Json = json.loads(path.read_text())
-    path.write_text(json.dumps({**raw, "assets": [{"path": "x", "stored": stored, "bytes": 1}, 7], "files": [7, {}]}))
-    assert cli("assets", "--json").json["assets"] == []
-    cli("assets", "cp", str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    assert cli("diff", MAKE, "--stat").code == 0
+    for stored in ["../../x", "assets/../../x", "/etc/passwd", "assets", "assets//x", "outputs/x", 5]:
+        path = worked.run_dir / "stages" / MAKE / "changes.json"
+        raw: Json = json.loads(path.read_text())
+        path.write_text(
+            json.dumps({**raw, "assets": [{"path": "x", "stored": stored, "bytes": 1}, 7], "files": [7, {}]})
+        )
+        assert cli("assets", "--json").json["assets"] == []
+        cli("assets", "cp", str(tmp_path / "out"))
+        assert not (tmp_path / "out").exists()
+        assert cli("diff", MAKE, "--stat").code == 0
 
 
-@pytest.mark.parametrize("content", ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}'])
-def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli, content: str) -> None:
+def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli) -> None:
     """Nothing in it ends a command."""
-    (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
-    for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
-        assert cli(*words).code == 0
+    for content in ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}']:
+        (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
+        for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
+            assert cli(*words).code == 0
 
 
 def test_links_in_a_runs_folder_are_refused(worked: Scene, cli: Cli, tmp_path: Path) -> None:

@@ -52,47 +52,45 @@ def _edit(scene: Scene, run_id: str, **changes: str) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
-def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Scene, cli: Cli, words: list[str]) -> None:
+def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Scene, cli: Cli) -> None:
     """The run is not guessed (D1); the hint is the command that was typed, with the run that was worked on last."""
-    last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
-    ended = cli(*words, "--json", session=OTHER)
-    error = ended.json["error"]
-    options = [word for word in words if word.startswith("-")]
-    assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
-    assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
-    assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
-    if words[0] != "push":  # there is no remote here
-        found = int(words == ["verify"])  # the scene edited the state by hand
-        assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
+    for words in LOOKING:
+        last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
+        ended = cli(*words, "--json", session=OTHER)
+        error = ended.json["error"]
+        options = [word for word in words if word.startswith("-")]
+        assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
+        assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
+        assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
+        if words[0] != "push":  # there is no remote here
+            found = int(words == ["verify"])  # the scene edited the state by hand
+            assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
 
 
-@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
-def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(
-    over: Scene, cli: Cli, words: list[str]
-) -> None:
+def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(over: Scene, cli: Cli) -> None:
     """Its hint shows the last run, and changes nothing."""
-    assert len(over.run_dirs) == 2
-    error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
-    assert error["code"] == "NO_ACTIVE_RUN"
-    assert error["hint"].startswith("loomctl show shop-add-dark-mode-run-")
-    assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
+    for words in OTHERS:
+        assert len(over.run_dirs) == 2
+        error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
+        assert error["code"] == "NO_ACTIVE_RUN"
+        assert error["hint"].startswith("loomctl show shop-add-dark-mode-run-")
+        assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
 
 
 @pytest.mark.parametrize(
     ("scenery", "code", "said"),
     [(newer_state, 7, "SCHEMA_TOO_NEW"), (broken_state, 5, "BAD_JSON"), (no_state, 5, "NO_STATE")],
 )
-@pytest.mark.parametrize("words", [["status"], ["verify"], ["next"], ["resume"], ["statusline"]], ids=" ".join)
 def test_the_only_state_ends_a_command_alike_whether_it_is_named_or_not(
-    scene: Scene, cli: Cli, words: list[str], scenery: Callable[[Scene], None], code: int, said: str
+    scene: Scene, cli: Cli, scenery: Callable[[Scene], None], code: int, said: str
 ) -> None:
     """What is wrong with it is one condition, however the run was found."""
     scenery(scene)
-    found = cli(*words, "--json", session=OTHER)
-    assert (found.code, found.json["error"]["code"]) == (code, said)
-    named = words if words[0] == "statusline" else [*words, scene.run_dir.name]
-    assert cli(*named, session=OTHER).code == code
+    for command in ("status", "verify", "next", "resume", "statusline"):
+        found = cli(command, "--json", session=OTHER)
+        assert (found.code, found.json["error"]["code"]) == (code, said), command
+        named = [] if command == "statusline" else [scene.run_dir.name]
+        assert cli(command, *named, session=OTHER).code == code, command
 
 
 def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> None:
@@ -146,18 +144,16 @@ SEVERAL = [
 ]
 
 
-@pytest.mark.parametrize(("words", "line"), SEVERAL, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
-def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(
-    scene: Scene, cli: Cli, words: list[str], line: str
-) -> None:
+def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: Scene, cli: Cli) -> None:
     """What was typed is kept, every option of it, where the command reads or takes up; else the run is shown."""
     begin(scene)
     scene.begin("another")
-    ended = cli(*words, session=OTHER)
-    first = min(folder.name for folder in scene.run_dirs)
-    assert ended.code == 3, ended
-    assert "AMBIGUOUS_RUN: 2 runs could be meant" in ended.stderr
-    assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', first)}"), ended.stderr
+    for words, line in SEVERAL:
+        ended = cli(*words, session=OTHER)
+        first = min(folder.name for folder in scene.run_dirs)
+        assert ended.code == 3, ended
+        assert "AMBIGUOUS_RUN: 2 runs could be meant" in ended.stderr
+        assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', first)}"), ended.stderr
 
 
 def test_a_line_that_is_too_long_to_paste_is_not_repeated(scene: Scene, cli: Cli) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
 
@@ -26,9 +24,9 @@ def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
     assert (warning["code"], warning["where"]) == ("RESERVED_KEY", "/context_updates/_x")
 
 
-@pytest.mark.parametrize(
-    ("response", "words", "code", "shows"),
-    [
+def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
+    """What was found and where, what it says, what is wrong."""
+    for response, words, code, shows in [
         ("done", [], 0, ["no directive found"]),
         ("done", ["--schema", "routing"], 1, ["no directive found", "error: NO_DIRECTIVE"]),
         ("done", ["--status-json", "s.json"], 0, ["found in: status.json", "outcome: skipped"]),
@@ -46,28 +44,23 @@ def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
             ["error: SCHEMA at /n: expected a number"],
         ),
         ("[1, 2]", ["--schema", "x.json"], 1, ["error: NO_OBJECT at the object"]),
-    ],
-)
-def test_people_are_told_line_by_line(
-    scene: Scene, cli: Cli, response: str, words: list[str], code: int, shows: list[str]
-) -> None:
-    """What was found and where, what it says, what is wrong."""
-    scene.write("r.md", response)
-    scene.write("s.json", '{"outcome": "SKIPPED"}')
-    scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
-    scene.write("tool.py", '{"outcome": "failed"}')  # a run reads no such file either (D35)
-    scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
-    ended = cli("outcome", "--from", "r.md", *words)
-    assert ended.code == code
-    for line in shows:
-        assert line in ended.stdout
-    assert "\x1b" not in ended.stdout
-    assert cli("outcome", "--from", "r.md", *words, "--json").code == code
+    ]:
+        scene.write("r.md", response)
+        scene.write("s.json", '{"outcome": "SKIPPED"}')
+        scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
+        scene.write("tool.py", '{"outcome": "failed"}')  # a run reads no such file either (D35)
+        scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
+        ended = cli("outcome", "--from", "r.md", *words)
+        assert ended.code == code
+        for line in shows:
+            assert line in ended.stdout
+        assert "\x1b" not in ended.stdout
+        assert cli("outcome", "--from", "r.md", *words, "--json").code == code
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
+def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
+    """Each with its code, and no traceback."""
+    for words, code, said in [
         (["--nonsense"], 2, "USAGE"),
         (["--from", "none.md"], 2, "UNREADABLE"),
         (["--from", "r.md", "--status-json", "none.json"], 2, "UNREADABLE"),
@@ -77,16 +70,13 @@ def test_people_are_told_line_by_line(
         (["--from", "large.md"], 2, "TOO_LARGE"),
         (["--from", "r.md", "--status-json", "mib.json"], 2, "TOO_LARGE"),
         (["--from", "r.md", "--last-file", "mib.json"], 2, "TOO_LARGE"),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli, words: list[str], code: int, said: str) -> None:
-    """Each with its code, and no traceback."""
-    scene.write("r.md", "x")
-    scene.write("bad.json", '{"type": "objekt"}')
-    scene.write("large.md", b" " * ((16 << 20) + 1) if said == "TOO_LARGE" else b"")
-    scene.write("mib.json", b" " * ((1 << 20) + 1))  # more than a run reads of a fallback
-    ended = cli("outcome", *words, "--json")
-    assert (ended.code, ended.json["error"]["code"]) == (code, said)
+    ]:
+        scene.write("r.md", "x")
+        scene.write("bad.json", '{"type": "objekt"}')
+        scene.write("large.md", b" " * ((16 << 20) + 1) if said == "TOO_LARGE" else b"")
+        scene.write("mib.json", b" " * ((1 << 20) + 1))  # more than a run reads of a fallback
+        ended = cli("outcome", *words, "--json")
+        assert (ended.code, ended.json["error"]["code"]) == (code, said)
 
 
 def test_a_response_in_no_encoding_is_read(cli: Cli) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -83,23 +83,22 @@ TOO_WIDE = """[...document.querySelectorAll('body *')].filter((one) => {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_page_opens_without_a_complaint_and_asks_for_nothing(
-    browser: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+    browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
     """No error, no violation of its policy, no request, nothing hostile run, nothing wider than the window."""
-    browser.show(width, dark=dark)
-    browser.open(pages[name])
-    assert browser.tell(OPEN_ALL) > 0
-    assert browser.complaints == []
-    assert {url for url in browser.requests if url != "about:blank"} == {pages[name].as_uri()}
-    assert browser.tell("window.hit === undefined && document.images.length === 0") is True
-    assert browser.tell("document.documentElement.scrollWidth") == width
-    assert browser.tell(TOO_WIDE) == []
-    ground = browser.tell("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-    assert (sum(ground) < 200) is dark
+    for width, dark in product((PHONE, DESK), (False, True)):
+        browser.show(width, dark=dark)
+        browser.open(pages[name])
+        assert browser.tell(OPEN_ALL) > 0
+        assert browser.complaints == []
+        assert {url for url in browser.requests if url != "about:blank"} == {pages[name].as_uri()}
+        assert browser.tell("window.hit === undefined && document.images.length === 0") is True
+        assert browser.tell("document.documentElement.scrollWidth") == width
+        assert browser.tell(TOO_WIDE) == []
+        ground = browser.tell("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        assert (sum(ground) < 200) is dark
 
 
 # Loom's own names that are broken within a word.
@@ -110,27 +109,29 @@ BROKEN = """[...document.querySelectorAll('.term')].flatMap((one) => [...one.chi
 }).map((one) => one.data)"""
 
 
-@pytest.mark.parametrize("width", [PHONE, 800, DESK])
-def test_names_of_events_are_whole_words(browser: Browser, pages: dict[str, Path], width: int) -> None:
+def test_names_of_events_are_whole_words(browser: Browser, pages: dict[str, Path]) -> None:
     """However much stands beside them; where a table gets wider than the page it scrolls in its own box."""
-    browser.show(width)
-    browser.open(pages["long words"])
-    assert browser.tell("document.querySelectorAll('.term').length") > 5
-    assert browser.tell(BROKEN) == []
-    assert browser.tell("document.documentElement.scrollWidth") == width
+    for width in [PHONE, 800, DESK]:
+        browser.show(width)
+        browser.open(pages["long words"])
+        assert browser.tell("document.querySelectorAll('.term').length") > 5
+        assert browser.tell(BROKEN) == []
+        assert browser.tell("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.parametrize("width", [PHONE, 800, DESK])
-def test_every_section_is_seen_in_the_bar(browser: Browser, pages: dict[str, Path], width: int) -> None:
+def test_every_section_is_seen_in_the_bar(browser: Browser, pages: dict[str, Path]) -> None:
     """Whole and within the window; and what a link leads to is not behind the bar."""
-    browser.show(width)
-    browser.open(pages["rich"])
-    outside = "[...document.querySelectorAll('nav a')].filter((one) => one.getBoundingClientRect().right > innerWidth)"
-    assert browser.tell(f"{outside}.length") == 0
-    browser.tell("document.documentElement.style.scrollBehavior = 'auto'; location.hash = '#stages'")
-    place = "document.querySelector('#stages h2').getBoundingClientRect().top"
-    bar = "Math.max(0, document.querySelector('nav').getBoundingClientRect().bottom)"
-    assert browser.tell(f"{place} >= {bar}") is True
+    for width in [PHONE, 800, DESK]:
+        browser.show(width)
+        browser.open(pages["rich"])
+        outside = (
+            "[...document.querySelectorAll('nav a')].filter((one) => one.getBoundingClientRect().right > innerWidth)"
+        )
+        assert browser.tell(f"{outside}.length") == 0
+        browser.tell("document.documentElement.style.scrollBehavior = 'auto'; location.hash = '#stages'")
+        place = "document.querySelector('#stages h2').getBoundingClientRect().top"
+        bar = "Math.max(0, document.querySelector('nav').getBoundingClientRect().bottom)"
+        assert browser.tell(f"{place} >= {bar}") is True
 
 
 def test_the_policy_is_in_force(browser: Browser, pages: dict[str, Path]) -> None:
@@ -180,13 +181,13 @@ FAINT = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(browser: Browser, pages: dict[str, Path], dark: bool) -> None:
+def test_every_text_stands_out_from_what_is_behind_it(browser: Browser, pages: dict[str, Path]) -> None:
     """By 4.5 to 1 at least."""
-    browser.show(DESK, dark=dark)
-    browser.open(pages["rich"])
-    browser.tell(OPEN_ALL)
-    assert browser.tell(FAINT) == []
+    for dark in [False, True]:
+        browser.show(DESK, dark=dark)
+        browser.open(pages["rich"])
+        browser.tell(OPEN_ALL)
+        assert browser.tell(FAINT) == []
 
 
 FOCUS = "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
@@ -332,15 +333,15 @@ def test_a_link_to_a_stage_opens_it(browser: Browser, pages: dict[str, Path]) ->
     assert browser.tell("document.querySelectorAll('details.stage[open]').length") == 2
 
 
-@pytest.mark.parametrize("fragment", ["#%zz", "#%E0%A4%A", "#%00", "#nothing", "#event-data", "#stage-%27%22"])
-def test_an_address_that_leads_nowhere_breaks_nothing(browser: Browser, pages: dict[str, Path], fragment: str) -> None:
+def test_an_address_that_leads_nowhere_breaks_nothing(browser: Browser, pages: dict[str, Path]) -> None:
     """Whatever somebody put behind the #: the events are there, and nobody complains."""
-    browser.show(DESK)
-    browser.open(pages["rich"], fragment)
-    assert browser.complaints == []
-    assert browser.tell("document.querySelectorAll('#event-table tbody tr').length") > 0
-    browser.tell("location.hash = '%zz%'; new Promise((done) => setTimeout(done, 50))")
-    assert browser.complaints == []
+    for fragment in ["#%zz", "#%E0%A4%A", "#%00", "#nothing", "#event-data", "#stage-%27%22"]:
+        browser.show(DESK)
+        browser.open(pages["rich"], fragment)
+        assert browser.complaints == []
+        assert browser.tell("document.querySelectorAll('#event-table tbody tr').length") > 0
+        browser.tell("location.hash = '%zz%'; new Promise((done) => setTimeout(done, 50))")
+        assert browser.complaints == []
 
 
 def test_on_paper_the_page_is_light_and_has_no_controls(browser: Browser, pages: dict[str, Path]) -> None:

@@ -179,27 +179,24 @@ def test_lengths_of_time_are_told_in_two_units() -> None:
 # ---- One stage.
 
 
-@pytest.mark.parametrize(
-    ("named", "stage"),
-    [
+def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli) -> None:
+    """Rank, name, beginning, step (its last visit), step and visit; for show, diff and assets alike."""
+    for named, stage in [
         *(("1", ASK), ("001", ASK), (ASK, ASK), ("001-", ASK), ("frame/ask", ASK), ("ask", ASK), ("frame.ask", ASK)),
         *(("make", AGAIN), ("build/make", AGAIN), ("make@1", MAKE), ("build/make@2", AGAIN), ("build.make@1", MAKE)),
         *(("3", AGAIN), ("002-build.m", MAKE), ("polish", OPEN)),
-    ],
-)
-def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli, named: str, stage: str) -> None:
-    """Rank, name, beginning, step (its last visit), step and visit; for show, diff and assets alike."""
-    assert cli("show", "shop", named, "--json").json["stage"] == stage
-    assert cli("diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
+    ]:
+        assert cli("show", "shop", named, "--json").json["stage"] == stage
+        assert cli("diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
 
 
-@pytest.mark.parametrize("named", ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20])
-def test_what_names_no_stage_or_several_is_said(worked: Scene, cli: Cli, named: str) -> None:
+def test_what_names_no_stage_or_several_is_said(worked: Scene, cli: Cli) -> None:
     """With those that there are, and how to list them."""
-    ended = cli("show", worked.run_dir.name, named)
-    assert (ended.code, ended.stdout) == (3, "")
-    assert f"why: there are {ASK}, " in ended.stderr
-    assert f"hint: loomctl stages {worked.run_dir.name}" in ended.stderr
+    for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
+        ended = cli("show", worked.run_dir.name, named)
+        assert (ended.code, ended.stdout) == (3, "")
+        assert f"why: there are {ASK}, " in ended.stderr
+        assert f"hint: loomctl stages {worked.run_dir.name}" in ended.stderr
 
 
 def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> None:
@@ -236,19 +233,17 @@ def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
     assert "--- command.log ---\n… 790 bytes, the last lines:\nline 80\n" in text
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
+def test_how_a_command_ended_is_told(worked: Scene, cli: Cli) -> None:
+    """By its exit code, by what killed it, or that it took too long."""
+    ends: list[tuple[Json, str]] = [
         ({"exit_code": 0}, "exit code 0"),
         ({"exit_code": None, "signal": "SIGKILL"}, "killed by SIGKILL"),
         ({"exit_code": None, "signal": None}, "killed"),
         ({"exit_code": None, "signal": "SIGTERM", "timed_out": True}, "timed out"),
-    ],
-)
-def test_how_a_command_ended_is_told(worked: Scene, cli: Cli, command: Json, told: str) -> None:
-    """By its exit code, by what killed it, or that it took too long."""
-    change_status(worked, MAKE, command={"script": "x", **command})
-    assert f"command   x: {told}\n" in cli("show", worked.run_dir.name, "2").stdout
+    ]
+    for command, told in ends:
+        change_status(worked, MAKE, command={"script": "x", **command})
+        assert f"command   x: {told}\n" in cli("show", worked.run_dir.name, "2").stdout
 
 
 def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
@@ -286,11 +281,11 @@ def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, name: st
     assert "why: there are prompt.md, response.md, status.json" in ended.stderr
 
 
-@pytest.mark.parametrize("words", [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]])
-def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli, words: list[str]) -> None:
+def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli) -> None:
     """Anything else is a usage error."""
-    assert worked.run_dir.is_dir()
-    assert cli("show", *words).code == 2
+    for words in [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]]:
+        assert worked.run_dir.is_dir()
+        assert cli("show", *words).code == 2
 
 
 def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
@@ -305,14 +300,14 @@ def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
 # ---- One word alone.
 
 
-@pytest.mark.parametrize("word", ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"])
-def test_one_word_may_mean_a_stage_of_the_current_run(worked: Scene, cli: Cli, word: str) -> None:
+def test_one_word_may_mean_a_stage_of_the_current_run(worked: Scene, cli: Cli) -> None:
     """Bound, or the only active one; for show and diff alike, and for one file of it."""
-    for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
-        assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
-        assert [one["stage"] for one in cli("diff", word, "--json", session=session).json["stages"]] == [AGAIN]
-    assert cli("show", word, "--file", "response.md").stdout == "made"
-    assert cli("show", worked.run_dir.name[:8], "--json").json["state"]["run_id"] == worked.run_dir.name
+    for word in ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"]:
+        for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
+            assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
+            assert [one["stage"] for one in cli("diff", word, "--json", session=session).json["stages"]] == [AGAIN]
+        assert cli("show", word, "--file", "response.md").stdout == "made"
+        assert cli("show", worked.run_dir.name[:8], "--json").json["state"]["run_id"] == worked.run_dir.name
 
 
 def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:

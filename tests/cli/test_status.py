@@ -146,20 +146,20 @@ def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
     assert told["waits"] == "for the assistant: no live session works on it"
 
 
-@pytest.mark.parametrize(("hostname", "on"), [("laptop", "the session on laptop"), ("", "the session")])
-def test_a_run_that_is_driven_elsewhere_waits_for_that_session(begun: Scene, cli: Cli, hostname: str, on: str) -> None:
+def test_a_run_that_is_driven_elsewhere_waits_for_that_session(begun: Scene, cli: Cli) -> None:
     """No session here is alive, and that is not what it waits for; a terminal is told the same as a session."""
-    path = begun.store / f"local/sessions/{SESSION}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
-    seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
-    lease = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "since": seen, "seen": seen}
-    begun.edit(lease={**lease, "hostname": hostname or None})
-    ended = cli("status", session=None)
-    told = fields(ended.stdout)
-    assert "no live session" not in ended.stdout
-    assert told["next"] == f"loomctl resume {begun.state['run_id']} --take-over"
-    assert told["waits"] == f"for the assistant: the step's result, from {on} that drives it"
-    assert cli("statusline", session=None).stdout.rstrip().endswith("next: take over")
+    for hostname, on in [("laptop", "the session on laptop"), ("", "the session")]:
+        path = begun.store / f"local/sessions/{SESSION}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
+        seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+        lease = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "since": seen, "seen": seen}
+        begun.edit(lease={**lease, "hostname": hostname or None})
+        ended = cli("status", session=None)
+        told = fields(ended.stdout)
+        assert "no live session" not in ended.stdout
+        assert told["next"] == f"loomctl resume {begun.state['run_id']} --take-over"
+        assert told["waits"] == f"for the assistant: the step's result, from {on} that drives it"
+        assert cli("statusline", session=None).stdout.rstrip().endswith("next: take over")
 
 
 def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, cli: Cli) -> None:
@@ -275,36 +275,36 @@ def test_a_run_of_fabers_is_told_as_far_as_it_is_known(scene: Scene, cli: Cli, l
     assert {path: seen[1] for path, seen in fingerprint(scene.root).items()} == {p: s[1] for p, s in before.items()}
 
 
-@pytest.mark.parametrize("value", [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]])
-def test_compactions_of_another_shape_trouble_nobody(begun: Scene, cli: Cli, value: object) -> None:
+def test_compactions_of_another_shape_trouble_nobody(begun: Scene, cli: Cli) -> None:
     """What cannot be read as one is not told, or told without what it lacks."""
-    (record,) = begun.state["sessions"]["session_history"]
-    record["compactions"] = value
-    begun.edit(sessions={**begun.state["sessions"], "session_history": [record]})
-    told = cli("status", "--json")
-    assert told.code in (0, 5), told.stderr
-    assert cli("status").code == told.code
+    for value in [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]]:
+        (record,) = begun.state["sessions"]["session_history"]
+        record["compactions"] = value
+        begun.edit(sessions={**begun.state["sessions"], "session_history": [record]})
+        told = cli("status", "--json")
+        assert told.code in (0, 5), told.stderr
+        assert cli("status").code == told.code
 
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE 世界" * 3
 
 
-@pytest.mark.parametrize("wide", ["80", "40", "24", "1", "300"])
 @pytest.mark.shows("in the conversation and in the terminal")
-def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, wide: str) -> None:
+def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Controls and turns are visible, secrets masked, wide characters counted twice, in whatever width."""
-    monkeypatch.setenv("COLUMNS", wide)
-    begun.edit(goal=HOSTILE, work_id=HOSTILE, status="awaiting_feedback", feedback={"message": HOSTILE})
-    for command in ("status", "statusline"):
-        shown = cli(command).stdout
-        assert "\x1b" not in shown
-        assert "\x07" not in shown
-        assert "\u202e" not in shown
-        assert "\u2066" not in shown
-        assert "AKIAIOSFODNN7EXAMPLE" not in shown
-        room = max(24, min(100, int(wide))) if command == "status" else min(80, int(wide))
-        run = begun.state["run_id"]
-        assert [line for line in shown.splitlines() if columns.width(line) > room and run not in line] == []
+    for wide in ["80", "40", "24", "1", "300"]:
+        monkeypatch.setenv("COLUMNS", wide)
+        begun.edit(goal=HOSTILE, work_id=HOSTILE, status="awaiting_feedback", feedback={"message": HOSTILE})
+        for command in ("status", "statusline"):
+            shown = cli(command).stdout
+            assert "\x1b" not in shown
+            assert "\x07" not in shown
+            assert "\u202e" not in shown
+            assert "\u2066" not in shown
+            assert "AKIAIOSFODNN7EXAMPLE" not in shown
+            room = max(24, min(100, int(wide))) if command == "status" else min(80, int(wide))
+            run = begun.state["run_id"]
+            assert [line for line in shown.splitlines() if columns.width(line) > room and run not in line] == []
 
 
 def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
@@ -504,14 +504,14 @@ def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
     assert "saved 80%" in draw(begun)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\n\n\n", b"loom 1\nx\nsaved x 1 2\n", b"loom 1\nx\nsaved run -5 1e9 {}\n"])
-def test_a_damaged_file_is_made_anew(begun: Scene, data: bytes) -> None:
+def test_a_damaged_file_is_made_anew(begun: Scene) -> None:
     """Whatever stands there."""
-    line = draw(begun)
-    path = begun.store / "local/statusline" / SESSION
-    path.write_bytes(data)
-    assert draw(begun) == line
-    assert path.read_bytes() != data
+    for data in [b"", b"\xff\n\n\n", b"loom 1\nx\nsaved x 1 2\n", b"loom 1\nx\nsaved run -5 1e9 {}\n"]:
+        line = draw(begun)
+        path = begun.store / "local/statusline" / SESSION
+        path.write_bytes(data)
+        assert draw(begun) == line
+        assert path.read_bytes() != data
 
 
 def test_a_run_that_cannot_be_read_says_so_in_the_line(begun: Scene) -> None:

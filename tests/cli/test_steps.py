@@ -74,9 +74,9 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert lines[-1] == f"{called.run_dir.name}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
 
 
-@pytest.mark.parametrize(
-    ("words", "shown", "said"),
-    [
+def test_options_choose(called: Scene, cli: Cli) -> None:
+    """In the table and in the document alike, wherever the run's name stands."""
+    for words, shown, said in [
         ([], "ABCE", "4 of 4 steps; 1 of subagents left out"),
         (["--last", "2"], "CE", "2 of 4 steps; --all shows the others; 1 of subagents"),
         (["--last", "2", "--all"], "ABCE", "4 of 4 steps"),
@@ -87,20 +87,17 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
         (["--tool", "Write"], "", "0 of 0 steps"),
         (["shop", "--tool", "Bash"], "AC", "2 of 2 steps"),
         (["--tool", "Bash", "shop"], "AC", "2 of 2 steps"),
-    ],
-)
-def test_options_choose(called: Scene, cli: Cli, words: list[str], shown: str, said: str) -> None:
-    """In the table and in the document alike, wherever the run's name stands."""
-    told = cli("steps", *words).stdout
-    rows = [line.split()[0][-1] for line in told.splitlines() if line.startswith("toolu_")]
-    assert "".join(rows) == shown
-    assert said in told
-    document = cli("steps", *words, "--json").json
-    assert "".join(step["id"][-1] for step in document["steps"]) == shown
-    assert (document["run_id"], document["total"]) == (called.run_dir.name, 5)
-    for step in document["steps"]:
-        assert {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"} <= set(step)
-        assert {"bytes", "tokens_before", "tokens_after"} <= set(step)
+    ]:
+        told = cli("steps", *words).stdout
+        rows = [line.split()[0][-1] for line in told.splitlines() if line.startswith("toolu_")]
+        assert "".join(rows) == shown
+        assert said in told
+        document = cli("steps", *words, "--json").json
+        assert "".join(step["id"][-1] for step in document["steps"]) == shown
+        assert (document["run_id"], document["total"]) == (called.run_dir.name, 5)
+        for step in document["steps"]:
+            assert {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"} <= set(step)
+            assert {"bytes", "tokens_before", "tokens_after"} <= set(step)
 
 
 @pytest.mark.usefixtures("called")
@@ -172,24 +169,22 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
     assert "BAD_REF" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [["steps"], ["steps", "--json"], ["steps", "show", "toolu"], ["history"], ["savings"]]
-)
-def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli, words: list[str]) -> None:
+def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
     """As on a full or read-only disk: it waits where the hooks put it, and nobody takes what is there for the whole."""
-    told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_99"}
-    waits = called.store / "local/spool" / f"{SESSION}-1.json"
-    waits.write_text(json.dumps({**told, "tool_input": {"command": "make"}, "tool_response": {"stdout": "made"}}))
-    log = called.run_dir / tool_log.FILE
-    log.unlink()
-    log.mkdir()
-    said = cli(*words).stderr.splitlines()[0]
-    assert said.startswith("loomctl: what tools gave could not be recorded: ")
-    assert said.endswith("; the newest tool steps are missing here")
-    assert waits.is_file()
-    log.rmdir()
-    assert "could not be recorded" not in cli(*words).stderr
-    assert not waits.exists()
+    for words in [["steps"], ["steps", "--json"], ["steps", "show", "toolu"], ["history"], ["savings"]]:
+        told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_99"}
+        waits = called.store / "local/spool" / f"{SESSION}-1.json"
+        waits.write_text(json.dumps({**told, "tool_input": {"command": "make"}, "tool_response": {"stdout": "made"}}))
+        log = called.run_dir / tool_log.FILE
+        log.unlink()
+        log.mkdir()
+        said = cli(*words).stderr.splitlines()[0]
+        assert said.startswith("loomctl: what tools gave could not be recorded: ")
+        assert said.endswith("; the newest tool steps are missing here")
+        assert waits.is_file()
+        log.rmdir()
+        assert "could not be recorded" not in cli(*words).stderr
+        assert not waits.exists()
 
 
 def test_another_session_and_another_folder_see_the_same(called: Scene, cli: Cli) -> None:
@@ -236,21 +231,18 @@ def test_what_the_history_says_of_a_step(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("called")
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_the_word_show_is_the_sub_command(cli: Cli) -> None:
+    """Wherever options stand; as an option's value it is one."""
+    for words in [
         ["steps", "show", "toolu_01B"],
         ["steps", "show", "toolu_01B", "--json"],
         ["steps", "--json", "show", "toolu_01B"],
         ["steps", "show", "--json", "toolu_01B", "shop"],
-    ],
-)
-def test_the_word_show_is_the_sub_command(cli: Cli, words: list[str]) -> None:
-    """Wherever options stand; as an option's value it is one."""
-    shown = cli(*words).stdout
-    assert (json.loads(shown)["result"]["file"]["content"] if "--json" in words else shown) == "{}\r\n"
-    assert cli("steps", "--tool", "show").stdout.endswith("0 of 0 steps\n")
-    assert cli("steps", "--tool", "show", "show", "toolu_01B").code == 2  # an option of the table is none of show's
+    ]:
+        shown = cli(*words).stdout
+        assert (json.loads(shown)["result"]["file"]["content"] if "--json" in words else shown) == "{}\r\n"
+        assert cli("steps", "--tool", "show").stdout.endswith("0 of 0 steps\n")
+        assert cli("steps", "--tool", "show", "show", "toolu_01B").code == 2  # an option of the table is none of show's
 
 
 @pytest.mark.parametrize(("what", "code"), [("gone", "REF_GONE"), ("changed", "REF_DAMAGED"), ("rest", "REF_DAMAGED")])
@@ -362,9 +354,9 @@ def test_the_documents_form_and_a_failure(cli: Cli) -> None:
     assert cli("reduce", "--json", given=json.dumps({**failed, "error": ""})).json["success"] is False
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "error"),
-    [
+def test_what_is_no_tool_call_is_a_clear_error(cli: Cli) -> None:
+    """What it is, what it takes, and a line that shows the help."""
+    calls: list[tuple[str | bytes, int, str]] = [
         ("", 2, "NO_INPUT"),
         (" \n", 2, "NO_INPUT"),
         ("{", 5, "BAD_JSON"),
@@ -377,27 +369,26 @@ def test_the_documents_form_and_a_failure(cli: Cli) -> None:
         ('{"tool": 5}', 5, "NO_TOOL_CALL"),
         ('{"args": {}, "result": {}}', 5, "NO_TOOL_CALL"),
         ("[" * 100_000, 5, "BAD_JSON"),
-    ],
-)
-def test_what_is_no_tool_call_is_a_clear_error(cli: Cli, given: str | bytes, code: int, error: str) -> None:
-    """What it is, what it takes, and a line that shows the help."""
-    ended = cli("reduce", "--json", given=given)
-    assert (ended.code, ended.json["error"]["code"]) == (code, error)
-    assert ended.json["error"]["hint"] == "loomctl reduce --help"
-    told = cli("reduce", given=given)
-    assert (told.code, told.stdout) == (code, "")
+    ]
+    for given, code, error in calls:
+        ended = cli("reduce", "--json", given=given)
+        assert (ended.code, ended.json["error"]["code"]) == (code, error)
+        assert ended.json["error"]["hint"] == "loomctl reduce --help"
+        told = cli("reduce", given=given)
+        assert (told.code, told.stdout) == (code, "")
 
 
-@pytest.mark.parametrize("tool", ["Bash", "Read", "Write", "mcp__x__y", "unknown", "a/../b", "\u200b", "fs:list_dir"])
-@pytest.mark.parametrize(
-    ("args", "result"), [(None, {}), ([], "x"), ("x", None), (5, []), ({}, 5), ({"command": None}, {"stdout": None})]
-)
-def test_no_tool_call_is_a_bug(cli: Cli, tool: str, args: Any, result: Any) -> None:
+def test_no_tool_call_is_a_bug(cli: Cli) -> None:
     """Unknown tools, wrong types and missing fields give a step."""
-    ended = cli("reduce", "--json", given=json.dumps({"tool_name": tool, "tool_input": args, "tool_response": result}))
-    assert (ended.code, ended.stderr) == (0, "")
-    assert ended.json["observation"]
-    assert cli("reduce", given=json.dumps({"tool": tool})).code == 0
+    odd: list[tuple[Any, Any]] = [(None, {}), ([], "x"), ("x", None), (5, []), ({}, 5)]
+    for args, result in [*odd, ({"command": None}, {"stdout": None})]:
+        for tool in ["Bash", "Read", "Write", "mcp__x__y", "unknown", "a/../b", "\u200b", "fs:list_dir"]:
+            ended = cli(
+                "reduce", "--json", given=json.dumps({"tool_name": tool, "tool_input": args, "tool_response": result})
+            )
+            assert (ended.code, ended.stderr) == (0, "")
+            assert ended.json["observation"]
+            assert cli("reduce", given=json.dumps({"tool": tool})).code == 0
 
 
 # ---- Savings.
@@ -443,9 +434,9 @@ def test_a_record_that_cannot_be_read_is_missed(scene: Scene, cli: Cli) -> None:
 # ---- Completion.
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
+def test_words_are_completed(called: Scene) -> None:
+    """Runs by their ids, steps by theirs, the sub-command, options."""
+    for typed, offered in [
         ("loomctl steps s", {"show", "shop"}),
         ("loomctl steps --l", {"--last"}),
         ("loomctl steps shop --f", {"--failed"}),
@@ -454,13 +445,10 @@ def test_a_record_that_cannot_be_read_is_missed(scene: Scene, cli: Cli) -> None:
         ("loomctl steps show --re", {"--reduced"}),
         ("loomctl history s", {"shop"}),
         ("loomctl savings s", {"shop"}),
-    ],
-)
-def test_words_are_completed(called: Scene, typed: str, offered: set[str]) -> None:
-    """Runs by their ids, steps by theirs, the sub-command, options."""
-    asked = {"_LOOMCTL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-    command = [sys.executable, "-I", str(MAIN)]
-    environ = {**called.environ(), **asked}
-    done = subprocess.run(command, cwd=called.root, env=environ, capture_output=True, text=True, check=False)
-    found = {line.partition(",")[2] for line in done.stdout.splitlines()}
-    assert {name.replace(called.run_dir.name, "shop") for name in found} == offered, done
+    ]:
+        asked = {"_LOOMCTL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+        command = [sys.executable, "-I", str(MAIN)]
+        environ = {**called.environ(), **asked}
+        done = subprocess.run(command, cwd=called.root, env=environ, capture_output=True, text=True, check=False)
+        found = {line.partition(",")[2] for line in done.stdout.splitlines()}
+        assert {name.replace(called.run_dir.name, "shop") for name in found} == offered, done

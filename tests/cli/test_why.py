@@ -36,18 +36,15 @@ def looped(scene: Scene, cli: Cli) -> Scene:
 
 
 @pytest.mark.usefixtures("looped")
-@pytest.mark.parametrize(
-    ("named", "first"),
-    [
+def test_each_stage_tells_how_it_was_come_to(cli: Cli) -> None:
+    """By every word that means a stage."""
+    for named, first in [
         ("make", "build/make@1 is where the run began: the first step of its plan"),
         ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded: as the next step in order"),
         ("003", "build/fix@1 came after build/review@1, which ended succeeded: by the label “[F] Fix”"),
         ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
-    ],
-)
-def test_each_stage_tells_how_it_was_come_to(cli: Cli, named: str, first: str) -> None:
-    """By every word that means a stage."""
-    assert cli("why", named).stdout.splitlines()[0] == first
+    ]:
+        assert cli("why", named).stdout.splitlines()[0] == first
 
 
 @pytest.mark.usefixtures("looped")

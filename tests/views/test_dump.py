@@ -22,7 +22,6 @@ from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.views import dump
 from loomctl.workflows import schema_checks
-from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, fingerprint
 
 LARGE = "grün ✓ " * 20_000
@@ -59,102 +58,17 @@ def dumped(scene: Scene, path: Path, *, force: bool = False) -> dump.Dumped:
     return dump.dump(scene.space(), scene.run_dir.name, str(path), force=force)
 
 
-LIVED: Json = {
-    "build": {
-        "steps": [
-            {"id": "plan", "prompt": "Plan it.", "output_schema": "routing"},
-            {"id": "make", "prompt": "Make it."},
-            {"id": "test", "run": "mkdir test-results; echo shot > test-results/a.txt; echo tested; echo twice"},
-            {"id": "send", "prompt": "Send it."},
-        ]
-    }
-}
-
-
-@pytest.fixture
-def lived(scene: Scene) -> Scene:
-    """A completed run of two sessions: answers that were repaired, an undo, a command with an asset, large values."""
-    git(scene.root, "init", "-q")
-    scene.workflow(phases=LIVED)
-    run = scene.begin().run
-    space = scene.space()
-    command_trust.trust(space, run, command_trust.listed(space, run))
-    drive.done(space, run.run_id, response="no JSON at all")
-    drive.done(space, run.run_id, response='{"context_updates": 3}')
-    update = json.dumps({"context_updates": {"small": {"a": [1]}, "large": {"text": LARGE}}}, ensure_ascii=False)
-    drive.done(space, run.run_id, response=update)
-    drive.done(space, run.run_id, response="made wrongly")
-    undo.undo(space, run.run_id)
-    resume.resume(scene.space(OTHER), run.run_id, take_over=True)
-    scene.write("made.txt", "made")
-    drive.done(scene.space(OTHER), run.run_id, response=LARGE * 2)
-    drive.next_step(scene.space(OTHER), run.run_id)
-    drive.done(scene.space(OTHER), run.run_id, response='{"context_updates": {"large": 7}}')
-    assert scene.state["status"] == "completed"
-    return scene
-
-
-def test_a_dump_read_back_has_all_of_a_run_that_was_lived(lived: Scene, tmp_path: Path) -> None:
-    """Every file of it as it was; every reference leads to what it names, and the context to what was said."""
-    before = fingerprint(lived.run_dir)
-    told = dumped(lived, tmp_path / "out")
-    out = tmp_path / "out"
-    assert (told.troubles, fingerprint(lived.run_dir)) == ([], before)
-    kept = ("state.json", "plan.json", "events.jsonl")
-    whole = [
-        name
-        for name in below(lived.run_dir)
-        if name in kept or (name.startswith(("stages/", "assets/")) and not name.endswith("command.lock"))
-    ]
-    for name in whole:
-        assert (out / name).read_bytes() == (lived.run_dir / name).read_bytes(), name
-    assert {
-        "stages/001-build.plan@1/response.repair-1.md",
-        "stages/001-build.plan@1/response.repair-2.md",
-        "stages/002-build.make@1/response.undone-1.md",
-        "stages/002-build.make@1/changes.patch",
-        "stages/003-build.test@1/command.log",
-        "assets/build.test/retry_1/test-results/a.txt",
-    } <= set(whole)
-    state = read(out / "state.json")
-    for entry in state["steps"]:
-        names = {path.name for path in (out / "stages" / entry["stage"]).iterdir()}
-        answer = "command.log" if entry["step_id"] == "build/test" else "response.md"
-        assert {"prompt.md", answer, "status.json"} <= names
-    refs = {ref for name in whole if name.endswith("status.json") for ref in blobs.refs_of_status(read(out / name))}
-    refs |= set(blobs.refs_of(state["context"]))
-    for ref in refs:
-        sha256 = blobs.sha256_of(ref)
-        data = (out / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes()
-        assert hashlib.sha256(data).hexdigest() == sha256
-    assert (told.stages, told.blobs, len(refs)) == (4, 4, 4)
-    assert told.events == len((out / "events.jsonl").read_text().splitlines())
-    assert [record["session_id"] for record in state["sessions"]["session_history"]] == [SESSION, OTHER]
-    context = read(out / "context.json")
-    assert context["response.build/make"] == LARGE * 2
-    assert context["command.output"] == "tested\ntwice\n"
-    assert (context["small"], context["large"]) == ({"a": [1]}, 7)
-
-
-def test_the_context_is_given_with_its_values(finished: Scene, tmp_path: Path) -> None:
-    """Large ones and responses in full, whatever stands for them in the state."""
-    dumped(finished, tmp_path / "out")
-    context = read(tmp_path / "out" / "context.json")
-    assert context.keys() == finished.state["context"].keys()
-    assert context["response.build/make"] == LARGE * 2
-    assert context["response.ship/send"] == "sent"
-    assert context["small"] == {"a": [1]}
-    assert context["large"] == 7
-    assert blobs.refs_of(context) == []
-
-
-def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: Path) -> None:
-    """Nothing else stands in the folder, all of it is its owner's alone, and nothing of this machine's is in it."""
+def test_the_context_has_its_values_and_the_list_each_file_with_size_and_hash(finished: Scene, tmp_path: Path) -> None:
+    """Large values in full; nothing else stands there, all of it is its owner's alone, nothing is this machine's."""
     leftover = finished.run_dir / "stages" / "001-frame.ask@1" / "status.json.tmp"
     leftover.write_text("half")
     (leftover.parent / "command.lock").write_text("")
     told = dumped(finished, tmp_path / "out")
     out = tmp_path / "out"
+    context = read(out / "context.json")
+    assert context.keys() == finished.state["context"].keys()
+    assert (context["response.build/make"], context["response.ship/send"]) == (LARGE * 2, "sent")
+    assert (context["small"], context["large"], blobs.refs_of(context)) == ({"a": [1]}, 7, [])
     listed = read(out / "dump.json")
     assert sorted([*listed["files"], "dump.json"]) == below(out)
     for name, one in listed["files"].items():
@@ -167,13 +81,20 @@ def test_the_list_names_each_file_with_size_and_hash(finished: Scene, tmp_path: 
 
 
 def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: Scene, tmp_path: Path) -> None:
-    """A damaged blob, a missing one, a link, a response that is gone, a torn line."""
-    shutil.rmtree(finished.run_dir / "blobs")  # the copies that preambles made: they would serve
+    """A damaged blob, a missing one, a link, a response and statuses that are gone, a torn line."""
     store = Blobs(str(finished.store))
     make = finished.state["context"]["response.build/make"]
+    made_up = blobs.ref_to("0" * 64)  # which is none in a text
+    (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").write_text(f"see {made_up}")
+    os.replace(store.path(make), finished.run_dir / "blobs" / f"{blobs.sha256_of(make)}.json")
+    assert dumped(finished, tmp_path / "served").troubles == []  # by the copy, as after an archive was unpacked by hand
+    assert read(tmp_path / "served" / "context.json")["response.build/make"] == LARGE * 2
+    shutil.rmtree(finished.run_dir / "blobs")
     (status,) = blobs.refs_of_status(read(finished.run_dir / "stages" / "001-frame.ask@1" / "status.json"))
     Path(store.path(make)).write_bytes(b"damaged")
     Path(store.path(status)).unlink()
+    (finished.run_dir / "stages" / "002-build.make@1" / "status.json").unlink()
+    shutil.rmtree(finished.run_dir / "stages" / "003-build.polish@1")
     (finished.run_dir / "assets").mkdir()
     (finished.run_dir / "assets" / "link").symlink_to("/etc/passwd")
     (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").unlink()
@@ -181,23 +102,17 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
         file.write(b'{"torn')
     told = dumped(finished, tmp_path / "out")
     assert sorted(one.code for one in told.troubles) == [
-        *("DAMAGED_BLOB", "NOT_A_FILE", "NO_SUCH_BLOB", "RESPONSE_GONE"),
+        *("DAMAGED_BLOB", "NOT_A_FILE", "NO_SUCH_BLOB", "RESPONSE_GONE", "RESPONSE_GONE", "STATUS_GONE", "STATUS_GONE"),
     ]
+    assert "stages/002-build.make@1/status.json is not in the dump: it is not there" in [
+        one.what for one in told.troubles
+    ]
+    assert told.stages == 3
     listed = read(tmp_path / "out" / "dump.json")
-    assert (listed["broken_lines"], listed["blobs"], len(listed["troubles"])) == (1, 1, 4)
+    assert (listed["broken_lines"], listed["blobs"], len(listed["troubles"])) == (1, 1, 7)
     assert all(one["message"] and one["code"] for one in listed["troubles"])
     assert read(tmp_path / "out" / "context.json")["response.build/make"] == make
     assert not (tmp_path / "out" / "assets" / "link").exists()
-
-
-def test_a_copy_that_the_run_brought_along_serves(finished: Scene, tmp_path: Path) -> None:
-    """As after an archive was unpacked by hand."""
-    store = Blobs(str(finished.store))
-    ref = finished.state["context"]["response.build/make"]
-    copy = finished.run_dir / "blobs" / f"{blobs.sha256_of(ref)}.json"
-    os.replace(store.path(ref), copy)
-    assert dumped(finished, tmp_path / "out").troubles == []
-    assert read(tmp_path / "out" / "context.json")["response.build/make"] == LARGE * 2
 
 
 def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path) -> None:
@@ -229,9 +144,14 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     drive.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
     undo.undo(other, run_id)
     drive.done(other, run_id, response=json.dumps(nested))
+    before = fingerprint(scene.run_dir)
     told = dumped(scene, tmp_path / "out")
-    assert told.troubles == []
+    assert (told.troubles, fingerprint(scene.run_dir)) == ([], before)
     out = tmp_path / "out"
+    for name in below(scene.run_dir):
+        is_copied = name.startswith(("stages/", "assets/")) and not name.endswith("command.lock")
+        if is_copied or name in ("state.json", "plan.json", "events.jsonl"):
+            assert (out / name).read_bytes() == (scene.run_dir / name).read_bytes(), name
     state, listed = read(out / "state.json"), read(out / "dump.json")
     names = [entry["stage"] for entry in state["steps"]]
     assert (listed["stages"], told.stages, len(names)) == (4, 4, 4)
@@ -255,29 +175,10 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     context = read(out / "context.json")
     assert (context["l"], context["n"]["of"][1], context["\x1b"]) == (LARGE, LARGE, "\u2028")
     assert len(context["command.output"]) == len(LARGE)
+    assert [one["session_id"] for one in state["sessions"]["session_history"]] == [SESSION, OTHER]
     lines = [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, listed["events"] + 1))
     assert lines == scene.events()
-
-
-def test_a_status_that_is_gone_is_named(finished: Scene, tmp_path: Path) -> None:
-    """As a response is."""
-    (finished.run_dir / "stages" / "002-build.make@1" / "status.json").unlink()
-    shutil.rmtree(finished.run_dir / "stages" / "003-build.polish@1")
-    told = dumped(finished, tmp_path / "out")
-    gone = [one.what for one in told.troubles if one.code == "STATUS_GONE"]
-    assert gone == [
-        f"stages/{stage}/status.json is not in the dump: it is not there"
-        for stage in ("002-build.make@1", "003-build.polish@1")
-    ]
-    assert told.stages == 3
-
-
-def test_a_text_that_looks_like_a_reference_is_missed_by_nobody(finished: Scene, tmp_path: Path) -> None:
-    """Only what state, statuses and events hold as a value is a reference."""
-    made_up = blobs.ref_to("0" * 64)
-    (finished.run_dir / "stages" / "004-ship.send@1" / "response.md").write_text(f"see {made_up}")
-    assert dumped(finished, tmp_path / "out").troubles == []
 
 
 def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path) -> None:
@@ -306,8 +207,8 @@ def test_a_run_that_was_only_begun_is_dumped(scene: Scene, tmp_path: Path) -> No
 # ---- Its place.
 
 
-def test_an_empty_folder_is_taken_and_nothing_else(finished: Scene, tmp_path: Path) -> None:
-    """A folder with something in it, a file, a link: refused, and left as it is."""
+def test_an_empty_folder_is_taken_or_a_dump_by_force_and_nothing_else(finished: Scene, tmp_path: Path) -> None:
+    """A folder with something in it, a file, a link: refused, and left as it is; nor into the store, the run's own."""
     (tmp_path / "empty").mkdir()
     dumped(finished, tmp_path / "empty")
     (tmp_path / "file").write_text("mine")
@@ -321,23 +222,14 @@ def test_an_empty_folder_is_taken_and_nothing_else(finished: Scene, tmp_path: Pa
                 dumped(finished, tmp_path / name, force=force)
     with pytest.raises(LoomError, match="FOLDER_TAKEN"):
         dumped(finished, tmp_path / "empty")
-    assert fingerprint(tmp_path) == before
-
-
-def test_force_replaces_a_dump(finished: Scene, tmp_path: Path) -> None:
-    """Whole: what stood in the one before is gone, and nothing stands beside."""
-    dumped(finished, tmp_path / "out")
-    (tmp_path / "out" / "old").write_text("old")
-    dumped(finished, tmp_path / "out", force=True)
-    assert not (tmp_path / "out" / "old").exists()
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == ["out"]
-
-
-def test_no_dump_is_written_into_the_store(finished: Scene) -> None:
-    """Nor into the run's own folder, which it would grow by."""
     for path in (finished.run_dir / "out", finished.store / "runs" / "x", finished.store):
         with pytest.raises(LoomError, match="BAD_TARGET"):
             dumped(finished, path)
+    assert fingerprint(tmp_path) == before
+    (tmp_path / "empty" / "old").write_text("old")
+    dumped(finished, tmp_path / "empty", force=True)
+    assert not (tmp_path / "empty" / "old").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("empty")] == ["empty"]
 
 
 def test_a_failure_leaves_nothing(finished: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,8 +247,7 @@ def test_a_failure_leaves_nothing(finished: Scene, tmp_path: Path, monkeypatch: 
     assert fingerprint(tmp_path) == before
 
 
-@pytest.mark.parametrize("call", [1, 5, 12])
-def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, tmp_path: Path, call: int) -> None:
+def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, tmp_path: Path) -> None:
     """At any of its writes."""
     program = textwrap.dedent(f"""
         import os, signal, sys
@@ -366,16 +257,18 @@ def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, 
         honest, calls = dump._Dump._open, []
         def open_(self, name):
             calls.append(name)
-            if len(calls) == {call}:
+            if len(calls) == int(sys.argv[1]):
                 os.kill(os.getpid(), signal.SIGKILL)
             return honest(self, name)
         dump._Dump._open = open_
         main(["dump", {finished.run_dir.name!r}, {str(tmp_path / "out")!r}])
     """)
-    ended = subprocess.run([sys.executable, "-c", program], cwd=finished.root, env=finished.environ(), check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
-    assert [path.name for path in tmp_path.glob("out*")] != []
+    for call in ("1", "5", "12"):
+        line = [sys.executable, "-c", program, call]
+        ended = subprocess.run(line, cwd=finished.root, env=finished.environ(), check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert not (tmp_path / "out").exists()
+        assert [path.name for path in tmp_path.glob("out*")] != []
     dumped(finished, tmp_path / "out")
     assert [path.name for path in tmp_path.glob("out*")] == ["out"]
 

@@ -1,10 +1,9 @@
-"""`loomctl stages` and `loomctl show RUN STAGE`: the stages of a run in a table, and all of one."""
+"""`loomctl stages`, `show RUN STAGE` and `why`: the stages of a run, all of one, and how the run came to it."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,18 +14,20 @@ from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.counts import counted
-from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stage_records, stages
 from loomctl.runs.model import route_reasons, visits
 from loomctl.workflows.model import ways
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.runs.stage_records import Record
     from loomctl.runs.store.store import Run
+    from loomctl.views.explain import Came, Load
 
+_WEIGHED = 120  # UTF-16 units of a reason or a value
 _LAST_LINES = 20  # of command.log
 _SHOWN = 1 << 20  # bytes of a file that are shown; `--file` gives all of it
 _HEADER = [
@@ -206,11 +207,8 @@ def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
         )
     path = os.path.join(stages.folder(found.folder, stage), name)
     files.refuse_links(found.folder, path)
-    sys.stdout.flush()
     with os.fdopen(files.open_regular(path), "rb") as source:
-        while piece := source.read(1 << 20):
-            sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
+        output.raw(iter(lambda: source.read(1 << 20), b""))
     return EXIT_OK
 
 
@@ -246,104 +244,180 @@ def _cut(name: str, text: str, size: int) -> str:
 def _in_words(found: Run, record: Record) -> list[str]:
     entry = record.entry
     reason = f": {_words(record.reason)}" if record.reason else ""
-    lines = [
-        f"stage     {record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}",
-        f"status    {one_line(visits.how_it_ended(entry), 40)}{reason}",
-        f"started   {one_line(str(entry.get('started_at') or '-'), 40)}"
-        + (f", took {took(record.seconds)}" if record.seconds is not None else ""),
+    spent = f", took {took(record.seconds)}" if record.seconds is not None else ""
+    trouble = record.trouble
+    keys = ", ".join(str(key) for key in record.section("context_updates"))
+    told: list[tuple[str, str]] = [
+        ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}"),
+        ("status", f"{one_line(visits.how_it_ended(entry), 40)}{reason}"),
+        ("started", f"{one_line(str(entry.get('started_at') or '-'), 40)}{spent}"),
+        ("next", _way(entry, 200)),
+        ("!", f"{trouble.what}: {one_line(trouble.where, 300)}" if trouble is not None else ""),
+        *_answer(record),
+        ("output", _words(_json(record.status.get("output")))),
+        ("context", _words(keys)),
+        *_changes(found, record),
+        ("model", _model(record)),
+        ("command", _command(record)),
+        *_evidence(record),
+        *((kind[:-1], _problem(one)) for kind in ("errors", "warnings") for one in record.items(kind)),
     ]
-    way = _way(entry, 200)
-    if way:
-        lines.append(f"next      {way}")
-    if record.trouble is not None:
-        lines.append(f"! {record.trouble.what}: {one_line(record.trouble.where, 300)}")
-    lines += _answer(record)
-    output = record.status.get("output")
-    if output is not None:
-        lines.append(f"output    {_words(json.dumps(output, ensure_ascii=False))}")
-    keys = list(record.section("context_updates"))
-    if keys:
-        lines.append(f"context   {_words(', '.join(str(key) for key in keys))}")
-    lines += _changes(found, record)
-    tokens = record.tokens
-    if tokens:
-        models = one_line(", ".join(record.models), 80) or "model unknown"
-        held = record.section("usage").get("cache_read_input_tokens")
-        cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
-        more = ", and what another session used" if record.section("usage").get("partial") is True else ""
-        lines.append(f"model     {models}, {tokens[0]:,} tokens in{cached}, {tokens[1]:,} out{more}")
-    command = record.section("command")
-    if command:
-        spent = command.get("duration_ms")
-        time = f", {spent / 1000:.1f} s" if isinstance(spent, (int, float)) else ""
-        lines.append(f"command   {_words(str(command.get('script')))}: {record.command}{time}")
-    lines += _evidence(record)
-    for kind in ("errors", "warnings"):
-        for one in record.items(kind):
-            told = one if isinstance(one, dict) else {"message": one}
-            code = " ".join(str(told[key]) for key in ("code", "where") if told.get(key))
-            said = ": ".join(part for part in (code, str(told.get("message") or "")) if part)
-            lines.append(f"{kind[:-1]:<9} {_words(said)}")
-    return lines
-
-
-def _evidence(record: Record) -> list[str]:
-    """Tell what a stage had to show, and what was found of it."""
-    listed = record.section("evidence").get("items")
-    lines = []
-    for one in listed if isinstance(listed, list) else ():
-        if not isinstance(one, dict):
-            continue
-        mark, sha256 = "✓" if one.get("passed") is True else "✗", one.get("sha256")
-        told = [f"{mark} {one.get('kind')} {one.get('name')}", *([str(one["why"])] if one.get("why") else [])]
-        lines.append(f"evidence  {_words(': '.join(told))}{f' ({sha256[:12]}…)' if isinstance(sha256, str) else ''}")
-    return lines
+    return [f"{label} {text}" if label == "!" else f"{label:<9} {text}" for label, text in told if text]
 
 
 def _words(text: str) -> str:
     return masked_line(text, 300)
 
 
-def _answer(record: Record) -> list[str]:
-    lines = []
-    source = record.status.get("response_source")
+def _json(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _model(record: Record) -> str:
+    usage = record.section("usage")
+    if not record.tokens:
+        return ""
+    into, out = record.tokens
+    held = usage.get("cache_read_input_tokens")
+    cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
+    more = ", and what another session used" if usage.get("partial") is True else ""
+    models = one_line(", ".join(record.models), 80) or "model unknown"
+    return f"{models}, {into:,} tokens in{cached}, {out:,} out{more}"
+
+
+def _command(record: Record) -> str:
+    command = record.section("command")
+    if not command:
+        return ""
+    spent = command.get("duration_ms")
+    time = f", {spent / 1000:.1f} s" if isinstance(spent, (int, float)) else ""
+    return f"{_words(str(command.get('script')))}: {record.command}{time}"
+
+
+def _evidence(record: Record) -> Iterator[tuple[str, str]]:
+    """Tell what a stage had to show, and what was found of it."""
+    listed = record.section("evidence").get("items")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict):
+            mark, why, sha256 = "✓" if one.get("passed") is True else "✗", one.get("why"), one.get("sha256")
+            told = f"{mark} {one.get('kind')} {one.get('name')}{f': {why}' if why else ''}"
+            yield "evidence", _words(told) + (f" ({sha256[:12]}…)" if isinstance(sha256, str) else "")
+
+
+def _problem(one: object) -> str:
+    told = one if isinstance(one, dict) else {"message": one}
+    code = " ".join(str(told[key]) for key in ("code", "where") if told.get(key))
+    return _words(": ".join(filter(None, (code, str(told.get("message") or "")))))
+
+
+def _answer(record: Record) -> Iterator[tuple[str, str]]:
+    """Tell where the response came from, and the directive in it."""
+    source, said = record.status.get("response_source"), record.section("directive")
     if isinstance(source, str):
         repaired = f", after {counted(record.repairs, 'repair')}" if record.repairs else ""
-        lines.append(f"response  {'none' if source == 'none' else f'from {one_line(source, 40)}'}{repaired}")
-    said = record.section("directive")
-    told = [f"{key} {_words(str(said[key]))}" for key in ("outcome", "preferred_next_label") if said.get(key)]
-    suggested = said.get("suggested_next_ids")
-    if isinstance(suggested, list) and suggested:
-        told.append(f"suggested_next_ids {_words(', '.join(str(one) for one in suggested))}")
+        yield "response", f"{'none' if source == 'none' else f'from {one_line(source, 40)}'}{repaired}"
     if said:
-        source = " ".join(one_line(str(said[key]), 200) for key in ("source", "file") if said.get(key))
-        if said.get("file") == said.get("source"):
-            source = one_line(str(said["file"]), 200)
-        lines.append(f"directive from {source or 'nothing'}: {'; '.join(told) or 'context alone'}")
-    return lines
+        told = [f"{key} {_words(str(said[key]))}" for key in ("outcome", "preferred_next_label") if said.get(key)]
+        suggested = said.get("suggested_next_ids")
+        if isinstance(suggested, list) and suggested:
+            told.append(f"suggested_next_ids {_words(', '.join(map(str, suggested)))}")
+        sources = dict.fromkeys(one_line(str(said[key]), 200) for key in ("source", "file") if said.get(key))
+        yield "directive", f"from {' '.join(sources) or 'nothing'}: {'; '.join(told) or 'context alone'}"
 
 
-def _changes(found: Run, record: Record) -> list[str]:
+def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
     """Tell what it touched and left: as it was written down at its end."""
     try:
         (told,) = stage_changes.of_run(found, record.stage)
     except LoomError as error:
-        return [f"! {error.what}: {one_line(error.where, 300)}"]
-    lines = []
+        yield "!", f"{error.what}: {one_line(error.where, 300)}"
+        return
     if told.total:
-        lines.append(f"files     {told.total:,}" + (f" ({told.unknown})" if told.unknown else ""))
-        lines += [f"          {_file(one)}" for one in told.files[:20]]
-        if told.total > 20:
-            lines.append(f"          and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat")
+        yield "files", f"{told.total:,}" + (f" ({told.unknown})" if told.unknown else "")
+    for one in told.files[:20]:
+        added, removed = one.get("added"), one.get("removed")
+        lines = f" +{added} -{removed}" if type(added) is int and type(removed) is int else ""
+        path = one_line(str(one["path"]).replace("\n", "␤"), 200)
+        yield "", f"{path} ({one_line(str(one.get('change') or 'by a tool'), 40)}){lines}"
+    if told.total > 20:
+        yield "", f"and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat"
     if told.assets:
-        lines.append(f"assets    {len(told.assets):,}, {counted(sum(one.bytes for one in told.assets), 'byte')}")
+        size = counted(sum(one.bytes for one in told.assets), "byte")
+        yield "assets", f"{len(told.assets):,}, {size}"
     if told.passed_over:
-        lines.append(f"          {len(told.passed_over):,} not captured: loomctl assets {found.run_id}")
+        yield "", f"{len(told.passed_over):,} not captured: loomctl assets {found.run_id}"
+
+
+# ---- Why a run came to a stage.
+
+
+@click.command()
+@click.argument("named", metavar="[STEP|ARTIFACT]", required=False)
+@run_argument
+@json_option
+def why(named: str | None, run: str | None, as_json: bool) -> int:
+    """Say why a run came to a step: after what, by which transition, and why by no other; or why it loads an artifact.
+
+    STEP is a step's id, which means its last visit, `step@visit`, a stage's name or its rank; or the step that comes
+    next. ARTIFACT is the id of a critical artifact: its triggers, what its condition comes to now with the values that
+    it looks at, and the last priming that named it. A stage goes before an artifact of the same name.
+    With neither: the step that the run is at.
+
+    \b
+    Examples:
+      loomctl why
+      loomctl why review
+      loomctl why build/fix@2
+      loomctl why 007 shop-258 --json
+      loomctl why spec
+    """
+    from loomctl.views import explain
+
+    space = caller.space()
+    run_id = arguments.run_id(space, run)
+    found = space.store.read(run_id, to_show=True)
+    told = explain.here(found) if named is None else explain.named(space, found, named)
+    if as_json:
+        output.document({"run_id": run_id, **told.to_dict()})
+    else:
+        output.text("\n".join(_load(told) if isinstance(told, explain.Load) else _came(told)))
+    return EXIT_OK
+
+
+def _came(came: Came) -> list[str]:
+    name = came.step_id if came.visit is None else f"{came.step_id}@{came.visit}"
+    if came.after is None:
+        return [f"{name} is where the run began: the first step of its plan"]
+    before = f"{came.after['step_id']}@{came.after['visit']}"
+    ended = f"{before}, which ended {one_line(str(came.after['status']), 40)}"
+    if not came.way:
+        return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
+    how = ways.how(came.way) or "as the next step in order"
+    comes = "comes next" if came.visit is None else "came"
+    lines = [f"{name} {comes} after {ended}: {masked_line(how, _WEIGHED)}"]
+    if came.weighed:
+        lines += [
+            "",
+            output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], [_weighed(one) for one in came.weighed]),
+        ]
     return lines
 
 
-def _file(one: dict[str, Any]) -> str:
-    added, removed = one.get("added"), one.get("removed")
-    counted = f" +{added} -{removed}" if type(added) is int and type(removed) is int else ""
-    path = one_line(visible(str(one["path"])).replace("\n", "␤"), 200)
-    return f"{path} ({one_line(str(one.get('change') or 'by a tool'), 40)}){counted}"
+def _weighed(one: Mapping[str, Any]) -> list[str]:
+    truth = "" if one.get("truth") is None else "true" if one["truth"] else "false"
+    texts = [masked_line(str(one.get(key) or ""), 60) for key in ("to", "label", "condition")]
+    return [*texts, truth, masked_line(str(one.get("why") or ""), _WEIGHED)]
+
+
+def _load(load: Load) -> list[str]:
+    declared = load.artifact
+    phase = f" in the phase {declared['phase']}" if declared.get("phase") else ""
+    lines = [f"{declared['id']} is loaded at {', '.join(declared.get('triggers') or ()) or 'no trigger'}{phase}"]
+    if declared.get("condition"):
+        lines.append(f"if {masked_line(declared['condition'], _WEIGHED)}, which is {load.holds} now")
+        lines += [f"  {path} = {masked_line(json.dumps(value), _WEIGHED)}" for path, value in load.values.items()]
+    lines += [masked_line(text, 400) for text in load.warnings]
+    if load.last is None:
+        return [*lines, "no priming of this run has named it"]
+    fired = f", by its trigger {load.last['fired']}" if load.last["fired"] else ""
+    return [*lines, f"last at {load.last['at']}, {masked_line(load.last['event'], 80)}{fired}: {load.last['became']}"]

@@ -164,10 +164,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
         told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
         output.original(told)
         return EXIT_OK
-    data = recall.original_text(found, step)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    output.raw([recall.original_text(found, step)])
     return EXIT_OK
 
 

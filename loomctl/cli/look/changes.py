@@ -1,0 +1,320 @@
+"""`loomctl diff`, `assets` and `blob`: what the stages of a run changed, which files they left, its large values."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.changes import stage_changes
+from loomctl.cli import arguments, caller, output
+from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argument
+from loomctl.kit import files
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.counts import counted
+from loomctl.kit.text.fences import one_line, visible
+from loomctl.runs import not_here, stage_records
+from loomctl.runs.store import blobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from loomctl.changes.stage_changes import StageChanges
+    from loomctl.runs.store.store import Run
+
+
+def shown_path(path: object) -> str:
+    """Give a path on one line."""
+    return visible(str(path)).replace("\n", "␤")
+
+
+def changed_lines(file: Mapping[str, Any]) -> str:
+    """Say how many lines of a file were added and removed; empty where that is not known."""
+    added, removed = file.get("added"), file.get("removed")
+    return f"+{added:,} -{removed:,}" if type(added) is int and type(removed) is int else ""
+
+
+# ---- What changed.
+
+
+@click.command()
+@run_argument
+@click.argument("stage", required=False)
+@click.option("--stat", is_flag=True, help="Each file with what became of it and how many lines.")
+@click.option("--names", is_flag=True, help="The files' names alone, each once.")
+@json_option
+def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: bool) -> int:
+    """Show what a STAGE changed, as a patch; without STAGE what each stage of the run did, one after another.
+
+    A patch is as git gave it when the stage ended: nothing is masked, and `git apply` takes it. It tells by content
+    what differed between the stage's start and end, commits in between included. Files of a file tool's calls are
+    named in --stat and --names, too. A STAGE is meant as by `loomctl show`: by its rank, its name or the beginning of
+    it, its step's id; without a RUN before it, it is one of the current run.
+
+    \b
+    Examples:
+      loomctl diff shop-258 --stat
+      loomctl diff implement
+      loomctl diff shop-258 002 --names
+    """
+    if stat and names:
+        raise LoomError(
+            "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
+        )
+    with arguments.offered_again():
+        read, meant = stage_records.find_with_run(caller.space(), run, stage)
+    run_id, told = read.run_id, stage_changes.of_run(read, meant)
+    if as_json:
+        output.document({"run_id": run_id, "stages": [_document(one) for one in told]})
+    elif names:
+        found = sorted({one["path"] for stage_told in told for one in stage_told.files})
+        output.text("\n".join(found)) if found else None
+        _say(told)
+    elif stat:
+        lines = [line for one in told for line in _stat(one)]
+        output.text("\n".join(lines) if lines else f"{run_id}: no stage has begun yet")
+    else:
+        output.raw(_patches(run_id, told, alone=meant is not None))
+        _say(told)
+        if not told:
+            output.note(f"{run_id}: no stage has begun yet")
+    return EXIT_OK
+
+
+def _document(one: StageChanges) -> dict[str, Any]:
+    return {
+        "stage": one.stage,
+        "step_id": one.step_id,
+        "status": one.status,
+        "told": one.told,
+        "files": list(one.files),
+        "count": one.total,
+        "files_unknown": one.unknown,
+        "patch": one.patch_path if one.patch() is not None else None,
+        "warnings": list(one.warnings),
+    }
+
+
+def _patches(run_id: str, told: Sequence[StageChanges], *, alone: bool) -> Iterator[bytes]:
+    """Give the patches byte for byte; of several, each under a line that git passes over."""
+    for one in told:
+        if not alone:
+            yield f"# {run_id} {one.stage}: {_counted(one)}\n".encode()
+        yield one.patch() or b""
+
+
+def _counted(one: StageChanges) -> str:
+    if not one.told:
+        return "nothing was written down" if one.ended else "not ended yet"
+    return counted(one.total, "file")
+
+
+def _say(told: Sequence[StageChanges]) -> None:
+    """Say beside the result what it does not hold, on standard error."""
+    for one in told:
+        for said in _notes(one):
+            output.note(f"{one.stage}: {said}")
+
+
+def _notes(one: StageChanges) -> list[str]:
+    if not one.told:
+        return [_counted(one)]
+    unknown = [f"only what tools were called for is known: {one.unknown}"] if one.unknown else []
+    return [*unknown, *(one_line(said, 500) for said in one.warnings)]
+
+
+def _stat(one: StageChanges) -> list[str]:
+    lines = [f"{one.stage}  {_counted(one)}"]
+    rows = [
+        [shown_path(file["path"]), str(file.get("change") or "by a tool"), changed_lines(file)] for file in one.files
+    ]
+    lines += [f"  {line}" for line in output.table(["FILE", "CHANGE", "LINES"], rows).splitlines()] if rows else []
+    lines += [f"  ! {said}" for said in _notes(one)] if one.told else []
+    return [*lines, ""]
+
+
+# ---- What was left.
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    words = [CompletionItem(name) for name in assets.commands if name.startswith(incomplete)]
+    return [*words, *complete_runs(ctx, param, incomplete)]
+
+
+def _read(named: str | None) -> Run:
+    space = caller.space()
+    return space.store.read(arguments.run_id(space, named), to_show=True)
+
+
+@click.group(cls=Listing, invoke_without_command=True)
+@click.argument("run", required=False, shell_complete=_complete)
+@json_option
+@click.pass_context
+def assets(context: click.Context, *, run: str | None = None, as_json: bool = False) -> int:
+    """List the assets that a run's commands left: stage, path, size; then those that were not captured, and why.
+
+    Screenshots, reports and traces below playwright-report, test-results, cypress/videos and cypress/screenshots, and
+    files named junit*.xml or *.trace.zip, as far as they were new or changed when their stage ended.
+
+    \b
+    Examples:
+      loomctl assets
+      loomctl assets shop-258
+      loomctl assets cp shop-258 ./reports
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    found = _read(run)
+    changes = stage_changes.of_run(found)
+    held = [one for stage in changes for one in stage.assets]
+    over = [one for stage in changes for one in stage.passed_over]
+    if as_json:
+        told = {"assets": [one._asdict() for one in held], "bytes": sum(one.bytes for one in held)}
+        output.document({"run_id": found.run_id, **told, "passed_over": [one._asdict() for one in over]})
+        return EXIT_OK
+    lines = []
+    if held:
+        rows = [[one.stage, shown_path(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
+        lines += [output.table(["STAGE", "PATH", "BYTES"], rows), ""]
+    if over:
+        left = [
+            [one.stage, shown_path(one.path), "-" if one.bytes is None else f"{one.bytes:,}", one_line(one.reason, 200)]
+            for one in over
+        ]
+        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], left), ""]
+    size = f"{counted(len(held), 'asset')}, {counted(sum(one.bytes for one in held), 'byte')}"
+    passed = f"; {len(over):,} not captured" if over else ""
+    lines.append(f"{found.run_id}: {size if held else 'no assets'}{passed}")
+    output.text("\n".join(lines))
+    return EXIT_OK
+
+
+@assets.command("cp")
+@click.argument("words", nargs=-1, metavar="[RUN] DEST", shell_complete=complete_runs)
+@click.option("--stage", metavar="STAGE", help="Only this stage's; the beginning of its name is enough.")
+@click.option("--force", is_flag=True, help="Replace files that stand there with other content.")
+@json_option
+def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) -> int:
+    """Copy a run's assets below the folder DEST, as `{step}/retry_{visit}/{path}`.
+
+    Each is checked against the hash that it was captured with. Nothing is written over without --force: where other
+    content stands in the way, nothing is copied at all. Exit code 1 if an asset is gone or was changed.
+
+    \b
+    Examples:
+      loomctl assets cp ./reports
+      loomctl assets cp shop-258 ./reports --stage 003
+    """
+    if not 1 <= len(words) <= 2:
+        what = f"a folder, and a run before it if you like, are copied to; {len(words)} words are given"
+        raise LoomError("USAGE", what, hint="loomctl assets cp --help", exit_code=EXIT_USAGE)
+    found = _read(words[0] if len(words) == 2 else None)
+    target = os.path.abspath(words[-1])
+    held = [asset for one in stage_changes.of_run(found, stage) for asset in one.assets]
+    again = stage_changes.listed_command(found.run_id, words[-1], stage)
+    done = stage_changes.copy(found, held, target, force=force, again=again)
+    if as_json:
+        failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
+        told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
+        output.document({"run_id": found.run_id, **told})
+    else:
+        lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
+        there = f", {done.there:,} stood there already" if done.there else ""
+        copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
+        lines.append(f"Loom: {copied}{there}")
+        output.text("\n".join(lines))
+    return EXIT_FINDINGS if done.failed else EXIT_OK
+
+
+# ---- Large values.
+
+
+@click.group()
+def blob() -> int:
+    """Large values of a run's context, stored once by their SHA-256 and named blob://sha256/….
+
+    \b
+    Example:
+      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+    """
+    return EXIT_OK
+
+
+@blob.command()
+@click.argument("ref")
+@click.option("--out", type=click.Path(), metavar="FILE", help="Into a file that is not there yet.")
+@click.option("--text", "as_text", is_flag=True, help="The text itself, where the value is one.")
+@json_option
+def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
+    """Print what a blob holds, byte for byte, after its bytes were held against its hash.
+
+    It is a value's compact JSON; with --text a text comes with its lines. Nothing is added and nothing masked. With
+    --json: what is known of it.
+
+    \b
+    Examples:
+      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 --out value.json
+    """
+    space = caller.space()
+    store = blobs.Blobs(space.store.folder)
+    try:
+        data = store.get(ref)
+    except LoomError as error:
+        raise not_here.of_blob(error, space.store.folder, ref) from None
+    kind = _kind(data)
+    told: dict[str, Any] = {"ref": ref, "sha256": blobs.sha256_of(ref), "bytes": len(data), "value": kind}
+    told["path"] = store.path(ref)
+    if as_text:
+        data = _text(data, kind, ref)
+    if out is not None:
+        told["out"] = os.path.abspath(out)
+        _write(told["out"], data, ref)
+    if as_json:
+        output.document(told)
+    elif out is not None:
+        output.text(f"Loom: {counted(len(data), 'byte')} written to {told['out']}")
+    else:
+        output.raw([data])
+    return EXIT_OK
+
+
+def _kind(data: bytes) -> str:
+    """Name what JSON a blob holds: text, object, array, number, boolean, null; bytes where it is none."""
+    try:
+        value = files.parse_json(data, where="")
+    except LoomError:
+        return "bytes"
+    names = {str: "text", dict: "object", list: "array", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def _text(data: bytes, kind: str, ref: str) -> bytes:
+    if kind != "text":
+        raise LoomError(
+            "NO_TEXT",
+            f"the blob holds no text, but {kind}",
+            where=ref,
+            why="without --text it is printed as it is stored",
+            hint=f"loomctl blob get {ref}",
+            exit_code=EXIT_USAGE,
+        )
+    text: str = files.parse_json(data, where=ref)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _write(path: str, data: bytes, ref: str) -> None:
+    if os.path.lexists(path):
+        raise LoomError(
+            "FILE_EXISTS",
+            "there is a file of that name already",
+            where=path,
+            hint=f"loomctl blob get {ref} --out {quoted(path + '.new')}",
+            exit_code=EXIT_USAGE,
+        )
+    files.write_atomically(path, data)
