@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.changes import evidence_files
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
+from loomctl.kit.text.secrets import masked
 from loomctl.runs import artifact_paths, command_runs, run_blobs, stages
 from loomctl.runs.machine import handoff_notes
 from loomctl.runs.model import visits
@@ -27,15 +28,12 @@ if TYPE_CHECKING:
 CHANGED_FILE, DAMAGED_BLOB = "CHANGED_FILE", "DAMAGED_BLOB"
 MOST = 200  # files of a kind of verdict that are named
 _MASK = b"[masked: "  # what stands for a secret in a file that was handed on
-_LARGEST = 512 << 20  # bytes of a file that is read whole
+_LARGEST = 512 << 20  # bytes of a JSON file that is read whole
 _BLOCK, _OVERLAP = 1 << 20, len(_MASK) - 1
 _GONE = "it is not here"
 _SINCE = "it is another now; a later step may have changed it"
-_LOST = "it is gone"
 _STATE, _PLAN = "state.json", "plan.json"
 _ANSWERED = ("done", "conversation", "transcript", "candidate")  # of a `stage.completed` with a response
-_TOLD = ("stage.completed", "asset.captured", "evidence.checked")
-_RENEWED = "stage.prompt_renewed"
 _PLANNED = ("plan.restored", "plan.migrated", "plan.frozen")
 
 
@@ -90,277 +88,223 @@ def check(space: Workspace, run_id: str) -> Files:
     home, state = space.store.home(run_id), space.store.read_state(run_id)
     folder = space.store.run_dir(run_id)
     run = Run(run_id, folder, state, {}, home.state, os.path.join(folder, "plan.json"))
-    told, without, log = _told(run)
     roots = artifact_paths.Roots(
-        space.project.root, run.folder, space.project.plugin_root, tuple(space.settings.extra_roots)
+        space.project.root, folder, space.project.plugin_root, tuple(space.settings.extra_roots)
     )
-    known = artifact_paths.placeholder_values(space.project, run)
-    brought = _brought(space, run_id)
-    found = [_looked(run, one, known, roots, brought) for one in told]
-    found += [_blob(space, run, ref) for ref in blobs.refs_of_state(run.state)]
-    kept = [*_kept(run, log), *_whole(log)]
-    found += [_held(run, one, brought) for one in kept]
+    log = _Log(run)
+    held = _Held(
+        run, artifact_paths.placeholder_values(space.project, run), roots, handoff_notes.read(space.store.local, run_id)
+    )
+    found = [held.own(one) for one in (*log.responses(), *log.assets.values(), *log.written())]
+    found += [held.evidence(one) for one in log.evidence.values()]
+    found += [_blob(space, run, ref) for ref in blobs.refs_of_state(state)]
     faults = [one for one in found if one is not None and one.code]
     unproven = [one for one in found if one is not None and not one.code]
-    return Files(
-        found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST], _bare(run, log)
-    )
+    without = sum(not is_hashed for is_hashed in log.answered.values())
+    return Files(found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST], log.bare())
 
 
-class _Wanted(NamedTuple):
-    """A file and its hash. kind: `response`, `asset`, `file` (evidence) or `command`; number: of the evidence."""
-
-    kind: str
-    stage: str
-    file: str
-    sha256: str
-    number: int = 0
-
-
-class _Kept(NamedTuple):
+class _Own(NamedTuple):
     """A file that Loom alone writes, at `path` below the run's folder, and the hashes of what it may say.
 
-    stage: whose, or up to which it was written; keys: what of a JSON file does not count; None of any other file.
+    stage: whose, or up to which it was written; keys: what of a JSON file does not count, None of any other file;
+    lost: the code where it is gone, damaged: where something else stands in its place.
     """
 
     stage: str
     file: str
     path: str
-    sha256: frozenset[str]
-    keys: Collection[str] | None
+    sha256: Collection[str]
+    keys: Collection[str] | None = None
+    lost: str = CHANGED_FILE
+    damaged: str = CHANGED_FILE
+
+
+class _Evidence(NamedTuple):
+    """A file of the project, or the output of a command, which is the stage's evidence of that number."""
+
+    kind: str
+    stage: str
+    file: str
+    sha256: str
+    number: int
 
 
 class _Log:
-    """What the log says of the files that Loom alone writes. prompts, ends: hashes by stage, then by file."""
+    """What a run's log says of its files. prompts, ends: hashes by stage, then by file; answered: whether hashed."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        self._head = events.head_of(state.get("ledger_head"))
+    def __init__(self, run: Run) -> None:
+        self._run, self._head = run, events.head_of(run.state.get("ledger_head"))
         self.prompts: dict[str, set[str]] = {}
         self.ends: dict[str, dict[str, str]] = {}
         self.plans: set[str] = set()
         self.state, self.stage = "", ""  # the state's checksum, and the stage that was told of last before it
+        self.answered: dict[str, bool] = {}
+        self.hashed: dict[str, str] = {}
+        self.assets: dict[tuple[str, str], _Own] = {}
+        self.evidence: dict[tuple[str, str, str], _Evidence] = {}
+        try:
+            for line in event_log.every(run.folder):
+                if line.entry is not None:
+                    told = line.entry.get("properties")
+                    self._take(line.entry, told if isinstance(told, dict) else {})
+        except FileNotFoundError:
+            pass
 
-    def take(self, entry: Mapping[str, Any]) -> None:
-        """Take the next entry."""
-        name, told = entry["event"], entry.get("properties")
-        told = told if isinstance(told, dict) else {}
-        stage, hashes = told.get("stage"), told.get("files_sha256")
-        hashes = {key: one for key, one in hashes.items() if type(one) is str} if isinstance(hashes, dict) else {}
-        if self._head is not None and entry["seq"] <= self._head.seq and isinstance(stage, str):
-            self.stage = stage
-        if self._head is not None and entry["seq"] == self._head.seq and isinstance(entry.get("state"), str):
-            self.state = entry["state"]
-        if isinstance(stage, str) and stages.PROMPT in hashes:
-            known = self.prompts.get(stage, set()) if name == _RENEWED else set()
-            self.prompts[stage] = {*known, hashes[stages.PROMPT]}
-        if isinstance(stage, str) and name == "stage.completed":
-            self.ends[stage] = hashes
+    def _take(self, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        name, stage = entry["event"], told.get("stage")
         made = told.get("plan") if name == "run.created" else told if name in _PLANNED else None
         if isinstance(made, dict) and isinstance(made.get("sha256"), str):
             self.plans.add(made["sha256"])
-
-
-def _kept(run: Run, log: _Log) -> Iterator[_Kept]:
-    """Give the files of the stages that the state names: the prompt of each, what each that has ended left."""
-    for entry in visits.every(run.state):
-        stage = entry.get("stage")
+        if self._head is not None and entry["seq"] == self._head.seq and isinstance(entry.get("state"), str):
+            self.state = entry["state"]
         if not isinstance(stage, str):
-            continue
-        if stage in log.prompts:
-            path = f"stages/{stage}/{stages.PROMPT}"
-            yield _Kept(stage, stages.PROMPT, path, frozenset(log.prompts[stage]), None)
-        if entry["status"] in visits.OPEN:
-            continue
-        for name, sha256 in log.ends.get(stage, {}).items():
-            keys = ("run_id",) if name.endswith(".json") else None
-            yield _Kept(stage, name, f"stages/{stage}/{name}", frozenset((sha256,)), keys)
+            return
+        if self._head is not None and entry["seq"] <= self._head.seq:
+            self.stage = stage
+        hashes = told.get("files_sha256")
+        hashes = {key: one for key, one in hashes.items() if type(one) is str} if isinstance(hashes, dict) else {}
+        if stages.PROMPT in hashes:
+            known = self.prompts.get(stage, set()) if name == "stage.prompt_renewed" else set()
+            self.prompts[stage] = {*known, hashes[stages.PROMPT]}
+        if name == "stage.completed":
+            self.ends[stage] = hashes
+            if told.get("response_source") in _ANSWERED:
+                self.answered[stage] = "response_sha256" in told
+            if blobs.is_sha256(str(told.get("response_sha256"))):
+                self.hashed[stage] = told["response_sha256"]
+        elif name == "asset.captured" and blobs.is_sha256(str(told.get("sha256"))):
+            stored = str(told.get("stored"))
+            self.assets[stage, stored] = _Own(stage, stored, stored, (told["sha256"],), None, "", "")
+        elif name == "evidence.checked" and told.get("passed") is True and isinstance(told.get("items"), list):
+            self._take_evidence(stage, told["items"])
+
+    def _take_evidence(self, stage: str, items: Sequence[Any]) -> None:
+        for number, item in enumerate(items, 1):
+            kind = item.get("kind") if isinstance(item, dict) else None
+            if kind in ("file", "command") and blobs.is_sha256(str(item.get("sha256"))):
+                one = _Evidence(str(kind), stage, str(item.get("name")), item["sha256"], number)
+                self.evidence[one[:3]] = one
+
+    def responses(self) -> Iterator[_Own]:
+        """Give the answers; of a stage that is open again only one that an undo has put aside."""
+        open_now = {entry["stage"] for entry in visits.every(self._run.state) if entry["status"] in visits.OPEN}
+        for stage, sha256 in self.hashed.items():
+            path = os.path.join("stages", stage, stages.RESPONSE)
+            one = _Own(stage, stages.RESPONSE, path, (sha256,), None, CHANGED_FILE, "")
+            if stage not in open_now or _is_aside(self._run, one):
+                yield one
+
+    def written(self) -> Iterator[_Own]:
+        """Give prompts, what each stage that has ended left, the plan, and the state as at its checkpoint (D54)."""
+        for entry in visits.every(self._run.state):
+            stage = entry.get("stage")
+            if not isinstance(stage, str):
+                continue
+            if stage in self.prompts:
+                yield _Own(stage, stages.PROMPT, f"stages/{stage}/{stages.PROMPT}", self.prompts[stage])
+            if entry["status"] not in visits.OPEN:
+                for name, sha256 in self.ends.get(stage, {}).items():
+                    keys = ("run_id",) if name.endswith(".json") else None
+                    yield _Own(stage, name, f"stages/{stage}/{name}", (sha256,), keys)
+        if self.plans:
+            yield _Own("", _PLAN, _PLAN, self.plans, ())
+        if self.state:
+            yield _Own(self.stage, _STATE, _STATE, (self.state,), ())
+
+    def bare(self) -> list[str]:
+        """Name what the log has no hash of: it was written by an older Loom, came with a fork, or is FABER's too."""
+        entries = [
+            one for one in visits.every(self._run.state) if one.get("stage") and one["status"] in visits.OUTCOMES
+        ]
+        bare = [str(one["stage"]) for one in entries if not self.ends.get(str(one["stage"]))]
+        return [*bare, *([] if self.plans else [_PLAN]), *([] if self.state else [_STATE])]
 
 
-def _whole(log: _Log) -> Iterator[_Kept]:
-    """Give the plan, and the state as it was at its last checkpoint (D54)."""
-    if log.plans:
-        yield _Kept("", _PLAN, _PLAN, frozenset(log.plans), ())
-    if log.state:
-        yield _Kept(log.stage, _STATE, _STATE, frozenset((log.state,)), ())
+class _Held:
+    """Holds files against what they may say. note: the machine's, of a run that a pull brought, which masks."""
 
+    def __init__(self, run: Run, known: Mapping[str, str | None], roots: Roots, note: Mapping[str, Any]) -> None:
+        self._run, self._known, self._roots, self._by_pull = run, known, roots, bool(note)
+        left_out = note.get("left_out")
+        items = left_out if isinstance(left_out, list) else []
+        self._left_out = {str(one[0]) for one in items if isinstance(one, list) and one}
 
-def _bare(run: Run, log: _Log) -> list[str]:
-    """Name what the log has no hash of: it was written by an older Loom, came with a fork, or is FABER's too."""
-    entries = [one for one in visits.every(run.state) if one.get("stage") and one["status"] in visits.OUTCOMES]
-    bare = [str(one["stage"]) for one in entries if not log.ends.get(str(one["stage"]))]
-    return [*bare, *([] if log.plans else [_PLAN]), *([] if log.state else [_STATE])]
-
-
-def _held(run: Run, kept: _Kept, brought: _Brought) -> FileTold | None:
-    """Hold a file that Loom alone writes against what it may say."""
-    path = os.path.join(run.folder, kept.path)
-    try:
-        if not artifact_paths.is_inside(os.path.normpath(path), run.folder):
-            return FileTold(kept.stage, kept.file, "", "its path leads out of the run's folder")
-        files.refuse_links(run.folder, path)
-        data = files.read_bytes(path, limit=_LARGEST)
-    except (FileNotFoundError, NotADirectoryError):
-        if kept.stage and "/" in kept.path and _is_put_aside(run, kept):
-            return None  # by an undo that was killed before the state
-        if f"run/{kept.path}" in brought.left_out:
-            return FileTold(kept.stage, kept.file, "", _GONE)
-        return FileTold(kept.stage, kept.file, CHANGED_FILE, _LOST)
-    except LoomError as refused:
-        return FileTold(kept.stage, kept.file, CHANGED_FILE, refused.what)
-    except (OSError, ValueError) as error:
-        return FileTold(kept.stage, kept.file, CHANGED_FILE, f"it cannot be read: {error}")
-    if _says(kept, data):
-        return None
-    if brought.by_pull and _MASK in data:
-        return FileTold(kept.stage, kept.file, "", "a secret in it was masked as the run was handed on")
-    return FileTold(kept.stage, kept.file, CHANGED_FILE, "it is not the one that was written")
-
-
-def _is_put_aside(run: Run, kept: _Kept) -> bool:
-    folder = os.path.dirname(os.path.join(run.folder, kept.path))
-    for name in stages.aside(run.folder, kept.stage, kept.file):
+    def own(self, one: _Own) -> FileTold | None:
+        """Say what is the matter with a file of Loom's own; None where it is the one that was written."""
+        path = os.path.join(self._run.folder, one.path)
         try:
-            if _says(kept, files.read_bytes(os.path.join(folder, name), limit=_LARGEST)):
+            if not artifact_paths.is_inside(os.path.normpath(path), self._run.folder):
+                return FileTold(one.stage, one.file, "", "its path leads out of the run's folder")
+            files.refuse_links(self._run.folder, path)
+            is_written, is_masked = _read(one, path)
+        except (FileNotFoundError, NotADirectoryError):
+            if "/" in one.path and one.lost and _is_aside(self._run, one):  # by an undo, also one that was killed
+                return None
+            is_known = not one.lost or f"run/{one.path}" in self._left_out
+            return FileTold(one.stage, one.file, "" if is_known else one.lost, _GONE if is_known else "it is gone")
+        except LoomError as refused:
+            return FileTold(one.stage, one.file, one.damaged, refused.what)
+        except (OSError, ValueError) as error:  # such as a name that no file can have
+            return FileTold(one.stage, one.file, one.damaged, f"it cannot be read: {error}")
+        if is_written:
+            return None
+        if self._by_pull and is_masked:
+            return FileTold(one.stage, one.file, "", "a secret in it was masked as the run was handed on")
+        return FileTold(one.stage, one.file, CHANGED_FILE, "it is not the one that was written")
+
+    def evidence(self, one: _Evidence) -> FileTold | None:
+        """Say what is the matter with evidence; None where it is as it was."""
+        try:
+            if one.kind == "command":
+                is_same = one.sha256 in _outputs(stages.folder(self._run.folder, one.stage), one.number)
+                why = "its output is not here as it was"
+            else:
+                seen = evidence_files.look(one.file, self._known, self._roots).digests
+                is_same = bool(seen) and evidence_files.together(seen) == one.sha256
+                why = _SINCE if seen else _GONE
+        except LoomError as refused:
+            is_same, why = False, refused.what
+        except (OSError, ValueError) as error:
+            is_same, why = False, str(error)
+        return None if is_same else FileTold(one.stage, one.file, "", why)
+
+
+def _is_aside(run: Run, one: _Own) -> bool:
+    """Tell whether a file that an undo put aside is the one that was written."""
+    folder = os.path.dirname(os.path.join(run.folder, one.path))
+    for name in stages.aside(run.folder, one.stage, one.file):
+        try:
+            if _read(one, os.path.join(folder, name))[0]:
                 return True
         except (OSError, LoomError):
             continue
     return False
 
 
-def _says(kept: _Kept, data: bytes) -> bool:
-    """Tell whether a file says one of the things that it may: as it is, or masked as it was pushed."""
-    if kept.keys is None:
-        return digests.of_bytes(data) in kept.sha256
+def _read(one: _Own, path: str) -> tuple[bool, bool]:
+    """Tell whether a file says what it may, as it is or masked as it was pushed, and whether a mask stands in it."""
+    if one.keys is None:
+        sha256, is_masked = _sha256_of(path)
+        return sha256 in one.sha256, is_masked
+    data = files.read_bytes(path, limit=_LARGEST)
     try:
-        value = files.parse_json(data, where=kept.path)
+        value = files.parse_json(data, where=path)
     except LoomError:
-        return False
-    if not isinstance(value, dict):
-        return False
-    from loomctl.kit.text.secrets import masked
-
-    return any(_sha256_of(kept, one) in kept.sha256 for one in (value, masked(value)))
+        value = None
+    values = (value, masked(value)) if isinstance(value, dict) else ()
+    of_json = events.of_state if one.file == _STATE else lambda value: digests.of_json(value, one.keys or ())
+    return any(of_json(value) in one.sha256 for value in values), _MASK in data
 
 
-def _sha256_of(kept: _Kept, value: Mapping[str, Any]) -> str:
-    return events.of_state(value) if kept.file == _STATE else digests.of_json(value, kept.keys or ())
-
-
-class _Brought(NamedTuple):
-    """Whether a pull brought a run here, which masks what it carries, and the paths that it left out."""
-
-    by_pull: bool
-    left_out: Collection[str]
-
-
-def _brought(space: Workspace, run_id: str) -> _Brought:
-    note = handoff_notes.read(space.store.local, run_id)
-    said = note.get("left_out")
-    left_out = {str(one[0]) for one in said if isinstance(one, list) and one} if isinstance(said, list) else set()
-    return _Brought(bool(note), left_out)
-
-
-def _told(run: Run) -> tuple[list[_Wanted], int, _Log]:
-    """Give what the log has hashes of, by stage and name, how many responses it has none of, and the rest of it."""
-    found: dict[tuple[str, str, str], _Wanted] = {}
-    answered: dict[str, bool] = {}
-    log, entries = _Log(run.state), []
-    try:
-        for line in event_log.every(run.folder):
-            if line.entry is not None:
-                log.take(line.entry)
-                entries += [line.entry] if line.entry["event"] in _TOLD else []
-    except FileNotFoundError:
-        return [], 0, log
-    open_now = {entry["stage"] for entry in visits.every(run.state) if entry["status"] in visits.OPEN}
-    for entry in entries:
-        for one in _of_entry(entry):
-            found[one.kind, one.stage, one.file] = one
-        if entry["event"] == "stage.completed" and _has_response(entry):
-            answered[str(entry["properties"].get("stage"))] = "response_sha256" in entry["properties"]
-    kept = [one for one in found.values() if one.kind != "response" or one.stage not in open_now or _is_aside(run, one)]
-    return kept, sum(not hashed for hashed in answered.values()), log
-
-
-def _has_response(entry: Mapping[str, Any]) -> bool:
-    told = entry.get("properties")
-    return isinstance(told, dict) and told.get("response_source") in _ANSWERED
-
-
-def _of_entry(entry: Mapping[str, Any]) -> Iterator[_Wanted]:
-    told = entry.get("properties")
-    stage = told.get("stage") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(stage, str):
-        return
-    if entry["event"] == "stage.completed" and blobs.is_sha256(str(told.get("response_sha256"))):
-        yield _Wanted("response", stage, stages.RESPONSE, told["response_sha256"])
-    if entry["event"] == "asset.captured" and blobs.is_sha256(str(told.get("sha256"))):
-        yield _Wanted("asset", stage, str(told.get("stored")), told["sha256"])
-    items = told.get("items") if entry["event"] == "evidence.checked" and told.get("passed") is True else None
-    for number, item in enumerate(items if isinstance(items, list) else (), 1):
-        kind = item.get("kind") if isinstance(item, dict) else None
-        if kind in ("file", "command") and blobs.is_sha256(str(item.get("sha256"))):
-            yield _Wanted(str(kind), stage, str(item.get("name")), item["sha256"], number)
-
-
-def _looked(
-    run: Run, wanted: _Wanted, known: Mapping[str, str | None], roots: Roots, brought: _Brought
-) -> FileTold | None:
-    """Say what is the matter with a file; None where it is the one that the log tells of."""
-    try:
-        if wanted.kind == "file":
-            seen = evidence_files.look(wanted.file, known, roots).digests
-            same = bool(seen) and evidence_files.together(seen) == wanted.sha256
-            return None if same else FileTold(wanted.stage, wanted.file, "", _SINCE if seen else _GONE)
-        folder = stages.folder(run.folder, wanted.stage)
-        if wanted.kind == "command":
-            same = wanted.sha256 in _outputs(folder, wanted.number)
-            return None if same else FileTold(wanted.stage, wanted.file, "", "its output is not here as it was")
-        path = os.path.join(folder if wanted.kind == "response" else run.folder, wanted.file)
-        if not artifact_paths.is_inside(os.path.normpath(path), run.folder):
-            return FileTold(wanted.stage, wanted.file, "", "its path leads out of the run's folder")
-        files.refuse_links(run.folder, path)
-        return _own(run, wanted, path, brought)
-    except LoomError as refused:
-        return _untold(wanted, refused.what)
-    except (OSError, ValueError) as error:  # a name that no file can have
-        return _untold(wanted, str(error))
-
-
-def _own(run: Run, wanted: _Wanted, path: str, brought: _Brought) -> FileTold | None:
-    """Judge a file that Loom alone writes."""
-    try:
-        sha256, is_masked = _read(path)
-    except FileNotFoundError:
-        if wanted.kind == "response" and _is_aside(run, wanted):
-            return None
-        left_out = f"run/{os.path.relpath(path, run.folder)}" in brought.left_out
-        if wanted.kind != "response" or left_out:
-            return _untold(wanted, _GONE)
-        return FileTold(wanted.stage, wanted.file, CHANGED_FILE, _LOST)
-    except OSError as error:
-        return _untold(wanted, f"it cannot be read: {error.strerror or error}")
-    if sha256 == wanted.sha256:
-        return None
-    if brought.by_pull and is_masked:
-        return _untold(wanted, "a secret in it was masked as the run was handed on")
-    return FileTold(wanted.stage, wanted.file, CHANGED_FILE, "it is not the one that was written")
-
-
-def _untold(wanted: _Wanted, why: str) -> FileTold:
-    return FileTold(wanted.stage, wanted.file, "", why)
-
-
-def _is_aside(run: Run, wanted: _Wanted) -> bool:
-    """Tell whether a response that an undo put aside is the one that was written."""
-    folder = stages.folder(run.folder, wanted.stage)
-    for name in stages.aside(run.folder, wanted.stage, wanted.file):
-        try:
-            if _read(os.path.join(folder, name))[0] == wanted.sha256:
-                return True
-        except OSError:
-            continue
-    return False
+def _sha256_of(path: str) -> tuple[str, bool]:
+    seen, tail, is_masked = digests.begun(), b"", False
+    with os.fdopen(files.open_regular(path), "rb", buffering=0) as source:
+        while part := source.read(_BLOCK):
+            seen.update(part)
+            is_masked = is_masked or _MASK in tail + part
+            tail = part[-_OVERLAP:]
+    return str(seen.hexdigest()), is_masked
 
 
 def _outputs(folder: str, number: int) -> set[str]:
@@ -371,17 +315,6 @@ def _outputs(folder: str, number: int) -> set[str]:
         return set()
     tries = [name for name in names if name.partition(".")[0] == f"evidence-{number}"]
     return {digests.of_parts(command_runs.log_parts(os.path.join(folder, name))) for name in tries}
-
-
-def _read(path: str) -> tuple[str, bool]:
-    """Give a file's SHA-256, and whether a mask stands in it. Raises OSError."""
-    seen, tail, is_masked = digests.begun(), b"", False
-    with os.fdopen(files.open_regular(path), "rb", buffering=0) as source:
-        while part := source.read(_BLOCK):
-            seen.update(part)
-            is_masked = is_masked or _MASK in tail + part
-            tail = part[-_OVERLAP:]
-    return str(seen.hexdigest()), is_masked
 
 
 def _blob(space: Workspace, run: Run, ref: str) -> FileTold | None:
