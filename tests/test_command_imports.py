@@ -27,7 +27,7 @@ DRIVING = {
     "loomctl.flow.finish",
 }
 REDUCING = {"loomctl.runs.tools.reducer", "loomctl.reduction.calls", "loomctl.reduction.signal"}
-EXAMINING = {"loomctl.care.doctor.machine_checks", "loomctl.care.doctor.examine", "loomctl.workflows.check"}
+EXAMINING = {"loomctl.care.doctor", "loomctl.workflows.check"}
 KEEPING = {"loomctl.care.keep", "loomctl.care.clean", "loomctl.runs.archives"}
 FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
 MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}

@@ -1,1 +1,1 @@
-"""What keeps an installation and its runs well: archive, restore, clean."""
+"""What keeps an installation and its runs well: doctor, archive, restore, verify, clean."""

@@ -1,4 +1,4 @@
-"""Putting runs away and bringing them back: removing one, archiving one, restoring an archive (D56).
+"""What puts runs away and brings them back: removal, archives (D56), and a damaged state or plan made whole (D53).
 
 A run goes out of sight by one rename, under its lock; a kill leaves it whole in one of the two places.
 """
@@ -7,22 +7,34 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.flow import command_events, evidence_commands
-from loomctl.kit import files, ids
+from loomctl.kit import clock, files, git, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
-from loomctl.runs import archives, run_blobs
+from loomctl.kit.text.counts import counted
+from loomctl.runs import archives, find, run_blobs
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.runs.machine import agreed, handoff_notes, known
+from loomctl.runs.faber import faber_files
+from loomctl.runs.machine import agreed, drivers, handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
+from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL, is_active
-from loomctl.runs.store import arrivals, leftovers
-from loomctl.runs.store.layouts import Home
+from loomctl.runs.model.visits import OPEN, every
+from loomctl.runs.store import arrivals, event_log, leftovers, recovery
+from loomctl.runs.store.events import Event, head_of
+from loomctl.runs.store.layouts import AmbiguousRunError, Home
+from loomctl.runs.store.recovery import Losses, losses
 from loomctl.runs.tools import recording
+from loomctl.workflows import refreeze
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.lease import Holder
+    from loomctl.runs.model.state import State
+    from loomctl.workflows.refreeze import Refrozen
 
 
 class BroughtBack(NamedTuple):
@@ -36,13 +48,6 @@ class BroughtBack(NamedTuple):
     archive: str
     trouble: LoomError | None
     lost: tuple[str, ...] = ()
-
-
-class PutAway(NamedTuple):
-    """A run that was archived. files: how many the archive holds; lost: as above, for it could not bring them along."""
-
-    files: int
-    lost: tuple[str, ...]
 
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
@@ -146,9 +151,10 @@ def archive_path(space: Workspace, run_id: str, named: str | None) -> str:
     return os.path.join(path, name) if named.endswith(os.sep) or os.path.isdir(path) else path
 
 
-def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) -> PutAway:
+def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) -> tuple[int, tuple[str, ...]]:
     """Pack a run and the blobs that it names, read the archive back, give it its name, then remove the run.
 
+    Gives how many files the archive holds, and the references to blobs that it could not bring along.
     Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, ARCHIVE_BAD, NOT_A_FILE, RUN_IS_ACTIVE; the
     run stays then. It holds responses and outputs, so it is its owner's alone.
     """
@@ -184,7 +190,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         doomed = _out_of_sight(space, run_id)
         lock.remove()
     shutil.rmtree(doomed)
-    return PutAway(count, lost)
+    return count, lost
 
 
 def _named(beside: str, path: str, run_id: str) -> None:
@@ -254,3 +260,267 @@ def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError
             ) from None
         return error
     return None
+
+
+# What says that a file is damaged; anything else that keeps it from being read is no reason to replace it unasked.
+DAMAGE = ("BAD_JSON", "GIT_CONFLICT", "BAD_STATE", "RUN_ID_MISMATCH", "NO_STATE", "TOO_LARGE")
+
+
+class Restoration(NamedTuple):
+    """What putting a state back means.
+
+    home: where the run's files are; source: the file that the state is taken from; trouble: what is wrong with the
+    state, None where it can be used; before: the one that goes, as far as it can be read; after: the one that comes;
+    lost: None where `before` is not known; later: the log's entries behind the state that comes, which stay;
+    damaged_lines: the log's that are no entries; written: when the state that goes was written, as it says itself or
+    by its file's time; results: stages that have a result on disk of which the state that comes knows nothing.
+    """
+
+    home: Home
+    source: str
+    trouble: LoomError | None
+    before: State | None
+    after: State
+    lost: Losses | None
+    later: Sequence[dict[str, Any]]
+    damaged_lines: int
+    written: str
+    results: Sequence[str]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the state would say anything else than it does."""
+        return self.lost is None or self.lost.any
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether somebody must agree: what goes is not known to be damaged."""
+        return self.trouble is None or self.trouble.code not in DAMAGE
+
+
+class Standing(NamedTuple):
+    """What is to be mended in a run: its state, its plan, both; None where nothing is.
+
+    A plan that cannot be made anew stands as the error that says why.
+    """
+
+    run_id: str
+    state: Restoration | None
+    plan: Refrozen | LoomError | None
+
+
+class Restored(NamedTuple):
+    """What was done. kept: the name under which the state before stays, None where there was none; plan: as above."""
+
+    kept: str | None
+    plan: Refrozen | LoomError | None
+
+
+def run_to_restore(space: Workspace, named: str | None) -> str:
+    """Give the run to restore: named, bound, the only one that cannot be read, else the only active one."""
+    if named is not None:
+        return space.store.match(named)
+    found = find.find(space)
+    if found.how != "bound" and found.unreadable:
+        if len(found.unreadable) > 1:
+            raise AmbiguousRunError(found.unreadable)
+        return found.unreadable[0]
+    return find.run_to_read(space)
+
+
+def examine_state(space: Workspace, run_id: str, *, source: str | None = None) -> Standing:
+    """Look at a run's state and plan; reads alone.
+
+    source: a file of the run's folder to take the state from, instead of the backup. A healthy state beside a damaged
+    plan is left as it is, unless a source is named. Raises SCHEMA_TOO_NEW, NO_WAY_BACK, and BAD_SOURCE.
+    """
+    home = space.store.home(run_id)
+    trouble, before = _state(space, home)
+    plan_trouble = None if home.faber else refreeze.trouble(home.folder)  # FABER's are frozen anew by themselves
+    state = None
+    if before is None or plan_trouble is None or source is not None:
+        state = _restoration(space, home, source, trouble, before)
+    usable = state.after if state is not None else before
+    plan: Refrozen | LoomError | None = None
+    if plan_trouble is not None and usable is not None:
+        plan = refreeze.outlook(space, run_id, usable)
+    return Standing(run_id, state, plan)
+
+
+def _state(space: Workspace, home: Home) -> tuple[LoomError | None, State | None]:
+    """Give what is wrong with the state, and the state where nothing is."""
+    try:
+        files.refuse_links(home.top, home.state)
+        return None, space.store.read_home(home)
+    except LoomError as error:
+        if error.code == "SCHEMA_TOO_NEW":  # it is whole; an older one in its place would take work back
+            raise
+        return error, None
+
+
+def _restoration(
+    space: Workspace, home: Home, source: str | None, trouble: LoomError | None, before: State | None
+) -> Restoration:
+    names = recovery.kept_states(home)
+    if source is not None and source not in names:
+        raise LoomError(
+            "BAD_SOURCE",
+            f"{source[:100]!r} is no kept state of this run",
+            where=home.folder,
+            why=f"there are {', '.join(names) or 'none'}",
+            hint=f"loomctl state restore {home.run_id} --dry-run",
+            exit_code=EXIT_USAGE,
+        )
+    name = source or os.path.basename(home.backup)
+    try:
+        after = space.store.read_home(recovery.kept_home(home, name))
+    except LoomError as unusable:
+        others = [one for one in names if one != name and _is_usable(space, home, one)]
+        raise _no_way_back(home, trouble, name, unusable, others) from None
+    head = head_of(after.get("ledger_head"))
+    later, damaged = event_log.entries(home.folder, after=head.seq if head else 0)
+    lost = losses(before, after) if before is not None else None
+    written = str((before or {}).get("updated_at") or _file_time(home.state))
+    ended = {visit["stage"] for visit in every(after) if visit["status"] not in OPEN}
+    results = [stage for stage in _stages(home.folder) if stage not in ended]
+    return Restoration(home, name, trouble, before, after, lost, later, damaged, written, results)
+
+
+def _file_time(path: str) -> str:
+    try:
+        return clock.stamp(os.lstat(path).st_mtime)
+    except OSError:
+        return ""
+
+
+def _no_way_back(
+    home: Home, trouble: LoomError | None, name: str, unusable: LoomError, usable: Sequence[str]
+) -> LoomError:
+    """Say that a state cannot be put back, what is left of the run, and what else could be tried."""
+    what = "it is not there" if unusable.code == "NO_STATE" else unusable.what
+    spot = unusable.where.removeprefix(os.path.join(home.folder, name)).strip(": ")
+    if spot and unusable.why:
+        what += f" (at {spot}: {unusable.why})"
+    if trouble is None:
+        said = f"{name}: {what}; the state itself is whole and stays"
+    else:
+        stages = _stages(home.folder)
+        entries, _ = event_log.entries(home.folder)
+        has_plan = refreeze.trouble(home.folder) is None or (home.faber and _has_fabers_plan(home))
+        said = (
+            f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. Left of the run are "
+            f"{'its plan' if has_plan else 'no plan'}, {counted(len(entries), 'event')} and "
+            f"{counted(len(stages), 'stage')} with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
+        )
+    if os.path.isdir(home.folder):
+        said += f". Its files can be read below {home.folder}"
+    hint = f"loomctl runs archive {home.run_id}"
+    if home.faber:  # its files are FABER's, so Loom neither archives nor removes it
+        tracked = git.is_tracked(home.state)
+        hint = f"git checkout HEAD -- {quoted(home.state)}" if tracked else f"loomctl check {quoted(home.state)}"
+    if usable:
+        hint = f"loomctl state restore {home.run_id} --from {usable[0]}"
+    where = unusable.where if trouble is None and unusable.where else home.state
+    return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
+
+
+def _has_fabers_plan(home: Home) -> bool:
+    """Tell whether FABER's plan is there; its id is taken from the run's, for the state cannot be asked."""
+    try:
+        return faber_files.find_plan(home, ids.split_run_id(home.run_id)[0]) is not None
+    except (OSError, LoomError):
+        return False
+
+
+def _is_usable(space: Workspace, home: Home, name: str) -> bool:
+    try:
+        space.store.read_home(recovery.kept_home(home, name))
+    except LoomError:
+        return False
+    return True
+
+
+def _stages(folder: str) -> list[str]:
+    """Name the stages that have a result."""
+    try:
+        names = sorted(os.listdir(os.path.join(folder, "stages")))
+    except OSError:
+        return []
+    return [name for name in names if os.path.isfile(os.path.join(folder, "stages", name, "status.json"))]
+
+
+def restore_state(space: Workspace, standing: Standing) -> Restored:
+    """Do what was looked at: the state first, then the plan; each file that goes is kept, each event says so.
+
+    A state that changed since it was looked at is not touched (CHANGED_MEANWHILE); one that another session drives
+    is replaced by that session and by a person alone (HELD_BY_ANOTHER).
+    """
+    kept: list[str | None] = []
+    wanted = standing.state
+    if wanted is not None and wanted.changes:
+        source = recovery.kept_home(wanted.home, wanted.source).state
+        space.store.replace(standing.run_id, source, lambda after: _replaced(space, wanted, after, kept))
+    plan = standing.plan
+    if isinstance(plan, refreeze.Refrozen):
+        plan = refreeze.refreeze(space, standing.run_id)
+    return Restored(kept[0] if kept else None, plan)
+
+
+def driver(space: Workspace, wanted: Restoration, before: State | None) -> Holder | None:
+    """Give who else drives a run whose state is to be replaced, and may live.
+
+    before: the state, None where it cannot be read: then the one that comes and the log behind it tell who drove last.
+    """
+    known = before if before is not None else lease.as_told(wanted.after, wanted.later)
+    return space.store.held(wanted.home.run_id, known)
+
+
+def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
+    """Say that another session drives the run; one that cannot be read cannot be taken over either."""
+    error = lease.refusal(run_id, found, found.epoch, is_here=drivers.is_here(space.local.folder, run_id, found))
+    if trouble is not None:
+        error.why = (
+            "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
+        )
+        error.hint = f"loomctl state restore {run_id}"
+    return error
+
+
+def _epoch(before: State | None, later: Sequence[dict[str, Any]]) -> int:
+    """Give the latest epoch of the lease that anybody drove under: of the state that goes, and of the log behind."""
+    told = ((entry.get("properties") or {}) for entry in later if str(entry.get("event")).startswith("lease."))
+    return max([lease.epoch(before or {}), *(lease.epoch({lease.KEY: one}) for one in told if isinstance(one, dict))])
+
+
+def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[str | None]) -> tuple[State, list[Event]]:
+    """Under the lock: look again, set the state before aside, and give the one that comes with its event."""
+    home = wanted.home
+    trouble, before = _state(space, home)
+    known = wanted.before.get("revision") if wanted.before else None
+    now = before.get("revision") if before else None
+    if (trouble is None) != (wanted.trouble is None) or known != now:
+        raise LoomError(
+            "CHANGED_MEANWHILE",
+            "somebody wrote the state in the same moment; nothing was put back",
+            where=home.state,
+            hint=f"loomctl state restore {home.run_id}",
+        )
+    if space.caller.host != OF_A_PERSON and (found := driver(space, wanted, before)) is not None:
+        raise _refusal(space, home.run_id, found, trouble)
+    happened = []
+    if type(after) is not dict:  # of an older schema
+        happened.append(recovery.keep_original(os.path.join(home.folder, wanted.source), after))
+    word = recovery.BROKEN if trouble is not None else recovery.REPLACED
+    beside = home.backup.removesuffix(".backup.json") + ".json"
+    kept.append(recovery.set_aside(home.state, beside, word))
+    restored = after.get("revision", 0)
+    told = {
+        "source": wanted.source,
+        "kept": kept[0],
+        "reason": trouble.code if trouble is not None else "asked",
+        "revision": {"before": now, "restored": restored},
+        "events_after": len(wanted.later),
+    }
+    lost = now if now is not None else restored + 1  # of a damaged one: it came after its backup
+    state = {**lease.anew(after, _epoch(before, wanted.later)), "revision": max(restored, lost)}
+    return state, [*happened, Event("state.restored", told, space.caller.session_id)]

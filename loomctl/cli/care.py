@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.care import clean as machine
-from loomctl.care import restore as restoring
+from loomctl.care import keep
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.expressions import engine, questions
@@ -26,7 +26,7 @@ from loomctl.runs.model import lease
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.care.restore import Restoration, Restored, Standing
+    from loomctl.care.keep import Restoration, Restored, Standing
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.run_blobs import Blob
@@ -206,15 +206,15 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
       loomctl state restore shop-258 --from state.replaced-1.json --yes
     """
     space = caller.space()
-    run_id = restoring.meant(space, run)
-    standing = restoring.examine(space, run_id, source=source)
+    run_id = keep.run_to_restore(space, run)
+    standing = keep.examine_state(space, run_id, source=source)
     wanted = standing.state
-    driver = restoring.driver(space, wanted, wanted.before) if wanted is not None else None
+    driver = keep.driver(space, wanted, wanted.before) if wanted is not None else None
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
             output.note("\n".join([*_state_lines(standing, None), *_driver_lines(space, run_id, driver)]))
         _confirm(run_id, source, wanted.trouble)
-    done = None if dry_run else restoring.restore(space, standing)
+    done = None if dry_run else keep.restore_state(space, standing)
     plan = standing.plan if done is None else done.plan
     if as_json:
         output.document(_restored_document(standing, done, plan))

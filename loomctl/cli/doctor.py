@@ -8,10 +8,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from loomctl.care.doctor import examine
-from loomctl.care.doctor.patient import Patient
+from loomctl.care import doctor
+from loomctl.care.patient import Patient
 from loomctl.cli import output
-from loomctl.hosts.claude import doctor, transcript
+from loomctl.hosts.claude import transcript
+from loomctl.hosts.claude.doctor import assistant
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.runs import project
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.findings import Finding
 
-CHECKS = {**examine.CHECKS, "assistant": doctor.assistant}
+CHECKS = {**doctor.CHECKS, "assistant": assistant}
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
 
 
@@ -37,7 +38,7 @@ def tell(*, as_json: bool) -> int:
     """Do it with streams that are prepared already."""
     code = EXIT_OK
     try:
-        findings = examine.examine(_patient(), CHECKS)
+        findings = doctor.examine(_patient(), CHECKS)
         code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
         print(_document(findings) if as_json else _text(findings), flush=True)
     except KeyboardInterrupt:

@@ -220,11 +220,11 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     space = caller.space()
     run_id = keep.removable(space, run, force=force)
     path = keep.archive_path(space, run_id, target)
-    away = keep.archive(space, run_id, path, force=force)
+    count, lost = keep.archive(space, run_id, path, force=force)
     if as_json:
-        output.document({"run_id": run_id, "archive": path, "files": away.files, "lost_blobs": list(away.lost)})
+        output.document({"run_id": run_id, "archive": path, "files": count, "lost_blobs": list(lost)})
         return EXIT_OK
-    lines = [f"Loom: run {run_id} is in {path} ({counted(away.files, 'file')})", *_lost(away.lost)]
+    lines = [f"Loom: run {run_id} is in {path} ({counted(count, 'file')})", *_lost(lost)]
     output.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
     return EXIT_OK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care.doctor import blob_checks
+from loomctl.care import project_checks
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.runs import context_values
 from loomctl.runs.store.blobs import Blobs
@@ -33,18 +33,18 @@ def blob(scene: Scene) -> Path:
 
 def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
     """And so do projects without any, and no project."""
-    found = blob_checks.blobs(patient(begun))
+    found = project_checks.blobs(patient(begun))
     assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
     begun.edit(context={})
-    assert blob_checks.blobs(patient(begun)).found == "no run refers to a blob"
+    assert project_checks.blobs(patient(begun)).found == "no run refers to a blob"
     (tmp_path / "empty").mkdir()
-    assert blob_checks.blobs(patient(tmp_path / "empty")).status == PASS
+    assert project_checks.blobs(patient(tmp_path / "empty")).status == PASS
 
 
 def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
     """A model may write what looks like one; only what Loom stored is missed."""
     begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
-    found = blob_checks.blobs(patient(begun))
+    found = project_checks.blobs(patient(begun))
     assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
 
 
@@ -59,7 +59,7 @@ def test_what_is_missing_or_damaged_is_named(begun: Scene, damage: str, status: 
     elif damage == "a link":
         path.symlink_to("aside")
     begun.edit(status=status)
-    found = blob_checks.blobs(patient(begun))
+    found = project_checks.blobs(patient(begun))
     assert found.status == told
     assert begun.run_dir.name in found.found
     assert ref in found.found or damage == "a link"
@@ -73,21 +73,21 @@ def test_a_whole_copy_in_the_runs_folder_is_enough(begun: Scene) -> None:
     run = space.store.read(begun.run_dir.name)
     context_values.materialised(space, run, begun.state["context"]["report"])
     blob(begun).unlink()
-    assert blob_checks.blobs(patient(begun)).status == PASS
+    assert project_checks.blobs(patient(begun)).status == PASS
 
 
 def test_more_than_it_reads_is_only_looked_for(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays cheap: over the limit a damaged one is not seen, and that is said; a missing one is."""
-    monkeypatch.setattr(blob_checks, "MOST_READ", 1 << 10)
+    monkeypatch.setattr(project_checks, "MOST_READ", 1 << 10)
     blob(begun).write_bytes(b"rubbish " * 1000)
-    found = blob_checks.blobs(patient(begun))
+    found = project_checks.blobs(patient(begun))
     assert found.status == PASS
     assert "1 of them" in found.found
     blob(begun).unlink()
-    assert blob_checks.blobs(patient(begun)).status == FAIL
+    assert project_checks.blobs(patient(begun)).status == FAIL
 
 
 def test_a_state_that_cannot_be_read_is_another_checks(begun: Scene) -> None:
     """Nothing is known of its references."""
     (begun.run_dir / "state.json").write_text("{")
-    assert blob_checks.blobs(patient(begun)).status == PASS
+    assert project_checks.blobs(patient(begun)).status == PASS

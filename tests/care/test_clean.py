@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.care import clean
+from loomctl.care import clean, doctor
 from loomctl.care.clean import Item
-from loomctl.care.doctor import machine_checks
 from loomctl.runs import leases
 from tests.helpers.patients import patient
 from tests.helpers.scenes import OTHER, SESSION, Scene, fingerprint
@@ -140,7 +139,7 @@ def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
     """Whole and told as one; a younger one may be coming into being. Its lock goes with it, and the doctor names it."""
     folder = begun(over, days=0.9)
     assert found(over) == []
-    assert folder.name in " ".join(machine_checks.disk(patient(over)).details)
+    assert folder.name in " ".join(doctor.disk(patient(over)).details)
     for path in (*folder.iterdir(), folder):
         aged(path, 2)
     assert [(item.kind, item.path) for item in found(over)] == [("beginning", str(folder))]

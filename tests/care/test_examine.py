@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care.doctor import examine
-from loomctl.care.doctor.patient import Patient
+from loomctl.care import doctor
+from loomctl.care.patient import Patient
 from loomctl.cli.doctor import CHECKS
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
@@ -29,7 +29,7 @@ def test_a_healthy_project_passes(scene: Scene) -> None:
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
-    findings = examine.examine(patient(scene), CHECKS)
+    findings = doctor.examine(patient(scene), CHECKS)
     assert {name: one.found for name, one in findings.items() if one.status == FAIL} == {}
     assert list(findings) == list(CHECKS)
 
@@ -46,7 +46,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_the_others_run() -> None:
     def fine(_: Patient) -> Finding:
         return Finding(PASS, "fine")
 
-    found = examine.examine(patient(Path("/")), {"a": crashes, "b": refuses, "c": fine})
+    found = doctor.examine(patient(Path("/")), {"a": crashes, "b": refuses, "c": fine})
     assert [one.status for one in found.values()] == [FAIL, FAIL, PASS]
     assert "RuntimeError: nobody expected this" in found["a"].found
     assert (found["b"].found, found["b"].hint, found["b"].details) == (
@@ -64,7 +64,7 @@ def test_nothing_raw_and_nothing_secret_is_shown() -> None:
     def finds(_: Patient) -> Finding:
         return Finding(WARN, raw, raw, [raw], {"deep": [{"name": raw}], "count": 5})
 
-    (found,) = examine.examine(patient(Path("/")), {"a": finds}).values()
+    (found,) = doctor.examine(patient(Path("/")), {"a": finds}).values()
     shown = [found.found, found.hint, *found.details, found.facts["deep"][0]["name"]]
     for line in shown:
         assert "\x1b" not in line
@@ -88,14 +88,14 @@ def test_the_doctor_changes_nothing(scene: Scene, user_folders: Path, tmp_path: 
         patch.setattr(tempfile, "tempdir", None)
         places = (scene.root, user_folders, temporary, CHECKOUT / "bin", CHECKOUT / "config")
         before = [fingerprint(place) for place in places]
-        findings = examine.examine(patient(scene), CHECKS)
+        findings = doctor.examine(patient(scene), CHECKS)
         assert [fingerprint(place) for place in places] == before
     assert findings["round-trip"].status == PASS
 
 
 def test_outside_of_a_project_all_checks_speak(tmp_path: Path) -> None:
     """No project is no failure, and no store appears."""
-    findings = examine.examine(patient(tmp_path), CHECKS)
+    findings = doctor.examine(patient(tmp_path), CHECKS)
     assert [name for name, one in findings.items() if one.status == FAIL] == []
     assert findings["project"].found.startswith("no project")
     assert list(tmp_path.iterdir()) == []
@@ -121,7 +121,7 @@ def test_a_damaged_store_crashes_no_check(scene: Scene, damage: str) -> None:
     else:
         for place in [*scene.store.rglob("*.json"), scene.store / "config.yaml"]:
             place.write_bytes(b"\xff\x00{[")
-    findings = examine.examine(patient(scene), CHECKS)
+    findings = doctor.examine(patient(scene), CHECKS)
     assert [one.found for one in findings.values() if "failed itself" in one.found] == []
     expected = {"file": [], "folders": ["runs"], "junk": ["config", "states"]}[damage]
     assert [name for name, one in findings.items() if one.status == FAIL] == sorted(expected, key=list(CHECKS).index)
@@ -132,7 +132,7 @@ def test_no_home_no_path_and_no_directory_crash_no_check(tmp_path: Path, monkeyp
     for name in ("HOME", "LOOM_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    findings = examine.examine(patient(tmp_path, cwd=""), CHECKS)
+    findings = doctor.examine(patient(tmp_path, cwd=""), CHECKS)
     assert [one.found for one in findings.values() if "failed itself" in one.found] == []
     assert findings["project"].status == FAIL
     assert findings["known"].status == FAIL

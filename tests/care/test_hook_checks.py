@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.care.doctor import hook_checks
+from loomctl.care import hook_checks
 from loomctl.flow import start
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.runs.machine.heartbeats import EVENTS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care.doctor import hook_trial
+from loomctl.care import hook_checks
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.process.processes import Ended
 from tests.helpers.patients import copied_bundle, patient
@@ -19,7 +19,7 @@ from tests.helpers.waiting import in_time, until
 
 # What a launcher that works as it should answers, with the mark that the trial looks for.
 GOOD = json.dumps(
-    {"systemMessage": "fine", "hookSpecificOutput": {"additionalContext": hook_trial.MARK, "hookEventName": "x"}}
+    {"systemMessage": "fine", "hookSpecificOutput": {"additionalContext": hook_checks.MARK, "hookEventName": "x"}}
 )
 BEAT = 'printf "0.1.0 x y\\n" >"$CLAUDE_PROJECT_DIR/.loom/local/hooks/session-start"'
 
@@ -42,7 +42,7 @@ def tried(where: Path, script: str, *, timeout: int = 10) -> Finding:
     raw = json.loads((bundle / "hooks/hooks.json").read_text())
     raw["hooks"]["SessionStart"][0]["hooks"][0]["timeout"] = timeout
     (bundle / "hooks/hooks.json").write_text(json.dumps(raw))
-    return hook_trial.round_trip(patient(where, bundle=bundle))
+    return hook_checks.round_trip(patient(where, bundle=bundle))
 
 
 def test_a_hook_that_works_tells_its_time(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_hook_that_works_tells_its_time(tmp_path: Path, temporary: Path, monke
     monkeypatch.setenv("LOOM_DISABLED", "1")
     monkeypatch.setenv("CLAUDE_PID", "1")
     monkeypatch.setenv("LOOM_STATE_HOME", "/dev/null/nowhere")
-    found = hook_trial.round_trip(patient(tmp_path))
+    found = hook_checks.round_trip(patient(tmp_path))
     assert found.status == PASS
     assert found.facts["milliseconds"] > 0
     assert found.details[0].startswith("Loom: run project-try-a-hook-run-")
@@ -62,7 +62,7 @@ def test_the_callers_own_session_and_store_stay_as_they_are(scene: Scene, user_f
     scene.workflow()
     scene.begin()
     before = [fingerprint(place) for place in (scene.root, user_folders)]
-    assert hook_trial.round_trip(patient(scene)).status == PASS
+    assert hook_checks.round_trip(patient(scene)).status == PASS
     assert [fingerprint(place) for place in (scene.root, user_folders)] == before
 
 
@@ -118,14 +118,14 @@ def test_a_hook_that_takes_most_of_its_time_warns(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks/session-start").write_text("0.1.0 x y\n")
     for seconds, status in ((4.9, PASS), (5.1, WARN)):
-        found = hook_trial._judged(Ended(0, GOOD.encode(), b"", seconds), 10.0, str(tmp_path))
+        found = hook_checks._judged(Ended(0, GOOD.encode(), b"", seconds), 10.0, str(tmp_path))
         assert found.status == status
         assert found.facts == {"milliseconds": seconds * 1000}
 
 
 def test_a_slow_first_start_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first call that looks for Python and compiles is called again, and both times are told."""
-    monkeypatch.setattr(hook_trial, "SLOW", 0.0)
+    monkeypatch.setattr(hook_checks, "SLOW", 0.0)
     found = tried(tmp_path, f"echo x >>{tmp_path}/calls; {BEAT}; echo '{GOOD}'")
     assert (tmp_path / "calls").read_text() == "x\nx\n"
     assert found.status == PASS
@@ -143,7 +143,7 @@ def test_without_a_temporary_folder_nothing_is_tried_in_the_project(
 ) -> None:
     """Where Python would turn to the working directory, the trial does not."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert hook_trial.round_trip(patient(tmp_path)).status == WARN
+    assert hook_checks.round_trip(patient(tmp_path)).status == WARN
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null/nowhere")
-    assert hook_trial.round_trip(patient(tmp_path)).status == WARN
+    assert hook_checks.round_trip(patient(tmp_path)).status == WARN
     assert os.listdir(tmp_path) == []

@@ -99,7 +99,7 @@ def test_an_archive_brings_the_run_back(over: Scene) -> None:
     run_id = over.run_dir.name
     before = {path.relative_to(over.run_dir): path.read_bytes() for path in over.run_dir.rglob("*") if path.is_file()}
     target = over.store / "archive" / "a.tar.gz"
-    count = keep.archive(over.space(), run_id, str(target)).files
+    count, _ = keep.archive(over.space(), run_id, str(target))
     assert over.run_dirs == []
     assert count == len(before)
     back = keep.bring_back(over.space(), str(target))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.care.doctor import machine_checks
+from loomctl.care import doctor
 from loomctl.kit import folders, sizes
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.sizes import Room
@@ -43,7 +43,7 @@ def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembe
     if remembered is not None:
         cache.mkdir()
         (cache / "python").write_text(f"{remembered}\n")
-    found = machine_checks.python(patient(tmp_path))
+    found = doctor.python(patient(tmp_path))
     assert found.status == (FAIL if remembered == "/bin/sh" else PASS)
     assert sys.executable in " ".join([found.found, *found.details])
     assert found.facts["remembered"] == (remembered or "")
@@ -59,12 +59,12 @@ def bare_environment(folder: Path) -> str:
 
 def test_an_environment_is_looked_into(tmp_path: Path) -> None:
     """One with every package passes; one without any fails with a line that makes it anew; none at all is a warning."""
-    assert machine_checks.environment(patient(tmp_path)).status in (
+    assert doctor.environment(patient(tmp_path)).status in (
         PASS,
         WARN,
     )  # a developer's may be of other versions
     empty = tmp_path / "env of one's own"
-    found = machine_checks.environment(patient(tmp_path, environment_python=bare_environment(empty)))
+    found = doctor.environment(patient(tmp_path, environment_python=bare_environment(empty)))
     assert found.status == FAIL
     assert "click" in found.found
     assert any("ModuleNotFoundError" in line for line in found.details)
@@ -72,7 +72,7 @@ def test_an_environment_is_looked_into(tmp_path: Path) -> None:
         ["/bin/sh", "-c", found.hint.partition(" && ")[0]], env={"PATH": os.defpath}, capture_output=True, check=True
     )
     assert (ended.stderr, empty.exists()) == (b"", False)
-    found = machine_checks.environment(patient(tmp_path, environment_python=""))
+    found = doctor.environment(patient(tmp_path, environment_python=""))
     assert (found.status, found.hint) == (WARN, "loomctl --version")
 
 
@@ -80,9 +80,9 @@ def test_an_environment_is_looked_into(tmp_path: Path) -> None:
 def test_an_environments_python_that_does_not_start_fails(tmp_path: Path, text: str) -> None:
     """Whatever it does instead of answering."""
     python = program(tmp_path / "env/bin/python", text)
-    found = machine_checks.environment(patient(tmp_path, environment_python=str(python)))
+    found = doctor.environment(patient(tmp_path, environment_python=str(python)))
     assert (found.status, "does not start" in found.found) == (FAIL, True)
-    gone = machine_checks.environment(patient(tmp_path, environment_python=str(tmp_path / "none/bin/python")))
+    gone = doctor.environment(patient(tmp_path, environment_python=str(tmp_path / "none/bin/python")))
     assert gone.status == FAIL
 
 
@@ -101,7 +101,7 @@ def test_what_an_environment_answers_is_judged(
     """Other versions and a missing JavaScript engine warn; any other missing package fails."""
     answered = json.dumps({**answer, "python": "3.11.0"})
     python = program(tmp_path / "env/bin/python", f"cat >/dev/null; echo '{answered}'")
-    found = machine_checks.environment(patient(tmp_path, environment_python=str(python)))
+    found = doctor.environment(patient(tmp_path, environment_python=str(python)))
     assert (found.status, words in found.found) == (status, True), found
 
 
@@ -123,7 +123,7 @@ def _own_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 def versions(where: Scene | Path, **how: object) -> Finding:
     """Run the check."""
-    return machine_checks.versions(patient(where, **how))  # type: ignore[arg-type]
+    return doctor.versions(patient(where, **how))  # type: ignore[arg-type]
 
 
 def test_one_version_everywhere_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_a_disk_that_is_nearly_full_fails(
     """Bytes and files both count, where the store is and where this machine remembers."""
     scene.workflow()
     monkeypatch.setattr(sizes, "room", lambda _: room)
-    found = machine_checks.disk(patient(scene))
+    found = doctor.disk(patient(scene))
     assert (found.status, words in found.found) == (status, True), found
 
 
@@ -272,7 +272,7 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
     shutil.rmtree(cache)
     (cache / "env-0123-3.11").mkdir(parents=True)
     (cache / "env-0123-3.11/file").write_text("y" * 3000)
-    found = machine_checks.disk(patient(scene))
+    found = doctor.disk(patient(scene))
     store = found.facts["store"]
     assert store["outputs"] == 50_000
     assert 50_000 < store["runs"] < store["bytes"] < 200_000
@@ -283,10 +283,10 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
 
 def test_git_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None on PATH, or one that does not answer, is a warning."""
-    assert machine_checks.git_found(patient(tmp_path)).status == WARN
+    assert doctor.git_found(patient(tmp_path)).status == WARN
     program(tmp_path / "bin/git", "exit 3")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert machine_checks.git_found(patient(tmp_path)).status == WARN
+    assert doctor.git_found(patient(tmp_path)).status == WARN
     program(tmp_path / "bin/git", "echo git version 7")
-    found = machine_checks.git_found(patient(tmp_path))
+    found = doctor.git_found(patient(tmp_path))
     assert found == Finding(PASS, f"git version 7 at {tmp_path}/bin/git")

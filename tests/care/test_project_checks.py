@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care.doctor import project_checks
+from loomctl.care import project_checks
 from loomctl.kit import folders
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.kit.lock import Lock

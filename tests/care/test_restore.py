@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.care import restore
+from loomctl.care import keep
 from loomctl.flow import drive, resume
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.files import LARGEST_JSON
@@ -47,10 +47,10 @@ def begun(halfway: Scene) -> Scene:
     return halfway
 
 
-def restored(scene: Scene, **more: Any) -> tuple[restore.Standing, restore.Restored]:
+def restored(scene: Scene, **more: Any) -> tuple[keep.Standing, keep.Restored]:
     """Restore the only run."""
-    standing = restore.examine(scene.space(), scene.run_dir.name, **more)
-    return standing, restore.restore(scene.space(), standing)
+    standing = keep.examine_state(scene.space(), scene.run_dir.name, **more)
+    return standing, keep.restore_state(scene.space(), standing)
 
 
 def replace(path: Path, data: bytes | None) -> None:
@@ -127,11 +127,11 @@ def test_what_stands_in_a_states_place_is_moved_away(begun: Scene, kind: str) ->
         path.symlink_to(victim)
     else:
         path.mkdir()
-    standing = restore.examine(begun.space(), begun.run_dir.name)
+    standing = keep.examine_state(begun.space(), begun.run_dir.name)
     assert standing.state is not None
     assert standing.state.asks  # it is not known to be damaged
     before = victim.read_bytes()
-    restore.restore(begun.space(), standing)
+    keep.restore_state(begun.space(), standing)
     assert path.is_file()
     assert not path.is_symlink()
     assert victim.read_bytes() == before
@@ -143,7 +143,7 @@ def test_looking_changes_nothing(begun: Scene) -> None:
     (begun.run_dir / "state.json").write_text("{")
     (begun.run_dir / "plan.json").write_text("{")
     before = fingerprint(begun.store)
-    restore.examine(begun.space(), begun.run_dir.name)
+    keep.examine_state(begun.space(), begun.run_dir.name)
     assert fingerprint(begun.store) == before
 
 
@@ -158,7 +158,7 @@ def test_what_is_lost_is_said(halfway: Scene) -> None:
     replace_with = {**kept, "revision": kept["revision"] + 5, "goal": "another"}
     (halfway.run_dir / "state.json").write_text(json.dumps(replace_with))
     drive.done(halfway.space(OTHER), run_id, response="made")
-    standing = restore.examine(halfway.space(OTHER), run_id, source="state.replaced-1.json")
+    standing = keep.examine_state(halfway.space(OTHER), run_id, source="state.replaced-1.json")
     found = standing.state
     assert found is not None
     assert found.lost is not None
@@ -167,7 +167,7 @@ def test_what_is_lost_is_said(halfway: Scene) -> None:
     assert told == {("build/make", "succeeded", "in_progress"), ("build/polish", "in_progress", None)}
     assert "goal" in found.lost.keys
     assert [event["event"] for event in found.later] == ["stage.completed", "stage.started"]
-    restore.restore(halfway.space(OTHER), standing)
+    keep.restore_state(halfway.space(OTHER), standing)
     assert store.read_state(run_id)["revision"] > replace_with["revision"]
     assert [event["event"] for event in halfway.events()][-3:] == ["stage.completed", "stage.started", "state.restored"]
 
@@ -202,7 +202,7 @@ def test_a_newer_state_is_not_taken_back(begun: Scene) -> None:
     before = fingerprint(begun.store)
     for source in (None, "state.backup.json"):
         with pytest.raises(LoomError, match="SCHEMA_TOO_NEW") as error:
-            restore.examine(begun.space(), begun.run_dir.name, source=source)
+            keep.examine_state(begun.space(), begun.run_dir.name, source=source)
         assert error.value.exit_code == EXIT_SKEW
     assert fingerprint(begun.store) == before
 
@@ -213,7 +213,7 @@ def test_without_a_usable_backup_it_is_said_what_is_left(begun: Scene) -> None:
         replace(begun.run_dir / name, b"{")
     before = fingerprint(begun.store)
     with pytest.raises(LoomError, match="NO_WAY_BACK") as error:
-        restore.examine(begun.space(), begun.run_dir.name)
+        keep.examine_state(begun.space(), begun.run_dir.name)
     count = len(begun.events())
     assert f"its plan, {count} events and 2 stages with results (001-frame.ask@1, 002-build.make@1)" in error.value.why
     assert error.value.hint.startswith(f"loomctl runs archive {begun.run_dir.name}")
@@ -226,7 +226,7 @@ def test_another_kept_state_is_offered(begun: Scene) -> None:
     for name in ("state.json", "state.backup.json"):
         replace(begun.run_dir / name, b"{")
     with pytest.raises(LoomError, match="NO_WAY_BACK") as error:
-        restore.examine(begun.space(), begun.run_dir.name)
+        keep.examine_state(begun.space(), begun.run_dir.name)
     assert error.value.hint.endswith("--from state.replaced-1.json")
     restored(begun, source="state.replaced-1.json")
     assert begun.state["status"] == "in_progress"
@@ -236,34 +236,34 @@ def test_another_kept_state_is_offered(begun: Scene) -> None:
 def test_only_a_kept_state_is_a_source(begun: Scene, source: str) -> None:
     """No other file is ever taken for one (D10)."""
     with pytest.raises(LoomError, match="BAD_SOURCE"):
-        restore.examine(begun.space(), begun.run_dir.name, source=source)
+        keep.examine_state(begun.space(), begun.run_dir.name, source=source)
 
 
 def test_a_state_that_changed_meanwhile_is_left(begun: Scene) -> None:
     """What was agreed to is done to the state that was shown, and to no other."""
-    standing = restore.examine(begun.space(), begun.run_dir.name)
+    standing = keep.examine_state(begun.space(), begun.run_dir.name)
     drive.done(begun.space(), begun.run_dir.name, response="made")
     before = fingerprint(begun.run_dir)
     with pytest.raises(LoomError, match="CHANGED_MEANWHILE"):
-        restore.restore(begun.space(), standing)
+        keep.restore_state(begun.space(), standing)
     assert fingerprint(begun.run_dir) == before
 
 
 def test_the_run_that_is_meant(begun: Scene) -> None:
     """Named; else bound; else the only one that cannot be read; else the only active one; several are listed."""
     first = begun.run_dir.name
-    assert restore.meant(begun.space(), first[:12]) == first
-    assert restore.meant(begun.space(), None) == first
-    assert restore.meant(begun.space(None), None) == first
+    assert keep.run_to_restore(begun.space(), first[:12]) == first
+    assert keep.run_to_restore(begun.space(), None) == first
+    assert keep.run_to_restore(begun.space(None), None) == first
     second = begun.begin("another", session=OTHER).run.run_id
     (begun.store / "runs" / second / "state.json").write_text("{")
-    assert restore.meant(begun.space(None), None) == second
-    assert restore.meant(begun.space(), None) == first
+    assert keep.run_to_restore(begun.space(None), None) == second
+    assert keep.run_to_restore(begun.space(), None) == first
     (begun.store / "runs" / first / "state.json").write_text("{")
     with pytest.raises(LoomError, match="AMBIGUOUS_RUN"):
-        restore.meant(begun.space(None), None)
+        keep.run_to_restore(begun.space(None), None)
     with pytest.raises(LoomError, match="NO_SUCH_RUN") as error:
-        restore.meant(begun.space(), "nowhere")
+        keep.run_to_restore(begun.space(), "nowhere")
     assert error.value.exit_code == EXIT_NO_RUN
 
 
@@ -589,6 +589,6 @@ def test_a_kept_state_that_is_broken_is_named_with_the_place_of_the_fault(halfwa
     kept = halfway.run_dir / "state.replaced-1.json"
     kept.write_text('{"run_id": "x",\n  5}')
     with pytest.raises(LoomError, match="NO_WAY_BACK") as error:
-        restore.examine(halfway.space(), halfway.run_dir.name, source=kept.name)
+        keep.examine_state(halfway.space(), halfway.run_dir.name, source=kept.name)
     assert error.value.where == f"{kept}:2:3"
     assert "state.replaced-1.json: the file is not JSON (at 2:3: " in error.value.why

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care.doctor import project_checks
+from loomctl.care import project_checks
 from loomctl.flow import drive, fork, resume, undo
 from loomctl.handoff import copies, handoff, pull, push
 from loomctl.handoff.push import Parcel

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.care import restore
+from loomctl.care import keep
 from loomctl.flow import drive, resume, rewind, start
 from loomctl.flow import fork as forking
 from loomctl.kit import clock
@@ -364,7 +364,7 @@ def test_a_fork_of_a_run_and_a_restored_state_are_nobodys(begun: Scene) -> None:
     epoch = begun.state_of(begun.store / "runs" / run_id)["lease"]["epoch"]
     old = begun.space()
     old.store.read(run_id)
-    restore.restore(begun.space(), restore.examine(begun.space(), run_id))
+    keep.restore_state(begun.space(), keep.examine_state(begun.space(), run_id))
     after = begun.state_of(begun.store / "runs" / run_id)
     assert (lease.holder(after), lease.epoch(after)) == (None, epoch + 1)
     refused(lambda: drive.next_step(old, run_id))

@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from loomctl.care.doctor.hook_checks import beats_of
+from loomctl.care.hook_checks import beats_of
 from loomctl.hosts.claude import transcript
 from loomctl.kit import files
 from loomctl.kit.bundle_lines import REINSTALL
@@ -14,7 +14,7 @@ from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 
 if TYPE_CHECKING:
-    from loomctl.care.doctor.patient import Patient
+    from loomctl.care.patient import Patient
 
 PLUGIN = "loom@"
 LARGEST = 1 << 20

@@ -13,7 +13,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
 from loomctl.kit.process import processes
 from loomctl.kit.text.counts import counted
-from loomctl.runs import log_verdict
+from loomctl.runs import log_verdict, run_blobs
 from loomctl.runs.faber import faber_files
 from loomctl.runs.machine import drivers
 from loomctl.runs.machine import known as known_runs
@@ -22,16 +22,19 @@ from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.project import new, package_parent
 from loomctl.runs.settings import config as settings
 from loomctl.runs.store import events
+from loomctl.runs.store.blobs import Blobs, refs_of_state
 from loomctl.runs.tools import spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loomctl.care.doctor.patient import Patient
+    from loomctl.care.patient import Patient
     from loomctl.runs.model.state import State
     from loomctl.runs.store.layouts import Home
 
 PATIENCE = 20.0  # seconds
+# Bytes of logs, and of blobs, that are read; of more blobs it is only seen that they are there.
+MOST_READ = 64 << 20
 _NO_PROJECT = Finding(PASS, "no project")
 
 
@@ -282,9 +285,6 @@ def locks(patient: Patient) -> Finding:
     return Finding(PASS, "no run is locked")
 
 
-MOST_READ = 64 << 20  # bytes of logs that the doctor reads
-
-
 def ledgers(patient: Patient) -> Finding:
     """Whether the logs of the active runs are those that were written, as `verify` has it."""
     if patient.store is None:
@@ -312,3 +312,51 @@ def _size(path: str) -> int:
         return os.lstat(path).st_size
     except OSError:
         return 0
+
+
+def blobs(patient: Patient) -> Finding:
+    """Whether the large values in the contexts of runs can be read; those of runs under way are read first."""
+    if patient.store is None:
+        return Finding(PASS, "no project, so no blobs")
+    store = Blobs(patient.store.folder)
+    troubles: list[Finding] = []
+    seen: set[str] = set()
+    left, unread = MOST_READ, 0
+    for run_id, state in _by_need(patient):
+        for ref in refs_of_state(state):
+            size = _blob_size(store, ref)
+            is_read = size is None or ref in seen or size <= left
+            if ref not in seen:
+                seen.add(ref)
+                left -= (size or 0) if is_read else 0
+                unread += 0 if is_read else 1
+            error = _blob_trouble(patient, run_id, ref) if is_read else None
+            if error is not None:
+                troubles.append(_unreadable(run_id, state, error))
+    fine = f"every blob that a run refers to is there ({len(seen):,})" if seen else "no run refers to a blob"
+    if unread:
+        fine += f"; {unread} of them, over {MOST_READ >> 20} MB in all, were not read"
+    return gathered(troubles, fine, facts={"blobs": len(seen)})
+
+
+def _by_need(patient: Patient) -> Iterator[tuple[str, State]]:
+    states = {run_id: state for run_id, state in patient.states.items() if not isinstance(state, LoomError)}
+    yield from sorted(states.items(), key=lambda one: one[1]["status"] in TERMINAL)
+
+
+def _blob_size(store: Blobs, ref: str) -> int | None:
+    try:
+        return os.lstat(store.path(ref)).st_size
+    except OSError:
+        return None
+
+
+def _blob_trouble(patient: Patient, run_id: str, ref: str) -> LoomError | None:
+    assert patient.store is not None  # the caller made sure
+    return run_blobs.trouble(patient.store.folder, patient.store.run_dir(run_id), ref)
+
+
+def _unreadable(run_id: str, state: State, error: LoomError) -> Finding:
+    found = f"the run {run_id} refers to what cannot be read: {error.what}"
+    status = WARN if state["status"] in TERMINAL else FAIL
+    return Finding(status, found, f"loomctl show {run_id}", [part for part in (error.where, error.why) if part])

@@ -1,4 +1,7 @@
-"""What a machine gives Loom: Python, its own environment, versions that fit together, room on the disk, git."""
+"""What is well and what is not in an installation of Loom: a table of checks, each fenced, and those of the machine.
+
+The standard library alone: the doctor must speak where no environment could be made. It changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,29 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.care.doctor.hook_checks import beats_of
+from loomctl.care import hook_checks, project_checks
 from loomctl.install.environment import MAKING
 from loomctl.kit import bundle_lines, files, folders, git, package, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.package import __version__
 from loomctl.kit.process import processes
+from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.secrets import mask
 from loomctl.runs import hook_health
 from loomctl.runs.model.state import SCHEMA_VERSION
 from loomctl.runs.store import leftovers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeAlias
+
+    from loomctl.care.patient import Patient
+
+    Check: TypeAlias = Callable[[Patient], Finding]
     from collections.abc import Collection, Iterator
 
-    from loomctl.care.doctor.patient import Patient
+    from loomctl.care.patient import Patient
 
 PATIENCE = 20.0  # seconds, for a Python that was never started before
 # Below these many free bytes nothing can be recorded, or soon not any more.
@@ -217,7 +228,7 @@ def _version_of(program: str, patient: Patient) -> str:
 
 
 def _hook_skew(patient: Patient) -> Iterator[Finding]:
-    beats = beats_of(patient)
+    beats = hook_checks.beats_of(patient)
     for skew in hook_health.skews(beats, None):
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
@@ -292,3 +303,69 @@ def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have on
     if said is None:
         return Finding(WARN, f"{path} does not answer", f"{shlex.quote(path)} --version")
     return Finding(PASS, f"{said.decode('utf-8', 'replace').strip()} at {path}")
+
+
+# A line of a finding has at most this many UTF-16 units.
+LONGEST = 600
+
+CHECKS: dict[str, Check] = {
+    "switch": hook_checks.switch,
+    "python": python,
+    "environment": environment,
+    "versions": versions,
+    "hooks": hook_checks.hooks,
+    "round-trip": hook_checks.round_trip,
+    "heartbeats": hook_checks.firings,
+    "project": project_checks.project,
+    "config": project_checks.config,
+    "runs": project_checks.runs,
+    "states": project_checks.states,
+    "ledgers": project_checks.ledgers,
+    "blobs": project_checks.blobs,
+    "known": project_checks.known,
+    "tool-calls": project_checks.tool_calls,
+    "locks": project_checks.locks,
+    "disk": disk,
+    "git": git_found,
+}
+"""By id, in the order in which they are told; docs/reference/doctor.md says what each means."""
+
+
+def examine(patient: Patient, checks: Mapping[str, Check]) -> dict[str, Finding]:
+    """Run each check; one that fails by itself is a FAIL that says so, and the others go on."""
+    return {name: _shown(_fenced(check, patient)) for name, check in checks.items()}
+
+
+def _fenced(check: Check, patient: Patient) -> Finding:
+    try:
+        return check(patient)
+    except LoomError as refused:
+        error = bundle_lines.fitting(refused, patient.bundle)
+        return Finding(
+            FAIL, f"{error.code}: {error.what}", error.hint, [part for part in (error.where, error.why) if part]
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other checks shall speak
+        return Finding(FAIL, f"this check failed itself: {type(error).__name__}: {error}", "loomctl --debug paths")
+
+
+def _shown(finding: Finding) -> Finding:
+    """Give a finding that can be shown: no secrets, no control characters, each part on a line of its own."""
+    return Finding(
+        finding.status,
+        _line(finding.found),
+        _line(finding.hint),
+        [_line(detail) for detail in finding.details],
+        _facts(finding.facts),
+    )
+
+
+def _facts(value: Any) -> Any:
+    if isinstance(value, str):
+        return _line(value)
+    if isinstance(value, dict):
+        return {key: _facts(part) for key, part in value.items()}
+    return [_facts(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _line(text: str) -> str:
+    return one_line(mask(text)[0], LONGEST)

@@ -1,1 +1,0 @@
-"""What is well in an installation and what is not, with the command that mends it."""
