@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.model import joins, route_reasons, state, visits
+from loomctl.runs.model import state, visits
 from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.workflows import plan, schema_checks
@@ -191,12 +191,12 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert of_state["status"]["enum"] == list(state.STATUSES)
     visit_words = SCHEMAS["state"]["$defs"]["visit"]["properties"]["status"]["enum"]
     branch_words = SCHEMAS["state"]["$defs"]["branch"]["properties"]["status"]["enum"]
-    assert branch_words == list(joins.STATUSES)
-    assert {*visits.OUTCOMES, branches.CANCELLED} == set(joins.ENDED)
-    assert properties("$defs", "parallel")["join"]["enum"] == list(joins.JOINS)
+    assert branch_words == list(state.BRANCH_STATUSES)
+    assert {*visits.OUTCOMES, branches.CANCELLED} == set(visits.BRANCH_ENDS)
+    assert properties("$defs", "parallel")["join"]["enum"] == list(visits.JOINS)
     assert set(visit_words) == {*visits.OPEN, *visits.OUTCOMES}
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
-    assert way["reason"]["enum"] == list(route_reasons.REASONS)
+    assert way["reason"]["enum"] == list(visits.REASONS)
     weight = properties("$defs", "transition")["weight"]
     assert properties("$defs", "step")["evidence"]["maxItems"] == evidence.MOST
     assert properties("$defs", "evidence_item")["timeout"]["maximum"] == evidence.LONGEST_TIMEOUT

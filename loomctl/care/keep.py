@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.runs import archives, find, run_blobs
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.runs.faber import faber_files
+from loomctl.runs.faber import faber_runs
 from loomctl.runs.machine import agreed, drivers, handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
 from loomctl.runs.model import lease
@@ -427,7 +427,7 @@ def _no_way_back(
 def _has_fabers_plan(home: Home) -> bool:
     """Tell whether FABER's plan is there; its id is taken from the run's, for the state cannot be asked."""
     try:
-        return faber_files.find_plan(home, ids.split_run_id(home.run_id)[0]) is not None
+        return faber_runs.find_plan(home, ids.split_run_id(home.run_id)[0]) is not None
     except (OSError, LoomError):
         return False
 

@@ -14,7 +14,7 @@ from loomctl.kit.lock import holder
 from loomctl.kit.process import processes
 from loomctl.kit.text.counts import counted
 from loomctl.runs import log_verdict, run_blobs
-from loomctl.runs.faber import faber_files
+from loomctl.runs.faber import faber_runs
 from loomctl.runs.machine import drivers
 from loomctl.runs.machine import known as known_runs
 from loomctl.runs.model import lease
@@ -171,12 +171,12 @@ def _fabers_plan(home: Home, plan_id: str) -> None:
     if not home.faber:
         return
     try:
-        source = faber_files.find_plan(home, plan_id)
+        source = faber_runs.find_plan(home, plan_id)
     except OSError as error:
         what, hint = "the run's plan cannot be read", f"ls -l {shlex.quote(home.top)}"
         raise LoomError("BAD_PLAN", what, where=home.top, why=str(error), hint=hint) from None
     if source is not None:
-        faber_files.plan_in(source)
+        faber_runs.plan_in(source)
 
 
 def states(patient: Patient) -> Finding:

@@ -15,7 +15,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.counts import counted
 from loomctl.runs import artifact_paths, stages
 from loomctl.runs.artifact_paths import is_inside, real
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _tree_noted(root: str, own: str, ours: Collection[str]) -> dict[str, Any]:
 
 def _workdir(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give a visit's workdir, links followed, if that lies outside of the project; else None."""
-    place = places.place_of(run.plan, str(entry.get("step_id")))
+    place = frozen_plan.place_of(run.plan, str(entry.get("step_id")))
     declared = artifact_paths.workdir(space.project, run, place.step) if place is not None else None
     if not declared or "\0" in declared:
         return None
@@ -425,7 +425,7 @@ def _began(run: Run, stage: str) -> bool:
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
-    place = places.place_of(run.plan, str(entry.get("step_id")))
+    place = frozen_plan.place_of(run.plan, str(entry.get("step_id")))
     return place is not None and place.step.get("kind") == "command"
 
 

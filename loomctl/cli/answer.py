@@ -13,7 +13,7 @@ from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine import parts
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows.model import gates
 
 if TYPE_CHECKING:
@@ -36,12 +36,14 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
     """
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return None
     prompt = prompts.step_prompt(place, entry["visit"], artifact_paths.prompt_values(space.project, run))
     told = {key: value for key, value in route.way_to(run.state, entry["step_id"]).items() if key != "step_id"}
-    asks = {"kind": place.step["kind"], "choices": gates.choices(place.step)} if places.is_human(place.step) else {}
+    asks = (
+        {"kind": place.step["kind"], "choices": gates.choices(place.step)} if frozen_plan.is_human(place.step) else {}
+    )
     return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
 
 
@@ -223,9 +225,9 @@ def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:
         return f"{before}\n\n{text}" if before else text
     entry = visits.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     ending = prompts.ENDING
-    if place is not None and places.is_human(place.step):
+    if place is not None and frozen_plan.is_human(place.step):
         ending = gate_texts.ways(run, place)
     elif place is not None:
         ending = prompts.ending(run, place.step)

@@ -17,7 +17,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import context_history, context_values, find
 from loomctl.runs.context_history import NOTHING, STEP, UNDO, USER
-from loomctl.runs.model import places
+from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.run_context import is_reserved
 from loomctl.workflows.model.fidelity import FIDELITIES
 
@@ -348,7 +348,7 @@ def _usage(what: str, hint: str) -> LoomError:
 @completion
 def _complete_steps(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
     run = space.store.read(find.run_to_read(space, context.params.get("run")), to_show=True)
-    return [place.key for place in places.places(run.plan)]
+    return [place.key for place in frozen_plan.places(run.plan)]
 
 
 @click.command()

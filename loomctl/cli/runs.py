@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import leases
-from loomctl.runs.model import saved_copies
+from loomctl.runs.model import standing
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import run_index
 
@@ -89,7 +89,7 @@ def list_runs(as_json: bool) -> int:
         output.text('No runs here yet. Start one: loomctl run "what to do"')
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
-    copies = {one["run_id"]: saved_copies.said(one["saved_from"]) for one in found if one.get("saved_from")}
+    copies = {one["run_id"]: standing.saved_from_line(one["saved_from"]) for one in found if one.get("saved_from")}
     rows = [
         [
             ("* " if one["bound"] else "  ") + one["run_id"],

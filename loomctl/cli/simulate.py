@@ -19,7 +19,7 @@ from loomctl.kit.json import strict_json
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
-from loomctl.runs.model import places, run_context, visits
+from loomctl.runs.model import frozen_plan, run_context, visits
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.store import Run
 from loomctl.simulate import play, scripts
@@ -335,7 +335,7 @@ def _phase_begun(event: str) -> str:
 def _first_of_phase(plan: Mapping[str, Any], event: str) -> str | None:
     """Give the first step of the phase that an event begins; None where it begins none, or one without a step."""
     phase = _phase_begun(event)
-    steps = (one for one in places.places(plan) if not one.step.get("engine"))
+    steps = (one for one in frozen_plan.places(plan) if not one.step.get("engine"))
     return next((one.key for one in steps if phase and str(one.phase["id"]) == phase), None)
 
 
@@ -351,7 +351,7 @@ def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
     """Read `STEP[@VISIT]`; a step is named by its key, or by its id where one has it."""
     name, _, number = named.partition("@")
     visit = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 if number else 1
-    keys = [place.key for place in places.places(plan) if not place.step.get("engine")]
+    keys = [place.key for place in frozen_plan.places(plan) if not place.step.get("engine")]
     found = [key for key in keys if key == name] or [key for key in keys if key.partition("/")[2] == name]
     if len(found) == 1 and visit > 0:
         return found[0], visit

@@ -20,7 +20,7 @@ from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find, leases
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
 from loomctl.workflows.model import gates
@@ -308,8 +308,8 @@ def _at_a_command(driven: Driven, lines: list[str]) -> str:
 
 def _decided(run: Run, ended: Mapping[str, Any]) -> str:
     """Give what a person chose, who it was and their note, of a step that a person decides; empty for any other."""
-    place = places.place_of(run.plan, ended["step_id"])
-    return masked_line(str(ended.get("note") or ""), 300) if place and places.is_human(place.step) else ""
+    place = frozen_plan.place_of(run.plan, ended["step_id"])
+    return masked_line(str(ended.get("note") or ""), 300) if place and frozen_plan.is_human(place.step) else ""
 
 
 def _asks_at_a_step(driven: Driven) -> bool:

@@ -17,7 +17,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, stages
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def fate(known: Known, declared: str, seen: Seen) -> str:
 
 
 def _to_change(run: Run, entry: Mapping[str, Any]) -> list[str]:
-    place = places.place_of(run.plan, str(entry.get("step_id")))
+    place = frozen_plan.place_of(run.plan, str(entry.get("step_id")))
     listed = place.step.get("evidence") if place else None
     asked = listed if isinstance(listed, list) else []
     return [str(one["file"]) for one in asked if one["kind"] == "file" and one.get("changed")]

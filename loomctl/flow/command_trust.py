@@ -12,7 +12,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.machine import known
-from loomctl.runs.model import places, standing, trust_waits, visits
+from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     """
     return [
         expanded(space, run, {**place.step, "run": script})
-        for place in places.with_branches(run.plan)
+        for place in frozen_plan.with_branches(run.plan)
         for script in scripts_of(place.step)
     ]
 
@@ -107,9 +107,9 @@ def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> R
 
     def change(state: State) -> tuple[State, list[Event]]:
         entry = visits.open_visit(state)
-        if entry is None or trust_waits.waits(state) or not standing.goes_on(standing.answered(state)):
+        if entry is None or standing.waits_for_trust(state) or not standing.goes_on(standing.answered(state)):
             return state, []
-        asked = trust_waits.waiting(state, entry, commands, at=clock.now())
+        asked = standing.await_trust(state, entry, commands, at=clock.now())
         properties = {"stage": entry["stage"], "reason": "trust"}
         return asked, [Event("run.awaiting_feedback", properties, space.caller.session_id, entry["step_id"])]
 
@@ -122,13 +122,13 @@ def answer(space: Workspace, run: Run) -> bool:
     waited: list[bool] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
-        waited[:] = [trust_waits.waits(state)]
+        waited[:] = [standing.waits_for_trust(state)]
         if not waited[0]:
             return state, []
         given = Event("run.feedback_given", {"stage": state["feedback"].get("stage")}, space.caller.session_id)
         return standing.answered(state), [given]
 
-    if trust_waits.waits(run.state):
+    if standing.waits_for_trust(run.state):
         leases.deciding(space).store.update(run.run_id, change)
     return waited == [True]
 
@@ -211,7 +211,7 @@ class Work(NamedTuple):
 def open_work(run: Run) -> Work | None:
     """Give the command step whose visit is open; None where none is."""
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or not is_command(place.step) or not entry.get("stage"):
         return None
     return Work(entry, place.step, stages.folder(run.folder, entry["stage"]))

@@ -10,7 +10,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import route_reasons, standing, visits
+from loomctl.runs.model import standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import branches
@@ -443,10 +443,10 @@ def _say_failed(run: Run) -> str:
     """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
     way = route.way_to(run.state, None)
     again = f"loomctl resume {run.run_id}"
-    if way.get("reason") == route_reasons.MAX_VISITS:
+    if way.get("reason") == visits.MAX_VISITS:
         why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
         return f"The run failed: {why}. To visit it once more: {again}"
     why = ""
-    if way.get("reason") == route_reasons.NONE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+    if way.get("reason") == visits.NOWHERE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
         why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
     return f"The run failed{why}. To try the step again: {again}"

@@ -15,7 +15,7 @@ from loomctl.kit import clock
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import context_values, stages
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import places, run_context, sessions, visits
+from loomctl.runs.model import frozen_plan, run_context, sessions, visits
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -88,7 +88,7 @@ def usage_of(space: Workspace, run: Run, entry: Mapping[str, Any]) -> dict[str, 
 
 
 def _step_of(run: Run, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    place = places.place_of(run.plan, entry["step_id"])
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
     return place.step if place else {}
 
 
@@ -303,7 +303,7 @@ def _context(
 
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
-    place = places.place_of(run.plan, ended["step_id"])
+    place = frozen_plan.place_of(run.plan, ended["step_id"])
     words = str(place.step.get("prompt") or "").split("--artifact ")[1:] if place else []
     given = [word.partition("=")[0] for word in words if "=" in word]
     names = {name for name in given if name.replace("-", "_").isidentifier() and not name.isupper()}

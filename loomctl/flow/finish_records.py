@@ -10,7 +10,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
-from loomctl.runs.model import route_reasons, visits
+from loomctl.runs.model import visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import failures
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LISTED = 200  # files of a stage that its event names; status.json has all
 _MARK = blobs.REF_PREFIX.encode()
 # Ways that no transition explains, and that are told all the same.
-_TOLD = (route_reasons.RETRY_TARGET, route_reasons.MAX_VISITS)
+_TOLD = (visits.RETRY_TARGET, visits.MAX_VISITS)
 # Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
 WITHOUT_RESULT = ("failed", "skipped")
 
@@ -217,7 +217,7 @@ def events(
         told.append(Event("transition.chosen", _choice(stage, came.way), session_id, step_id))
     if came.follows == "stop" and not visits.is_branch(came.state):
         reason = end.reason or came.way.why
-        if came.way.next.get("reason") == route_reasons.MAX_VISITS:
+        if came.way.next.get("reason") == visits.MAX_VISITS:
             reason = came.way.why
         told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
     return told

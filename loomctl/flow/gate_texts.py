@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Budget
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.store.store import Run
 
 _MOST = 12  # choices that stand in a line

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from loomctl.priming.slip import Budget
     from loomctl.runs.caller import Caller
-    from loomctl.runs.faber.faber_files import PlanFile
-    from loomctl.runs.faber.faber_runs import Freeze
+    from loomctl.runs.faber.faber_runs import Freeze, PlanFile
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
     from loomctl.runs.settings.config import Settings

@@ -16,7 +16,7 @@ from loomctl.priming import slip
 from loomctl.reduction.tokens import at_most, estimate
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import places, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.workflows.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.runs.caller import Workspace
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
@@ -119,7 +119,7 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     One without a session is told everything.
     """
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     ended = recount.ended(run.state)
     if place is None or place.step.get("run") or not ended:
         return None
@@ -136,7 +136,7 @@ def news(space: Workspace, run: Run) -> Preamble | None:
 def precedes(run: Run) -> bool:
     """Tell whether there is anything that precedes the open step and is told to it: a command is told nothing."""
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     return place is not None and not place.step.get("run") and bool(recount.ended(run.state))
 
 
@@ -156,7 +156,7 @@ def note_told(space: Workspace, made: Preamble) -> list[str]:
 def _meant(run: Run, step_key: str | None) -> Place:
     entry = visits.open_visit(run.state)
     named = step_key or (entry["step_id"] if entry else run.state.get("current_step"))
-    every = places.places(run.plan)
+    every = frozen_plan.places(run.plan)
     found = [place for place in every if place.key == named]
     if not found and step_key:
         found = [place for place in every if place.step["id"] == step_key]

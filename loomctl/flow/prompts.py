@@ -10,7 +10,7 @@ from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
 from loomctl.runs.artifact_paths import prompt_values
-from loomctl.runs.model import frozen_plan, places, visits
+from loomctl.runs.model import frozen_plan, standing, visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Budget
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.project import Project
     from loomctl.runs.store.store import Run
 
@@ -87,7 +87,7 @@ def _ways(step: Mapping[str, Any]) -> list[str]:
     if not labels or step.get("run"):
         return []
     named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
-    if places.is_human(step):
+    if frozen_plan.is_human(step):
         return [f"A person chooses one of {named}."]
     return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
 
@@ -122,7 +122,7 @@ def ending(run: Run, step: Mapping[str, Any]) -> str:
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
     """Say in which folder an assistant works, if the step has one of its own, and what may stand there (D35, D42)."""
     declared = step.get("workdir")
-    if not isinstance(declared, str) or step.get("run") or places.is_human(step):
+    if not isinstance(declared, str) or step.get("run") or frozen_plan.is_human(step):
         return []
     folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
     told = f"Work in `{masked_line(folder, 400)}`."
@@ -147,13 +147,13 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if status in ("paused", "failed", "completed", "cancelled"):
         return f"## Next\n\n{_refused(run) or _standing(status, run.run_id)}"
     entry = visits.open_visit(state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
         return "## Next\n\n`loomctl next` gives the next step."
     if entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
         return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
-    if places.is_human(place.step):
+    if frozen_plan.is_human(place.step):
         return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run))) + _branches(entry)
     how = ending(run, place.step)
@@ -168,7 +168,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
     way = f"This session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or budget is None:
         return f"## Next\n\n{way}"
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run)))
@@ -204,12 +204,10 @@ def _refused(run: Run) -> str:
 
 
 def _trust_awaited(run: Run) -> str:
-    from loomctl.runs.model import trust_waits  # most runs wait for none
-
-    if not trust_waits.waits(run.state):
+    if not standing.waits_for_trust(run.state):
         return ""
     asked = masked_line(str(run.state["feedback"].get("message")), 400)
-    decides = f"The user decides: `{trust_waits.command(run.run_id)}`; then `loomctl next`."
+    decides = f"The user decides: `{standing.trust_command(run.run_id)}`; then `loomctl next`."
     return f"## Next\n\nThe run waits for its user: {asked}. {decides}"
 
 

@@ -10,7 +10,7 @@ from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.workflows.model import branches, gates
 
@@ -72,7 +72,7 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: finish_records.Giv
 
     Raises NO_RESPONSE.
     """
-    place = places.place_of(run.plan, entry["step_id"])
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
     wanted = (place.step.get("evidence") or ()) if place else ()
     if given.outcome in finish_records.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return

@@ -18,7 +18,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import handoff_notes, known
-from loomctl.runs.model import frozen_plan, lease, places, sessions, visits
+from loomctl.runs.model import frozen_plan, lease, sessions, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
@@ -210,7 +210,7 @@ def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
     """Write the prompts of open visits with this machine's paths; gives what went wrong, for it is taken up by now."""
     for line in lines.every(run):
         entry = visits.open_visit(line.state)
-        place = places.place_of(line.plan, entry["step_id"]) if entry else None
+        place = frozen_plan.place_of(line.plan, entry["step_id"]) if entry else None
         if entry is not None and place is not None and entry.get("stage"):
             try:
                 prompt, _ = preambles.opening(space, line, line.state, place, entry["visit"])
@@ -372,7 +372,7 @@ def _tools(run: Run) -> list[str]:
 
 
 def _programs(plan: Mapping[str, Any]) -> Iterator[str]:
-    for place in places.with_branches(plan):
+    for place in frozen_plan.with_branches(plan):
         if place.step.get("kind") == "command":
             yield from programs.named_in(str(place.step.get("run") or ""))
         evidence = place.step.get("evidence")

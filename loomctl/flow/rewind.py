@@ -12,7 +12,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session
 from loomctl.runs import context_history, leases, stage_records, stages
-from loomctl.runs.model import places, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
 
@@ -245,6 +245,6 @@ def _note_beginning(space: Workspace, run: Run, stage: str) -> None:
     entry = visits.open_visit(run.state)
     if entry is None or entry.get("stage") != stage or working_tree.read_baseline(space.store.local, run.run_id, stage):
         return
-    place = places.place_of(run.plan, entry["step_id"])
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
     if place is not None and place.step.get("kind") != "command":  # a command's is noted as it starts
         settle.note_visit(space, run, entry)

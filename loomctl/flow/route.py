@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import route_reasons, run_context, sessions, visits
-from loomctl.runs.model.places import Place, is_routed, most_visits, place_of, places
+from loomctl.runs.model import run_context, sessions, visits
+from loomctl.runs.model.frozen_plan import Place, is_routed, most_visits, place_of, places
 from loomctl.runs.model.state import TERMINAL
 from loomctl.workflows.model import failures, gates, phase_marks, ways
 
@@ -192,7 +192,7 @@ def _way_on(
         way = ways.Way({})
     if failed and follows in ("done", "prompt"):
         ended["passed"] = True
-    if follows == "stop" and way.next.get("reason") != route_reasons.MAX_VISITS:
+    if follows == "stop" and way.next.get("reason") != visits.MAX_VISITS:
         ended["stopped"] = True
     if not way.next:
         way = _in_order(visits.replaced(state, ended), plan, follows)
@@ -216,11 +216,11 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
     if follows == "stop":
-        return ways.Way({"step_id": None, "reason": route_reasons.NONE})
+        return ways.Way({"step_id": None, "reason": visits.NOWHERE})
     place = first_open(state, plan)
     if place is None:
-        return ways.Way({"step_id": None, "reason": route_reasons.ENDED, "by": route_reasons.ORDER})
-    return ways.Way({"step_id": place.key, "reason": route_reasons.ORDER})
+        return ways.Way({"step_id": None, "reason": visits.END, "by": visits.ORDER})
+    return ways.Way({"step_id": place.key, "reason": visits.ORDER})
 
 
 def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _with_error(state: State, ended: Mapping[str, Any], follows: str, way: Way, 
     if ended["status"] != "failed" and follows != "stop":
         return state
     own = str(ended.get("note") or ended.get("failure_reason") or f"the step ended {ended['status']}")
-    message = way.why if ended["status"] != "failed" or way.next.get("reason") == route_reasons.MAX_VISITS else own
+    message = way.why if ended["status"] != "failed" or way.next.get("reason") == visits.MAX_VISITS else own
     error = {"at": at, "step_id": ended["step_id"], "stage": ended["stage"], "message": message or own}
     return {**state, "errors": [*state["errors"], error]}
 

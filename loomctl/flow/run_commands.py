@@ -17,7 +17,7 @@ from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages
-from loomctl.runs.model import sessions, standing, trust_waits, visits
+from loomctl.runs.model import sessions, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
@@ -96,7 +96,7 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
 
 def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
     """Give the command step at which a run waits for trust that it was not given on this machine; else None."""
-    work = open_work(run) if trust_waits.waits(run.state) else None
+    work = open_work(run) if standing.waits_for_trust(run.state) else None
     commands = command_trust.untrusted(space, run) if work is not None else []
     return _pending(NOT_TRUSTED, work, commands=commands) if work is not None and commands else None
 

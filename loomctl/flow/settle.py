@@ -9,7 +9,7 @@ from loomctl.kit import clock
 from loomctl.kit.records import NamedTuple
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, stages
-from loomctl.runs.model import places, sessions, standing, visits
+from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.store.events import Event
 from loomctl.workflows.model import branches, gates, phase_marks, triggers
 
@@ -58,7 +58,7 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             entered.append((move.before, move.after))
         if move.kind != "step" or move.step is None:
             return Settled(state, happened, entered, engine_primed, move)
-        place = places.place_of(run.plan, move.step)
+        place = frozen_plan.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             came = _come_to(space, run, state, happened, place, move, at=at)
@@ -105,7 +105,7 @@ def _come_to(
     run: Run,
     state: State,
     happened: list[Event],
-    place: places.Place,
+    place: frozen_plan.Place,
     move: route.Move,
     *,
     at: str,
@@ -115,13 +115,13 @@ def _come_to(
     late = _joined_late(space, run, state, happened, place) if opened is None else None
     if late is not None:
         return late
-    if places.is_human(place.step):
+    if frozen_plan.is_human(place.step):
         state, move = asking(space, run, state, happened, at=at), route.Move("approval", step=place.key)
     return Settled(state, happened, [], False, move, opened)
 
 
 def _primed(
-    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
+    space: Workspace, run: Run, state: State, happened: list[Event], place: frozen_plan.Place, *, at: str
 ) -> tuple[State, bool]:
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
     from loomctl.flow import route
@@ -137,7 +137,7 @@ def _primed(
 
 
 def _joined_late(
-    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place
+    space: Workspace, run: Run, state: State, happened: list[Event], place: frozen_plan.Place
 ) -> Settled | None:
     """Join a parallel step whose branches have ended while the run stood still; None where there is nothing to join."""
     if not place.step.get("parallel"):
@@ -165,7 +165,7 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
 
 
 def _opened(
-    space: Workspace, run: Run, state: State, happened: list[Event], place: places.Place, *, at: str
+    space: Workspace, run: Run, state: State, happened: list[Event], place: frozen_plan.Place, *, at: str
 ) -> tuple[State, Mapping[str, Any] | None]:
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
@@ -272,7 +272,7 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
 
 
 def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
-    place = places.place_of(run.plan, entry["step_id"])
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
     return place is not None and place.step.get("kind") == "command"
 
 
@@ -354,7 +354,7 @@ def _foreseen(space: Workspace, run: Run, outside: visits.Outside) -> Gathered |
     if entry is None or entry["stage"] != outside.stage:
         return None
     others = [one for number, one in enumerate(entry["branches"]) if number != outside.place]
-    place = places.place_of(run.plan, entry["step_id"])
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
     waits = place is not None and place.step["parallel"]["join"] == "wait_all"
     if waits and any(one["status"] not in branches.ENDED for one in others):
         return None
@@ -392,7 +392,7 @@ def _joined(
     For who holds the run's lock. by: the branch whose end it is; known: as it was foreseen, else it is found out now.
     """
     entry = branches.fan(state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry is not None else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry is not None else None
     made = branches.fan_in(state, place.step) if place is not None else None
     if entry is None or place is None or made is None or state["status"] not in ("in_progress", "awaiting_feedback"):
         return None

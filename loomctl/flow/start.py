@@ -13,7 +13,7 @@ from loomctl.kit.text.secrets import mask
 from loomctl.priming import memory_of_session, prime_run, prove
 from loomctl.runs import artifact_paths, find, leases
 from loomctl.runs.machine import known
-from loomctl.runs.model import places
+from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
@@ -224,7 +224,7 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
     state = run.state
     values = artifact_paths.placeholder_values(space.project, run)
     lacking: list[str] = []
-    for place in places.with_branches(run.plan):
+    for place in frozen_plan.with_branches(run.plan):
         for field in ("prompt", "command", "skill"):
             text: Any = place.step.get(field)
             if isinstance(text, str):
@@ -244,7 +244,7 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
 
 def _check_lengths(run: Run) -> None:
     """Refuse a place whose path leaves no room for the files of a stage, before anything is written."""
-    stages = (len(ids.stage_name(999, place.key, 99)) for place in places.with_branches(run.plan))
+    stages = (len(ids.stage_name(999, place.key, 99)) for place in frozen_plan.with_branches(run.plan))
     needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
     most = os.pathconf(os.path.sep, "PC_PATH_MAX")
     if needed > most:

@@ -9,7 +9,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.standing import is_under_way
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
@@ -75,11 +75,11 @@ class Stopped(NamedTuple):
 def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     """Act on a stop of a session that drives a run. message: the assistant's last one, whole; may be empty."""
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or run.state["status"] in OVER:
         return Stopped()
     step = place.step
-    if places.is_human(step):
+    if frozen_plan.is_human(step):
         return _at_human(run, turn)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
@@ -128,7 +128,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
             stages.write_candidate(run.folder, entry["stage"], message)
             return Stopped(line=close.pause_at_cap(space, run))
         ended = _ended(space, run, turn, found, known, stop)
-        if ended.block or not any(one.step.get("kind") == "command" for one in places.places(run.plan)):
+        if ended.block or not any(one.step.get("kind") == "command" for one in frozen_plan.places(run.plan)):
             return ended
         waits = _at_untrusted(space, space.store.read(run.run_id), turn)
         return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
@@ -224,11 +224,11 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     Its user is told when it begins to wait, and at the end of every turn that Loom drives (D23).
     """
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
         return None
     from loomctl.flow import command_trust  # most stops are at no command
-    from loomctl.runs.model import trust_waits
+    from loomctl.runs.model import standing
 
     try:
         commands = command_trust.untrusted(space, run)
@@ -236,9 +236,9 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
         return None
     if not commands:
         return None
-    was_told = trust_waits.waits(run.state) and not turn.driven
+    was_told = standing.waits_for_trust(run.state) and not turn.driven
     command_trust.wait(space, run, commands)
-    return Stopped(line="" if was_told else f"Loom: {trust_waits.line(run.run_id, commands)}", waits=turn.driven)
+    return Stopped(line="" if was_told else f"Loom: {standing.trust_line(run.run_id, commands)}", waits=turn.driven)
 
 
 def closed_without_message(space: Workspace, run: Run) -> str:

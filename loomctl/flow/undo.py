@@ -8,7 +8,7 @@ from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
-from loomctl.runs.model import places, run_context, sessions, visits
+from loomctl.runs.model import frozen_plan, run_context, sessions, visits
 from loomctl.runs.model.state import accepted
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
@@ -111,7 +111,7 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
         return _until_it_waits(run._replace(state=accepted(state, where=stages.STATUS)), back, name, session_id)
     except LoomError:  # the file does not tell, or somebody edited it
         bare = {key: value for key, value in entry.items() if key != branches.KEY}
-        place = places.place_of(run.plan, entry["step_id"])
+        place = frozen_plan.place_of(run.plan, entry["step_id"])
         state = visits.replaced(back.state, bare)
         return back._replace(state=branches.fanned_out(state, place.step) if place else state, unread=True)
 
@@ -120,7 +120,7 @@ def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> 
     from loomctl.workflows.model import branches
 
     state, inner = run.state, list(back.inner)
-    place = places.place_of(run.plan, (visits.open_visit(state) or {})["step_id"])
+    place = frozen_plan.place_of(run.plan, (visits.open_visit(state) or {})["step_id"])
     while name:
         line = lines.seen(run._replace(state=state), name)
         one = one_back(line, line.state, session_id)

@@ -23,9 +23,9 @@ from loomctl.kit.text.fences import one_line
 from loomctl.runs import leases, log_verdict
 from loomctl.runs.machine import handoff_notes, known
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import frozen_plan, lease, saved_copies
+from loomctl.runs.model import frozen_plan, lease, standing
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
-from loomctl.runs.store import arrivals, blobs, event_log, events, store
+from loomctl.runs.store import arrivals, blobs, event_log, events
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import output_files, recording, tool_log
 
@@ -107,7 +107,7 @@ class _Pull:
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
         if self._found.apart and keep == KEPT_MINE:
-            saved = self._save(self._folder, state, saved_copies.THEIRS)
+            saved = self._save(self._folder, state, standing.THEIRS)
             return self._done(KEPT_MINE, saved, log=handoff.log_of(self._look))
         return self._replace(self._look, state, keep)
 
@@ -196,10 +196,10 @@ class _Pull:
             if self._found.apart:
                 mine = os.path.join(self._room, "mine")
                 links.give_all(target, mine)
-                saved = self._save(mine, self._store.read_state(self._run_id), saved_copies.MINE)
+                saved = self._save(mine, self._store.read_state(self._run_id), standing.MINE)
             self._bring_over(target, {entry.name.removeprefix(carried.RUN) for entry in here.left_out})
             arrivals.sync(self._folder)
-            store.forget_open_runs(self._store.folder, self._store.local)
+            self._store.forget_open_runs()
             self._announce(kind, saved, came)
             arrivals.swap(self._folder, target, arrivals.aside(self._store.local, self._run_id))
         files.sync_folder(os.path.dirname(target))
@@ -252,7 +252,7 @@ class _Pull:
 
         folder: of one's own, with the state's files. Raises OSError, and what renaming a run raises.
         """
-        is_theirs = whose == saved_copies.THEIRS
+        is_theirs = whose == standing.THEIRS
         origin = {"whose": whose, "remote": self._desk.remote.shown}
         origin |= {"machine": self._told.machine, "by": self._told.by} if is_theirs else {"machine": machine.hostname()}
         origin = {key: value for key, value in origin.items() if value}

@@ -54,9 +54,9 @@ def unknown_run(space: Workspace, run_id: str) -> str:
 
 
 def _at_its_step(run: Run) -> list[str]:
-    from loomctl.runs.model import places  # most runs were taken up
+    from loomctl.runs.model import frozen_plan
 
-    place = places.place_of(run.plan, str(run.state.get("current_step") or ""))
+    place = frozen_plan.place_of(run.plan, str(run.state.get("current_step") or ""))
     return [f"It stands at {masked_line(place.key, 120)}"] if place is not None else []
 
 

@@ -105,9 +105,9 @@ def _last_root(space: Workspace, run_id: str) -> str | None:
 
 def _pointed_at(space: Workspace) -> str | None:
     """Give the run that FABER's pointer file names: a hint, which decides between several active runs (D5)."""
-    from loomctl.runs.faber import faber_files
+    from loomctl.runs.faber import faber_runs
 
-    return next((named for root in space.project.faber_roots if (named := faber_files.pointed_at(root))), None)
+    return next((named for root in space.project.faber_roots if (named := faber_runs.pointed_at(root))), None)
 
 
 def is_bound(space: Workspace, run_id: str) -> bool:

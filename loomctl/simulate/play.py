@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.flow import route
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import places, route_reasons, run_context, standing, visits
+from loomctl.runs.model import frozen_plan, run_context, standing, visits
 from loomctl.runs.model.state import new_state
 from loomctl.workflows.model import branches, fidelity, gates, routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
     from loomctl.simulate.scripts import Script
     from loomctl.workflows.model.ways import Judge
@@ -112,7 +112,7 @@ class _Player(NamedTuple):
         stages: list[dict[str, Any]] = []
         while standing.goes_on(state):
             state, move = route.advance(state, plan, at=AT)
-            place = places.place_of(plan, move.step) if move.kind == "step" else None
+            place = frozen_plan.place_of(plan, move.step) if move.kind == "step" else None
             if place is not None and self.goal is not None and self.goal.is_met(state, place):
                 return _opened(state, plan, place), stages
             if place is not None:
@@ -165,7 +165,7 @@ class _Player(NamedTuple):
         if place.step.get("engine"):
             return end
         own: dict[str, Any] = {"last_stage": place.key}
-        if places.is_human(place.step):
+        if frozen_plan.is_human(place.step):
             state = self._decided(state, plan, said)
             own |= {gates.LABEL_KEY: _label(place, said), gates.TEXT_KEY: ""}
         context = run_context.changed(state["context"], own, said.context_updates, output="").context
@@ -215,7 +215,7 @@ class _Player(NamedTuple):
 def _opened(state: State, plan: Mapping[str, Any], place: Place) -> State:
     """Begin a visit, as far as its step waits for a person."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT)
-    return gates.asked(state, plan, at=AT) if places.is_human(place.step) else state
+    return gates.asked(state, plan, at=AT) if frozen_plan.is_human(place.step) else state
 
 
 class _End(NamedTuple):
@@ -245,7 +245,7 @@ def _why(errors: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[str, Any]
     if not errors:
         return ""
     last, way = errors[-1], stages[-1]["next"]
-    names_it = way["reason"] == route_reasons.MAX_VISITS or last["step_id"] in last["message"]
+    names_it = way["reason"] == visits.MAX_VISITS or last["step_id"] in last["message"]
     return str(last["message"]) if names_it else f"{last['step_id']}: {last['message']}"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.flow.outcomes import directives
 from loomctl.kit.problems import Problem, at, choices, error, kind_of, shown, warning
-from loomctl.runs.model.places import inner, places, with_branches
+from loomctl.runs.model.frozen_plan import inner, places, with_branches
 from loomctl.workflows.model import steps
 from loomctl.workflows.model.branches import is_parallel
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.flow.outcomes.directives import Reading
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
 
 _NOTES = ("RESERVED_KEY", "REASON_UNUSED")  # what a run warns of, a simulation does too
 

@@ -21,7 +21,7 @@ from loomctl.kit.package import __version__
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.priming import receipts
 from loomctl.runs import archives, log_verdict
-from loomctl.runs.model import frozen_plan, saved_copies, sessions
+from loomctl.runs.model import frozen_plan, sessions, standing
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
@@ -174,7 +174,7 @@ def _run(space: Workspace, run: Run) -> dict[str, Any]:
         "forked_from": {key: str(forked.get(key) or "") for key in ("run_id", "stage", "at")}
         if isinstance(forked, dict)
         else None,
-        "saved_from": saved_copies.origin(state),
+        "saved_from": standing.saved_from(state),
         "waits_for": str(waits.get("message") or waits.get("kind") or "an answer") if isinstance(waits, dict) else "",
         "driver": facts.driver(space, run),
     }

@@ -10,7 +10,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, LoomError
 from loomctl.kit.problems import choices
 from loomctl.priming.examine import Examiner
 from loomctl.runs import stage_records
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log
 from loomctl.workflows.model import triggers
@@ -53,7 +53,7 @@ def step(run: Run, named: str) -> Came:
     Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
     """
     if not stage_records.matches(run, named):
-        keys = [place.key for place in places.with_branches(run.plan) if named in (place.key, place.step["id"])]
+        keys = [place.key for place in frozen_plan.with_branches(run.plan) if named in (place.key, place.step["id"])]
         if keys:
             return _ahead(run, keys)
     entry = stage_records.find_stage(run, named)

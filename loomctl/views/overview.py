@@ -18,7 +18,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import columns
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import hook_health, stage_records
-from loomctl.runs.model import frozen_plan, places, silence, visits
+from loomctl.runs.model import frozen_plan, silence, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.workflows.model import branches, gates
@@ -95,7 +95,7 @@ def _waits(run: Run, *, is_driven: bool) -> Waits:
 
 def _answer(run: Run) -> Waits:
     """Say what a run's user is asked."""
-    from loomctl.runs.model import trust_waits
+    from loomctl.runs.model import standing
 
     state, run_id = run.state, run.run_id
     asked = state["pending_approvals"]
@@ -113,8 +113,8 @@ def _answer(run: Run) -> Waits:
         return Waits("user", why, "approve", gates.command(gates.APPROVE, run_id, "", branch))
     raw = state.get("feedback")
     message = masked_line(str(raw.get("message") or ""), _REASON) if isinstance(raw, dict) else ""
-    if trust_waits.waits(state):
-        return Waits("user", message, "trust", trust_waits.command(run_id))
+    if standing.waits_for_trust(state):
+        return Waits("user", message, "trust", standing.trust_command(run_id))
     return Waits("user", f"an answer{f' to: {message}' if message else ''}", "answer", f"loomctl next {run_id}")
 
 
@@ -129,7 +129,7 @@ def _paused(run: Run) -> Waits:
 
 def _under_way(run: Run, *, is_driven: bool) -> Waits:
     entry = visits.open_visit(run.state)
-    place = places.place_of(run.plan, entry["step_id"]) if entry else None
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     onward = f"loomctl next {run.run_id}"
     if entry is None or place is None:
         to = route.onward(run.state, run.plan)
@@ -143,7 +143,7 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
         return Waits("assistant", "no live session works on it", "resume", f"loomctl resume {run.run_id}")
     if branches.fan(run.state) is not None:
         return Waits("assistant", "the branches of a parallel step", "", onward)
-    if places.is_human(place.step):
+    if frozen_plan.is_human(place.step):
         return Waits("user", "what its user decides", "next", onward)
     return Waits("assistant", _RESULT, "", visits.done_command(entry))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit import files
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
-from loomctl.runs.model import saved_copies
+from loomctl.runs.model import standing
 from loomctl.views import timeline
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def page(report: Mapping[str, Any]) -> str:
         .render(
             report=shown,
             title=one_line(run["goal"] or run["work_id"] or run["run_id"], _TITLE),
-            copy_of=_visible(saved_copies.said(report["run"]["saved_from"])) if run["saved_from"] else "",
+            copy_of=_visible(standing.saved_from_line(report["run"]["saved_from"])) if run["saved_from"] else "",
             tiles=_tiles(shown),
             drawn=timeline.draw(shown),
             phases=_phases(shown),

@@ -12,7 +12,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.runs import command_runs, stage_records, stages
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.views.facts import number, objects, section, text
 from loomctl.workflows.model import ways
 
@@ -224,7 +224,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
     """Give the plan's phases with their steps, and how each phase stands."""
     steps: dict[str, list[dict[str, Any]]] = {}
     parallel = ""
-    for place in places.with_branches(run.plan):
+    for place in frozen_plan.with_branches(run.plan):
         inner = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel
         told = {"key": place.key, "name": text(place.step.get("name")), "inner": inner}

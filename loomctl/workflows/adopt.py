@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json.fields import is_id
-from loomctl.runs.faber import faber_files
+from loomctl.runs.faber import faber_runs
 from loomctl.workflows import faber_plan, workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.faber.faber_files import PlanFile
+    from loomctl.runs.faber.faber_runs import PlanFile
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
     from loomctl.runs.store.layouts import Home
@@ -43,7 +43,7 @@ def plan_of(
     nobody knows gets a plan without phases, whose `faber.unknown` says what is missing; it is never frozen. Raises
     BAD_PLAN, or what is wrong with the plan or the workflow.
     """
-    raw = faber_files.plan_in(source) if source is not None else None
+    raw = faber_runs.plan_in(source) if source is not None else None
     named = (faber_plan.workflow_id(raw) if raw else "") or state["workflow_id"]
     merged = faber_plan.workflow(raw) if raw is not None else None
     if merged is not None and source is not None and not merged["phases"]:
@@ -77,7 +77,7 @@ def _stamp(source: PlanFile | None, found: Resolved | None) -> dict[str, Any]:
     """
     chain = found.sources if found is not None else []
     return {
-        **(source.stamp if source is not None else faber_files.NO_PLAN),
+        **(source.stamp if source is not None else faber_runs.NO_PLAN),
         "workflow": [
             {"path": one["path"], "sha256": "" if one["path"].startswith("{plugin_root}/") else one["sha256"]}
             for one in chain
@@ -128,7 +128,7 @@ def _to_look_at(
 
 def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     """Say what is missing, where it was looked for, and where it may be put."""
-    plans = faber_files.plan_places(home, plan_id)
+    plans = faber_runs.plan_places(home, plan_id)
     bare = workflow_files.faber_name(named) or named
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
     wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")

@@ -10,8 +10,8 @@ from loomctl.kit.errors import UPDATE, LoomError, quoted
 from loomctl.kit.json.strict_json import MOST_PROBLEMS
 from loomctl.kit.problems import at, choices, error, errors, placed, shown, warning, weight
 from loomctl.runs import log_verdict
-from loomctl.runs.faber import faber_words
-from loomctl.runs.model import frozen_plan, migrations, route_reasons, state
+from loomctl.runs.faber import faber_state
+from loomctl.runs.model import frozen_plan, migrations, state, visits
 from loomctl.runs.store import event_log, events
 from loomctl.workflows import faber_plan, schema_checks, workflow_files
 from loomctl.workflows.plan import build_plan
@@ -162,7 +162,7 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
-        for at_field, _, field in faber_plan.ignored(raw) if faber_words.is_plan(raw) else ():
+        for at_field, _, field in faber_plan.ignored(raw) if faber_state.is_plan(raw) else ():
             yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
@@ -189,7 +189,7 @@ def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
         led.append((at(where, "retry_target"), step.get("retry_target")))
         led += [(at(way, "to"), one.get("to")) for way, one in _objects(step, "transitions", where)]
     for where, key in led:
-        if isinstance(key, str) and key not in keys and not (key == route_reasons.END and where.endswith(".to")):
+        if isinstance(key, str) and key not in keys and not (key == visits.END and where.endswith(".to")):
             yield error("UNKNOWN_STEP", where, f"there is no step {shown(key)}", choices(key, keys))
 
 
@@ -198,7 +198,7 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     # FABER keeps several runs of one plan in the plan's folder, as state-{suffix}.json.
     ours = raw.get("plan_id") if os.path.basename(path).startswith("state-") else run_id
     name = os.path.basename(folder)
-    if _is_foreign(STATE, raw) and faber_words.belongs(raw, name):  # such as organisation/project/uuid
+    if _is_foreign(STATE, raw) and faber_state.belongs(raw, name):  # such as organisation/project/uuid
         ours = name
     if os.path.basename(os.path.dirname(folder)) == "runs" and name != ours:
         message = f"the folder is {shown(name)}, the file says {shown(run_id)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from loomctl.expressions.placeholders import NAMES
-from loomctl.runs.faber import faber_words as words
+from loomctl.runs.faber import faber_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def workflow(raw: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": workflow_id(raw) or "faber",
         "description": str(inner.get("description") or "the workflow of a FABER plan"),
-        "phases": {name: _phase(phase) for name, phase in words.phases(inner.get("phases"))},
+        "phases": {name: _phase(phase) for name, phase in faber_state.phases_in(inner.get("phases"))},
     }
     autonomy = raw.get("autonomy") or inner.get("autonomy")
     if isinstance(autonomy, (str, dict)):
@@ -55,7 +55,7 @@ def _phase(phase: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("pre_steps", "steps", "post_steps"):
         entries = phase.get(part)
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and words.name_of(entry, "id", "name"):
+            if isinstance(entry, dict) and faber_state.name_of(entry, "id", "name"):
                 where = _PARTS.get(str(entry.get("position")), part) if part == "steps" else part
                 found[where].append(_step(entry))
     if isinstance(phase.get("description"), str):
@@ -82,7 +82,7 @@ def ignored(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
     listed = raw["workflow"].get("phases")
     places = {id(phase): f"[{index}]" for index, phase in enumerate(listed)} if isinstance(listed, list) else {}
-    for name, phase in words.phases(listed):
+    for name, phase in faber_state.phases_in(listed):
         at = "$.workflow.phases" + places.get(id(phase), f".{name}")
         for key in INERT_PHASE_FIELDS:
             if _says(phase.get(key)):
@@ -90,7 +90,7 @@ def ignored(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for part in ("pre_steps", "steps", "post_steps"):
             entries = phase.get(part)
             for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-                step_id = words.name_of(entry, "id", "name")
+                step_id = faber_state.name_of(entry, "id", "name")
                 for key in (*INERT_FIELDS, *LATER_FIELDS, *ADDED_FIELDS) if step_id else ():
                     if _says(entry.get(key)):
                         yield f"{at}.{part}[{index}].{key}", f"{name}/{step_id}", key

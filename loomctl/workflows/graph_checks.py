@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.problems import at, choices, error, shown, warning
-from loomctl.runs.model import route_reasons
-from loomctl.runs.model.places import after, is_human, is_routed, places
+from loomctl.runs.model import visits
+from loomctl.runs.model.frozen_plan import after, is_human, is_routed, places
 from loomctl.workflows.model import branches, routing, steps, ways
 from loomctl.workflows.model.steps import ROUTING
 from loomctl.workflows.model.transitions import key_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.workflows.model.steps import Step
     from loomctl.workflows.model.workflow import Phase, Workflow
 
@@ -44,13 +44,11 @@ def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
             yield from _leaves_branch(where, step)
             for place, name in _targets(step):
                 key = key_of(name, phase.id)
-                if key in there or (key == route_reasons.END and place != "retry_target"):
+                if key in there or (key == visits.END and place != "retry_target"):
                     continue
                 local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
                 message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
-                yield error(
-                    "UNKNOWN_STEP", f"{where}.{place}", message, choices(name, [*local, *known, route_reasons.END])
-                )
+                yield error("UNKNOWN_STEP", f"{where}.{place}", message, choices(name, [*local, *known, visits.END]))
 
 
 def _leaves_branch(where: str, step: Step) -> Iterator[Problem]:
@@ -60,9 +58,9 @@ def _leaves_branch(where: str, step: Step) -> Iterator[Problem]:
         for index, inner in enumerate(branch.steps):
             inside = at(where, "parallel", "branches", number, "steps", index)
             for place, name in _targets(inner):
-                if name not in names and not (name == route_reasons.END and place != "retry_target"):
+                if name not in names and not (name == visits.END and place != "retry_target"):
                     message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
-                    hint = choices(name, [*names, route_reasons.END])
+                    hint = choices(name, [*names, visits.END])
                     yield error("UNKNOWN_STEP", f"{inside}.{place}", message, hint)
 
 
@@ -149,7 +147,7 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
 def ways_on(plan: Mapping[str, Any], place: Place) -> set[str | None]:
     """Give all steps that may follow a step, None for the end: by success, by failure, whatever its conditions are."""
     transitions: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
-    found: set[str | None] = {_END if one["to"] == route_reasons.END else str(one["to"]) for one in transitions}
+    found: set[str | None] = {_END if one["to"] == visits.END else str(one["to"]) for one in transitions}
     behind = after(plan, place.key)
     in_order = behind.key if behind is not None else _END
     target = place.step.get("retry_target") or plan.get("retry_target")

@@ -9,8 +9,7 @@ from loomctl.expressions.conditions import compile_condition
 from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.expressions.state_paths import compile_path
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
-from loomctl.runs.model.joins import WAIT_ALL
-from loomctl.runs.model.route_reasons import END
+from loomctl.runs.model.visits import END, WAIT_ALL
 from loomctl.workflows.model.critical_artifacts import ALWAYS
 from loomctl.workflows.model.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id
 from loomctl.workflows.model.transitions import key_of

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
 from loomctl.workflows.model import branches, gates
 from tests.faults.bench import Answer, Bench
@@ -263,17 +263,17 @@ def spoken_for(plan: Json) -> list[str]:
     """Name the steps of a plan that somebody ends: an assistant, a subagent, a person."""
     return [
         place.key
-        for place in places.with_branches(plan)
+        for place in frozen_plan.with_branches(plan)
         if not place.step.get("engine") and not branches.is_parallel(place.step)
     ]
 
 
 def answers(plan: Json, key: str) -> st.SearchStrategy[list[Json]]:
     """Draw what a step says at its visits; a person rejects, or chooses what there is to choose."""
-    place = places.find(plan, key)
+    place = frozen_plan.find(plan, key)
     assert place is not None
     one = OUTCOMES
-    if places.is_human(place.step):
+    if frozen_plan.is_human(place.step):
         offered = gates.choices(place.step)
         said = [{"preferred_next_label": label} for label in offered] or [{}]
         one = st.sampled_from([*said, {"outcome": "failed"}])

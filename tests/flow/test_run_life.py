@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.flow import route
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import places, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.model.state import STATUSES, accepted
 from tests.helpers.tables import each
 from tests.helpers.walks import OUTCOMES, Walk, plan, step
@@ -226,7 +226,7 @@ def assert_valid(walk: Walk) -> None:
     if state["status"] == "completed":
         assert open_visits == []
         assert state["current_step"] is None
-        assert all(visits.is_done(visits.of_step(state, place.key)) for place in places.places(walk.plan))
+        assert all(visits.is_done(visits.of_step(state, place.key)) for place in frozen_plan.places(walk.plan))
         assert {phase["status"] for phase in state["phases"].values()} <= {"completed", "skipped"}
     else:
         assert "completed_at" not in state
@@ -284,7 +284,7 @@ def test_the_visits_of_every_step_are_those_of_each() -> None:
     for verb in ("next", "failed", "done", "done"):
         walk.do(verb)
     every = visits.by_step(walk.state)
-    assert every == {place.key: visits.of_step(walk.state, place.key) for place in places.places(RETRIES)}
+    assert every == {place.key: visits.of_step(walk.state, place.key) for place in frozen_plan.places(RETRIES)}
     assert [entry["visit"] for entry in every["build/a"]] == [1, 2]
 
 
@@ -342,7 +342,7 @@ def test_a_run_can_always_be_brought_to_its_end(of: dict[str, Any], sequence: li
             walk.do(verb)
         except LoomError:
             continue
-    for _ in range(4 * len(places.places(of)) + 8):
+    for _ in range(4 * len(frozen_plan.places(of)) + 8):
         status = walk.state["status"]
         if status == "completed":
             break

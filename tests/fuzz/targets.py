@@ -25,7 +25,7 @@ from loomctl.kit.text import fences, hidden_characters, secrets
 from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming import artifact_files, packing, slip
 from loomctl.runs import artifact_paths
-from loomctl.runs.model import frozen_plan, places, sessions, state, visits
+from loomctl.runs.model import frozen_plan, sessions, state, visits
 from loomctl.runs.store import events
 from loomctl.workflows import plan
 from loomctl.workflows.model import gates, git_commands, triggers, workflow
@@ -109,7 +109,7 @@ def plans(data: bytes) -> None:
             now, move = route.advance(now, found, at=AT)
             if move.kind != "step" or move.step is None:
                 break
-            place = places.place_of(found, move.step)
+            place = frozen_plan.place_of(found, move.step)
             assert place is not None
             now, _ = visits.start_visit(now, place.key, str(place.phase["id"]), at=AT)
             now = route.end_visit(now, found, outcome="succeeded", at=AT).state

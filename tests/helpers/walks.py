@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.flow import route, undo
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL, new_state
 from loomctl.workflows.model import gates
 
@@ -108,7 +108,7 @@ class Walk:
             self.state, move = route.advance(self.state, self.plan, at=self.now())
             if move.kind != "step" or move.step is None:
                 return
-            place = places.place_of(self.plan, move.step)
+            place = frozen_plan.place_of(self.plan, move.step)
             assert place is not None
             by_engine = bool(place.step.get("engine"))
             self.state, _ = visits.start_visit(

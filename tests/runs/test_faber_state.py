@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loomctl.flow import route
 from loomctl.kit.errors import LoomError
-from loomctl.runs.faber import faber_words
+from loomctl.runs.faber import faber_state
 from loomctl.runs.faber.faber_state import view
 from loomctl.runs.faber.faber_write import written
 from loomctl.runs.model import visits
@@ -144,7 +144,7 @@ BELONGING = [
 @pytest.mark.parametrize(("raw", "run_id", "fits"), BELONGING)
 def test_ids_of_every_era_are_held_against_their_place(raw: Json, run_id: str, *, fits: bool) -> None:
     """With and without Z, UUIDs, with slashes in front; a copy under another name is not the run (D6)."""
-    assert faber_words.belongs(raw, run_id) is fits
+    assert faber_state.belongs(raw, run_id) is fits
 
 
 @pytest.mark.parametrize("era", ERAS)

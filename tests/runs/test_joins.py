@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.runs.model import joins
-from loomctl.runs.model.joins import ANY, FIRST_SUCCESS, WAIT_ALL, Joined, joined
+from loomctl.runs.model import visits
+from loomctl.runs.model.visits import ANY, FIRST_SUCCESS, WAIT_ALL, Joined, joined
 from tests.helpers.tables import each
 
 S, F, P, K, X = "succeeded", "failed", "partially_succeeded", "skipped", None
@@ -51,7 +51,7 @@ def test_joins(join: str, outcomes: list[str | None], expected: Joined | None) -
     assert joined(join, outcomes) == expected
 
 
-@given(st.sampled_from(joins.JOINS), st.lists(st.sampled_from([S, F, P, K]), min_size=1, max_size=6))
+@given(st.sampled_from(visits.JOINS), st.lists(st.sampled_from([S, F, P, K]), min_size=1, max_size=6))
 def test_a_join_never_waits_for_nobody(join: str, outcomes: list[str]) -> None:
     """Once all branches have ended there is an outcome; success and failure are only what a branch came to."""
     found = joined(join, outcomes)

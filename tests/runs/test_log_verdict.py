@@ -49,7 +49,7 @@ def test_a_real_log_is_proven_to_its_end(tmp_path: Path, made: tuple[bytes, Any]
     """Nothing is unproven behind a write of the state."""
     data, head = made
     found = verdict_of(tmp_path / LOG, data, head)
-    assert (found.ok, found.proven, found.unproven, found.torn, found.faults) == (True, True, 0, 0, ())
+    assert (found.ok, found.proven, found.unproven, found.torn, found.faults) == (True, True, 0, 0, [])
     assert (found.entries, found.checkpoint) == (data.count(b"\n"), head["seq"])
 
 
@@ -155,7 +155,7 @@ def test_a_line_left_whole_but_for_its_newline_is_closed_again_and_again(
     known = Head(head["seq"], head["sha256"])
     for _ in range(4):
         after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=known)
-        assert verdict_of(path, path.read_bytes(), after._asdict()).faults == ()
+        assert verdict_of(path, path.read_bytes(), after._asdict()).faults == []
         path.write_bytes(path.read_bytes()[:-1])
         found = log_verdict.of_log(str(path), "r", {"ledger_head": known._asdict()}, event_log.every(str(tmp_path)))
         assert (found.ok, found.torn > 0) == (True, True)

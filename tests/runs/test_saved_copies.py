@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.runs.model import saved_copies
-from loomctl.runs.model.saved_copies import origin, said
+from loomctl.runs.model.standing import SAVED_KEYS, saved_from, saved_from_line
 from tests.helpers.tables import each
 
 AT = "2026-01-15T09:30:00Z"
@@ -26,26 +25,26 @@ AT = "2026-01-15T09:30:00Z"
 )
 def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
     """What an older Loom did not note is left out."""
-    found = origin({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
+    found = saved_from({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
     assert found is not None
-    assert tuple(found) == saved_copies.KEYS
-    assert said(found) == words
+    assert tuple(found) == SAVED_KEYS
+    assert saved_from_line(found) == words
 
 
 @each("told", [None, "x", ["shop-run-1"], 7])
 def test_what_is_no_origin_makes_no_copy(told: object) -> None:
     """A state is hostile until it is read."""
-    assert origin({"saved_from": told}) is None
-    assert origin({}) is None
+    assert saved_from({"saved_from": told}) is None
+    assert saved_from({}) is None
 
 
 def test_a_hostile_origin_is_shown_not_obeyed() -> None:
     """No control character, no second line, no endless name, and no secret of a known kind."""
     text = "x\x1b[2J\n" + "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z04" + "y" * 5000
     for whose in ("mine", "theirs"):
-        found = origin({"saved_from": {**dict.fromkeys(saved_copies.KEYS, text), "whose": whose, "by": {"a": 1}}})
+        found = saved_from({"saved_from": {**dict.fromkeys(SAVED_KEYS, text), "whose": whose, "by": {"a": 1}}})
         assert found is not None
-        line = said(found)
+        line = saved_from_line(found)
         assert len(line) < 400
         assert not {"\x1b", "\n"} & set(line)
-    assert origin({"saved_from": {"run_id": None}}) == dict.fromkeys(saved_copies.KEYS, "")
+    assert saved_from({"saved_from": {"run_id": None}}) == dict.fromkeys(SAVED_KEYS, "")

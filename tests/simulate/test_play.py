@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
-from loomctl.runs.model import joins, places, route_reasons, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
 from loomctl.workflows import graph_checks
 from loomctl.workflows.model import branches
@@ -77,13 +77,13 @@ def fans(draw: st.DrawFn, name: str) -> Json:
     for branch in "abc"[: draw(st.integers(1, 3))]:
         ids = [f"{name}{branch}{number}" for number in range(draw(st.integers(1, 2)))]
         held.append({"id": branch, "steps": [draw(steps(one, ids, inner=True)) for one in ids]})
-    return {"join": draw(st.sampled_from(joins.JOINS)), "branches": held}
+    return {"join": draw(st.sampled_from(visits.JOINS)), "branches": held}
 
 
 @st.composite
 def transitions(draw: st.DrawFn, ids: list[str]) -> Json:
     """Make a transition."""
-    found: Json = {"to": draw(st.sampled_from([*ids, route_reasons.END]))}
+    found: Json = {"to": draw(st.sampled_from([*ids, visits.END]))}
     choices = {
         "label": st.sampled_from(LABELS),
         "condition": st.sampled_from(CONDITIONS),
@@ -119,15 +119,15 @@ def accepted(raw: Json) -> Json | None:
 
 def scripted(plan: Json) -> list[str]:
     """Name the steps of a plan that a script speaks for: all but those that end as their branches do."""
-    return [place.key for place in places.with_branches(plan) if not branches.is_parallel(place.step)]
+    return [place.key for place in frozen_plan.with_branches(plan) if not branches.is_parallel(place.step)]
 
 
 def asked(plan: Json, stages: list[Json]) -> Iterator[str]:
     """Name the steps among these stages, and among those of their branches, that a person decided, in their order."""
     for stage in stages:
-        place = places.find(plan, stage["step_id"])
+        place = frozen_plan.find(plan, stage["step_id"])
         assert place is not None
-        if places.is_human(place.step):
+        if frozen_plan.is_human(place.step):
             yield place.key
         for branch in stage.get("branches", ()):
             yield from asked(plan, branch["stages"])
@@ -139,20 +139,22 @@ def hold(plan: Json, stages: list[Json]) -> None:
     for each visit of the parallel step.
     """
     for key, count in Counter(stage["step_id"] for stage in stages).items():
-        place = places.place_of(plan, key)
+        place = frozen_plan.place_of(plan, key)
         assert place is not None
-        most = places.most_visits(plan, place) if places.is_routed(plan) else 1 + int(place.step["max_retries"])
+        most = (
+            frozen_plan.most_visits(plan, place) if frozen_plan.is_routed(plan) else 1 + int(place.step["max_retries"])
+        )
         assert count <= most, key
     for stage, following in itertools.pairwise(stages):
         assert stage["next"]["step_id"] == following["step_id"]
-        assert stage["next"]["reason"] in route_reasons.REASONS
+        assert stage["next"]["reason"] in visits.REASONS
     assert stages[-1]["next"]["step_id"] is None
     for stage in stages:
         _hold_branches(plan, stage)
 
 
 def _hold_branches(plan: Json, stage: Json) -> None:
-    place = places.place_of(plan, stage["step_id"])
+    place = frozen_plan.place_of(plan, stage["step_id"])
     assert place is not None
     assert ("branches" in stage) == branches.is_parallel(place.step)
     if "branches" not in stage:
@@ -162,7 +164,7 @@ def _hold_branches(plan: Json, stage: Json) -> None:
     join, every = place.step["parallel"]["join"], [one["status"] for one in stage["branches"]]
     ended = list(itertools.takewhile(lambda status: status != branches.CANCELLED, every))
     assert every[len(ended) :] == [branches.CANCELLED] * (len(every) - len(ended))
-    came = [joins.joined(join, [*ended[:n], *[None] * (len(every) - n)]) for n in range(len(ended) + 1)]
+    came = [visits.joined(join, [*ended[:n], *[None] * (len(every) - n)]) for n in range(len(ended) + 1)]
     assert came[:-1] == [None] * len(ended)
     assert came[-1] is not None
     assert came[-1].outcome == stage["outcome"]

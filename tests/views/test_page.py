@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.runs.model import saved_copies
+from loomctl.runs.model import standing
 from loomctl.views import page, timeline
 from loomctl.views.timeline import Scale
 from tests.helpers.reports import HOSTILE
@@ -104,7 +104,7 @@ def a_report(text: str) -> dict[str, Any]:
             **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for"), text),
             "driver": dict.fromkeys(("session_id", "hostname", "since"), text),
             "forked_from": {"run_id": text, "stage": text, "at": text},
-            "saved_from": dict.fromkeys(saved_copies.KEYS, text),
+            "saved_from": dict.fromkeys(standing.SAVED_KEYS, text),
         },
         "ledger": {"ok": False, "entries": 3, "unproven": 1, "fault": {"line": 2, "what": text}},
         "progress": {"done": 1, "steps": 2},

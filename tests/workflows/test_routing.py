@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.runs.model import route_reasons
+from loomctl.runs.model import visits
 from loomctl.workflows.model import routing
 from tests.helpers.tables import each
 
@@ -146,11 +146,11 @@ def test_the_choice(written: str, outcome: str, label: str | None, suggested: tu
     choice = chosen(written, outcome, label, suggested)
     if choice is None:
         said = "-"
-    elif choice.reason == route_reasons.NONE:
+    elif choice.reason == visits.NOWHERE:
         said = "none"
     else:
         said = f"{(choice.step_id or 'end').removeprefix('p/')} {choice.by}"
-        assert choice.reason == (choice.by if choice.step_id else route_reasons.ENDED)
+        assert choice.reason == (choice.by if choice.step_id else visits.END)
         assert choice.transition is not None
     assert said == wanted
 
@@ -336,9 +336,9 @@ def test_no_choice_goes_against_its_rules(
         return
     taken, truth = read[choice.transition]
     assert truth is not False
-    assert (truth is True) == (choice.by == route_reasons.CONDITION)
+    assert (truth is True) == (choice.by == visits.CONDITION)
     if outcome == BAD:
-        assert truth or taken.get("on_failure") or choice.by == route_reasons.LABEL
+        assert truth or taken.get("on_failure") or choice.by == visits.LABEL
     shuffled = list(written)
     random.shuffle(shuffled)
     again = chosen(" ".join(shuffled), outcome, label, tuple(suggested))
@@ -348,5 +348,5 @@ def test_no_choice_goes_against_its_rules(
 
 def test_the_reasons_are_told_apart() -> None:
     """No two reasons have one name."""
-    assert len(set(route_reasons.REASONS)) == len(route_reasons.REASONS) == 11
-    assert all(one != other for one, other in itertools.combinations(route_reasons.REASONS, 2))
+    assert len(set(visits.REASONS)) == len(visits.REASONS) == 11
+    assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))

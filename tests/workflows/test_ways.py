@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from loomctl.expressions.conditions import compile_condition
 from loomctl.flow import route
 from loomctl.kit.problems import errors
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import graph_checks
 from loomctl.workflows.model import ways
 from tests.helpers.tables import each
@@ -320,7 +320,9 @@ def test_a_routed_step_that_says_no_bound_has_one() -> None:
     walk = walked(loop, *["done+again"] * 20)
     assert walk.state["status"] == "failed"
     assert walk.state["errors"][-1]["message"] == "a/x was visited 20 times, its max_visits"
-    assert places.most_visits(plan({"a": [step("a/x")]}), places.places(plan({"a": [step("a/x")]}))[0]) > 10**6
+    assert (
+        frozen_plan.most_visits(plan({"a": [step("a/x")]}), frozen_plan.places(plan({"a": [step("a/x")]}))[0]) > 10**6
+    )
 
 
 def test_the_tries_are_counted_since_the_step_was_come_to() -> None:
@@ -504,7 +506,11 @@ def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, An
         return
     walk = Walk(of)
     walk.do("next")
-    bound = sum(places.most_visits(of, place) for place in places.places(of)) if places.is_routed(of) else 100
+    bound = (
+        sum(frozen_plan.most_visits(of, place) for place in frozen_plan.places(of))
+        if frozen_plan.is_routed(of)
+        else 100
+    )
     for turn in range(2 * bound + 2):
         if walk.state["status"] in ("completed", "failed"):
             break
@@ -517,9 +523,9 @@ def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, An
     assert walk.state["status"] in ("completed", "failed")
     assert list(VALID.iter_errors(walk.state)) == []
     for key, seen in visits.by_step(walk.state).items():
-        place = places.place_of(of, key)
+        place = frozen_plan.place_of(of, key)
         assert place is not None
-        assert len(seen) <= places.most_visits(of, place)
+        assert len(seen) <= frozen_plan.most_visits(of, place)
     for entry, following in zip(walk.state["steps"], walk.state["steps"][1:], strict=False):
         assert entry["next"]["step_id"] == following["step_id"]
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
-from loomctl.runs.model import places, route_reasons
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
 from loomctl.workflows.check import check_file
 from loomctl.workflows.draw import graph_dot, graph_text
@@ -67,7 +67,7 @@ def way(stages: list[Json]) -> list[tuple[Any, ...]]:
 
     A drawing has one plain arrow to the next step, whether that is written as a transition or follows in order.
     """
-    plain = {route_reasons.UNCONDITIONAL: route_reasons.ORDER}
+    plain = {visits.UNCONDITIONAL: visits.ORDER}
     return [
         (
             *(one["step_id"], one["visit"], one["rank"], one["outcome"], one["next"]["step_id"]),
@@ -130,8 +130,10 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     assert plan is not None
     drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
     assert drawn is not None
-    keys = [place.key for place in places.with_branches(plan)]
-    assume([place.key for place in places.with_branches(drawn)] == keys)  # an id that stands in two phases gets another
+    keys = [place.key for place in frozen_plan.with_branches(plan)]
+    assume(
+        [place.key for place in frozen_plan.with_branches(drawn)] == keys
+    )  # an id that stands in two phases gets another
     said = said_of(data, plan)
     one, other = played(plan, said), played(drawn, said)
     assert way(other.stages) == way(one.stages)
@@ -219,7 +221,9 @@ def test_any_digraph_that_a_check_accepts_comes_to_an_end(tmp_path: Path, text: 
     assert played(plan, said) == come
     drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
     assert drawn is not None
-    if [place.key for place in places.with_branches(drawn)] == [place.key for place in places.with_branches(plan)]:
+    if [place.key for place in frozen_plan.with_branches(drawn)] == [
+        place.key for place in frozen_plan.with_branches(plan)
+    ]:
         assert way(played(drawn, said).stages) == way(come.stages)
 
 
@@ -237,7 +241,7 @@ def test_a_step_of_a_branch_that_nothing_leads_to_is_not_written(tmp_path: Path)
     assert plan is not None
     drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
     assert drawn is not None
-    assert [place.key for place in places.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
+    assert [place.key for place in frozen_plan.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
     assert way(played(drawn, {}).stages) == way(played(plan, {}).stages)
 
 

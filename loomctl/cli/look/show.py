@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, find, leases, stage_records
-from loomctl.runs.model import lease, places, saved_copies, sessions, visits
+from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
 from loomctl.runs.settings import config
 from loomctl.runs.store import recovery
 
@@ -90,9 +90,9 @@ def _standing(run: Run) -> list[str]:
         f"status    {status}",
         f"workflow  {one_line(state['workflow_id'], 120)}",
     ]
-    copied = saved_copies.origin(state)
+    copied = standing.saved_from(state)
     if copied is not None:
-        lines.append(f"copy of   {saved_copies.said(copied)}")
+        lines.append(f"copy of   {standing.saved_from_line(copied)}")
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):
@@ -116,7 +116,7 @@ def _course(run: Run) -> list[str]:
     rows = []
     seen_of = visits.by_step(run.state)
     parallel = ""
-    for place in places.with_branches(run.plan):
+    for place in frozen_plan.with_branches(run.plan):
         seen = seen_of.get(place.key, [])
         inside = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel

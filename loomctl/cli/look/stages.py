@@ -17,7 +17,7 @@ from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stage_records, stages
-from loomctl.runs.model import route_reasons, visits
+from loomctl.runs.model import visits
 from loomctl.workflows.model import ways
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _row(record: Record) -> list[str]:
 def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
     """Tell where the run went on, where that is not the next in order, nor the same again; empty for others."""
     way = entry.get("next")
-    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != route_reasons.RETRY else ""
+    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != visits.RETRY else ""
     if not how or not isinstance(way, dict):
         return ""
     return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)

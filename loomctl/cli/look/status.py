@@ -23,8 +23,9 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import saved_copies, sessions
+from loomctl.runs.model import sessions
 from loomctl.runs.model.silence import Silent
+from loomctl.runs.model.standing import saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import spool, tool_log
 from loomctl.runs.tools.tool_log import Tally
@@ -110,7 +111,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "workflow_id": state["workflow_id"],
         "work_id": state.get("work_id"),
         "goal": state.get("goal"),
-        "saved_from": saved_copies.origin(state),
+        "saved_from": saved_from(state),
         "phases": phases,
         "steps": {"done": sum(one["done"] for one in phases), "total": sum(one["steps"] for one in phases)},
         "step": overview.open_step(run),
@@ -238,7 +239,7 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     work = f"work item {masked_line(str(told['work_id']), 80)}, by " if told["work_id"] else ""
     yield _Row("workflow", work + masked_line(str(told["workflow_id"]), 80))
     if told["saved_from"] is not None:
-        yield _Row("copy of", saved_copies.said(told["saved_from"]), 3)
+        yield _Row("copy of", saved_from_line(told["saved_from"]), 3)
     if told["goal"]:
         yield _Row("goal", masked_line(str(told["goal"]), 400), 2)
     yield from _course(told, now, room)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from loomctl.kit import ids
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.faber import faber_words as words
-from loomctl.runs.model.state import TERMINAL, new_state
+from loomctl.runs.model.state import STATUSES, TERMINAL, new_state
+from loomctl.runs.model.visits import OPEN, is_last_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.runs.model.state import State
+
+
+# A run's own words for how it stands; what is in neither list is kept, and counts as not under way.
+_WORDS = {
+    "in_progress": ("running", "active", "started", "resumed"),
+    "awaiting_feedback": ("awaiting_approval", "awaiting_input", "waiting"),
+    "paused": ("blocked", "interrupted"),
+    "completed": ("success", "succeeded", "complete", "done"),
+    "failed": ("failure", "error"),
+    "cancelled": ("canceled", "aborted"),
+    "pending": ("not_started", "planned"),
+}
+_STATUSES = {word: status for status, words in _WORDS.items() for word in words}
+# How a step ended. FABER's word for each outcome of Loom's comes first.
+ENDS = {
+    "succeeded": ("success", "succeeded", "completed", "complete", "done", "passed"),
+    "failed": ("failure", "failed", "error"),
+    "partially_succeeded": ("warning", "partial", "partially_succeeded"),
+    "skipped": ("skipped", "skip", "disabled"),
+}
+_OUTCOMES = {word: end for end, words in ENDS.items() for word in words}
+BY_FABER = "faber"  # who ended a step without a stage of Loom's
 
 
 class View(NamedTuple):
@@ -43,26 +65,24 @@ def view(raw: Mapping[str, Any], run_id: str, plan: Mapping[str, Any] | None = N
 
 
 def _state(raw: Mapping[str, Any], run_id: str, visits: list[dict[str, Any]], plan: Mapping[str, Any] | None) -> State:
-    plan_id = words.text(raw.get("plan_id")) or ids.split_run_id(run_id)[0]
-    workflow_id = words.text(raw.get("workflow_id")) or words.text((plan or {}).get("workflow_id")) or "faber"
+    plan_id = text_of(raw.get("plan_id")) or ids.split_run_id(run_id)[0]
+    workflow_id = text_of(raw.get("workflow_id")) or text_of((plan or {}).get("workflow_id")) or "faber"
     naming = {"plan_id": plan_id, "workflow_id": workflow_id, "phases": []}
-    at = next((at for key in ("started_at", "created_at", "updated_at") if (at := words.text(raw.get(key)))), "")
+    at = next((at for key in ("started_at", "created_at", "updated_at") if (at := text_of(raw.get(key)))), "")
     empty = new_state(naming, run_id=run_id, work_id=_work_id(raw), goal=_goal(raw), at=at)
     known = ("schema_version", "run_id", "plan_id", "workflow_id", "work_id", "goal")
     state: State = {**empty, **raw, **{key: empty[key] for key in known}}
-    state["status"] = words.standing(raw.get("status"))
+    state["status"] = status_of(raw.get("status"))
     for key in ("context", "artifacts", "ledger_head", "errors", "approvals", "revision", "created_at", "updated_at"):
         if type(state[key]) is not type(empty[key]):
             state[key] = empty[key]
     if "completed_at" in raw:
-        state["completed_at"] = words.text(raw["completed_at"])
+        state["completed_at"] = text_of(raw["completed_at"])
     if not isinstance(state.get("lease", {}), dict):  # FABER's own word, which stays in its file
         del state["lease"]
-    state["approvals"] = [entry for entry in state["approvals"] if words.name_of(entry, "id")]
+    state["approvals"] = [entry for entry in state["approvals"] if name_of(entry, "id")]
     state["pending_approvals"] = [entry for _, entry in asked(raw)]
-    state["phases"] = {
-        name: {**phase, "status": _phase_status(phase)} for name, phase in words.phases(raw.get("phases"))
-    }
+    state["phases"] = {name: {**phase, "status": _phase_status(phase)} for name, phase in phases_in(raw.get("phases"))}
     state["sessions"] = _sessions(raw.get("sessions"), empty["sessions"])
     state["context_metadata"] = _metadata(raw.get("context_metadata"), empty["context_metadata"])
     state["current_phase"], state["current_step"] = _position(raw)
@@ -75,24 +95,24 @@ def asked(raw: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     entries = raw.get("pending_approvals")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict):
-            phase = words.text(entry.get("phase"))
-            named = words.text(entry.get("id")) or (f"phase:{phase}" if phase else f"faber:{index}")
+            phase = text_of(entry.get("phase"))
+            named = text_of(entry.get("id")) or (f"phase:{phase}" if phase else f"faber:{index}")
             yield index, {**entry, "id": named}
 
 
 def _phase_status(phase: Mapping[str, Any]) -> str:
     if phase.get("enabled") is False:
         return "skipped"
-    word = words.text(phase.get("status")) or "pending"
-    return "completed" if words.outcome(word) == "succeeded" else word
+    word = text_of(phase.get("status")) or "pending"
+    return "completed" if outcome_of(word) == "succeeded" else word
 
 
 def _position(raw: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Give the current phase and the current step's key (`phase/id`, D7), as far as the file names them."""
-    phase = words.text(raw.get("current_phase"))
+    phase = text_of(raw.get("current_phase"))
     phase = None if phase == "none" else phase
-    named = words.text(raw.get("current_step")) or words.text(raw.get("current_step_id"))
-    if named is None or words.outcome(named) is not None:  # `completed` is no step
+    named = text_of(raw.get("current_step")) or text_of(raw.get("current_step_id"))
+    if named is None or outcome_of(named) is not None:  # `completed` is no step
         return phase, None
     for mark in ("/", ":"):
         before, found, after = named.partition(mark)
@@ -124,19 +144,19 @@ def _visits(raw: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[tuple[st
 
 def _counted(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Give the steps that phases and counters call ended: `(key, outcome, record)`."""
-    for name, phase in words.phases(raw.get("phases")):
-        for step_id, record in words.steps(phase.get("steps")):
-            ended = words.outcome(record.get("status"))
+    for name, phase in phases_in(raw.get("phases")):
+        for step_id, record in _named(phase.get("steps"), "step_id", "id", "name"):
+            ended = outcome_of(record.get("status"))
             if ended is not None:
                 yield (
                     f"{name}/{step_id}",
-                    (words.outcome(record.get("result")) if ended == "succeeded" else None) or ended,
+                    (outcome_of(record.get("result")) if ended == "succeeded" else None) or ended,
                     record,
                 )
         for counter in ("completed_steps", "completed_step_ids"):
-            for step_id in words.texts(phase.get(counter)):
+            for step_id in texts_of(phase.get(counter)):
                 yield f"{name}/{step_id.rpartition(':')[2]}", "succeeded", {}
-    for key in words.texts(raw.get("steps_completed")):
+    for key in texts_of(raw.get("steps_completed")):
         before, mark, after = key.partition(":")
         if mark and before and after:
             yield f"{before}/{after}", "succeeded", {}
@@ -144,10 +164,10 @@ def _counted(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, An
 
 def _visit(entry: object, counted: dict[str, int]) -> dict[str, Any] | None:
     """Read one entry of a list of steps; None for what is no ended step and no visit of Loom's."""
-    step_id = words.name_of(entry, "step_id", "id", "name")
+    step_id = name_of(entry, "step_id", "id", "name")
     if step_id is None or not isinstance(entry, dict):
         return None
-    phase = words.text(entry.get("phase"))
+    phase = text_of(entry.get("phase"))
     for mark in ("/", ":"):
         before, found, after = step_id.partition(mark)
         if found:
@@ -156,7 +176,7 @@ def _visit(entry: object, counted: dict[str, int]) -> dict[str, Any] | None:
     number, rank = entry.get("visit"), entry.get("rank")
     has_stage = isinstance(entry.get("stage"), str) or entry.get("by") == "engine"
     begun = entry.get("status") == "in_progress"
-    outcome = words.outcome(entry.get("status"))
+    outcome = outcome_of(entry.get("status"))
     if has_stage and type(number) is int and type(rank) is int and isinstance(entry.get("started_at"), str):
         status = ("closing" if isinstance(entry.get("closing"), dict) else "in_progress") if begun else outcome
         if status is not None:
@@ -177,9 +197,9 @@ def _by_faber(key: str, outcome: str, record: Mapping[str, Any], *, visit: int =
         "rank": 0,
         "stage": None,
         "status": outcome,
-        "started_at": words.text(record.get("started_at")) or "",
-        "completed_at": words.text(record.get("completed_at")),
-        "by": words.BY_FABER,
+        "started_at": text_of(record.get("started_at")) or "",
+        "completed_at": text_of(record.get("completed_at")),
+        "by": BY_FABER,
     }
 
 
@@ -199,7 +219,7 @@ def _placed(state: State, plan: Mapping[str, Any]) -> State:
     skipped = {name for name, phase in state["phases"].items() if phase["status"] == "skipped"}
     whole = skipped | {name for name, phase in state["phases"].items() if phase["status"] == "completed"}
     last = {visit["step_id"]: visit for visit in state["steps"]}
-    good = {key for phase, key in order if phase in whole or words.is_good(last.get(key))}
+    good = {key for phase, key in order if phase in whole or (key in last and is_last_word(last[key]))}
     state["current_step"] = _current_step(state, order)
     stands = _stands_at(state, order, good, skipped)
     where = {key: index for index, (_, key) in enumerate(order)}
@@ -256,11 +276,11 @@ def _stands_at(state: State, order: list[tuple[str, str]], good: set[str], skipp
 
 def _marked(visit: dict[str, Any], distance: int, *, is_last: bool) -> dict[str, Any]:
     """Let a visit say what the run's place says of its step. distance: in steps; below 0: the step lies behind."""
-    if visit["status"] in words.OPEN:
+    if visit["status"] in OPEN:
         if distance == 0:
             return visit
         visit = {**visit, "status": "skipped"}
-    if not is_last or words.is_good(visit) == (distance < 0):
+    if not is_last or is_last_word(visit) == (distance < 0):
         return visit
     if distance >= 0:
         return {**visit, "reopened": True}
@@ -270,7 +290,7 @@ def _marked(visit: dict[str, Any], distance: int, *, is_last: bool) -> dict[str,
 
 def _given_up(visit: dict[str, Any]) -> dict[str, Any]:
     """Close an open visit of a step that the plan, which may have been made anew since, does not have."""
-    return {**visit, "status": "skipped"} if visit["status"] in words.OPEN else visit
+    return {**visit, "status": "skipped"} if visit["status"] in OPEN else visit
 
 
 # ---- The rest.
@@ -281,7 +301,7 @@ def _work_id(raw: Mapping[str, Any]) -> str | None:
         value = raw.get(key)
         if type(value) is int:
             return str(value)
-        if words.text(value):
+        if text_of(value):
             return str(value).strip().lstrip("#")
     return None
 
@@ -289,15 +309,15 @@ def _work_id(raw: Mapping[str, Any]) -> str | None:
 def _goal(raw: Mapping[str, Any]) -> str:
     items = raw.get("work_items")
     item = items[0] if isinstance(items, list) and items else None
-    title = words.within(words.within(item, "issue"), "title")
-    said = (raw.get("goal"), title, words.within(item, "target"), raw.get("target"))
-    return next((text for text in map(words.text, said) if text), "")
+    title = value_of(value_of(item, "issue"), "title")
+    said = (raw.get("goal"), title, value_of(item, "target"), raw.get("target"))
+    return next((text for text in map(text_of, said) if text), "")
 
 
 def _sessions(raw: object, empty: dict[str, Any]) -> dict[str, Any]:
     found = {**empty, **(raw if isinstance(raw, dict) else {})}
     entries = found["session_history"]
-    named = [entry for entry in (entries if isinstance(entries, list) else ()) if words.name_of(entry, "session_id")]
+    named = [entry for entry in (entries if isinstance(entries, list) else ()) if name_of(entry, "session_id")]
     found["session_history"] = [_record(entry) for entry in named]
     if not isinstance(found["current_session_id"], (str, type(None))):
         found["current_session_id"] = None
@@ -322,8 +342,71 @@ def _metadata(raw: object, empty: dict[str, Any]) -> dict[str, Any]:
     found = {**empty, **(raw if isinstance(raw, dict) else {})}
     entries = found["artifacts_in_context"]
     found["artifacts_in_context"] = [
-        entry for entry in (entries if isinstance(entries, list) else ()) if words.name_of(entry, "artifact_id")
+        entry for entry in (entries if isinstance(entries, list) else ()) if name_of(entry, "artifact_id")
     ]
     if type(found["reload_count"]) is not int:
         found["reload_count"] = 0
     return found
+
+
+# ---- Words and forms of every era.
+
+
+def belongs(raw: Mapping[str, Any], run_id: str) -> bool:
+    """Tell whether a FABER state is the run that its place says (D6).
+
+    Its id is that of the place, or was left out, or ends with the place's name after a slash.
+    """
+    named = raw.get("run_id")
+    return named is None or (isinstance(named, str) and named.rpartition("/")[2] == run_id)
+
+
+def status_of(word: object) -> str:
+    """Give a FABER state's status in Loom's words; an unknown one is kept as it is."""
+    if not isinstance(word, str) or not word.strip():
+        return "pending"
+    plain = word.strip().lower().replace("-", "_").replace(" ", "_")
+    return plain if plain in STATUSES else _STATUSES.get(plain, word)
+
+
+def text_of(value: object) -> str | None:
+    """Give a text that says something, else None."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def value_of(value: object, key: str) -> object:
+    """Give what an object holds under a key; None for anything else."""
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def texts_of(value: object) -> list[str]:
+    """Give the texts in a list; none for anything else."""
+    return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
+
+
+def phases_in(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the phases by name, from an object or a list."""
+    return _named(value, "name", "id", "phase")
+
+
+def _named(value: object, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the objects in an object by their names there, those in a list by the first of these keys."""
+    if isinstance(value, dict):
+        yield from ((name, entry) for name, entry in value.items() if isinstance(entry, dict))
+    elif isinstance(value, list):
+        yield from ((name, entry) for entry in value if (name := name_of(entry, *keys)) is not None)
+
+
+def name_of(entry: object, *keys: str) -> str | None:
+    """Give the first of an entry's keys that names it."""
+    return next((name for key in keys if (name := text_of(value_of(entry, key)))), None)
+
+
+def outcome_of(word: object) -> str | None:
+    """Give the outcome that a step's status means; None for one that has not ended."""
+    return _OUTCOMES.get(word.strip().lower()) if isinstance(word, str) else None
+
+
+def is_plan(raw: object) -> bool:
+    """Tell a plan of FABER's: its workflow stands in it, and it has no schema version of Loom's."""
+    return isinstance(raw, dict) and "schema_version" not in raw and isinstance(raw.get("workflow"), dict)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from loomctl.runs.faber import faber_words as words
+from loomctl.runs.faber import faber_state
 from loomctl.runs.faber.faber_state import asked
+from loomctl.runs.model.visits import OPEN, is_last_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _write_visits(raw: dict[str, Any], view: View, after: State) -> list[dict[st
     gone = {
         view.entries[key]
         for key, visit in before.items()
-        if key not in now and key in view.entries and visit.get("by") != words.BY_FABER
+        if key not in now and key in view.entries and visit.get("by") != faber_state.BY_FABER
     }
     if not changed and not gone:
         return []
@@ -81,7 +82,7 @@ def _write_visits(raw: dict[str, Any], view: View, after: State) -> list[dict[st
     listed = list(old) if isinstance(old, list) else []
     for visit in changed:
         index = view.entries.get((visit["step_id"], visit["visit"]))
-        if index is None and visit.get("by") == words.BY_FABER:
+        if index is None and visit.get("by") == faber_state.BY_FABER:
             continue  # it stands below its phase
         index = _begun(listed, visit) if index is None else index
         if index is None:
@@ -96,9 +97,9 @@ def _begun(listed: list[Any], visit: Mapping[str, Any]) -> int | None:
     """Find the entry that calls the same step pending or begun: Loom's visit takes its place."""
     of, _, step_id = visit["step_id"].partition("/")
     for index, entry in enumerate(listed):
-        if not isinstance(entry, dict) or "visit" in entry or words.outcome(entry.get("status")) is not None:
+        if not isinstance(entry, dict) or "visit" in entry or faber_state.outcome_of(entry.get("status")) is not None:
             continue
-        if words.name_of(entry, "step_id", "id", "name") == step_id and entry.get("phase") in (of, None):
+        if faber_state.name_of(entry, "step_id", "id", "name") == step_id and entry.get("phase") in (of, None):
             return index
     return None
 
@@ -107,8 +108,8 @@ def _entry(old: Mapping[str, Any], visit: Mapping[str, Any]) -> dict[str, Any]:
     """Write a visit as FABER writes a step, with what Loom needs besides."""
     status = visit["status"]
     kept = {key: value for key, value in old.items() if key not in _PASSING or "visit" not in old}
-    word = "in_progress" if status in words.OPEN else words.ENDS[status][0]
-    if words.outcome(old.get("status")) == status:
+    word = "in_progress" if status in OPEN else faber_state.ENDS[status][0]
+    if faber_state.outcome_of(old.get("status")) == status:
         word = old["status"]
     return _over(kept, {**visit, "step_id": visit["step_id"].partition("/")[2], "status": word})
 
@@ -117,13 +118,13 @@ def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
     """Write a visit as the record that stands below its phase."""
     record: dict[str, Any] = dict(old) if isinstance(old, dict) else {}
     status = visit["status"]
-    if status in words.OPEN:
+    if status in OPEN:
         for key in ("completed_at", "result", "error"):  # of the attempt before
             _put(record, key, None)
             del record[key]
         ended = {"status": "in_progress"}
     else:
-        word = words.ENDS[status][0]
+        word = faber_state.ENDS[status][0]
         result = {} if status == "skipped" else {"result": word}
         named = {"failed": "failed", "skipped": "skipped"}.get(status, "completed")
         ended = {"status": named, "completed_at": visit["completed_at"], **result}
@@ -135,7 +136,7 @@ def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[dict[str, Any]]) -> None:
     before, listed = view.state["phases"], view.raw.get("phases")
-    stood = dict(words.phases(listed))
+    stood = dict(faber_state.phases_in(listed))
     worked = {visit["step_id"].partition("/")[0] for visit in visits}
     changed: dict[str, dict[str, Any]] = {}
     for name, phase in after["phases"].items():
@@ -149,8 +150,10 @@ def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[di
         if found != stood.get(name):
             changed[name] = found
     if isinstance(listed, list):
-        names = [words.name_of(entry, "name", "id", "phase") for entry in listed]
-        last = {name: index for index, name in enumerate(names)}  # of two with one name, which is read (`words.phases`)
+        names = [faber_state.name_of(entry, "name", "id", "phase") for entry in listed]
+        last = {
+            name: index for index, name in enumerate(names)
+        }  # of two with one name, which is read (`faber_state.phases_in`)
         kept = [
             changed[name] if name in changed and last[name] == index else listed[index]
             for index, name in enumerate(names)
@@ -168,7 +171,7 @@ def _write_counters(raw: dict[str, Any], view: View, after: State, visits: list[
     for visit in visits:
         name, _, step_id = visit["step_id"].partition("/")
         holders: list[tuple[dict[str, Any], str, str]] = [(raw, "steps_completed", f"{name}:{step_id}")]
-        for phase_name, phase in words.phases(raw.get("phases")):
+        for phase_name, phase in faber_state.phases_in(raw.get("phases")):
             if phase_name == name:
                 holders += [(phase, "completed_steps", step_id), (phase, "completed_step_ids", f"{name}:{step_id}")]
         for holder, counter, entry in holders:
@@ -176,7 +179,7 @@ def _write_counters(raw: dict[str, Any], view: View, after: State, visits: list[
             if isinstance(listed, list):
                 rest = [other for other in listed if other != entry]
                 was = listed if entry in listed else [*listed, entry]
-                holder[counter] = was if words.is_good(visit) else rest
+                holder[counter] = was if is_last_word(visit) else rest
     metadata = raw.get("context_metadata")
     told = metadata.get("compaction_events") if isinstance(metadata, dict) else None
     if isinstance(metadata, dict) and isinstance(told, list):
@@ -255,7 +258,7 @@ def _counted_by(entries: list[Any], name: str) -> dict[tuple[str, int], tuple[in
     found: dict[tuple[str, int], tuple[int, Any]] = {}
     counts: dict[str, int] = {}
     for place, entry in enumerate(entries):
-        named = words.name_of(entry, name)
+        named = faber_state.name_of(entry, name)
         if named is not None:
             counts[named] = counts.get(named, -1) + 1
             found[named, counts[named]] = place, entry

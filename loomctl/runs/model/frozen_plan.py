@@ -1,18 +1,21 @@
-"""A run's `plan.json` as the engine and the hooks read it: a plain dict whose shape they may rely on."""
+"""A run's `plan.json`, a plain dict: the shape that engine and hooks may rely on, and where its steps stand."""
 
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.ids import is_fit
 from loomctl.kit.json.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
-from loomctl.runs.model.joins import JOINS
+from loomctl.kit.records import NamedTuple
+from loomctl.runs.model.visits import JOINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 SCHEMA_VERSION = 1
+MOST_VISITS = 20  # of a step in a routed plan that says nothing of it (D45)
+_NO_BOUND = 1 << 30
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
 _PLAN = Shape(
     {"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST},
@@ -24,75 +27,41 @@ _PHASE = Shape({"id": TEXT, "steps": LIST}, {"require_approval": FLAG}, ("id",))
 _STEP = Shape(
     {"key": TEXT, "id": TEXT},
     {
-        "prompt": _TEXT_OR_NULL,
-        "command": _TEXT_OR_NULL,
-        "skill": _TEXT_OR_NULL,
-        "engine": _TEXT_OR_NULL,
-        "max_retries": WHOLE,
+        **dict.fromkeys(("kind", "run", "workdir", "output_schema", "fidelity", "retry_target"), TEXT),
+        **dict.fromkeys(("prompt", "command", "skill", "engine"), _TEXT_OR_NULL),
+        **dict.fromkeys(("max_retries", "output_retries", "max_visits"), WHOLE),
+        **dict.fromkeys(("result_handling", "schema", "parallel"), OBJECT),
         "require_approval": FLAG,
-        "result_handling": OBJECT,
-        "kind": TEXT,
-        "run": TEXT,
         "timeout": NUMBER,
-        "workdir": TEXT,
-        "output_schema": TEXT,
-        "schema": OBJECT,
-        "output_retries": WHOLE,
-        "fidelity": TEXT,
-        "max_visits": WHOLE,
         "transitions": LIST,
-        "retry_target": TEXT,
-        "parallel": OBJECT,
         "evidence": LIST,
     },
     ("key", "id"),
 )
 _PARALLEL = Shape({"join": TEXT, "branches": LIST}, {}, ("join",))
 _BRANCH = Shape({"id": TEXT, "steps": LIST}, {}, ("id",))
-_TRANSITION = Shape(
-    {"to": TEXT},
-    {
-        "label": TEXT,
-        "condition": TEXT,
-        "condition_code": _LIST_OR_NULL,
-        "weight": NUMBER,
-        "fidelity": TEXT,
-        "on_failure": FLAG,
-    },
-    ("to",),
-)
+_CODE = {"condition": TEXT, "condition_code": _LIST_OR_NULL}
+_WAY = {"label": TEXT, "weight": NUMBER, "fidelity": TEXT, "on_failure": FLAG}
+_TRANSITION = Shape({"to": TEXT}, {**_CODE, **_WAY}, ("to",))
 _EVIDENCE = {
     "file": Shape({"kind": TEXT, "file": TEXT}, {"changed": FLAG}),
     "command": Shape({"kind": TEXT, "run": TEXT}, {"timeout": NUMBER}),
-    "state": Shape(
-        {"kind": TEXT},
-        {"state": TEXT, "path_steps": _LIST_OR_NULL, "condition": TEXT, "condition_code": _LIST_OR_NULL},
-    ),
+    "state": Shape({"kind": TEXT}, {"state": TEXT, "path_steps": _LIST_OR_NULL, **_CODE}),
 }
-_HANDLING = Shape({}, {"on_success": TEXT, "on_warning": TEXT, "on_failure": TEXT})
+_HANDLING = Shape({}, dict.fromkeys(("on_success", "on_warning", "on_failure"), TEXT))
 _ARTIFACT = Shape(
     {"id": TEXT, "type": TEXT},
     {
-        "path": TEXT,
-        "path_from_state": TEXT,
-        "command": TEXT,
-        "load_strategy": TEXT,
-        "when": TEXT,
-        "phase": _TEXT_OR_NULL,
+        **dict.fromkeys(("path", "path_from_state", "command", "load_strategy", "when"), TEXT),
+        **dict.fromkeys(("phase", "condition"), _TEXT_OR_NULL),
         "triggers": LIST,
-        "condition": _TEXT_OR_NULL,
         "condition_code": _LIST_OR_NULL,
         "path_steps": _LIST_OR_NULL,
     },
     ("id", "type", "load_strategy", "when", "phase"),
 )
-_KINDS = (
-    "agent",
-    "prompt",
-    "command",
-    "human",
-    "parallel",
-)  # what this loomctl does; a plan that asks for more is not done in part
+# What this loomctl does; a plan that asks for more is not done in part.
+_KINDS = ("agent", "prompt", "command", "human", "parallel")
 
 
 def accepted(raw: object, *, where: str) -> dict[str, Any]:
@@ -112,20 +81,16 @@ def accepted(raw: object, *, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict) or type(version) is not int:
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
     if version < SCHEMA_VERSION:
-        raw = _migrated(raw, where)
+        from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
+
+        try:
+            raw = migrations.migrated(raw, SCHEMA_VERSION, migrations.PLAN)
+        except ValueError as error:
+            raise _bad(where, "$.schema_version", str(error)) from None
     for problem in _problems(raw, where):
         if problem is not None:
             raise _bad(where, *problem)
     return raw
-
-
-def _migrated(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
-
-    try:
-        return migrations.migrated(raw, SCHEMA_VERSION, migrations.PLAN)
-    except ValueError as error:
-        raise _bad(where, "$.schema_version", str(error)) from None
 
 
 def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | None]:
@@ -229,12 +194,110 @@ def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:
-    return LoomError(
-        "BAD_PLAN", "the run's plan is damaged", where=f"{where} {path}", why=why, hint=f"loomctl check {quoted(where)}"
-    )
+    what, hint = "the run's plan is damaged", f"loomctl check {quoted(where)}"
+    return LoomError("BAD_PLAN", what, where=f"{where} {path}", why=why, hint=hint)
 
 
 def steps_unknown(plan: Mapping[str, Any]) -> str:
     """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
     made_of = plan.get("faber")
     return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
+
+
+# ---- Where its steps stand, and which comes after which (D7).
+
+
+class Place(NamedTuple):
+    """A step of the plan with the phase it belongs to."""
+
+    phase: dict[str, Any]
+    step: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The step's name everywhere: `phase/id` (D7)."""
+        return str(self.step["key"])
+
+
+class _Index(NamedTuple):
+    """phases: the plan's own list, by which the index is known again."""
+
+    phases: Sequence[Any]
+    size: int
+    every: Sequence[Place]
+    at: Mapping[str, int]
+    branches: bool
+
+
+_newest: list[_Index] = []  # a process works on one plan, and on those of its branches
+_KEPT = 4
+
+
+def _index(plan: Mapping[str, Any]) -> _Index:
+    phases = plan["phases"]
+    size = sum(len(phase["steps"]) for phase in phases)
+    for known in _newest:
+        if known.phases is phases and known.size == size:
+            return known
+    every = [Place(phase, step) for phase in phases for step in phase["steps"]]
+    at: dict[str, int] = {}
+    for number, place in enumerate(every):
+        at.setdefault(place.step["key"], number)
+    branches = any(place.step.get("transitions") or place.step.get("retry_target") for place in every)
+    made = _Index(phases, size, every, at, branches)
+    _newest[:] = [made, *_newest[: _KEPT - 1]]
+    return made
+
+
+def is_human(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step ends by what a person decides."""
+    return step.get("kind") == "human"
+
+
+def places(plan: Mapping[str, Any]) -> Sequence[Place]:
+    """List the plan's steps in the order in which they are written."""
+    return _index(plan).every
+
+
+def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
+    """Find a step by its key."""
+    found = _index(plan)
+    number = found.at.get(key) if key is not None else None
+    return None if number is None else found.every[number]
+
+
+def inner(place: Place) -> list[Place]:
+    """List the steps of a parallel step's branches, as declared; nothing of every other step (D43)."""
+    parallel = place.step.get("parallel")
+    branches = parallel["branches"] if isinstance(parallel, dict) else ()
+    return [Place(place.phase, step) for branch in branches for step in branch["steps"]]
+
+
+def with_branches(plan: Mapping[str, Any]) -> list[Place]:
+    """List a run's steps in their order, those of its branches behind their parallel step, whatever it is seen as."""
+    return [one for place in places(plan.get("whole") or plan) for one in (place, *inner(place))]
+
+
+def find(plan: Mapping[str, Any], key: str | None) -> Place | None:
+    """Find a step by its key, also one of a branch."""
+    return place_of(plan, key) or next((place for place in with_branches(plan) if place.key == key), None)
+
+
+def after(plan: Mapping[str, Any], key: str) -> Place | None:
+    """Give the step that is written after another; None behind the last."""
+    found = _index(plan)
+    number = found.at.get(key, len(found.every)) + 1
+    return found.every[number] if number < len(found.every) else None
+
+
+def is_routed(plan: Mapping[str, Any]) -> bool:
+    """Tell whether a plan says anywhere where to go on: else its steps are done in their order."""
+    return bool(plan.get("retry_target")) or _index(plan).branches
+
+
+def most_visits(plan: Mapping[str, Any], place: Place) -> int:
+    """Give how often a step may be visited in all: as it says, as its workflow says, else MOST_VISITS if routed."""
+    for said in (place.step.get("max_visits"), plan.get("max_visits")):
+        if type(said) is int and said > 0:
+            return said
+    return MOST_VISITS if is_routed(plan) else _NO_BOUND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -102,12 +103,8 @@ def builtin(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _was_tried(entry: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Tell whether a visit is a try of the same step: it failed, and no transition led on from it."""
-    if entry["step_id"] != current["step_id"] or entry["status"] != "failed":
-        return False
-    said = entry.get("next")
-    led_on = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != "retry"
-    return not (led_on or entry.get("passed") or entry.get("reopened"))
+    same = entry["step_id"] == current["step_id"]
+    return same and visits.is_failed_try(entry) and not entry.get("passed")
 
 
 # ---- Branches that come together (D43).

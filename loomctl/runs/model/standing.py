@@ -1,13 +1,19 @@
-"""Whether a run is under way, or waits for its user's answer (D27)."""
+"""How a run stands: under way, waiting for its user or for trust in its commands, a copy of another (D23, D27)."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
+
+# Whose state a pull saved as a run of its own: the one that was here as the other was taken, or the remote's.
+MINE, THEIRS = "mine", "theirs"
+SAVED_KEYS = ("run_id", "whose", "machine", "by", "remote", "at")
+_TRUST = "trust"
+_SHOWN = 3
 
 
 def goes_on(state: Mapping[str, Any]) -> bool:
@@ -36,3 +42,65 @@ def answered(state: State) -> State:
 def is_under_way(state: Mapping[str, Any]) -> bool:
     """Tell whether a run goes on once its user has spoken, as they have where the assistant did."""
     return goes_on(answered(dict(state)))
+
+
+# ---- Trust in a run's commands.
+
+
+def waits_for_trust(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run waits for trust in its commands."""
+    feedback = state.get("feedback")
+    return state["status"] == "awaiting_feedback" and isinstance(feedback, dict) and feedback.get("kind") == _TRUST
+
+
+def await_trust(state: State, entry: Mapping[str, Any], commands: Sequence[Mapping[str, str]], *, at: str) -> State:
+    """Let a run wait for trust at its open visit. commands: what is to be trusted."""
+    asked = awaiting(state, entry, f"trust in its commands: {commands_named(commands)}", at=at)
+    return {**asked, "feedback": {**asked["feedback"], "kind": _TRUST}}
+
+
+def commands_named(commands: Sequence[Mapping[str, str]]) -> str:
+    """Name commands in a line, masked: `build/test (pytest -q) and 2 more`."""
+    from loomctl.kit.text.secrets import masked_line
+
+    first = [f"{masked_line(one['step'], 80)} ({masked_line(one['run'].strip(), 60)})" for one in commands[:_SHOWN]]
+    more = len(commands) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def trust_line(run_id: str, commands: Sequence[Mapping[str, str]]) -> str:
+    """Ask a run's user for trust, in a line."""
+    named = commands_named(commands)
+    return f"the run {run_id} waits for your trust in its commands: {named}. To decide: {trust_command(run_id)}"
+
+
+def trust_command(run_id: str) -> str:
+    """Give the command that shows a run's commands, and asks."""
+    return f"loomctl trust {run_id}"
+
+
+# ---- A copy that a pull saved.
+
+
+def saved_from(state: Mapping[str, object]) -> dict[str, str] | None:
+    """Read of which run this one is a copy: SAVED_KEYS as texts, empty where nothing is told; None for no copy.
+
+    machine: where the state was, or from where it was pushed; by: who pushed theirs; at: when it was saved.
+    """
+    told = state.get("saved_from")
+    return {key: str(told.get(key) or "") for key in SAVED_KEYS} if isinstance(told, dict) else None
+
+
+def saved_from_line(copy: Mapping[str, str]) -> str:
+    """Say of which run it is a copy, as it was where, and since when."""
+    from loomctl.kit.text.fences import one_line
+    from loomctl.kit.text.secrets import masked_line
+
+    machine, remote = masked_line(copy["machine"], 40), masked_line(copy["remote"], 60)
+    if copy["whose"] == THEIRS:
+        by = f" by {masked_line(copy['by'], 40)}" if copy["by"] else ""
+        how = f"as it was pushed{by}{f' on {machine}' if machine else ''}{f' to {remote}' if remote else ''}"
+    else:
+        how = f"as it was{f' on {machine}' if machine else ' here'}"
+        how += f" before {remote}'s took its place" if remote else ""
+    return f"{one_line(copy['run_id'], 120)} {how}; saved {one_line(copy['at'], 30)}"

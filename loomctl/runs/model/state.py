@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.json.shapes import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
-from loomctl.runs.model import joins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +16,11 @@ SCHEMA_VERSION = 1
 ACTIVE = ("in_progress", "paused", "awaiting_feedback")
 TERMINAL = ("completed", "cancelled")
 STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
+# Of a branch of a parallel step (D43).
+BRANCH_STATUSES = (
+    *("pending", "in_progress", "awaiting_feedback"),
+    *("succeeded", "failed", "partially_succeeded", "skipped", "cancelled"),
+)
 # What priming and bookkeeping change by themselves: never part of what a priming shows or hashes (D15).
 VOLATILE = ("sessions", "context_metadata", "updated_at", "revision", "ledger_head", "pending_triggers", "lease")
 
@@ -58,28 +62,15 @@ _MOST_WRITES = 2**48
 _TEXT_OR_NULL = TEXT + NOTHING
 _STATE = Shape(
     {
-        "run_id": TEXT,
-        "plan_id": TEXT,
-        "workflow_id": TEXT,
-        "status": TEXT,
-        "phases": OBJECT,
-        "steps": LIST,
-        "artifacts": OBJECT,
-        "context": OBJECT,
-        "errors": LIST,
-        "pending_approvals": LIST,
-        "sessions": OBJECT,
-        "context_metadata": OBJECT,
+        **dict.fromkeys(("run_id", "plan_id", "workflow_id", "status"), TEXT),
+        **dict.fromkeys(("phases", "artifacts", "context", "sessions", "context_metadata"), OBJECT),
+        **dict.fromkeys(("steps", "errors", "pending_approvals"), LIST),
     },
     {
+        **dict.fromkeys(("work_id", "created_at", "updated_at", "completed_at"), _TEXT_OR_NULL),
+        **dict.fromkeys(("current_phase", "current_step"), _TEXT_OR_NULL),
         "revision": WHOLE,
-        "work_id": _TEXT_OR_NULL,
         "goal": TEXT,
-        "created_at": _TEXT_OR_NULL,
-        "updated_at": _TEXT_OR_NULL,
-        "completed_at": _TEXT_OR_NULL,
-        "current_phase": _TEXT_OR_NULL,
-        "current_step": _TEXT_OR_NULL,
         "approvals": LIST,
         "ledger_head": OBJECT,
     },
@@ -87,18 +78,12 @@ _STATE = Shape(
 )
 _SHOWN = ("step_id", "phase", "stage", "status", "started_at")
 _VISIT = Shape(
-    {
-        "step_id": TEXT,
-        "phase": TEXT,
-        "stage": TEXT,
-        "status": TEXT,
-        "started_at": TEXT,
-        "visit": WHOLE,
-        "rank": WHOLE,
-    },
+    {**dict.fromkeys(_SHOWN, TEXT), "visit": WHOLE, "rank": WHOLE},
     {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST},
     _SHOWN,
 )
+# What the engine or FABER did itself has no stage.
+_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
 # A branch of a parallel step's visit (D43); a visit in it holds no branches of its own.
 _BRANCH = Shape(
     {"id": TEXT, "index": WHOLE, "status": TEXT, "steps": LIST},
@@ -108,17 +93,13 @@ _BRANCH = Shape(
 _IN_BRANCH = Shape({}, {"branches": NOTHING})
 _NEXT = Shape({"step_id": _TEXT_OR_NULL, "reason": TEXT}, {"to": TEXT, "not_before": TEXT}, ("step_id", "reason"))
 _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
-# What the engine or FABER did itself has no stage.
-_WITHOUT_STAGE = Shape({**_VISIT.needed, "stage": NOTHING}, _VISIT.if_there, _SHOWN)
 _APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
 _RECORD = Shape(
     {"session_id": TEXT},
     {
+        **dict.fromkeys(("compactions", "phases_completed", "artifacts_loaded"), LIST),
         "environment": OBJECT,
-        "compactions": LIST,
-        "phases_completed": LIST,
-        "artifacts_loaded": LIST,
         "resumes": WHOLE,
     },
 )
@@ -148,12 +129,16 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             exit_code=EXIT_SKEW,
         )
     if type(version) is int and version < SCHEMA_VERSION:
-        raw = _migrated(raw, where)
+        from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
+
+        try:
+            raw = migrations.migrated(raw, SCHEMA_VERSION, migrations.STATE)
+        except ValueError as error:
+            raise _bad(where, "$.schema_version", str(error)) from None
     elif version != SCHEMA_VERSION or isinstance(version, bool):
         raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
-    for path, value, shape in (
-        _places(raw) if whole else (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
-    ):
+    top = (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
+    for path, value, shape in _places(raw) if whole else top:
         problem = misfit(path, value, shape)
         if problem is not None:
             raise _bad(where, *problem)
@@ -170,15 +155,6 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
     return raw
 
 
-def _migrated(raw: dict[str, Any], where: str) -> State:
-    from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
-
-    try:
-        return migrations.migrated(raw, SCHEMA_VERSION, migrations.STATE)
-    except ValueError as error:
-        raise _bad(where, "$.schema_version", str(error)) from None
-
-
 def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     """Give every place whose shape counts, the outer before the inner: a place is looked into only once it was fit."""
     yield "$", raw, _STATE
@@ -188,15 +164,12 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     yield "$.context_metadata", raw["context_metadata"], _METADATA
     for index, visit in enumerate(raw["steps"]):
         yield from _of_visit(f"$.steps[{index}]", visit)
+    loaded = raw["context_metadata"].get("artifacts_in_context", [])
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
         ("$.approvals", raw.get("approvals", []), _APPROVAL),
         ("$.sessions.session_history", raw["sessions"].get("session_history", []), _RECORD),
-        (
-            "$.context_metadata.artifacts_in_context",
-            raw["context_metadata"].get("artifacts_in_context", []),
-            _IN_CONTEXT,
-        ),
+        ("$.context_metadata.artifacts_in_context", loaded, _IN_CONTEXT),
     ):
         for index, entry in enumerate(entries):
             yield f"{path}[{index}]", entry, shape
@@ -230,18 +203,13 @@ def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if not names or len(set(names)) != len(names):
             yield path, "a parallel step has branches, each once"
         for place, record in enumerate(records):
-            if record["status"] not in joins.STATUSES:
-                yield f"{path}[{place}].status", f"a branch is one of {', '.join(joins.STATUSES)}"
+            if record["status"] not in BRANCH_STATUSES:
+                yield f"{path}[{place}].status", f"a branch is one of {', '.join(BRANCH_STATUSES)}"
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:
-    return LoomError(
-        "BAD_STATE",
-        "this state cannot be used",
-        where=f"{where} {path}",
-        why=why,
-        hint=f"loomctl check {quoted(where)}",
-    )
+    what, hint = "this state cannot be used", f"loomctl check {quoted(where)}"
+    return LoomError("BAD_STATE", what, where=f"{where} {path}", why=why, hint=hint)
 
 
 def counted_off(state: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_INVALID, LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import route_reasons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +13,18 @@ if TYPE_CHECKING:
 
     from loomctl.runs.model.state import State
 
-OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
+SUCCEEDED, FAILED, PARTIAL, SKIPPED = OUTCOMES = ("succeeded", "failed", "partially_succeeded", "skipped")  # D32
+PENDING, CANCELLED = "pending", "cancelled"  # a branch before its first step, and one that a join went on without
+BRANCH_ENDS = (*OUTCOMES, CANCELLED)
+WAIT_ALL, FIRST_SUCCESS, ANY = JOINS = ("wait_all", "first_success", "any")
+# Why a step came next; with the last three there is no way on: the run is over, or fails.
+CONDITION, LABEL, SUGGESTED, UNCONDITIONAL = "condition", "label", "suggested", "unconditional"
+ON_FAILURE, ORDER, RETRY, RETRY_TARGET = "on_failure", "order", "retry", "retry_target"
+END, NOWHERE, MAX_VISITS = "end", "none", "max_visits"
+REASONS = (
+    *(RETRY, CONDITION, LABEL, SUGGESTED, UNCONDITIONAL, ON_FAILURE, ORDER, RETRY_TARGET),
+    *(END, NOWHERE, MAX_VISITS),
+)
 SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
 OPEN = ("in_progress", "closing")
 
@@ -86,14 +96,15 @@ def is_branch(state: Mapping[str, Any]) -> bool:
 
 
 def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell from a step's visits whether it needs no more work: the last ended well, or failed and was passed.
+    """Tell from a step's visits whether it needs no more work."""
+    return bool(seen) and is_last_word(seen[-1])
 
-    A visit that stopped the run, or that was reopened, ended without being the last word on its step.
-    """
-    if not seen or seen[-1].get("stopped") or seen[-1].get("reopened"):
+
+def is_last_word(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a visit ended well, or failed and was passed; one that stopped the run or was reopened did not."""
+    if entry.get("stopped") or entry.get("reopened"):
         return False
-    last = seen[-1]
-    return last["status"] in ("succeeded", "partially_succeeded", "skipped") or bool(last.get("passed"))
+    return entry["status"] in (SUCCEEDED, PARTIAL, SKIPPED) or bool(entry.get("passed"))
 
 
 def how_it_ended(entry: Mapping[str, Any]) -> str:
@@ -175,7 +186,7 @@ def start_visit(
 
 def last_ended(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the visit that `undone` takes back; None where there is none. One that is closing has not ended."""
-    worked = (entry for entry in reversed(state["steps"]) if not _without_stage(entry))
+    worked = (entry for entry in reversed(state["steps"]) if entry.get("stage") is not None)  # by no engine, nor FABER
     return next((entry for entry in worked if entry["status"] in OUTCOMES), None)
 
 
@@ -233,19 +244,10 @@ def replaced(state: State, entry: Mapping[str, Any]) -> State:
     return {**state, "steps": steps}
 
 
-def _without_stage(entry: Mapping[str, Any]) -> bool:
-    """Tell what no session worked on here: the engine or FABER did it."""
-    return entry.get("stage") is None
-
-
 def nothing_open() -> LoomError:
     """Say that no step is being worked on."""
-    return LoomError(
-        "NO_OPEN_STEP",
-        "no step of this run is being worked on",
-        hint="loomctl next",
-        exit_code=EXIT_INVALID,
-    )
+    what = "no step of this run is being worked on"
+    return LoomError("NO_OPEN_STEP", what, hint="loomctl next", exit_code=EXIT_INVALID)
 
 
 def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
@@ -257,15 +259,46 @@ def attempt_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> int:
     for other in reversed(state["steps"]):
         if not seen:
             seen = (other["step_id"], other["visit"]) == (entry["step_id"], entry["visit"])
-            continue
-        said = other.get("next")
-        leads = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != route_reasons.RETRY
-        if (
-            other["step_id"] != entry["step_id"]
-            or other["status"] != route_reasons.FAILED
-            or other.get("reopened")
-            or leads
-        ):
+        elif other["step_id"] == entry["step_id"] and is_failed_try(other):
+            attempt += 1
+        else:
             break
-        attempt += 1
     return attempt
+
+
+def is_failed_try(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a visit failed and neither a transition led on from it nor was it reopened."""
+    said = entry.get("next")
+    led_on = isinstance(said, dict) and bool(said.get("step_id")) and said.get("reason") != RETRY
+    return entry["status"] == FAILED and not (led_on or entry.get("reopened"))
+
+
+class Joined(NamedTuple):
+    """outcome: of the parallel step; merged: the places of the branches whose contexts it takes over, as declared."""
+
+    outcome: str
+    merged: Sequence[int]
+
+
+def joined(join: str, outcomes: Sequence[str | None]) -> Joined | None:
+    """Say what a join comes to; None: it is waited for.
+
+    outcomes: of each branch as declared, None of one that has not ended. It is asked whenever a branch ends, so what is
+    the first to end, or to succeed, is the only one; of several the one that was declared first counts.
+
+    `wait_all` waits for all: succeeded if all are, failed if all did, skipped if all were, else partially_succeeded
+    where one failed or is partial. `first_success` goes on with the first that succeeded, and with it alone; where none
+    did it is as `wait_all`. `any` goes on with the first that ended, however it did.
+    """
+    for index, outcome in enumerate(outcomes):
+        if (join == ANY and outcome is not None) or (join == FIRST_SUCCESS and outcome == SUCCEEDED):
+            return Joined(str(outcome), (index,))
+    if any(outcome is None for outcome in outcomes):
+        return None
+    return Joined(_of_all({str(outcome) for outcome in outcomes}), tuple(range(len(outcomes))))
+
+
+def _of_all(outcomes: set[str]) -> str:
+    if len(outcomes) == 1:
+        return outcomes.pop()
+    return PARTIAL if outcomes & {FAILED, PARTIAL} else SUCCEEDED

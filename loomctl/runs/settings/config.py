@@ -14,6 +14,7 @@ from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 LARGEST = 256 * 1024
@@ -57,7 +58,8 @@ _DAYS = ("retention.outputs_days", "retention.local_days")
 _REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
 _USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
 _PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
-_MOST_DAYS = 36500
+_MOST_DAYS, _MOST_RULES = 36500, 100
+_LIVE = ("large", "off")
 
 
 class _Level(NamedTuple):
@@ -222,7 +224,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         if name in names or name in (_RETENTION, _REDUCE):
             expected = _misfit(name, value)
             if expected:
-                at = first_misfit(value) if name == "reduce.rules" else ""
+                at = _first_misfit(value) if name == "reduce.rules" else ""
                 place = f"{name}[{at}]" if at else name
                 message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
                 where, why = f"{path} $.{place}", f"{'a rule has' if at else 'it is'} {expected}"
@@ -235,7 +237,6 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
 
 
 def _edit(path: str) -> str:
-    """Give the line that opens a file of settings."""
     return f"${{EDITOR:-vi}} {quoted(path)}"
 
 
@@ -254,31 +255,107 @@ def _kept(name: str, value: Any) -> Any:
     """Give a setting as hooks read it: `~` is a home, and `off`, which YAML takes for false, is a word again."""
     if name == "extra_roots":
         return [os.path.expanduser(item) for item in value]
-    if name in ("reduce.live", "reduce.tools"):
-        return _kept_reduction(name, value)
+    if name == "reduce.live":
+        return _live_word(value)
+    if name == "reduce.tools":
+        return {
+            tool: {key: _live_word(one) if key == "live" else one for key, one in said.items()}
+            for tool, said in value.items()
+        }
     return value
 
 
-def _misfit(name: str, value: object) -> str:
+def _live_word(value: object) -> object:
+    return "off" if value is False else value
+
+
+def _misfit(name: str, value: Any) -> str:
     """Say what a setting's value should be; empty if it is that."""
     if name in _NUMBERS:
         least, most = _NUMBERS[name]
         return "" if type(value) is int and least <= value <= most else f"a whole number from {least} to {most}"
-    if name == _RETENTION:
-        return "a mapping of outputs_days, local_days and environments_days to numbers"
-    if name == _REDUCE:
-        return "a mapping of live, live_threshold, tools and rules"
-    if name in ("reduce.live", "reduce.tools", "reduce.rules"):
-        return _misfit_reduction(name, value, _NUMBERS["reduce.live_threshold"])
-    if name.startswith(f"{_RETENTION}."):
-        return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
-    if name == "commit_runs":
-        return "" if isinstance(value, bool) else "true or false"
-    if name == "default_workflow":
-        return "" if isinstance(value, str) and value else "a workflow's id or path"
-    roots = value if isinstance(value, list) else [None]
-    absolute = all(isinstance(root, str) and os.path.isabs(os.path.expanduser(root)) for root in roots)
-    return "" if absolute else "a list of absolute folders"
+    if name in _EXPECTED:
+        fits, expected = _EXPECTED[name]
+        return "" if fits(value) else expected
+    if name == "reduce.tools":
+        return _misfit_tools(value)
+    if name == "reduce.rules":
+        if not isinstance(value, list):
+            return f"a list of rules, each with {_A_RULE}"
+        bad = _first_misfit(value)
+        return (
+            _misfit_rule(value[int(bad)])
+            if bad
+            else f"a list of at most {_MOST_RULES} rules" * (len(value) > _MOST_RULES)
+        )
+    return "" if type(value) is int and 1 <= value <= _MOST_DAYS else "a whole number of days, 1 or more"
+
+
+def _are_roots(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(root, str) and os.path.isabs(os.path.expanduser(root)) for root in value
+    )
+
+
+_A_RULE = "a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    _RETENTION: (lambda _: False, "a mapping of outputs_days, local_days and environments_days to numbers"),
+    _REDUCE: (lambda _: False, "a mapping of live, live_threshold, tools and rules"),
+    "reduce.live": (lambda value: _live_word(value) in _LIVE, "large or off"),
+    "commit_runs": (lambda value: isinstance(value, bool), "true or false"),
+    "default_workflow": (lambda value: isinstance(value, str) and bool(value), "a workflow's id or path"),
+    "extra_roots": (_are_roots, "a list of absolute folders"),
+}
+
+
+def _misfit_tools(value: Any) -> str:
+    least, most = _NUMBERS["reduce.live_threshold"]
+    for said in value.values() if isinstance(value, dict) else [None]:
+        if not isinstance(said, dict) or not said.keys() <= {"live", "live_threshold"}:
+            return "a mapping of tools to live and live_threshold: Bash: {live: off}"
+        if "live" in said and _live_word(said["live"]) not in _LIVE:
+            return "for live: large or off"
+        number = said.get("live_threshold", least)
+        if type(number) is not int or not least <= number <= most:
+            return f"for live_threshold: a whole number from {least} to {most}"
+    return ""
+
+
+def _first_misfit(rules: Any) -> str:
+    """Give the number of the first rule that is none; empty where they are no list, or too many."""
+    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
+        return ""
+    return next((str(number) for number, rule in enumerate(rules) if _misfit_rule(rule)), "")
+
+
+def _misfit_rule(rule: Any) -> str:
+    if not isinstance(rule, dict) or not isinstance(rule.get("tool"), str) or not rule["tool"]:
+        return _A_RULE
+    if not rule.keys() <= {"tool", "keep", "template", "threshold"}:
+        return "tool, keep, template and threshold, and nothing else"
+    keep = rule.get("keep", [])
+    if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
+        return "for keep a list of arguments, by name or by a JSON path such as $.unit.name"
+    for name in keep:
+        if name.startswith("$") and _is_no_path(name):
+            return f"for keep names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
+    template = rule.get("template", "")
+    if not isinstance(template, str) or len(template) > 400 or "\n" in template:
+        return "for template one line of text, with {argument} and {result.key}"
+    for part in template.split("{")[1:]:
+        named, closed, _ = part.partition("}")
+        if not closed or _is_no_path(named.strip()):
+            shown = repr("{" + named + closed)
+            return f"for template {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
+    threshold = rule.get("threshold", 0)
+    fits = type(threshold) is int and 0 <= threshold <= 1_000_000
+    return "" if fits else "for threshold a number of bytes up to 1000000, 0 for always"
+
+
+def _is_no_path(text: str) -> bool:
+    from loomctl.expressions.state_paths import compile_path
+
+    return not text or compile_path(text) is None
 
 
 def _fit(compiled: dict[str, Any], level: _Level) -> dict[str, Any]:
@@ -332,88 +409,3 @@ def _compiled(level: _Level) -> dict[str, Any]:
     except (OSError, LoomError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-_LIVE = ("large", "off")
-
-
-_MOST_RULES = 100
-
-
-def _kept_reduction(name: str, value: Any) -> Any:
-    """Give `reduce.live` or `reduce.tools` as hooks read it: `off`, which YAML takes for false, is a word again."""
-    if name == "reduce.live":
-        return _live_word(value)
-    return {
-        tool: {**said, **({"live": _live_word(said["live"])} if "live" in said else {})} for tool, said in value.items()
-    }
-
-
-def _misfit_reduction(name: str, value: object, threshold: tuple[int, int]) -> str:
-    """Say what `reduce.live`, `.tools` or `.rules` should be; empty if it is that. threshold: (least, most)."""
-    if name == "reduce.live":
-        return "" if _live_word(value) in _LIVE else "large or off"
-    return _misfit_tools(value, *threshold) if name == "reduce.tools" else _misfit_rules(value)
-
-
-def _live_word(value: object) -> object:
-    return "off" if value is False else value
-
-
-def _misfit_tools(value: object, least: int, most: int) -> str:
-    for said in value.values() if isinstance(value, dict) else [None]:
-        if not isinstance(said, dict) or not said.keys() <= {"live", "live_threshold"}:
-            return "a mapping of tools to live and live_threshold: Bash: {live: off}"
-        if "live" in said and _live_word(said["live"]) not in _LIVE:
-            return "for live: large or off"
-        number = said.get("live_threshold", least)
-        if type(number) is not int or not least <= number <= most:
-            return f"for live_threshold: a whole number from {least} to {most}"
-    return ""
-
-
-def _misfit_rules(value: object) -> str:
-    if not isinstance(value, list):
-        return "a list of rules, each with a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
-    rules = value
-    if len(rules) > _MOST_RULES:
-        return f"a list of at most {_MOST_RULES} rules"
-    return next((found for found in map(_misfit_rule, rules) if found), "")
-
-
-def first_misfit(rules: object) -> str:
-    """Give the number of the first rule that is none; empty where they are no list, or too many."""
-    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
-        return ""
-    return next((str(number) for number, rule in enumerate(rules) if _misfit_rule(rule)), "")
-
-
-def _misfit_rule(rule: object) -> str:
-    if not isinstance(rule, dict) or not isinstance(rule.get("tool"), str) or not rule["tool"]:
-        return "a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
-    if not rule.keys() <= {"tool", "keep", "template", "threshold"}:
-        return "tool, keep, template and threshold, and nothing else"
-    keep = rule.get("keep", [])
-    if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
-        return "for keep a list of arguments, by name or by a JSON path such as $.unit.name"
-    for name in keep:
-        if name.startswith("$") and _is_no_path(name):
-            return f"for keep names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
-    template = rule.get("template", "")
-    if not isinstance(template, str) or len(template) > 400 or "\n" in template:
-        return "for template one line of text, with {argument} and {result.key}"
-    for part in template.split("{")[1:]:
-        named, closed, _ = part.partition("}")
-        if not closed or _is_no_path(named.strip()):
-            shown = repr("{" + named + closed)
-            return f"for template {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
-    threshold = rule.get("threshold", 0)
-    fits = type(threshold) is int and 0 <= threshold <= 1_000_000
-    return "" if fits else "for threshold a number of bytes up to 1000000, 0 for always"
-
-
-def _is_no_path(text: str) -> bool:
-    """Tell what `keep` and templates cannot read."""
-    from loomctl.expressions.state_paths import compile_path
-
-    return not text or compile_path(text) is None

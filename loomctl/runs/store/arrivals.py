@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -15,13 +16,14 @@ from loomctl.runs.machine import handoff_notes
 from loomctl.runs.store import event_log, events, leftovers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.runs.model.state import State
     from loomctl.runs.store.event_log import Line
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Store
 
+SWAPPED = ".replaced-"  # a folder that is being replaced, with the number of the process that does
 _PIECE = 1 << 20
 _SYNCED_ALONE = 64  # files and folders that are synced one by one; of more the whole disk is
 
@@ -114,9 +116,6 @@ def into_place(store: Store, folder: str, run_id: str) -> str:
     return target
 
 
-SWAPPED = ".replaced-"  # a folder that is being replaced, with the number of the process that does
-
-
 @contextmanager
 def swapped_folder(path: str, mark: str) -> Iterator[str]:
     """Give an empty folder of its owner's alone, which takes the place of `path` when the block has ended well.
@@ -129,24 +128,13 @@ def swapped_folder(path: str, mark: str) -> Iterator[str]:
     os.mkdir(beside, 0o700)
     try:
         yield beside
-        _put(beside, path)
-    except BaseException:
+        if os.path.lexists(path) and os.listdir(path):
+            swap(beside, path, f"{path}{SWAPPED}{os.getpid()}")
+        else:
+            os.rename(beside, path)
+        files.sync_folder(os.path.dirname(path))
+    finally:
         shutil.rmtree(beside, ignore_errors=True)
-        raise
-
-
-def _put(beside: str, path: str) -> None:
-    old = f"{path}{SWAPPED}{os.getpid()}"
-    if os.path.lexists(path) and os.listdir(path):
-        os.rename(path, old)
-    try:
-        os.rename(beside, path)
-    except OSError:
-        if os.path.lexists(old):
-            os.rename(old, path)
-        raise
-    files.sync_folder(os.path.dirname(path))
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def clear_up(path: str, *marks: str) -> None:
@@ -199,34 +187,21 @@ def rename(folder: str, new: str, happened: Sequence[Event], changes: dict[str, 
     """
     path = os.path.join(folder, "state.json")
     state: State = files.read_json(path)
-    for name in _of_stages(folder):
-        _rename_in(name, new)
-    head = _chained_anew(os.path.join(folder, events.FILE), new)
-    state.pop("lease", None)  # nobody drives it
-    state = {
-        **state,
-        **changes,
-        "run_id": new,
-        "revision": following(state.get("revision", 0)),
-        "updated_at": clock.now(),
-    }
-    head = events.append(
-        folder, new, happened, durable=False, known=head if head.seq else None, state=events.of_state(state)
-    )
+    for below, _, names in os.walk(os.path.join(folder, "stages")):
+        for name in names:
+            if name.endswith(".json"):
+                _rename_in(os.path.join(below, name), new)
+    known = _chain_anew(os.path.join(folder, events.FILE), new)
+    bare = {key: value for key, value in state.items() if key != "lease"}  # nobody drives it
+    told = {"run_id": new, "revision": following(state.get("revision", 0)), "updated_at": clock.now()}
+    state = {**bare, **changes, **told}
+    head = events.append(folder, new, happened, durable=False, known=known, state=events.of_state(state))
     state["ledger_head"] = {"seq": head.seq, "sha256": head.sha256}
     files.write_atomically(path, files.to_json(state), mode=0o644, durable=False)
     return state
 
 
-def _of_stages(folder: str) -> list[str]:
-    found = []
-    for below, _, names in os.walk(os.path.join(folder, "stages")):
-        found += [os.path.join(below, name) for name in names if name.endswith(".json")]
-    return found
-
-
 def _rename_in(path: str, new: str) -> None:
-    """Have a file that says whose it is say so rightly; what is no JSON object is left as it is."""
     try:
         value = files.read_json(path)
     except (OSError, LoomError):
@@ -235,38 +210,29 @@ def _rename_in(path: str, new: str) -> None:
         files.write_atomically(path, files.to_json({**value, "run_id": new}), mode=0o644, durable=False)
 
 
-def _chained_anew(path: str, new: str) -> events.Head:
-    """Write a log again with another run's id in each entry; gives the new head.
+def _chain_anew(path: str, new: str) -> events.Head | None:
+    """Write a log again with another run's id in each entry; gives the new head, None of a log without entries.
 
     What is no entry stays byte for byte, empty lines and a whole entry that a kill left without its newline, too: the
     note behind it tells exactly its bytes.
     """
     parts: list[bytes] = []
     head, end = events.Head(0, ""), 0
-    lines = event_log.all_of(path)
-    line = next(lines, None)
-    while line is not None:
-        following = next(lines, None)
+    lines = list(event_log.all_of(path))
+    for line, behind in itertools.zip_longest(lines, lines[1:]):
         data = line.data
-        if line.entry is not None and not _is_told_torn(line, following):
-            data = _entry({**line.entry, "run_id": new, "prev": head.sha256})
+        if line.entry is not None and not (behind is not None and _is_told_torn(line, behind.entry)):
+            entry = {**line.entry, "run_id": new, "prev": head.sha256}
+            data = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
             head = events.Head(line.entry["seq"], digests.of_bytes(data))
         parts += [b"\n" * (line.at - end), data, b"\n" if line.ended else b""]
         end = line.at + line.bytes + 1
-        line = following
     files.write_atomically(path, b"".join(parts), durable=False)
-    return head
+    return head if head.seq else None
 
 
-def _is_told_torn(line: Line, following: Line | None) -> bool:
-    """Tell whether the note behind an entry tells that entry's bytes as torn."""
-    if following is None or following.entry is None or following.entry["event"] != events.TORN:
-        return False
-    told = following.entry.get("properties")
+def _is_told_torn(line: Line, note: Mapping[str, Any] | None) -> bool:
+    told = note.get("properties") if note is not None and note["event"] == events.TORN else None
     if not isinstance(told, dict) or told.get("bytes") != line.bytes:
         return False
     return bool(told.get("sha256") == digests.of_bytes(line.data))
-
-
-def _entry(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

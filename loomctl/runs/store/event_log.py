@@ -2,6 +2,11 @@
 
 A line that is no entry (torn off by a kill, damaged, written by somebody else) is given as what it is, and ends nothing
 (D53). What is read does not grow with what lies before the place.
+
+`walked` holds all lines against each other and against the state's checkpoint, in one pass (D54). Every entry names the
+hash of the line before it, and the state that of the last line it knows, so a line before that checkpoint is either the
+line that was written, or a fault. Damage that the log itself tells of stays a fault; a line that a kill tore off is
+none where the entry behind it tells exactly its bytes (D53).
 """
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 LONGEST_LINE = 16 << 20  # bytes; no entry is as long
 _BLOCK = 1 << 18
 _BEGINS = b'{"seq":'  # every entry that Loom writes
+MOST_FAULTS = 20
+NO_ENTRY, BROKEN_CHAIN, CHANGED_ENTRY = "NO_ENTRY", "BROKEN_CHAIN", "CHANGED_ENTRY"
+LOG_CUT_OFF, TOLD_DAMAGE = "LOG_CUT_OFF", "TOLD_DAMAGE"
 
 
 class Line(NamedTuple):
@@ -49,12 +57,8 @@ def entry_of(data: bytes) -> dict[str, Any] | None:
 
 def all_of(path: str) -> Iterator[Line]:
     """Give every line of a log by its path; none of one that is not there. Raises OSError."""
-    try:
-        descriptor = files.open_regular(path)
-    except FileNotFoundError:
-        return
-    with os.fdopen(descriptor, "rb", buffering=0) as source:
-        yield from _lines(source.fileno(), 0)
+    if os.path.lexists(path):
+        yield from _every(files.open_regular(path))
 
 
 def every(run_dir: str) -> Iterator[Line]:
@@ -62,8 +66,14 @@ def every(run_dir: str) -> Iterator[Line]:
     descriptor = _opened(run_dir)
     if descriptor is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.join(run_dir, FILE))
-    with os.fdopen(descriptor, "rb", buffering=0) as source:
-        yield from _lines(source.fileno(), 0)
+    yield from _every(descriptor)
+
+
+def _every(descriptor: int) -> Iterator[Line]:
+    try:
+        yield from _lines(descriptor, 0)
+    finally:
+        os.close(descriptor)
 
 
 def entries(run_dir: str, *, after: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -302,16 +312,7 @@ class Follower:
         return [line for line in lines if line.entry is not None and line.entry["seq"] > last[0]]
 
 
-MOST_FAULTS = 20
-
-
-NO_ENTRY, BROKEN_CHAIN, CHANGED_ENTRY = "NO_ENTRY", "BROKEN_CHAIN", "CHANGED_ENTRY"
-
-
-LOG_CUT_OFF, TOLD_DAMAGE = "LOG_CUT_OFF", "TOLD_DAMAGE"
-
-
-_CHUNK = b"\n" * (1 << 16)
+# ---- The chain.
 
 
 class Fault(NamedTuple):
@@ -332,36 +333,16 @@ class Place(NamedTuple):
     at: int
 
 
-class Walked(NamedTuple):
-    """What a pass over a log found.
-
-    entries: how many there are; last: the number of the last one; met: whether the checkpoint's entry is there, as it
-    was. unproven: how many entries stand behind it, the first of them at `beyond`; torn: bytes behind the last entry
-    that are none, from `torn_at`; told_torn: lines that a kill tore off, as the entry behind each says. faults: the
-    first MOST_FAULTS of `total`, in the order of the file.
-    """
-
-    entries: int
-    last: int
-    met: bool
-    unproven: int
-    beyond: Place | None
-    torn: int
-    torn_at: Place | None
-    told_torn: int
-    faults: Sequence[Fault]
-    total: int
-
-
 def walked(lines: Iterable[Line], head: Head | None) -> Walked:
     """Go through the lines of a log, whatever they hold, in memory that does not grow with them.
 
     head: what the run's state remembers of the log; None where it remembers nothing.
     """
-    walk = _Walk(head)
+    walk = Walked(head)
     for line in lines:
         walk.take(line)
-    return walk.end()
+    walk.end()
+    return walk
 
 
 class _Gap:
@@ -369,25 +350,20 @@ class _Gap:
 
     def __init__(self, place: Place) -> None:
         self.place, self.bytes = place, 0
-        self._hash, self._parts, self._ends_empty, self._opaque = digests.begun(), 0, False, False
+        self._hash, self._newline, self._ends_empty, self._opaque = digests.begun(), b"", False, False
 
-    def empties(self, count: int) -> None:
-        """Add empty lines."""
+    def add_empty(self, count: int) -> None:
+        self._hash.update(self._newline)
+        for left in range(count - 1, 0, -_BLOCK):
+            self._hash.update(b"\n" * min(left, _BLOCK))
         self.bytes += count
-        left = count - (0 if self._parts else 1)
-        while left > 0:
-            self._hash.update(_CHUNK[:left])
-            left -= len(_CHUNK)
-        self._parts, self._ends_empty = self._parts + count, True
+        self._newline, self._ends_empty = b"\n", True
 
-    def line(self, line: Line) -> None:
-        """Add a line that is no entry; one that was not read whole matches nothing that is told."""
-        if self._parts:
-            self._hash.update(b"\n")
-        self._hash.update(line.data)
-        self._opaque = self._opaque or line.bytes > len(line.data)
-        self._parts, self._ends_empty = self._parts + 1, False
-        self.bytes += line.bytes + (1 if line.ended else 0)
+    def add(self, line: Line) -> None:
+        self._hash.update(self._newline + line.data)
+        self._opaque = self._opaque or line.bytes > len(line.data)  # what was not read whole matches nothing
+        self._newline, self._ends_empty = b"\n", False
+        self.bytes += line.bytes + line.ended
 
     def is_told(self, told: Mapping[str, Any]) -> bool:
         """Tell whether a note tells exactly this: what was torn ended with a newline, or got one by the note."""
@@ -406,78 +382,72 @@ class _Entry(NamedTuple):
     bytes: int
 
 
-class _Walk:
-    """One pass.
+class Walked:
+    """What a pass over a log found.
 
-    last, before: the newest entry and the one that it followed; doubt: two neighbours of which one was changed, and the
-    next line tells which.
+    entries: how many there are; last: the number of the last one; met: whether the checkpoint's entry is there, as it
+    was. unproven: how many entries stand behind it, the first of them at `beyond`; torn: bytes behind the last entry
+    that are none, from `torn_at`; told_torn: lines that a kill tore off, as the entry behind each says. faults: the
+    first MOST_FAULTS of `total`, in the order of the file.
     """
 
     def __init__(self, head: Head | None) -> None:
+        self.entries = self.last = self.unproven = self.torn = self.told_torn = self.total = 0
+        self.beyond: Place | None = None
+        self.torn_at: Place | None = None
+        self.faults: list[Fault] = []
         self._head = head
         self._start = _Entry(Place(0, 0), Head(0, ""), 0)
-        self._last, self._before = self._start, self._start
+        self._newest, self._before = self._start, self._start  # the newest entry, and the one that it followed
         self._next = Place(1, 0)
         self._gap: _Gap | None = None
-        self._doubt: tuple[_Entry, _Entry] | None = None
-        self._faults: list[Fault] = []
-        self._total = self._entries = self._unproven = self._told_torn = 0
-        self._beyond: Place | None = None
-        self._met = head is None or head == self._start.head
+        self._doubt: tuple[_Entry, _Entry] | None = None  # of two neighbours one was changed; the next line tells which
+        self.met = head is None or head == self._start.head
 
     def take(self, line: Line) -> None:
         """Take the next line that is not empty."""
         empty = line.at - self._next.at
         if empty > 0:
-            self._in_gap(self._next).empties(empty)
+            self._in_gap(self._next).add_empty(empty)
             self._next = Place(self._next.line + empty, line.at)
         place = self._next
         self._next = Place(place.line + 1, line.at + line.bytes + 1)
         if line.entry is None:
-            self._in_gap(place).line(line)
+            self._in_gap(place).add(line)
         else:
-            self._entry(line, line.entry, place)
+            self._take_entry(line, line.entry, place)
 
     def _in_gap(self, place: Place) -> _Gap:
         if self._gap is None:
             self._gap = _Gap(place)
         return self._gap
 
-    def _entry(self, line: Line, entry: Mapping[str, Any], place: Place) -> None:
+    def _take_entry(self, line: Line, entry: Mapping[str, Any], place: Place) -> None:
         now = _Entry(place, Head(entry["seq"], digests.of_bytes(line.data)), line.bytes)
-        told = entry.get("properties") if entry["event"] == TORN else None
-        told = told if isinstance(told, dict) else {}
+        is_note = entry["event"] == TORN
+        told = _object(entry.get("properties")) if is_note else {}
         gap, self._gap = self._gap, None
-        closes = gap is None and entry["event"] == TORN and self._closes_whole(entry, told)
+        closes = gap is None and is_note and self._closes_whole(entry, told)
         if self._doubt is not None and closes:
             self._doubt = None  # what is no entry need not follow
         elif self._doubt is not None:
-            self._decide(later_is_whole=entry["prev"] == self._last.head.sha256)
-        if gap is not None:
-            self._after_gap(gap, entry, told, now)
-        elif entry["event"] == TORN and not closes:
-            self._after_no_gap(entry, now)
-        elif not closes and not self._follows(entry, self._last):
-            self._misfit(now)
-        if entry["event"] in (MISMATCH, DAMAGED):
-            self._told_damage(entry, now)
-        self._count(now)
-
-    def _after_gap(self, gap: _Gap, entry: Mapping[str, Any], told: Mapping[str, Any], now: _Entry) -> None:
-        if not gap.is_told(told):
+            self._decide(later_is_whole=entry["prev"] == self._newest.head.sha256)
+        follows = closes or self._follows(entry, self._newest)
+        seq = now.head.seq
+        if gap is not None and not gap.is_told(told):
             why = "a line was changed or put in here; what a kill tears off is told by the entry behind it"
             self._fault(NO_ENTRY, gap.place, None, f"{gap.bytes:,} bytes here are no entry", why)
-            return
-        self._told_torn += 1
-        if not self._follows(entry, self._last):
+        elif not follows:
+            self.told_torn += gap is not None
             self._misfit(now)
-
-    def _after_no_gap(self, entry: Mapping[str, Any], now: _Entry) -> None:
-        if self._follows(entry, self._last):
-            what = f"entry {now.head.seq} tells of a torn line, and none stands before it"
-            self._fault(BROKEN_CHAIN, now.place, now.head.seq, what, "what was torn was taken out")
-        else:
-            self._misfit(now)
+        elif gap is not None:
+            self.told_torn += 1
+        elif is_note and not closes:
+            what = f"entry {seq} tells of a torn line, and none stands before it"
+            self._fault(BROKEN_CHAIN, place, seq, what, "what was torn was taken out")
+        if entry["event"] in (MISMATCH, DAMAGED):
+            self._told_damage(_object(entry.get("properties")), now, is_of_origin=entry["event"] == DAMAGED)
+        self._count(now)
 
     @staticmethod
     def _follows(entry: Mapping[str, Any], last: _Entry) -> bool:
@@ -485,28 +455,28 @@ class _Walk:
 
     def _closes_whole(self, entry: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
         """Tell whether a note closes the line before, which a kill left whole but for its newline: it is no entry."""
-        torn = self._last
+        torn = self._newest
         if told.get("sha256") != torn.head.sha256 or told.get("bytes") != torn.bytes or torn is self._start:
             return False
         if not self._follows(entry, self._before):
             return False
-        self._told_torn += 1
-        self._entries -= 1
-        if self._beyond is not None:
-            self._unproven -= 1
-            self._beyond = None if self._unproven == 0 else self._beyond
+        self.told_torn += 1
+        self.entries -= 1
+        if self.beyond is not None:
+            self.unproven -= 1
+            self.beyond = None if self.unproven == 0 else self.beyond
         return True
 
     def _misfit(self, now: _Entry) -> None:
-        wanted = self._last.head.seq + 1
+        wanted = self._newest.head.seq + 1
         if now.head.seq != wanted:
             what = f"entry {now.head.seq} stands where entry {wanted} belongs"
             why = "lines are missing before it, or stand in another order, or twice; or its number was changed"
             self._fault(BROKEN_CHAIN, now.place, now.head.seq, what, why)
-        elif self._last is self._start or self._last.head == self._head:
+        elif self._newest is self._start or self._newest.head == self._head:
             self._changed(now)
         else:
-            self._doubt = (self._last, now)
+            self._doubt = (self._newest, now)
             if self._head is not None and self._head.seq == now.head.seq:
                 self._decide(later_is_whole=self._head == now.head)
 
@@ -518,67 +488,57 @@ class _Walk:
         self._changed(earlier if later_is_whole else later)
 
     def _changed(self, entry: _Entry) -> None:
-        what = f"entry {entry.head.seq} is not the line that was written"
-        self._fault(
-            CHANGED_ENTRY, entry.place, entry.head.seq, what, "its hash is another than its neighbour has of it"
+        what, why = (
+            f"entry {entry.head.seq} is not the line that was written",
+            "its hash is another than its neighbour has",
         )
+        self._fault(CHANGED_ENTRY, entry.place, entry.head.seq, what, f"{why} of it")
 
-    def _told_damage(self, entry: Mapping[str, Any], now: _Entry) -> None:
-        told = entry.get("properties")
-        parts = told if isinstance(told, dict) else {}
-        if entry["event"] == DAMAGED:
-            what = f"entry {now.head.seq} tells that the log of which this one is a copy was not the one written"
-            where = f"line {parts.get('line')}: " if type(parts.get("line")) is int else ""
-            self._fault(TOLD_DAMAGE, now.place, now.head.seq, what, one_line(f"{where}{parts.get('what', '')}", 200))
-            return
-        what = f"entry {now.head.seq} tells that the log was damaged before it: it did not end as the state remembered"
-        known, found = (_seq_in(parts.get(key)) for key in ("expected", "found"))
-        why = f"the state remembered entry {known}, the log ended with entry {found}" if known and found else ""
-        self._fault(TOLD_DAMAGE, now.place, now.head.seq, what, why)
+    def _told_damage(self, told: Mapping[str, Any], now: _Entry, *, is_of_origin: bool) -> None:
+        seq = now.head.seq
+        if is_of_origin:
+            what = f"entry {seq} tells that the log of which this one is a copy was not the one written"
+            where = f"line {told.get('line')}: " if type(told.get("line")) is int else ""
+            why = one_line(f"{where}{told.get('what', '')}", 200)
+        else:
+            what = f"entry {seq} tells that the log was damaged before it: it did not end as the state remembered"
+            known, found = (_object(told.get(key)).get("seq") for key in ("expected", "found"))
+            whole = type(known) is int and type(found) is int
+            why = f"the state remembered entry {known}, the log ended with entry {found}" if whole else ""
+        self._fault(TOLD_DAMAGE, now.place, seq, what, why)
 
     def _count(self, now: _Entry) -> None:
-        self._entries += 1
-        self._before, self._last = self._last, now
+        self.entries += 1
+        self._before, self._newest = self._newest, now
         if self._head is None or now.head.seq > self._head.seq:
-            self._unproven += 1
-            self._beyond = self._beyond or now.place
+            self.unproven += 1
+            self.beyond = self.beyond or now.place
         elif now.head == self._head:
-            self._met, self._unproven, self._beyond = True, 0, None
+            self.met, self.unproven, self.beyond = True, 0, None
         elif now.head.seq == self._head.seq:
             what = f"entry {now.head.seq} is not the line that the state remembers"
             self._fault(CHANGED_ENTRY, now.place, now.head.seq, what, "it was changed after the state was written")
 
     def _fault(self, code: str, place: Place, seq: int | None, what: str, why: str) -> None:
-        if self._faults and self._faults[-1].at == place.at and self._faults[-1].code == code:
+        if self.faults and self.faults[-1].at == place.at and self.faults[-1].code == code:
             return
-        self._total += 1
-        if len(self._faults) < MOST_FAULTS:
-            self._faults.append(Fault(code, place.line, place.at, seq, what, why))
+        self.total += 1
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(Fault(code, place.line, place.at, seq, what, why))
 
-    def end(self) -> Walked:
+    def end(self) -> None:
         """Say what was found, at the end of the log."""
         if self._doubt is not None:
             self._decide(later_is_whole=True)
-        gap, last = self._gap, self._last.head.seq
-        if not self._met and self._head is not None and (last < self._head.seq or not self._total):
-            place = gap.place if gap else self._next
-            what = f"the log ends with entry {last}, the state remembers entry {self._head.seq}"
+        self.last = self._newest.head.seq
+        if self._gap is not None:
+            self.torn, self.torn_at = self._gap.bytes, self._gap.place
+        if not self.met and self._head is not None and (self.last < self._head.seq or not self.total):
+            what = f"the log ends with entry {self.last}, the state remembers entry {self._head.seq}"
             why = "its end was cut off, or changed so that it is no entry"
-            self._fault(LOG_CUT_OFF, place, None, what, why)
-        return Walked(
-            entries=self._entries,
-            last=last,
-            met=self._met,
-            unproven=self._unproven,
-            beyond=self._beyond,
-            torn=gap.bytes if gap else 0,
-            torn_at=gap.place if gap else None,
-            told_torn=self._told_torn,
-            faults=tuple(sorted(self._faults, key=lambda fault: fault.at)),
-            total=self._total,
-        )
+            self._fault(LOG_CUT_OFF, self.torn_at or self._next, None, what, why)
+        self.faults.sort(key=lambda fault: fault.at)
 
 
-def _seq_in(value: object) -> str:
-    seq = value.get("seq") if isinstance(value, dict) else None
-    return str(seq) if type(seq) is int else ""
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

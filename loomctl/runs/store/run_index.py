@@ -13,13 +13,13 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
+from loomctl.runs.model.standing import saved_from
 from loomctl.runs.model.state import ACTIVE, TERMINAL
 from loomctl.runs.store.store import OPEN
 
 INDEX = "runs.json"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.runs.store.layouts import Home
@@ -62,7 +62,7 @@ def summaries(store: Store) -> list[dict[str, Any]]:
     """Give every run in a few words, by id.
 
     `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions, saved_from}`, or
-    `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `saved_copies.origin` gives it.
+    `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `standing.saved_from` gives it.
     """
     return _summaries(store, _Room())
 
@@ -147,16 +147,8 @@ def _summary(store: Store, home: Home) -> dict[str, Any]:
     return {
         **{key: held if isinstance(held := state.get(key), str) else None for key in _KEYS},
         "sessions": sessions.summary(state),
-        "saved_from": _saved_from(state),
+        "saved_from": saved_from(state),
     }
-
-
-def _saved_from(state: Mapping[str, Any]) -> dict[str, str] | None:
-    if "saved_from" not in state:
-        return None
-    from loomctl.runs.model import saved_copies
-
-    return saved_copies.origin(state)
 
 
 def _is_summary(value: object) -> bool:

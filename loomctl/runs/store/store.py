@@ -30,6 +30,26 @@ if TYPE_CHECKING:
     Change: TypeAlias = Callable[[State], tuple[State, Sequence[Event]]]
 
 LOCAL = "local"  # the folder of the store that means something on this machine alone
+OPEN = "open-runs.json"  # in it: which runs are open (`run_index`); dropped when one that was over is under way again
+# What git leaves alone of a store, as the project's settings ask for it (design §4).
+_IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
+*
+!.gitignore
+!config.yaml
+!workflows/
+!workflows/**
+"""
+_COMMIT_RUNS = """!runs/
+!runs/**
+runs/*/outputs/
+runs/*/blobs/
+runs/*/tool_steps.jsonl
+runs/*/reads.json
+runs/*/assets/
+runs/*/stages/*/changes*.patch
+runs/*/stages/*/command.*
+runs/**/*.tmp
+"""
 
 
 class Run(NamedTuple):
@@ -89,8 +109,17 @@ class Store:
         files.refuse_links(os.path.dirname(self.folder), os.path.join(self.folder, "local"))
         files.make_folder(self.runs_folder, mode=0o755)
         files.make_folder(self.local)
-
-        _write_gitignore(self.folder, commit_runs=commit_runs)
+        path = os.path.join(self.folder, ".gitignore")
+        wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
+        try:
+            present = files.read_bytes(path, limit=1 << 20)
+        except FileNotFoundError:
+            present = b""
+        except (OSError, LoomError):  # the user's own, whatever it is
+            return
+        ours = not present or present.startswith(b"# written by Loom")
+        if ours and present != wanted:
+            files.write_atomically(path, wanted, mode=0o644)
 
     def unlogged(self, run_id: str) -> Sequence[ToolStep]:  # noqa: ARG002 - of a store that is never written
         """Give the tool steps that stand behind those in a run's log and in no file: none."""
@@ -244,24 +273,58 @@ class Store:
         nothing is written. durable=False: no fsync, for what a hook may lose with the power. Raises HELD_BY_ANOTHER
         before `change` is asked where the caller may not drive the run (`fence`); that alone is told in the log.
         """
-        return self._locked(run_id, change, self._fence, durable=durable, patience=patience)
+        fence = self._fence
+        return self._locked(run_id, lambda home: self._changed(home, change, fence, durable=durable), patience)
 
     def tell(
         self, run_id: str, make: Callable[[State], Sequence[Event]], *, durable: bool = True, patience: float = PATIENCE
     ) -> None:
         """Append events to a run's log, whoever drives it. make: gives them, under the lock."""
-        self._locked(run_id, lambda state: (state, make(state)), None, durable=durable, patience=patience)
 
-    def _locked(self, run_id: str, change: Change, fence: Fence | None, *, durable: bool, patience: float) -> State:
+        def change(state: State) -> tuple[State, Sequence[Event]]:
+            return state, make(state)
+
+        self._locked(run_id, lambda home: self._changed(home, change, None, durable=durable), patience)
+
+    def replace(self, run_id: str, source: str, change: Change) -> State:
+        """Put the state in another file of the run's in the place of its own, which may be unreadable (D53).
+
+        source: absolute; change: makes of it what is written. Under the lock, and the backup stays what it is; what is
+        raised passes through, and nothing is written.
+        """
+
+        def write(home: Home) -> State:
+            before, render = self._before(home, source)
+            after, happened = change(before)
+            self.forget_open_runs()
+            return self._save(home, after, happened, render, durable=True, backup=False)
+
+        return self._locked(run_id, write, PATIENCE)
+
+    def forget_open_runs(self) -> None:
+        """Drop the note of open runs, for one that was over may be under way again."""
+        path = os.path.join(self.local, OPEN)
+        if not files.leads_away(self.folder, path):
+            files.remove(path)
+
+    def _locked(self, run_id: str, write: Callable[[Home], State], patience: float) -> State:
         with self.lock(run_id, patience):
             home = self.home(run_id)
             if not home.faber:
-                return self._changed(home, change, fence, durable=durable)
-            with self._fabers().lock(home, patience):
-                return self._changed(home, change, fence, durable=durable)
+                return write(home)
+            from loomctl.runs.faber.faber_runs import StateLock
+
+            with StateLock(home, patience=patience):
+                return write(home)
+
+    def _before(self, home: Home, source: str = "") -> tuple[State, Callable[[State], bytes]]:
+        """Read a state, from another file if one is named; with how it is written into its own."""
+        if home.faber:
+            return self._fabers().before(home, source)
+        return self._own_state(home._replace(state=source) if source else home), files.to_json
 
     def _changed(self, home: Home, change: Change, fence: Fence | None, *, durable: bool) -> State:
-        before, render = self._fabers().before(home) if home.faber else (self._own_state(home), files.to_json)
+        before, render = self._before(home)
         if fence is None:
             after, happened = change(before)
         else:
@@ -280,36 +343,13 @@ class Store:
 
             happened = [recovery.keep_original(home.state, before), *happened]
         if before["status"] in TERMINAL:
-            forget_open_runs(self.folder, self.local)
+            self.forget_open_runs()
         if not happened and events.are_told_apart(before, after):
             happened = [Event("state.changed", {})]
         saved = self._save(home, after, happened, render, durable=durable)
         if fence is not None:
             fence.settled(home.run_id, saved)
         return saved
-
-    def replace(self, run_id: str, source: str, change: Change) -> State:
-        """Put the state in another file of the run's in the place of its own, which may be unreadable (D53).
-
-        source: absolute; change: makes of it what is written. Under the lock, and the backup stays what it is; what is
-        raised passes through, and nothing is written.
-        """
-        with self.lock(run_id):
-            home = self.home(run_id)
-            if not home.faber:
-                return self._replaced(home, source, change)
-            with self._fabers().lock(home, PATIENCE):
-                return self._replaced(home, source, change)
-
-    def _replaced(self, home: Home, source: str, change: Change) -> State:
-        before, render = (
-            self._fabers().before(home, source)
-            if home.faber
-            else (self._own_state(home._replace(state=source)), files.to_json)
-        )
-        after, happened = change(before)
-        forget_open_runs(self.folder, self.local)
-        return self._save(home, after, happened, render, durable=True, backup=False)
 
     def _save(
         self,
@@ -321,14 +361,15 @@ class Store:
         durable: bool,
         backup: bool = True,
     ) -> State:
-        known = events.head_of(state.get("ledger_head"))
+        plan = None
         if home.faber:
             files.make_folder(home.folder, mode=0o755)
-        plan = self._fabers().fresh_plan(home.run_id) if home.faber else None
+            plan = self._fabers().fresh_plan(home.run_id)
         if plan is not None:
             happened = [*happened, Event("plan.frozen", {"sha256": digests.of_json(plan)})]
         parts = {} if home.faber else files.to_parts(state)  # FABER's file is not Loom's alone
         checksum = events.of_parts(parts) if parts else ""
+        known = events.head_of(state.get("ledger_head"))
         head = events.append(home.folder, home.run_id, happened, durable=durable, known=known, state=checksum)
         changed = {
             "revision": following(state.get("revision", 0)),
@@ -349,7 +390,9 @@ class Store:
         if backup:
             self._keep_backup(home)
         if home.faber:
-            self._fabers().write(home, data, durable=durable)
+            from loomctl.runs.faber.faber_runs import write_state
+
+            write_state(home, data, durable=durable)
         else:
             files.write_atomically(home.state, data, mode=0o644, durable=durable, locked=True)
         return state
@@ -375,50 +418,3 @@ class Store:
         path = os.path.join(self.local, "locks", f"{ids.checked_id(run_id)}.lock")
         files.refuse_links(self.folder, path)
         return Lock(path, patience=patience)
-
-
-_IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
-*
-!.gitignore
-!config.yaml
-!workflows/
-!workflows/**
-"""
-
-
-_COMMIT_RUNS = """!runs/
-!runs/**
-runs/*/outputs/
-runs/*/blobs/
-runs/*/tool_steps.jsonl
-runs/*/reads.json
-runs/*/assets/
-runs/*/stages/*/changes*.patch
-runs/*/stages/*/command.*
-runs/**/*.tmp
-"""
-
-
-def _write_gitignore(store: str, *, commit_runs: bool) -> None:
-    """Write the file where there is none, or another of Loom's; one of the user's own stays. Raises OSError."""
-    path = os.path.join(store, ".gitignore")
-    wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
-    try:
-        present = files.read_bytes(path, limit=1 << 20)
-    except FileNotFoundError:
-        present = b""
-    except (OSError, LoomError):  # the user's own, whatever it is
-        return
-    ours = not present or present.startswith(b"# written by Loom")
-    if ours and present != wanted:
-        files.write_atomically(path, wanted, mode=0o644)
-
-
-OPEN = "open-runs.json"
-
-
-def forget_open_runs(store: str, local: str) -> None:
-    """Drop the note. store: its folder; local: the folder in it that means something on this machine alone."""
-    path = os.path.join(local, OPEN)
-    if not files.leads_away(store, path):
-        files.remove(path)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from loomctl.kit import clock, files
 from loomctl.kit.json.shapes import following
-from loomctl.kit.lock import PATIENCE
 from loomctl.runs.machine.local import Local
 from loomctl.runs.store import layouts
 from loomctl.runs.store.store import Run, Store
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.model.state import State
-    from loomctl.runs.store.events import Event
     from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Change
     from loomctl.runs.store.write_rules import Fence
@@ -29,22 +27,16 @@ class UnwrittenStore(Store):
 
     unwritten = True
 
-    def __init__(
-        self,
-        folder: str,
-        roots: Sequence[str] = (),
-        fence: Fence | None = None,
-        made: dict[str, Run] | None = None,
-        steps: dict[str, Sequence[ToolStep]] | None = None,
-    ) -> None:
+    def __init__(self, folder: str, roots: Sequence[str] = (), fence: Fence | None = None) -> None:
         super().__init__(folder, roots, fence=fence)
-        self._made: dict[str, Run] = {} if made is None else made
-        self._steps: dict[str, Sequence[ToolStep]] = {} if steps is None else steps
+        self._made: dict[str, Run] = {}
+        self._steps: dict[str, Sequence[ToolStep]] = {}
 
     def writing(self, way: str) -> UnwrittenStore:
         """As the store's, with what was put here."""
-        turned = self._fence.turned(way) if self._fence else None
-        return UnwrittenStore(self.folder, self._roots, turned, self._made, self._steps)
+        made = UnwrittenStore(self.folder, self._roots, self._fence.turned(way) if self._fence else None)
+        made._made, made._steps = self._made, self._steps
+        return made
 
     def put(self, run: Run) -> None:
         """Let there be a run, or this one in the place of the one on disk."""
@@ -64,9 +56,8 @@ class UnwrittenStore(Store):
 
     def home(self, run_id: str) -> Home:
         """As the store's; a run that was put here has the home that it would be written to."""
-        if run_id in self._made and not super().has(run_id):
-            return layouts.looms(self.folder, run_id)
-        return super().home(run_id)
+        is_new = run_id in self._made and not super().has(run_id)
+        return layouts.looms(self.folder, run_id) if is_new else super().home(run_id)
 
     def read_state(self, run_id: str) -> State:
         """As the store's, with what was changed here."""
@@ -76,33 +67,19 @@ class UnwrittenStore(Store):
         """As the store's, with what was changed here."""
         return self._made[run_id] if run_id in self._made else super().read(run_id, to_show=to_show)
 
-    def update(self, run_id: str, change: Change, *, durable: bool = True, patience: float = PATIENCE) -> State:  # noqa: ARG002 - the store's own
+    def _locked(self, run_id: str, write: Callable[[Home], State], patience: float) -> State:  # noqa: ARG002 - the store's own
+        return write(self.home(run_id))
+
+    def _changed(self, home: Home, change: Change, fence: Fence | None, *, durable: bool) -> State:  # noqa: ARG002
         """Change the state that is kept here, where the caller may; what happened is forgotten."""
-        run = self.read(run_id)
-        claim = self._fence.claim(run_id, run.state) if self._fence else None
-        after, happened = change(run.state)
-        if (after == run.state and not happened) or (claim is not None and claim.what == DROP):
+        run = self.read(home.run_id)
+        claim = fence.claim(home.run_id, run.state) if fence else None
+        after, _ = change(run.state)
+        if after == run.state or (claim is not None and claim.what == DROP):
             return run.state
         after = {**after, "revision": following(after.get("revision", 0)), "updated_at": clock.now()}
         self.put(run._replace(state=after))
         return after
-
-    def tell(
-        self,
-        run_id: str,
-        make: Callable[[State], Sequence[Event]],
-        *,
-        durable: bool = True,  # noqa: ARG002 - the store's own
-        patience: float = PATIENCE,  # noqa: ARG002
-    ) -> None:
-        """Ask what would be told, and forget it."""
-        make(self.read_state(run_id))
-
-    def replace(self, run_id: str, source: str, change: Change) -> State:  # noqa: ARG002 - the store's own
-        """Keep the state in another file of the run's here; `change` is not asked, for it sets files aside."""
-        state = self.read_home(self.home(run_id)._replace(state=source))
-        self.put(self.read(run_id)._replace(state=state))
-        return state
 
 
 class UnwrittenLocal(Local):
@@ -122,8 +99,7 @@ class UnwrittenLocal(Local):
         found: dict[str, Any] = files.parse_json(kept, where=folder)
         return found
 
-    def _mark(self, session_id: str) -> None:
-        """Leave no mark: who lives is asked of those that are there."""
+    def _mark(self, session_id: str) -> None: ...
 
     def keep_given(self, text: str) -> str:  # noqa: ARG002 - the folder's own
         """Keep nothing: there is no next diff."""
@@ -132,8 +108,7 @@ class UnwrittenLocal(Local):
     def note_watched(self, session_id: str, artifacts: Mapping[str, Any], *, age: float) -> None:
         """Note nothing: no launcher looks."""
 
-    def _make_room(self) -> None:
-        """Make no room for what hooks note."""
+    def _make_room(self) -> None: ...
 
     @staticmethod
     def _tried(write: Callable[[str], None], name: str) -> None:

@@ -15,10 +15,15 @@ from loomctl.runs.store.events import Event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from loomctl.kit.errors import LoomError
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
+
+    # A lease as it was met: epoch, session, hostname, since. By its epoch alone two machines' could be one, after a
+    # pull (D53).
+    Met: TypeAlias = tuple[int, str, str, str]
 
 # How a caller writes.
 DRIVE = "drive"  # a run's course: needs the lease, takes a free one, is refused beside a living driver
@@ -41,15 +46,6 @@ class Driver(NamedTuple):
     heir_of: Callable[[], object] = str
 
 
-class Mark(NamedTuple):
-    """A lease as it was met: by its epoch alone two machines' could be one, after a pull (D53)."""
-
-    epoch: int
-    session_id: str
-    hostname: str
-    since: str
-
-
 class Claim(NamedTuple):
     """What one write does to the lease: KEEP, TAKE, PASS it by, or DROP all but the events. why: it is free to take."""
 
@@ -60,15 +56,17 @@ class Claim(NamedTuple):
 class Fence:
     """What one process may write, in one of the ways above. local: the store's machine-local folder."""
 
-    def __init__(self, local: str, driver: Driver, way: str = DRIVE, began: dict[str, Mark] | None = None) -> None:
+    def __init__(self, local: str, driver: Driver, way: str = DRIVE) -> None:
         self.driver, self.way = driver, way
         self._local = local
         # The lease under which this process met each run: what it decided since holds under no other.
-        self._began: dict[str, Mark] = {} if began is None else began
+        self._began: dict[str, Met] = {}
 
     def turned(self, way: str) -> Fence:
         """Give the same caller's fence for another way of writing."""
-        return Fence(self._local, self.driver, way, self._began)
+        made = Fence(self._local, self.driver, way)
+        made._began = self._began
+        return made
 
     def begin_anew(self) -> None:
         """Begin another command in the same process: what is read from now on counts."""
@@ -77,7 +75,7 @@ class Fence:
     def saw(self, run_id: str, state: State) -> None:
         """Note the lease under which a run is first read."""
         if run_id not in self._began:
-            self._began[run_id] = _mark(state)
+            self._began[run_id] = _met(state)
 
     def held(self, run_id: str, state: State) -> Holder | None:
         """Give who else drives a run and may live; None where the caller may drive it."""
@@ -93,12 +91,12 @@ class Fence:
         why = self._free(run_id, before, found)
         if self.way == TAKE_OVER:
             return Claim(TAKE, why or "") if why != "mine" else Claim(KEEP)
-        began, now = self._began[run_id], _mark(before)
+        began, now = self._began[run_id], _met(before)
         mine = why == "mine"
-        if why is None or not (_is_same(began, now) or (mine and now.epoch == following(began.epoch))):
+        if why is None or not (_is_same(began, now) or (mine and now[0] == following(began[0]))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise self._refusal(run_id, None if why is not None else found, began.epoch)
+            raise self._refusal(run_id, None if why is not None else found, began[0])
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
@@ -141,14 +139,14 @@ class Fence:
 
     def settled(self, run_id: str, state: State) -> None:
         """Note what was written: this process goes on under its epoch."""
-        self._began[run_id] = _mark(state)
+        self._began[run_id] = _met(state)
 
     def refused(self, run_id: str, before: State) -> list[Event]:
         """Give the event of a write that was refused."""
         found = lease.holder(before)
         holder = {"holder": lease.brief(found)} if found is not None else {}
         why = {
-            "began": self._began[run_id].epoch if run_id in self._began else 0,
+            "began": self._began[run_id][0] if run_id in self._began else 0,
             "epoch": lease.epoch(before),
             **holder,
         }
@@ -182,14 +180,14 @@ class Fence:
         return None
 
 
-def _mark(state: State) -> Mark:
+def _met(state: State) -> Met:
     held = state.get(lease.KEY)
-    told = [held.get(key) if isinstance(held, dict) else "" for key in Mark._fields[1:]]
-    return Mark(lease.epoch(state), *(one if isinstance(one, str) else "" for one in told))
+    told = [held.get(key) if isinstance(held, dict) else "" for key in ("session_id", "hostname", "since")]
+    session_id, hostname, since = (one if isinstance(one, str) else "" for one in told)
+    return lease.epoch(state), session_id, hostname, since
 
 
-def _is_same(began: Mark, now: Mark) -> bool:
+def _is_same(began: Met, now: Met) -> bool:
     """Tell whether a lease is the one that was met; it is, too, where its session gave it up since."""
-    return began._replace(session_id=now.session_id) == now and (
-        began.session_id == now.session_id or not (began.session_id and now.session_id)
-    )
+    gave_up = not (began[1] and now[1])
+    return (began[0], *began[2:]) == (now[0], *now[2:]) and (began[1] == now[1] or gave_up)

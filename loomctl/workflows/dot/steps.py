@@ -12,7 +12,7 @@ from loomctl.expressions.placeholders import NAMES
 from loomctl.kit.ids import slug
 from loomctl.kit.json.fields import is_id
 from loomctl.kit.problems import at, choices, error, nearest, note, shown, warning
-from loomctl.runs.model.joins import JOINS
+from loomctl.runs.model.visits import JOINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import joins, run_context, visits
-from loomctl.runs.model.places import Place, place_of
+from loomctl.runs.model import run_context, visits
+from loomctl.runs.model.frozen_plan import Place, place_of
 from loomctl.runs.model.run_context import is_reserved
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
 
 KEY = "branches"
-PENDING, CANCELLED, ENDED = joins.PENDING, joins.CANCELLED, joins.ENDED
+PENDING, CANCELLED, ENDED = visits.PENDING, visits.CANCELLED, visits.BRANCH_ENDS
 RESULTS, CONFLICTS = "parallel.results", "parallel.conflicts"  # of the context
 # What a branch has of its own; all else of a state is the run's, and a branch changes it there.
 _OWN = ("steps", "context", "status", "current_phase", "current_step", "phases", "pending_approvals", "approvals")
@@ -121,7 +121,7 @@ def _visit_of(state: Mapping[str, Any], stage: str) -> dict[str, Any] | None:
 def _status_in(state: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """Give a branch's status in a run's words: what stands still with its run does so, too."""
     if record["status"] in ENDED:
-        return "failed" if record["status"] == joins.FAILED else "completed"
+        return "failed" if record["status"] == visits.FAILED else "completed"
     return str(state["status"] if state["status"] in _STANDING else record["status"])
 
 
@@ -198,16 +198,16 @@ def _status_out(state: Mapping[str, Any], before: Mapping[str, Any], seen: Mappi
         return _outcome(seen)
     if status in ("completed", "failed", "paused", "cancelled"):
         stopped = status == "failed" and state["status"] != "failed"
-        return joins.FAILED if stopped else str(before["status"])
+        return visits.FAILED if stopped else str(before["status"])
     return str(status)
 
 
 def _outcome(seen: Mapping[str, Any]) -> str:
     """Say how a branch ended: as its last step did; one that went on from a failure to its end did some of its work."""
     if seen["status"] == "failed":
-        return joins.FAILED
-    last = seen["steps"][-1]["status"] if seen["steps"] else joins.SKIPPED
-    return joins.PARTIAL if last == joins.FAILED else str(last)
+        return visits.FAILED
+    last = seen["steps"][-1]["status"] if seen["steps"] else visits.SKIPPED
+    return visits.PARTIAL if last == visits.FAILED else str(last)
 
 
 def ended_last(entry: Mapping[str, Any]) -> str:
@@ -277,7 +277,7 @@ class FanIn(NamedTuple):
     @property
     def note(self) -> str:
         """How the branches ended, in a line, where not all did well."""
-        if self.outcome in (joins.SUCCEEDED, joins.SKIPPED):
+        if self.outcome in (visits.SUCCEEDED, visits.SKIPPED):
             return ""
         return ", ".join(f"{one['id']}: {one['status']}" for one in self.results)
 
@@ -285,7 +285,7 @@ class FanIn(NamedTuple):
 def fan_in(state: Mapping[str, Any], step: Mapping[str, Any]) -> FanIn | None:
     """Say what the open visit of a parallel step comes to, None where its join waits. step: of the plan."""
     entry = fan(state)
-    found = joins.joined(str(step["parallel"]["join"]), outcomes(entry)) if entry is not None else None
+    found = visits.joined(str(step["parallel"]["join"]), outcomes(entry)) if entry is not None else None
     if entry is None or found is None:
         return None
     taken = [entry[KEY][index] for index in found.merged]
@@ -322,7 +322,7 @@ def left_behind(state: State) -> State:
 
 
 def _closed(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "status": joins.SKIPPED} if one["status"] in visits.OPEN else dict(one) for one in steps]
+    return [{**one, "status": visits.SKIPPED} if one["status"] in visits.OPEN else dict(one) for one in steps]
 
 
 def without_contexts(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from loomctl.expressions import placeholders
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs.model import places, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows.model import phase_marks, routing
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
 
 APPROVE, REJECT, CHOOSE = "approve", "reject", "choose"
@@ -61,8 +61,8 @@ def _holds(item: Mapping[str, Any]) -> bool:
 def open_human(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[dict[str, Any], Place] | None:
     """Give the open visit of a human step, with its place in the plan; None where no such visit is open."""
     entry = visits.open_visit(state)
-    place = places.place_of(plan, entry["step_id"]) if entry is not None else None
-    return (entry, place) if entry is not None and place is not None and places.is_human(place.step) else None
+    place = frozen_plan.place_of(plan, entry["step_id"]) if entry is not None else None
+    return (entry, place) if entry is not None and place is not None and frozen_plan.is_human(place.step) else None
 
 
 def asked(state: State, plan: Mapping[str, Any], *, at: str, known: Mapping[str, str | None] | None = None) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.runs.model import places
+from loomctl.runs.model import frozen_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def left_behind(state: State, plan: Mapping[str, Any], phase_id: str | None, *, 
 
     In a plan without routes nothing is done only where there is no step; in one with them also where none was come to.
     """
-    phases, routed = dict(state["phases"]), places.is_routed(plan)
+    phases, routed = dict(state["phases"]), frozen_plan.is_routed(plan)
     for phase in plan["phases"]:
         if phase["id"] == phase_id:
             break
@@ -55,7 +55,7 @@ def undone(
         gone = ("completed_at",) if name == phase_id else ("started_at", "completed_at")
         kept = {key: value for key, value in phases[name].items() if key not in gone}
         phases[name] = {**kept, "status": "in_progress" if name == phase_id else "pending"}
-    if places.is_routed(plan):
+    if frozen_plan.is_routed(plan):
         before = [str(phase["id"]) for phase in plan["phases"]]
         ended = {entry["phase"]: entry.get("completed_at") for entry in left}
         for name in before[: before.index(phase_id)] if phase_id in before else ():

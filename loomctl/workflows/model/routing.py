@@ -6,17 +6,7 @@ Pure: what the conditions come to is given.
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model.route_reasons import (
-    CONDITION,
-    END,
-    ENDED,
-    FAILED,
-    LABEL,
-    NONE,
-    ON_FAILURE,
-    SUGGESTED,
-    UNCONDITIONAL,
-)
+from loomctl.runs.model.visits import CONDITION, END, FAILED, LABEL, NOWHERE, ON_FAILURE, SUGGESTED, UNCONDITIONAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +27,7 @@ _OUTWEIGHED = "another one weighs more, or as much and comes first by its name"
 class Choice(NamedTuple):
     """The transition that was chosen.
 
-    step_id: a step's key; None: the run ends (reason ENDED), or nothing applies (NONE). by: how it was chosen:
+    step_id: a step's key; None: the run ends (reason END), or nothing applies (NOWHERE). by: how it was chosen:
     CONDITION, LABEL, SUGGESTED, UNCONDITIONAL or ON_FAILURE. transition: its place in the step's list. label,
     fidelity: what it says. weighed: every transition with what became of it, `{to, label?, condition?, truth?, why}`.
     """
@@ -121,10 +111,10 @@ def choose(
         return None
     told = weighed(transitions, outcome=outcome, label=label, truths=truths, index=index, by=by)
     if index is None:
-        return Choice(None, NONE, NONE, None, None, None, told)
+        return Choice(None, NOWHERE, NOWHERE, None, None, None, told)
     taken = transitions[index]
     to = None if taken["to"] == END else str(taken["to"])
-    return Choice(to, by if to else ENDED, by, index, taken.get("label"), taken.get("fidelity"), told)
+    return Choice(to, by if to else END, by, index, taken.get("label"), taken.get("fidelity"), told)
 
 
 def _chosen(
@@ -134,7 +124,7 @@ def _chosen(
     suggested: Sequence[str],
     truths: Sequence[bool | None],
 ) -> tuple[int | None, str]:
-    """Give the place of the transition that is taken, and how it was chosen; (None, NONE) where none applies."""
+    """Give the place of the transition that is taken, and how it was chosen; (None, NOWHERE) where none applies."""
     every = range(len(transitions))
     free = [index for index in every if truths[index] is None]
     true = [index for index in every if truths[index]]
@@ -146,13 +136,13 @@ def _chosen(
         return _best(transitions, named), LABEL
     if outcome == FAILED:
         meant = [index for index in free if transitions[index].get("on_failure") is True]
-        return (_best(transitions, meant), ON_FAILURE) if meant else (None, NONE)
+        return (_best(transitions, meant), ON_FAILURE) if meant else (None, NOWHERE)
     for name in suggested:
         there = [index for index in free if leads_to(str(transitions[index]["to"]), name)]
         if there:
             return _best(transitions, there), SUGGESTED
     others = [index for index in free if transitions[index].get("on_failure") is not True]
-    return (_best(transitions, others), UNCONDITIONAL) if others else (None, NONE)
+    return (_best(transitions, others), UNCONDITIONAL) if others else (None, NOWHERE)
 
 
 def _best(transitions: Sequence[Mapping[str, Any]], indexes: Sequence[int]) -> int:
@@ -171,7 +161,7 @@ def weighed(
     label: str | None,
     truths: Sequence[bool | None],
     index: int | None = None,
-    by: str = NONE,
+    by: str = NOWHERE,
 ) -> list[dict[str, Any]]:
     """Tell of every transition what became of it: `{to, label?, condition?, truth?, why}`, in their order.
 

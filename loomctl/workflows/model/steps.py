@@ -10,7 +10,7 @@ from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
 from loomctl.kit.json.fields import ID_RULE, Fields, is_id, only
 from loomctl.kit.problems import choices, error, shown
-from loomctl.runs.model.joins import JOINS
+from loomctl.runs.model.visits import JOINS
 from loomctl.workflows.model import evidence, transitions
 from loomctl.workflows.model.fidelity import FIDELITIES
 from loomctl.workflows.model.policies import read_handling

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.json.fields import ID_RULE, Fields, is_id, only
 from loomctl.kit.problems import at, kind_of, shown
-from loomctl.runs.model.route_reasons import END
+from loomctl.runs.model.visits import END
 from loomctl.workflows.model.fidelity import FIDELITIES
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.counts import counted
-from loomctl.runs.model import places, route_reasons
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows.model import failures, routing
 
 TYPE_CHECKING = False
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from loomctl.runs.model.places import Place
+    from loomctl.runs.model.frozen_plan import Place
 
     # Says what the conditions of a step's transitions come to, None for those without, and what is to be warned of.
     # It is given the state with the visit ended, the step, and that visit.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         [Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], tuple[Sequence[bool | None], Sequence[str]]
     ]
 
-FAILED = route_reasons.FAILED
+FAILED = visits.FAILED
 ON_SUCCESS, ON_WARNING, ON_FAILURE = "on_success", "on_warning", "on_failure"
 
 
@@ -49,7 +49,7 @@ def handling(step: Mapping[str, Any], outcome: str) -> str:
 def retry(ended: Mapping[str, Any], attempt: int, at: str) -> Way:
     """Give the way of a visit that is tried again. attempt: which try it was, from 1."""
     waits = failures.not_before(ended.get("error"), attempt, at)
-    found = {"step_id": ended["step_id"], "reason": route_reasons.RETRY}
+    found = {"step_id": ended["step_id"], "reason": visits.RETRY}
     return Way({**found, "not_before": waits} if waits else found)
 
 
@@ -62,7 +62,7 @@ def routed(
     """
     failed, said = ended["status"] == FAILED, handling(place.step, ended["status"])
     if said == "stop" and not failed:
-        return Way({"step_id": None, "reason": route_reasons.NONE, "by": "result_handling"}, why=_stopped(ended))
+        return Way({"step_id": None, "reason": visits.NOWHERE, "by": "result_handling"}, why=_stopped(ended))
     transitions = place.step.get("transitions") or ()
     truths, warnings = judge(state, place.step, ended) if transitions else ((), ())
     label = ended.get("preferred_next_label")
@@ -81,11 +81,11 @@ def routed(
         return _in_order(state, plan, place, way, asks=said == "prompt")
     target = place.step.get("retry_target") or plan.get("retry_target")
     if target:
-        return _to(state, plan, way, {"step_id": target, "reason": route_reasons.RETRY_TARGET})
+        return _to(state, plan, way, {"step_id": target, "reason": visits.RETRY_TARGET})
     if said in ("continue", "prompt"):
         return _in_order(state, plan, place, way, asks=said == "prompt")
     why = f"{place.key} failed, and nothing says where to go on from that"
-    return way._replace(next={"step_id": None, "reason": route_reasons.NONE}, why=why)
+    return way._replace(next={"step_id": None, "reason": visits.NOWHERE}, why=why)
 
 
 def _stopped(ended: Mapping[str, Any]) -> str:
@@ -103,9 +103,9 @@ def _taken(
 ) -> Way:
     """Give the way of a choice among transitions."""
     way = Way({}, asks, weighed=choice.weighed, warnings=warnings)
-    if choice.reason == route_reasons.NONE:
+    if choice.reason == visits.NOWHERE:
         why = f"no transition of {ended['step_id']} applies: it {_words(ended)}"
-        return Way({"step_id": None, "reason": route_reasons.NONE}, False, why, choice.weighed, warnings)
+        return Way({"step_id": None, "reason": visits.NOWHERE}, False, why, choice.weighed, warnings)
     said = {"by": choice.by, "transition": choice.transition, "label": choice.label, "fidelity": choice.fidelity}
     found = {"step_id": choice.step_id, "reason": choice.reason, **{k: v for k, v in said.items() if v is not None}}
     return _to(state, plan, way, found)
@@ -117,41 +117,41 @@ def _words(ended: Mapping[str, Any]) -> str:
 
 
 def _in_order(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, way: Way, *, asks: bool) -> Way:
-    behind = places.after(plan, place.key)
+    behind = frozen_plan.after(plan, place.key)
     if behind is None:
-        found = {"step_id": None, "reason": route_reasons.ENDED, "by": route_reasons.ORDER}
+        found = {"step_id": None, "reason": visits.END, "by": visits.ORDER}
     else:
-        found = {"step_id": behind.key, "reason": route_reasons.ORDER}
+        found = {"step_id": behind.key, "reason": visits.ORDER}
     return _to(state, plan, way._replace(asks=asks), found)
 
 
 def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict[str, Any]) -> Way:
     """Go where a way leads, unless that step was visited as often as it may be."""
-    place = places.place_of(plan, found["step_id"])
+    place = frozen_plan.place_of(plan, found["step_id"])
     if place is None:
         return way._replace(next=found)
-    most = places.most_visits(plan, place)
+    most = frozen_plan.most_visits(plan, place)
     if [entry["step_id"] for entry in state["steps"]].count(found["step_id"]) < most:
         return way._replace(next=found)
     why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
-    found = {**found, "step_id": None, "reason": route_reasons.MAX_VISITS, "by": found["reason"], "to": place.key}
+    found = {**found, "step_id": None, "reason": visits.MAX_VISITS, "by": found["reason"], "to": place.key}
     return way._replace(next=found, asks=False, why=why)
 
 
 _SAID = {
-    route_reasons.CONDITION: "by its condition",
-    route_reasons.SUGGESTED: "as it was suggested",
-    route_reasons.UNCONDITIONAL: "by its transition",
-    route_reasons.ON_FAILURE: "for it failed",
-    route_reasons.RETRY_TARGET: "for it failed",
-    route_reasons.RETRY: "tried again",
+    visits.CONDITION: "by its condition",
+    visits.SUGGESTED: "as it was suggested",
+    visits.UNCONDITIONAL: "by its transition",
+    visits.ON_FAILURE: "for it failed",
+    visits.RETRY_TARGET: "for it failed",
+    visits.RETRY: "tried again",
 }
 
 
 def how(way: Mapping[str, Any]) -> str:
     """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order."""
-    by = way.get("by") if way.get("reason") == route_reasons.ENDED else way.get("reason")
-    if by == route_reasons.LABEL:
+    by = way.get("by") if way.get("reason") == visits.END else way.get("reason")
+    if by == visits.LABEL:
         return f"by the label “{way.get('label') or ''}”"
     waits = f", not before {way['not_before']}" if way.get("not_before") else ""
     return _SAID.get(str(by), "") + waits
@@ -164,7 +164,7 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str | Non
     its visits, that step is visited once more: who takes such a run up again has decided so.
     """
     if not state["steps"]:
-        first = places.places(plan)
+        first = frozen_plan.places(plan)
         return (first[0].key if first else None), True
     again = _to_be_done_again(state)
     if again is not None:
@@ -175,7 +175,7 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str | Non
         return None, False
     if said.get("step_id"):
         return str(said["step_id"]), True
-    if said.get("reason") == route_reasons.ENDED:
+    if said.get("reason") == visits.END:
         return None, True
     return str(said.get("to") or last["step_id"]), True
 
