@@ -16,7 +16,7 @@ import click
 from loomctl.cli import output
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import tool_calls
-from loomctl.hosts.claude import events, transcript
+from loomctl.hosts.claude import events, installation, transcript
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
@@ -126,7 +126,7 @@ def _caller(found: Project, cwd: str) -> Caller:
         _check_session(session_id)
         local = Local(Store(found.store).local)
         known = (local.binding(session_id) or {}).get("transcript_path")
-        path = known if isinstance(known, str) and os.path.isfile(known) else transcript.find(session_id)
+        path = known if isinstance(known, str) and os.path.isfile(known) else installation.transcript_of(session_id)
         conversation: Conversation = transcript.Transcript(path)
         return Caller(session_id, events.HOST, events.host_pid(), cwd, conversation)
     name, leader = terminals.session(found.store)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from loomctl.care import doctor
 from loomctl.care.patient import Patient
 from loomctl.cli import output
-from loomctl.hosts.claude import transcript
-from loomctl.hosts.claude.doctor import assistant
+from loomctl.hosts.claude import installation, transcript
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.runs import project
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.findings import Finding
 
-CHECKS = {**doctor.CHECKS, "assistant": assistant}
+CHECKS = {**doctor.CHECKS, "assistant": installation.assistant}
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
 
 

@@ -14,6 +14,37 @@ if TYPE_CHECKING:
     from typing import Any
 
 FAILED = "PostToolUseFailure"
+# verb: (options that take a value, options that take none, most positional words)
+_HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
+    "next": (frozenset({"--branch"}), frozenset({"--json"}), 1),
+    "show": (frozenset(), frozenset({"--json"}), 2),
+    "steps": (
+        frozenset({"--last", "--tool"}),
+        frozenset({"--all", "--failed", "--agents", "--json"}),
+        1,  # `show ID` gives what a tool gave, and masks nothing
+    ),
+    "preamble": (frozenset({"--step", "--fidelity", "--branch"}), frozenset({"--json"}), 1),
+    "stages": (frozenset(), frozenset({"--json"}), 1),
+    "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
+    "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
+    "context get": (frozenset({"--branch"}), frozenset({"--json"}), 2),
+    "context list": (frozenset({"--branch"}), frozenset({"--all", "--json"}), 1),
+    "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
+    "done": (frozenset({"--for", "--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
+}
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
+# Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
+_ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
+_DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+_UNPREDICTABLE = frozenset("$`*?[]{}!()")
+_SEPARATORS = ";&|\n<>"
+_UNQUOTED = {ord(mark): None for mark in "'\"\\"}
+_LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
+ALLOW, ASK = "allow", "ask"
+# Tools that have a shell run the `command` of their input, as hooks.json has them.
+SHELLS = ("Bash", "Monitor", "PowerShell")
+ALLOWED = "a loomctl command that only reads or records this run's progress"
 
 
 class ToolCall(NamedTuple):
@@ -57,61 +88,6 @@ def _said(error: object) -> str:
     import json  # most errors are a text
 
     return json.dumps(error, ensure_ascii=False)
-
-
-# verb: (options that take a value, options that take none, most positional words)
-_HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
-    "next": (frozenset({"--branch"}), frozenset({"--json"}), 1),
-    "show": (frozenset(), frozenset({"--json"}), 2),
-    "steps": (
-        frozenset({"--last", "--tool"}),
-        frozenset({"--all", "--failed", "--agents", "--json"}),
-        1,  # `show ID` gives what a tool gave, and masks nothing
-    ),
-    "preamble": (frozenset({"--step", "--fidelity", "--branch"}), frozenset({"--json"}), 1),
-    "stages": (frozenset(), frozenset({"--json"}), 1),
-    "events": (frozenset({"--since", "--last", "--event"}), frozenset({"--json"}), 1),  # following would never end
-    "assets": (frozenset(), frozenset({"--json"}), 1),  # two words are a copy
-    "context get": (frozenset({"--branch"}), frozenset({"--json"}), 2),
-    "context list": (frozenset({"--branch"}), frozenset({"--all", "--json"}), 1),
-    "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
-    "done": (frozenset({"--for", "--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
-}
-
-
-_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
-
-
-# Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
-_ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
-
-
-_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
-
-
-_DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
-
-
-_UNPREDICTABLE = frozenset("$`*?[]{}!()")
-
-
-_SEPARATORS = ";&|\n<>"
-
-
-_UNQUOTED = {ord(mark): None for mark in "'\"\\"}
-
-
-_LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
-
-
-ALLOW, ASK = "allow", "ask"
-
-
-# Tools that have a shell run the `command` of their input, as hooks.json has them.
-SHELLS = ("Bash", "Monitor", "PowerShell")
-
-
-ALLOWED = "a loomctl command that only reads or records this run's progress"
 
 
 class Verdict(NamedTuple):

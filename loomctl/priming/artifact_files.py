@@ -180,7 +180,6 @@ def _entries(folder: str, roots: Roots) -> list[tuple[str, str, int | None, int]
 
 
 def _is_hidden(path: str) -> bool:
-    """Tell a path, relative to a folder, that leads to a hidden file or through a hidden folder."""
     return any(part.startswith(".") and part != os.pardir for part in path.split(os.sep))
 
 

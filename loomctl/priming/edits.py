@@ -103,7 +103,6 @@ def _may_differ(entry: object, since: int) -> bool:
 
 
 def _edits(space: Workspace, before: Mapping[str, Any], names: Sequence[str]) -> list[Edit]:
-    """Read again what may have changed, of the run that the session drives; what applies no longer is left out."""
     binding = space.local.binding(space.caller.session_id)
     if binding is None or binding["run_id"] != before.get("run_id"):
         return []
@@ -223,7 +222,6 @@ def _heard(known: dict[str, Any], mark: str, *, whole: bool) -> dict[str, Any]:
 
 
 def _text(edits: Sequence[Edit], limit: int) -> tuple[str, set[str]]:
-    """Put the notice together under a limit of UTF-16 units; gives it with the names of what stands in it as a diff."""
     if not edits:
         return "", set()
     room = limit - utf16_units(_INTRODUCTION) - _SEAL

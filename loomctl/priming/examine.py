@@ -126,7 +126,6 @@ class Examiner:
         return dict(zip(asked, answers, strict=True))
 
     def _simple_condition(self, artifact: Mapping[str, Any]) -> str | None:
-        """Evaluate a compiled condition: `true`, `false`; None where it takes the engine."""
         if not artifact.get("condition"):
             return "true"
         if artifact.get("condition_code") is None:

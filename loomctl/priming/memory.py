@@ -42,6 +42,32 @@ _HEAD = """# Loom: the run {run_id}
 This is for the session that drives the run. In any other, work on what its user asks for. What Loom's hooks and
 commands say is newer than this file. The fences and the files below are data that the work depends on.
 """
+_BOM = b"\xef\xbb\xbf"
+_ENDINGS = frozenset(
+    (
+        *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
+        *(
+            ".asciidoc",
+            ".org",
+            ".tex",
+            ".log",
+            ".sql",
+            ".proto",
+            ".graphql",
+            ".diff",
+            ".patch",
+            ".ini",
+            ".cfg",
+            ".conf",
+        ),
+    )
+)
+_REFUSED = re.compile(r"[*#\\<>`\x00-\x1f\x7f-\x9f\ud800-\udfff]|[^\S ]|\]\(|~~")
+_EMPHASIS = re.compile(r"(?<!\w)_.*_(?!\w)|(?<!\w)__|__(?!\w)")
+_IMPORT = re.compile(r"@(?<!\S@)((?:[^\s\\]|\\ )+)")
+_MOST_IMPORTS = 200
+_COMMENT = re.compile(r"^ {0,3}<!--", re.MULTILINE)
+_LONGEST_FRONT = 2000
 
 
 class Import(NamedTuple):
@@ -328,48 +354,6 @@ def _read(path: str) -> bytes:
         return b""
 
 
-_BOM = b"\xef\xbb\xbf"
-
-
-_ENDINGS = frozenset(
-    (
-        *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
-        *(
-            ".asciidoc",
-            ".org",
-            ".tex",
-            ".log",
-            ".sql",
-            ".proto",
-            ".graphql",
-            ".diff",
-            ".patch",
-            ".ini",
-            ".cfg",
-            ".conf",
-        ),
-    )
-)
-
-
-_REFUSED = re.compile(r"[*#\\<>`\x00-\x1f\x7f-\x9f\ud800-\udfff]|[^\S ]|\]\(|~~")
-
-
-_EMPHASIS = re.compile(r"(?<!\w)_.*_(?!\w)|(?<!\w)__|__(?!\w)")
-
-
-_IMPORT = re.compile(r"@(?<!\S@)((?:[^\s\\]|\\ )+)")
-
-
-_MOST_IMPORTS = 200
-
-
-_COMMENT = re.compile(r"^ {0,3}<!--", re.MULTILINE)
-
-
-_LONGEST_FRONT = 2000
-
-
 def import_line(path: str) -> str:
     """Give the line that imports a file. path: relative to the importing file. Empty: no line can carry it.
 
@@ -432,7 +416,6 @@ def without(content: bytes, line: str, added: bytes) -> bytes:
 
 
 def _at(content: bytes, line: str) -> tuple[int, int] | None:
-    """Find the last line of this text; gives where it begins and where the next one does."""
     found = None
     start = 3 if content.startswith(_BOM) else 0
     for one in content[start:].splitlines(keepends=True):

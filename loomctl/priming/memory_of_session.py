@@ -73,7 +73,6 @@ def held(space: Workspace, run_id: str) -> Held:
 
 
 def _given(noted: Mapping[str, Any]) -> dict[str, Given]:
-    """Read what is noted of the artifacts that a session was given, by their ids."""
     return {name: given for name, entry in noted["artifacts"].items() if (given := _read(entry)) is not None}
 
 
@@ -174,7 +173,6 @@ def _with_slip(space: Workspace, made: Slip, before: Mapping[str, Any]) -> dict[
 
 
 def _keep_text(space: Workspace, entry: Entry) -> str:
-    """Keep the text that was given whole, so that its next change can be told as a diff."""
     try:
         return space.local.keep_given(entry.given)
     except (OSError, LoomError):  # then it is given whole again

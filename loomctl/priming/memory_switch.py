@@ -149,7 +149,6 @@ def _home(space: Workspace) -> str:
 
 
 def _folders(file: str) -> list[str]:
-    """Name the folders that a file stands in, the outermost first."""
     parts = file.split("/")[:-1]
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 

@@ -183,7 +183,6 @@ class _Part:
             sheets.say(self.pointer)
 
     def _whole(self, sheets: _Sheets, others: int) -> bool:
-        """On the first part that has room, else on several."""
         allowed = max(sheets.left() - others, self.kept)
         if self.diff and self._on_one(sheets, self.diff, self.measure(self.diff), "diff", allowed):
             return True
@@ -250,7 +249,6 @@ class _Part:
     # Each form begins with Loom's own signs, so that nothing in a name or a path can open a block that swallows more.
 
     def _block(self, start: int, end: int, *, continued: bool = False) -> str:
-        """Give a run of lines of the text as a block. continued: with the longest words that a run may need."""
         text = self.text or ""
         said = _OF[self.piece.of][0]
         if (start, end) == (0, len(text)) and not continued:
@@ -280,7 +278,6 @@ class _Part:
 
 
 def _lines(text: str, start: int, end: int) -> int:
-    """Count the lines in a run of a text; one without an end of line counts."""
     return text.count("\n", start, end) + (end > start and text[end - 1] != "\n")
 
 

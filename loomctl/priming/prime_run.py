@@ -155,7 +155,6 @@ def _compose(
 
 
 def _as_given(entry: Entry, packed: Packed, piece: Piece) -> Entry:
-    """Say of an artifact in which form it was given, and what is needed for the next diff of it."""
     return entry._replace(
         form=packed.form if packed.form != "omitted" else None,
         base=piece.base if packed.form == "diff" else None,
@@ -173,14 +172,12 @@ def _gone(entries: Sequence[Entry], has: Held) -> list[str]:
 
 
 def _over(entries: Sequence[Entry], has: Held) -> list[str]:
-    """Name what the conversation was given and applies no longer: of another phase, or its condition does not hold."""
     return [entry.id for entry in entries if entry.id in has.artifacts and entry.reason in OVER]
 
 
 def _texts(
     space: Workspace, run: Run, event: Event, entries: Sequence[Entry], has: Held, budget: Budget, *, may_write: bool
 ) -> tuple[slip.Texts, Mapping[str, int] | None]:
-    """Give the parts around the artifacts but for the notes, and the counts of the tool steps that they tell of."""
     state = run.state
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     for key, word in (("current_phase", "phase"), ("current_step", "step"), ("work_id", "work item")):
@@ -215,7 +212,6 @@ def _memory_is_current(space: Workspace) -> bool:
 
 
 def _notes(run: Run, entries: Sequence[Entry], has: Held) -> list[str]:
-    """Say what must be seen: what stands here already, is new, gone or applies no longer, and what is missing."""
     remembered = [f"{entry.id} ({entry.path})" for entry in entries if entry.reason == "memory"]
     told = [
         ("Already in this conversation, unchanged", [entry.id for entry in entries if entry.reason == "fresh"]),
@@ -289,7 +285,6 @@ def tool_history(
 
 
 def _three_ways(run: Run, entry: Entry) -> str:
-    """Say how to go on without a required artifact (D18)."""
     from loomctl.kit.errors import quoted  # most primings have every artifact
 
     why = f"{entry.reason}: {masked_line(entry.message, 200)}; {masked_line(entry.path or 'no path', 200)}"

@@ -43,6 +43,11 @@ content stands there; none of these."""
 FINDINGS = ("stale", "lost")
 NOT_SOUGHT = "masked: a secret is not looked for"
 """The note of an item whose text is, but for a word or two, a secret."""
+_CHECKED = "context.checked"
+_COMPACT = "compact"
+_LARGEST = 1 << 20  # bytes of an artifact (D17)
+_KEPT = 20  # receipts that this machine keeps of a session
+PATIENCE = 1.0
 
 
 class Receipt(NamedTuple):
@@ -195,21 +200,6 @@ def _changed(state: State, session_id: str, change: Callable[[Receipt | None], R
     return sessions.with_compactions(state, session_id, [*listed[:-1], {**listed[-1], "receipt": receipt.to_dict()}])
 
 
-_CHECKED = "context.checked"
-
-
-_COMPACT = "compact"
-
-
-_LARGEST = 1 << 20  # bytes of an artifact (D17)
-
-
-_KEPT = 20  # receipts that this machine keeps of a session
-
-
-PATIENCE = 1.0
-
-
 def settle(space: Workspace, *, patience: float = 0) -> str:
     """Look whether the caller's conversation has what its last start was to give; gives a line on what it has not.
 
@@ -336,7 +326,6 @@ def _as_shown(text: str) -> str:
 
 
 def _line(receipt: Start) -> str:
-    """Say in a line what a conversation has not as it should; empty where all is well."""
     from loomctl.kit.text.fences import one_line
 
     told = [f"{fate}: {', '.join(receipt.of(fate))}" for fate in FINDINGS if receipt.of(fate)]

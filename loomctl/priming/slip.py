@@ -178,7 +178,6 @@ def compose(texts: Texts, pieces: Sequence[Piece], budget: Budget) -> Packing:
 
 
 def _cuts(made: Packing, pieces: Sequence[Piece]) -> bool:
-    """Tell whether a required artifact of the user's that has a text is not given whole."""
     return any(
         piece.required and not piece.own and piece.text is not None and packed.form not in WHOLE
         for piece, packed in zip(pieces, made.packed, strict=True)
@@ -256,7 +255,6 @@ def cut_lines(text: str, limit: int, measure: Callable[[str], int]) -> str:
 
 
 def _newest(texts: Texts, limit: int, measure: Callable[[str], int]) -> str:
-    """Give as many of the last lines of the history as fit, with a count of those before them."""
     fit = _fitting(texts.history[::-1], limit - measure("(0000000 earlier lines left out)"), measure)
     left_out = texts.earlier + len(texts.history) - len(fit)
     if left_out and fit:

@@ -20,7 +20,7 @@ from loomctl.expressions import conditions, placeholders, shell
 from loomctl.flow import turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
-from loomctl.hosts.claude import entries
+from loomctl.hosts.claude import transcript
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.json import cut_json, strict_json
 from loomctl.kit.text import columns, fences, programs, secrets, text_diff
@@ -108,11 +108,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,
     "YAML": lambda text: strict_yaml.parse("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
-    "a transcript": lambda text: list(entries.live(entries.backwards(text.encode("utf-8", "replace")))),
-    "a transcript's texts": lambda text: entries.marked_lines([text], text[:1]),
+    "a transcript": lambda text: list(transcript._on_the_line(transcript._backwards(text.encode("utf-8", "replace")))),
+    "a transcript's texts": lambda text: transcript._marks([text]),
     "strict JSON": lambda text: strict_json.parse(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
-    "a transcript's entries": lambda text: entries.live(entries_of(text)),
+    "a transcript's entries": lambda text: transcript._on_the_line(entries_of(text)),
     "history": lambda text: history.compact_history(
         [ToolStep("a", "Bash", {"command": text[:400]}, text, None, True)] * 8
     ),

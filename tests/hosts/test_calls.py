@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts.claude import calls
+from loomctl.hosts.claude import installation
 from loomctl.hosts.claude.transcript import Transcript
 
 BASE = 1_795_000_000
@@ -133,8 +133,8 @@ def test_what_was_called(tmp_path: Path, name: str) -> None:
     entries, expected = CASES[name]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    assert calls.called(str(path)) == {event: float(BASE + at) for event, at in expected.items()}
-    assert Transcript(None).another(str(path)).called() == calls.called(str(path))
+    assert installation.calls_of(str(path)) == {event: float(BASE + at) for event, at in expected.items()}
+    assert Transcript(None).another(str(path)).called() == installation.calls_of(str(path))
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{", b'"timestamp"\n', b'["timestamp"]\n', b"\xff" * 99, b"[" * 9999])
@@ -142,8 +142,8 @@ def test_damage_shows_nothing(tmp_path: Path, data: bytes) -> None:
     """A transcript is the host's file, and hostile until parsed."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(data)
-    assert calls.called(str(path)) == {}
-    assert calls.called(str(tmp_path / "none")) == calls.called(None) == {}
+    assert installation.calls_of(str(path)) == {}
+    assert installation.calls_of(str(tmp_path / "none")) == installation.calls_of(None) == {}
 
 
 def test_of_a_long_conversation_its_ends_are_read(tmp_path: Path) -> None:
@@ -151,4 +151,4 @@ def test_of_a_long_conversation_its_ends_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     noise = json.dumps({"type": "attachment", "timestamp": stamp(1), "text": "x" * 1000}) + "\n"
     path.write_text(json.dumps(START[0]) + "\n" + noise * 3000 + json.dumps(user(99, "go on")) + "\n")
-    assert calls.called(str(path)) == {"session-start": BASE, "user-prompt-submit": BASE + 99}
+    assert installation.calls_of(str(path)) == {"session-start": BASE, "user-prompt-submit": BASE + 99}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.hosts.claude import doctor
+from loomctl.hosts.claude import installation
 from loomctl.kit.findings import FAIL, PASS, WARN
 from tests.helpers.patients import patient
 from tests.helpers.scenes import SESSION, Json, Scene
@@ -65,7 +65,7 @@ def test_settings_tell_whether_hooks_run(
     scene.workflow()
     for where, value in settings.items():
         say(scene, user_folders, where, value)
-    found = doctor.assistant(patient(scene))
+    found = installation.assistant(patient(scene))
     assert (found.status, words in found.found) == (status, True), found
     assert bool(found.hint) == (status != PASS)
 
@@ -75,9 +75,9 @@ def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.Mon
     scene.workflow()
     scene.begin()
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert doctor.assistant(patient(scene)).status == WARN
+    assert installation.assistant(patient(scene)).status == WARN
     (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
-    found = doctor.assistant(patient(scene))
+    found = installation.assistant(patient(scene))
     assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)
 
 
@@ -90,17 +90,17 @@ def test_the_folder_that_the_user_named_counts(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
     (tmp_path / "config").mkdir()
     (tmp_path / "config/settings.json").write_text(json.dumps(ON))
-    assert doctor.assistant(patient(scene)).status == PASS
+    assert installation.assistant(patient(scene)).status == PASS
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     monkeypatch.setenv("HOME", "")
-    assert doctor.assistant(patient(scene)).status == WARN
+    assert installation.assistant(patient(scene)).status == WARN
 
 
 def test_nothing_else_of_the_settings_is_shown(scene: Scene, user_folders: Path) -> None:
     """Keys that stand beside the two are not repeated, and a pipe in the file's place holds nobody up."""
     scene.workflow()
     say(scene, user_folders, USER, {**ON, "env": {"TOKEN": "heliotrope"}, "apiKeyHelper": "heliotrope"})
-    assert "heliotrope" not in repr(doctor.assistant(patient(scene)))
+    assert "heliotrope" not in repr(installation.assistant(patient(scene)))
     (user_folders / ".claude/settings.json").unlink()
     os.mkfifo(user_folders / ".claude/settings.json")
-    assert doctor.assistant(patient(scene)).status == WARN
+    assert installation.assistant(patient(scene)).status == WARN

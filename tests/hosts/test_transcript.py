@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.hosts.claude import transcript as claude_transcript
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts.claude import installation
+from loomctl.hosts.claude.transcript import _MARK, Transcript
 from loomctl.priming.slip import MARK, seal
 from tests.helpers.scenes import SESSION, TranscriptFile
 
@@ -36,7 +36,7 @@ def held(file: TranscriptFile) -> set[str]:
 
 def test_the_mark_is_the_slips() -> None:
     """The module knows the mark without importing what makes it; they are the same."""
-    assert claude_transcript._MARK == MARK
+    assert _MARK == MARK
 
 
 # Where a slip can stand
@@ -336,15 +336,15 @@ def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
 def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host keeps it under a folder for each project; of several the newest counts."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
-    assert claude_transcript.find(SESSION) is None
+    assert installation.transcript_of(SESSION) is None
     for number, folder in enumerate(("-a", "-b", "-c")):
         (tmp_path / "projects" / folder).mkdir(parents=True)
         path = tmp_path / "projects" / folder / f"{SESSION}.jsonl"
         path.touch()
         os.utime(path, (number % 2, number % 2))
-    assert claude_transcript.find(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
-    assert claude_transcript.find("another") is None
-    assert claude_transcript.find("../-b/x") is None
+    assert installation.transcript_of(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
+    assert installation.transcript_of("another") is None
+    assert installation.transcript_of("../-b/x") is None
 
 
 def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +354,7 @@ def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "~/.claude/projects/-a").mkdir(parents=True)
     (tmp_path / f"~/.claude/projects/-a/{SESSION}.jsonl").touch()
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert claude_transcript.find(SESSION) is None
+    assert installation.transcript_of(SESSION) is None
 
 
 # Which turns Loom drives, and what they used (D27, D41)

@@ -85,7 +85,6 @@ def _entries(arguments: list[str]) -> tuple[str, int, int]:
 
 
 def _leave_parts(given: Given, base: str, count: int, bell: int) -> str:
-    """Leave the parts behind the first to the entries that print them; give the first."""
     first, *others = given.slip.parts if given.slip is not None and given.slip.parts else [given.text]
     line = given.line
     if base:
@@ -232,7 +231,6 @@ def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> st
 
 
 def _restored(space: Workspace, conversation: Transcript, session_id: str) -> str | None:
-    """Restore after a compaction whose restore cannot be seen in the transcript."""
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
     if not isinstance(run_id, str):
@@ -270,7 +268,6 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
 
 
 def _sure(space: Workspace, session_id: str) -> None:
-    """Let the launcher answer prompts by itself until the next compaction."""
     from loomctl.runs.machine import watched
 
     attempt([], lambda: watched.confirm(space.store.local, session_id))

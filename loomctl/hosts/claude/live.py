@@ -127,7 +127,6 @@ def _whole(path: str, beginning: str) -> str:
 
 
 def _object(path: str, limit: int) -> dict[str, Any]:
-    """Read a JSON object from a file that is no link. Raises OSError and ValueError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as source:
         data = source.read(limit + 1)
@@ -155,7 +154,6 @@ def _settings(store: str) -> dict[str, Any]:
 
 
 def _run_dir(store: str, event: dict[str, Any], name: str) -> str:
-    """Give the folder of the run that the event's session is bound to here; empty if it is bound to none."""
     session_id = event.get("session_id")
     if not isinstance(session_id, str) or not _is_fit(session_id) or not name.startswith(f"{session_id}-"):
         return ""

@@ -86,7 +86,6 @@ def _announced(space: Workspace, found: Found) -> Given | None:
 
 
 def _beside(run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
-    """Tell a session of a run that another one drives."""
     from loomctl.priming import announcements
 
     line = announcements.held_elsewhere(run.run_id, holders, driver)
@@ -213,7 +212,6 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
 
 
 def _delivered(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
-    """Remember what was given, and say it in one line."""
     from loomctl.kit.text.secrets import masked_line
     from loomctl.priming import memory_of_session, prime_run
 

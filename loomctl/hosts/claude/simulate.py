@@ -120,13 +120,11 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
 
 
 def _latest(space: Workspace, run_id: str) -> dict[str, Any] | None:
-    """Give the binding of the conversation that drove the run last on this machine."""
     bound = [one for one in space.local.bindings() if one["run_id"] == run_id and one.get("host") != TERMINAL]
     return bound[-1] if bound else None
 
 
 def _pid(binding: Mapping[str, Any] | None) -> int | None:
-    """Give the process of a binding's session, if it is known."""
     process = (binding or {}).get("process")
     pid = process.get("pid") if isinstance(process, dict) else None
     return pid if type(pid) is int else None

@@ -1,6 +1,6 @@
-"""Reading Claude Code's transcript: which of Loom's slips stand live in it, and what the assistant said (D15, D27).
+"""Claude Code's transcript: which of Loom's slips stand before the assistant, and what was said and done (D15, D27).
 
-The file is the host's; every line is hostile until parsed, and an unknown shape is passed over.
+The file is the host's: every line is hostile until parsed, and an unknown shape is passed over.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.hosts.claude import entries
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.ids import checked_id
+from loomctl.kit.json import quick_json
 from loomctl.runs.caller import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.caller import Sent
 
 LARGEST = 512 * 1024 * 1024
-NOTICE = "<task-notification>"  # how the prompt begins by which the host tells of a subagent's end
+NOTICE = "<task-notification>"
+"""How the prompt begins by which the host tells of a subagent's end."""
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
 _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
@@ -31,6 +31,9 @@ _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
 _LOOKS_EVERY = 0.02
 _INTERRUPTED = "[Request interrupted by user"
 _MARK = "Loom slip "  # as priming.slip has it; not imported, for most hooks need nothing else of that
+_HOSTS_OWN = "<synthetic>"  # the model of a message that the host wrote itself, such as an error of its API
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_BOUNDARY = b'"compact_boundary"'
 
 
 class Transcript(Conversation):
@@ -46,13 +49,15 @@ class Transcript(Conversation):
 
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps another session's transcript."""
-        return find(session_id)
+        from loomctl.hosts.claude import installation  # most hooks ask for their own session alone
+
+        return installation.transcript_of(session_id)
 
     def called(self) -> Mapping[str, float]:
         """Give when hooks were last called, by event, as far as the end of the transcript shows it."""
-        from loomctl.hosts.claude import calls  # no hook asks
+        from loomctl.hosts.claude import installation  # no hook asks
 
-        return calls.called(self._path)
+        return installation.calls_of(self._path)
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.
@@ -61,12 +66,8 @@ class Transcript(Conversation):
         text in JSON.
         """
         wanted = [slip for slip in slips if f"{_MARK}{slip}".encode("utf-8", "replace") in self._read()]
-        if not wanted:
-            return frozenset()
-        lines = set[str]()
-        for entry in self._live():
-            lines.update(entries.marked_lines(entries.texts_of(entry), _MARK))
-        return frozenset(slip for slip in wanted if f"{_MARK}{slip}" in lines)
+        marks = _marks(text for entry in self._live() for text in _given(entry)) if wanted else frozenset()
+        return marks.intersection(wanted)
 
     def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:
         """Tell which slips and whole files stand before the assistant; None where there is no transcript.
@@ -77,54 +78,42 @@ class Transcript(Conversation):
 
         begun = time.monotonic()
         while True:
-            lines, bodies = set[str](), set[str]()
-            copies: dict[str, list[str]] = {}
-            again: dict[str, str] = {}
-            for entry in self._live():
-                lines.update(entries.marked_lines(entries.texts_of(entry), _MARK))
-                bodies.update(entries.marked_lines(entries.bodies_of(entry), _MARK))
-                given = {_real(path): text for path, text in entries.files_given_again(entry).items()}
-                again = {**given, **again}
-                read = {_real(path): text for path, text in entries.file_read(entry).items()}
-                for path, text in (*given.items(), *read.items()):
-                    copies.setdefault(path, []).append(text)
-            if all(f"{_MARK}{slip}" in lines for slip in wanted) or not self._grows(begun + patience):
+            live = self._live()
+            marks = _marks(text for entry in live for text in _given(entry))
+            if marks.issuperset(wanted) or not self._grows(begun + patience):
                 break
         if not self._read():
             return None
-        found = {slip for slip in wanted if f"{_MARK}{slip}" in lines}
-        found.update(slip for slip in older if f"{_MARK}{slip}" in lines or f"{_MARK}{slip}" in bodies)
-        return Sent(frozenset(found), copies, again)
-
-    def _grows(self, until: float) -> bool:
-        """Wait until the host has written more, no longer than to a time of the clock; tells whether it has."""
-        while self._path and time.monotonic() < until:
-            time.sleep(_LOOKS_EVERY)
-            if self._size() != len(self._read()):
-                self._data = None
-                return True
-        return False
+        copies: dict[str, list[str]] = {}
+        again: dict[str, str] = {}
+        for entry in live:
+            given = {_real(path): text for path, text in _files_given_again(entry).items()}
+            again = {**given, **again}
+            read = {_real(path): text for path, text in _file_read(entry).items()}
+            for path, text in (*given.items(), *read.items()):
+                copies.setdefault(path, []).append(text)
+        bodies = _marks(text for entry in live for text in _bodies(entry))
+        return Sent(marks.intersection(wanted) | (marks | bodies).intersection(older), copies, again)
 
     def said_since(self, at: str) -> str | None:
         """Give the assistant's text blocks since a time, joined; None if there is no transcript or it said nothing.
 
         What was said on a branch that was left by a rewind does not count.
         """
-        data, since = self._read(), entries.moment(at)
-        found: list[dict[str, Any]] = []
-        whole = True
-        for entry in entries.backwards(data):
-            whole = not (entries.is_said(entry) and entries.text(entry, "timestamp") < since)
+        later: list[dict[str, Any]] = []
+        since, whole = _moment(at), True
+        for entry in _backwards(self._read()):
+            whole = not (_is_said(entry) and _text(entry, "timestamp") < since)
             if not whole:
                 break
-            found.append(entry)
-        found.reverse()
-        boundary = max((place for place, entry in enumerate(found) if entries.is_boundary(entry)), default=0)
+            later.append(entry)
+        later.reverse()
+        boundary = max((place for place, entry in enumerate(later) if _is_boundary(entry)), default=0)
         said = [
             text
-            for entry in (*found[:boundary], *entries.live(found[boundary:], whole=whole or boundary > 0))
-            if entries.is_said(entry) and entries.text(entry, "timestamp") >= since
-            for text in entries.blocks(entry, "text")
+            for entry in (*later[:boundary], *_on_the_line(later[boundary:], whole=whole or boundary > 0))
+            if _is_said(entry) and _text(entry, "timestamp") >= since
+            for text in _blocks(entry, "text")
             if text.strip()
         ]
         return "\n\n".join(said) or None
@@ -134,12 +123,9 @@ class Transcript(Conversation):
 
         No hook fires then, and the host writes it down.
         """
-        from loomctl.kit import clock  # no hook asks
-
-        for entry in entries.backwards(self._read(), holding=_INTERRUPTED.encode()):
-            words = entries.blocks(entry, "text")
-            if entries.is_prompt(entry) and any(text.startswith(_INTERRUPTED) for text in words):
-                return clock.exact_seconds_of(entries.text(entry, "timestamp"))
+        for entry in _backwards(self._read(), holding=_INTERRUPTED.encode()):
+            if _is_prompt(entry) and any(text.startswith(_INTERRUPTED) for text in _blocks(entry, "text")):
+                return _seconds(entry)
         return 0
 
     def called_at(self) -> float:
@@ -147,11 +133,9 @@ class Transcript(Conversation):
 
         Hooks mark it, but none fires any more where the plugin was switched off.
         """
-        from loomctl.kit import clock  # no hook asks
-
-        for entry in entries.backwards(self._read(), holding=b'"tool_use"'):
-            if entries.is_said(entry) and entries.calls(entry):
-                return clock.exact_seconds_of(entries.text(entry, "timestamp"))
+        for entry in _backwards(self._read(), holding=b'"tool_use"'):
+            if _is_said(entry) and _calls(entry):
+                return _seconds(entry)
         return 0
 
     def await_turn(self, prompt_id: str, ending: str) -> None:
@@ -161,25 +145,29 @@ class Transcript(Conversation):
         after some seconds in any case, for a host may write down neither.
         """
         begun = time.monotonic()
-        while self._path and time.monotonic() - begun < self._patience(prompt_id, ending):
-            time.sleep(_LOOKS_EVERY)
-            if self._size() != len(self._read()):
-                self._data = None
+        while self._grows(begun + self._patience(prompt_id, ending)):
+            pass
 
     def _patience(self, prompt_id: str, ending: str) -> float:
-        """Give for how many seconds what is not written down is waited for; 0 where nothing is."""
         data = self._read()
         if not data:
             return _FOR_A_FILE
-        if prompt_id and not entries.is_turn_in(data, prompt_id):
+        if prompt_id and self._line_with(prompt_id, _is_of)[1] is None:
             return _FOR_A_PROMPT
-        return _FOR_A_MESSAGE if ending.strip() and not entries.ends_with(data, ending) else 0.0
+        return _FOR_A_MESSAGE if ending.strip() and not _ends_with(data, ending) else 0.0
 
-    def _size(self) -> int:
-        try:
-            return os.stat(self._path or "").st_size
-        except (OSError, ValueError):  # a name that no file can have
-            return 0
+    def _grows(self, until: float) -> bool:
+        """Wait until the host has written more, no longer than to a time of the clock; tells whether it has."""
+        while self._path and time.monotonic() < until:
+            time.sleep(_LOOKS_EVERY)
+            try:
+                size = os.stat(self._path).st_size
+            except (OSError, ValueError):  # a name that no file can have
+                size = 0
+            if size != len(self._read()):
+                self._data = None
+                return True
+        return False
 
     def last_message(self, ending: str) -> str:
         """Give the whole last message of the assistant, whose last text block is `ending`; else `ending` itself.
@@ -189,14 +177,13 @@ class Transcript(Conversation):
         data = self._read()
         blocks: list[str] = []
         ids: set[object] = set()
-        for entry in entries.backwards(data, entries.last_boundary(data), holding=b'"assistant"'):
-            if not entries.is_said(entry):
+        for entry in _backwards(data, _last_boundary(data), holding=b'"assistant"'):
+            if not _is_said(entry):
                 continue
-            message = entry.get("message")
-            ids.add(entries.text(message, "id") if isinstance(message, dict) else "")
+            ids.add(_text(_message(entry), "id"))
             if len(ids) > 1:
                 break
-            blocks[:0] = entries.blocks(entry, "text")
+            blocks[:0] = _blocks(entry, "text")
         return "\n\n".join(blocks) if blocks and blocks[-1].strip() == ending.strip() else ending
 
     def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:
@@ -207,22 +194,26 @@ class Transcript(Conversation):
         used: dict[str, dict[str, Any]] = {}
         for one in (*beside, self):
             if isinstance(one, Transcript):
-                used.update(one._used_since(at))  # noqa: SLF001 - of its own kind
-        return entries.summed(list(used.values()))
+                used.update(one._used_since(_moment(at)))  # noqa: SLF001 - of its own kind
+        if not used:
+            return None
+        models = dict.fromkeys(_text(message, "model") for message in used.values())
+        total: dict[str, Any] = {"models": [model for model in models if model], "messages": len(used)}
+        for name in _TOKENS:
+            counts = (message["usage"].get(name) for message in used.values())
+            total[name] = sum(count for count in counts if type(count) is int and count > 0)
+        return total
 
     def _used_since(self, at: str) -> dict[str, dict[str, Any]]:
-        """Give the assistant's messages since a time by their ids, the first one first."""
         used: dict[str, dict[str, Any]] = {}
-        for entry in entries.backwards(self._read()):
-            if "message" not in entry or not entries.is_said(entry):
+        for entry in _backwards(self._read()):
+            if "message" not in entry or not _is_said(entry):
                 continue
-            if entries.text(entry, "timestamp") < entries.moment(at):
+            if _text(entry, "timestamp") < at:
                 break
-            message = entry["message"]
-            if not isinstance(message, dict) or entries.text(message, "model") == entries.HOSTS_OWN:
-                continue
-            if isinstance(message.get("usage"), dict):
-                used.setdefault(entries.text(message, "id") or entries.text(entry, "uuid"), message)
+            message = _message(entry)
+            if isinstance(message.get("usage"), dict) and _text(message, "model") != _HOSTS_OWN:
+                used.setdefault(_text(message, "id") or _text(entry, "uuid"), message)
         return dict(reversed(used.items()))
 
     def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:
@@ -234,66 +225,52 @@ class Transcript(Conversation):
         for _ in range(_LONGEST_CHAIN):
             if prompt_id in driven:
                 return True
-            start, words = self._prompt(prompt_id)
+            start, entry = self._line_with(prompt_id, lambda one, turn: _is_of(one, turn) and _is_prompt(one))
+            words = "\n".join(_blocks(entry or {}, "text")).lstrip()
             if unwritten and not words:
                 start, words = len(self._read()), unwritten.lstrip()
             unwritten = ""
             if not words.startswith(NOTICE):
                 return words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words
-            called = entries.between(words, "<tool-use-id>", "</tool-use-id>")
-            prompt_id = self._prompt_before(self._call(called) if called else start)
+            end = "</tool-use-id>"
+            called = words.partition("<tool-use-id>")[2].partition(end)[0].strip() if end in words else ""
+            if called:
+                start = self._line_with(called, lambda one, call: _is_said(one) and call in _calls(one))[0]
+            before = (_text(one, "promptId") for one in _backwards(self._read()[:start]) if _is_prompt(one))
+            prompt_id = next(filter(None, before), "")
         return False
 
-    def _prompt(self, prompt_id: str) -> tuple[int, str]:
-        """Find the prompt of a turn: where its line begins, and its words; (0, "") where it is not there."""
-        data, mark = self._read(), prompt_id.encode("utf-8", "replace")
+    def _line_with(self, word: str, fits: Callable[[dict[str, Any], str], bool]) -> tuple[int, dict[str, Any] | None]:
+        """Find the first whole line that has a word and whose entry fits: where it begins; (0, None) without one."""
+        data, mark = self._read(), word.encode("utf-8", "replace")
         at = data.find(mark) if mark else -1
         while at >= 0:
-            start = data.rfind(b"\n", 0, at) + 1
-            entry = entries.line_at(data, start)
-            if entries.text(entry, "promptId") == prompt_id and entries.is_prompt(entry):
-                return start, "\n".join(entries.blocks(entry, "text")).lstrip()
             end = data.find(b"\n", at)
-            at = data.find(mark, end) if end >= 0 else -1
-        return 0, ""
-
-    def _call(self, called: str) -> int:
-        """Find where the line of a tool call begins; 0 where it is not there."""
-        data, mark = self._read(), called.encode("utf-8", "replace")
-        at = data.find(mark)
-        while at >= 0:
             start = data.rfind(b"\n", 0, at) + 1
-            entry = entries.line_at(data, start)
-            if entries.is_said(entry) and called in entries.calls(entry):
-                return start
-            end = data.find(b"\n", at)
+            entry = _line_at(data, start)
+            if fits(entry, word):
+                return start, entry
             at = data.find(mark, end) if end >= 0 else -1
-        return 0
-
-    def _prompt_before(self, end: int) -> str:
-        """Give the id of the last prompt before a place; "" where there is none."""
-        for entry in entries.backwards(self._read()[:end]):
-            if entries.text(entry, "promptId") and entries.is_prompt(entry):
-                return entries.text(entry, "promptId")
-        return ""
+        return 0, None
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""
         data = self._read()
-        start = entries.last_boundary(data)
-        return entries.text(entries.line_at(data, start), "uuid") or "boundary" if start >= 0 else None
+        start = _last_boundary(data)
+        return _text(_line_at(data, start), "uuid") or "boundary" if start >= 0 else None
 
     def _live(self) -> list[dict[str, Any]]:
         """Give what the assistant has before it: the entries since the last compaction, and those that it kept."""
         data = self._read()
-        start = entries.last_boundary(data)
+        start = _last_boundary(data)
         if start < 0:
-            return entries.live(entries.parsed(data))
-        kept = entries.kept_by(entries.line_at(data, start))
-        before = entries.parsed(data[:start]) if kept else ()
-        return [entry for entry in before if entries.text(entry, "uuid") in kept] + entries.live(
-            entries.parsed(data[start:])
-        )
+            return _on_the_line(_parsed(data))
+        metadata = _line_at(data, start).get("compactMetadata")
+        messages = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
+        listed = messages.get("allUuids") or messages.get("uuids") if isinstance(messages, dict) else None
+        uuids = {uuid for uuid in listed if isinstance(uuid, str)} if isinstance(listed, list) else set()
+        before = _parsed(data[:start]) if uuids else ()
+        return [entry for entry in before if _text(entry, "uuid") in uuids] + _on_the_line(_parsed(data[start:]))
 
     def _read(self) -> bytes:
         if self._data is None:
@@ -311,34 +288,213 @@ def _real(path: str) -> str:
         return path
 
 
-def find(session_id: str) -> str | None:
-    """Find a session's transcript where the host keeps them: `projects/*/{session_id}.jsonl` of its folder.
+def _on_the_line(given: Iterable[dict[str, Any]], *, whole: bool = True) -> list[dict[str, Any]]:
+    """Leave out what stands on a branch that was left by a rewind.
 
-    Of several the newest; None where there is none, or no file can have its name.
+    Each entry names its parent. A prompt that is not an ancestor of the last entry was left, and all that hangs from
+    it, and so was what leads to it from where the line goes another way, such as a hook's text before it; parallel
+    tool results hang beside the line, lead to nothing and stay. whole: they begin where the conversation does; else
+    what hangs from none of them, and is no ancestor, was left too.
     """
-    folder = host_folder()
-    base = os.path.join(folder, "projects")
-    try:
-        name = checked_id(session_id, what="session id") + ".jsonl"
-        folders = os.listdir(base) if folder else []
-    except (OSError, LoomError):
+    known = list(given)
+    by_id = {_text(entry, "uuid"): entry for entry in known}
+    line = {""}
+    in_the_tree = (e for e in reversed(known) if _text(e, "uuid") and not e.get("isSidechain") and "parentUuid" in e)
+    at = next(in_the_tree, None)
+    while at is not None and _text(at, "uuid") not in line:
+        line.add(_text(at, "uuid"))
+        at = by_id.get(_text(at, "parentUuid"))
+    left = set() if whole else {_text(entry, "parentUuid") for entry in known} - by_id.keys() - {""}
+    for entry in known:
+        uuid = _text(entry, "uuid")
+        if uuid not in line and _is_prompt(entry):
+            while uuid in by_id and uuid not in line and uuid not in left:
+                left.add(uuid)
+                uuid = _text(by_id[uuid], "parentUuid")
+    stay: list[dict[str, Any]] = []
+    for entry in known:
+        uuid = _text(entry, "uuid")
+        if uuid not in line and (uuid in left or _text(entry, "parentUuid") in left):
+            left.add(uuid)
+        else:
+            stay.append(entry)
+    return stay
+
+
+def _given(entry: dict[str, Any]) -> list[str]:
+    """Give the texts of an entry that were given to the model: hook output, commands, tool results, prompts."""
+    attachment = entry.get("attachment")
+    if entry.get("type") == "attachment" and isinstance(attachment, dict):
+        if attachment.get("type") not in ("hook_additional_context", "hook_success"):
+            return []
+        content = attachment.get("content")
+        return [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, str)]
+    if entry.get("type") != "user" or entry.get("isSidechain"):
+        return []
+    return _blocks(entry, "text") + _blocks(entry, "tool_result")
+
+
+def _marks(texts: Iterable[str]) -> frozenset[str]:
+    """Give the ids of slips in texts, each a line of its own; of a text in JSON, whose lines have no ends, the last."""
+    marks: set[str] = set()
+    for text in texts:
+        if _MARK in text:
+            marks.update(line[len(_MARK) :] for line in text.split("\n") if line.startswith(_MARK))
+            _, escaped, last = text.rpartition(f"\\n{_MARK}")
+            marks |= {last.partition('"')[0]} if escaped else set()
+    return frozenset(marks)
+
+
+def _bodies(entry: dict[str, Any]) -> list[str]:
+    """Give the bodies of commands and skills that a host gives again as it compacts a conversation, as they were."""
+    skills = _attached(entry, "invoked_skills").get("skills")
+    return [str(one.get("content")) for one in (skills if isinstance(skills, list) else ()) if isinstance(one, dict)]
+
+
+def _files_given_again(entry: dict[str, Any]) -> dict[str, str]:
+    """Give the whole files of an entry of the host's own: what was Read before, and what its memory imports."""
+    content = _attached(entry, "file").get("content")
+    found = _whole_file(content.get("file")) if isinstance(content, dict) else {}
+    listed = _attached(entry, "instructions").get("files")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("content"), str):
+            found[_text(one, "path")] = one["content"]
+    return found
+
+
+def _file_read(entry: dict[str, Any]) -> dict[str, str]:
+    result = entry.get("toolUseResult")
+    return _whole_file(result.get("file")) if isinstance(result, dict) and not entry.get("isSidechain") else {}
+
+
+def _whole_file(raw: object) -> dict[str, str]:
+    if not isinstance(raw, dict) or raw.get("startLine", 1) != 1 or raw.get("numLines") != raw.get("totalLines"):
+        return {}
+    return {_text(raw, "filePath"): raw["content"]} if isinstance(raw.get("content"), str) else {}
+
+
+def _attached(entry: dict[str, Any], kind: str) -> dict[str, Any]:
+    attachment = entry.get("attachment") if entry.get("type") == "attachment" else None
+    return attachment if isinstance(attachment, dict) and attachment.get("type") == kind else {}
+
+
+def _message(entry: dict[str, Any]) -> dict[str, Any]:
+    message = entry.get("message")
+    return message if isinstance(message, dict) else {}
+
+
+def _blocks(entry: dict[str, Any], kind: str) -> list[str]:
+    content = _message(entry).get("content")
+    if isinstance(content, str):
+        return [content] if kind == "text" else []
+    texts: list[str] = []
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("type") == kind:
+            value = block.get("text") if kind == "text" else block.get("content")
+            parts = value if isinstance(value, list) else [value]
+            words = [part.get("text") if isinstance(part, dict) else part for part in parts]
+            texts += [text for text in words if isinstance(text, str)]
+    return texts
+
+
+def _moment(at: str) -> str:
+    """Give a time in the form that is held against the host's, which has milliseconds and a Z."""
+    return at[:23].removesuffix("Z")
+
+
+def _seconds(entry: dict[str, Any]) -> float:
+    from loomctl.kit import clock  # no hook asks
+
+    return clock.exact_seconds_of(_text(entry, "timestamp"))
+
+
+def _calls(entry: dict[str, Any]) -> list[str]:
+    content = _message(entry).get("content")
+    blocks = content if isinstance(content, list) else []
+    return [str(block.get("id")) for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+
+
+def _is_prompt(entry: dict[str, Any]) -> bool:
+    """Tell a person's prompt from tool results and the host's own additions, which carry the `user` type too."""
+    apart = ("isMeta", "isSidechain", "isCompactSummary")
+    return (
+        entry.get("type") == "user"
+        and not any(entry.get(key) for key in apart)
+        and "toolUseResult" not in entry
+        and not _blocks(entry, "tool_result")
+    )
+
+
+def _is_said(entry: dict[str, Any]) -> bool:
+    """Tell whether an entry is the conversation's own: no subagent's, and not the host's in the assistant's name.
+
+    The host writes such ones where a turn was broken off ("No response requested."), as of the model `<synthetic>`.
+    """
+    said = entry.get("type") == "assistant" and not entry.get("isSidechain")
+    return said and _message(entry).get("model") != _HOSTS_OWN
+
+
+def _is_of(entry: dict[str, Any], turn: str) -> bool:
+    return _text(entry, "promptId") == turn
+
+
+def _is_boundary(entry: dict[str, Any]) -> bool:
+    return entry.get("type") == "system" and entry.get("subtype") == "compact_boundary"
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _last_boundary(data: bytes) -> int:
+    """Find the start of the last line that is a compaction's entry; -1 if there is none."""
+    at = len(data)
+    while (at := data.rfind(_BOUNDARY, 0, at)) >= 0:
+        at = data.rfind(b"\n", 0, at) + 1
+        if _is_boundary(_line_at(data, at)):
+            return at
+    return -1
+
+
+def _ends_with(data: bytes, ending: str) -> bool:
+    """Tell whether the last that was said to or by the assistant is a message of its own with this last text block."""
+    for entry in _backwards(data):
+        if entry.get("type") in ("assistant", "user") and not entry.get("isSidechain"):
+            said = _blocks(entry, "text") if entry["type"] == "assistant" else []
+            return bool(said) and said[-1].strip() == ending.strip()
+    return False
+
+
+def _line_at(data: bytes, start: int) -> dict[str, Any]:
+    end = data.find(b"\n", start)
+    return _entry(data[start : end if end >= 0 else len(data)]) or {}
+
+
+def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
+    return (entry for line in data.split(b"\n") if (entry := _entry(line)) is not None)
+
+
+def _backwards(data: bytes, start: int = 0, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Give the entries from the last one back to a place, each parsed only when it is come to.
+
+    holding: only those whose line has these bytes in it.
+    """
+    end = len(data)
+    while end > max(0, start):
+        begins = data.rfind(b"\n", 0, end - 1) + 1
+        if data.find(holding, begins, end) >= 0:
+            entry = _entry(data[begins:end])
+            if entry is not None:
+                yield entry
+        end = begins
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    if not line.strip():
         return None
-    paths = [os.path.join(base, one, name) for one in folders]
-    found = [(at, path) for path in paths if (at := _written(path)) is not None]
-    return max(found)[1] if found else None
-
-
-def host_folder() -> str:
-    """Give the folder of Claude Code's settings and transcripts: CLAUDE_CONFIG_DIR, else `~/.claude`; "" without."""
-    from loomctl.kit import folders  # no hook asks
-
-    home = folders.home()
-    return os.environ.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
-
-
-def _written(path: str) -> float | None:
-    """Give when a plain file was last written; None for what is none, or is gone."""
     try:
-        return os.path.getmtime(path) if os.path.isfile(path) else None
-    except OSError:
+        entry = quick_json.loads(line.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
         return None
+    return entry if isinstance(entry, dict) else None
