@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.cli.commands import begin, next_beside, record
 from tests.helpers.machines import SECRET, Machine, server_of, tips
 from tests.helpers.near import near_machines
 from tests.helpers.repositories import git
-from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION
 from tests.helpers.waiting import Gate, until
 
 __all__ = ["near_machines"]
@@ -230,39 +229,30 @@ def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Ma
     assert f"loomctl resume {laptop.run_dir.name} --take-over" in pushed.stdout
 
 
-@pytest.mark.parametrize("drives", [True, False])
 def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsewhere(
-    laptop: Machine, tmp_path: Path, drives: bool
+    laptop: Machine, tmp_path: Path
 ) -> None:
     """The remote's path whole, and how a run that a session drives is taken over, whoever pushes it."""
     run_id, below = laptop.run_dir.name, laptop.root / "a" / "b"
     below.mkdir(parents=True)
     seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
     driver = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "hostname": "there", "since": seen, "seen": seen}
-    laptop.edit(lease=driver if drives else {"epoch": 4, "session_id": None})
-    words = ["push", run_id, "--remote", "../../../server.git", "--yes"]
-    laptop.rest()
-    pushed = subprocess.run(
-        [sys.executable, "-I", str(MAIN), *words],
-        cwd=below,
-        env=laptop.environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert pushed.returncode == 0, pushed
-    elsewhere = f"loomctl pull {run_id} --remote {(tmp_path / 'server.git').resolve()}"
-    assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
-    assert (f"{elsewhere}, then loomctl resume {run_id} --take-over" in pushed.stdout) == drives
-    assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == drives
+    for lease in (driver, {"epoch": 4, "session_id": None}):
+        laptop.edit(lease=lease)
+        pushed = laptop.loomctl("push", run_id, "--remote", "../../../server.git", "--yes", session=None, cwd=below)
+        assert pushed.code == 0, pushed
+        elsewhere = f"loomctl pull {run_id} --remote {(tmp_path / 'server.git').resolve()}"
+        assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
+        assert (f"{elsewhere}, then loomctl resume {run_id} --take-over" in pushed.stdout) == (lease is driver)
+        assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == (lease is driver)
+
+
+WAYS = (["prime-context"], ["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["resume"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way", [["prime-context"], ["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["resume"]]
-)
 def test_each_hint_about_a_run_that_was_pulled_leads_on(
-    laptop: Machine, tmp_path: Path, way: list[str], monkeypatch: pytest.MonkeyPatch
+    laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is tried first, on another machine or back on the one that began it: no two errors go in a circle."""
     run_id = laptop.run_dir.name
@@ -281,15 +271,18 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
         assert f"/loom:resume {run_id} --take-over" in announced
         assert "started" not in announced
     assert "driver    the session" in laptop.loomctl("show", run_id, session=OTHER).stdout
-    refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
-    assert refused["hint"] == f"loomctl resume {run_id} --take-over", refused
-    assert "driven by the session" in refused["message"] + refused["why"]
-    assert "(claude-code on desktop)" in refused["message"] + refused["why"]
+    for way in WAYS:
+        refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
+        assert refused["hint"] == f"loomctl resume {run_id} --take-over", refused
+        assert "driven by the session" in refused["message"] + refused["why"]
+        assert "(claude-code on desktop)" in refused["message"] + refused["why"]
     for decides in (["approve"], ["trust", "--yes"], ["cancel"]):  # a person's, or the driver's
         error = laptop.loomctl(*decides, "--json", session=OTHER).json["error"]
         assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
     assert laptop.loomctl(*refused["hint"].split()[1:], session=OTHER).code == 0
-    assert laptop.loomctl(*way, session=OTHER, given="x" if way == ["done"] else None).code == (way == ["undo"]) * 2
+    for way in (["prime-context"], ["next"], ["undo"], ["context", "set", "k", "1"], ["resume"], ["done"]):
+        given = "x" if way == ["done"] else None
+        assert laptop.loomctl(*way, session=OTHER, given=given).code == (way == ["undo"]) * 2
 
 
 @pytest.mark.slow
@@ -337,37 +330,35 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["nothing yet there", "a step", "a stage's file alone", "a secret", "a torn line"])
-def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: Path, change: str) -> None:
+def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: Path) -> None:
     """The list counts what the push itself notes, and names the commit: git's own sizes of what is new are the same."""
     run_id, server = laptop.run_dir.name, tmp_path / "server.git"
     ref = f"refs/loom/runs/{run_id}"
-    if change != "nothing yet there":
-        laptop.push(run_id)
-    if change == "a step":
-        laptop.done(run_id)
-    elif change == "a stage's file alone":
-        (laptop.run_dir / "stages" / "001-frame.ask@1" / "candidate.md").write_text("perhaps")
-    elif change == "a secret":
-        laptop.edit(context={"token": SECRET})
-    elif change == "a torn line":
-        with (laptop.run_dir / "events.jsonl").open("a") as log:
-            log.write('{"seq": 99')
-    listed = laptop.loomctl("push", "--dry-run", "--json").json
-    words = laptop.loomctl("push", "--dry-run").stdout
-    pushed = laptop.loomctl("push", "--yes", "--json").json
-    assert pushed["files"] == listed["files"]
-    assert (pushed["bytes"], pushed["message_bytes"]) == (listed["bytes"], listed["message_bytes"])
-    before = (
-        set(git(server, "ls-tree", "-r", "-l", f"{ref}~1").splitlines()) if change != "nothing yet there" else set()
-    )
-    new = [line.split() for line in git(server, "ls-tree", "-r", "-l", ref).splitlines() if line not in before]
-    assert {one["path"]: one["bytes"] for one in listed["files"]} == {line[4]: int(line[3]) for line in new}
-    assert listed["message_bytes"] == len(git(server, "log", "-1", "--format=%B", ref).encode().rstrip()) + 1
-    assert f"{len(new)} files, {listed['bytes']:,} bytes" in words
-    assert f"its goal and where it stands: {listed['message_bytes']:,} bytes" in words
-    entry = json.loads((laptop.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert (entry["event"], entry["properties"]["files"]) == ("run.pushed", len(new))
+    before = set[str]()
+    for change in ("nothing yet there", "a step", "a stage's file alone", "a secret", "a torn line"):
+        if change == "a step":
+            laptop.done(run_id)
+        elif change == "a stage's file alone":
+            (laptop.run_dir / "stages" / "001-frame.ask@1" / "candidate.md").write_text("perhaps")
+        elif change == "a secret":
+            laptop.edit(context={"token": SECRET})
+        elif change == "a torn line":
+            with (laptop.run_dir / "events.jsonl").open("a") as log:
+                log.write('{"seq": 99')
+        listed = laptop.loomctl("push", "--dry-run", "--json").json
+        words = laptop.loomctl("push", "--dry-run").stdout
+        pushed = laptop.loomctl("push", "--yes", "--json").json
+        assert pushed["files"] == listed["files"], change
+        assert (pushed["bytes"], pushed["message_bytes"]) == (listed["bytes"], listed["message_bytes"]), change
+        there = set(git(server, "ls-tree", "-r", "-l", ref).splitlines())
+        new = [line.split() for line in there - before]
+        assert {one["path"]: one["bytes"] for one in listed["files"]} == {line[4]: int(line[3]) for line in new}
+        assert listed["message_bytes"] == len(git(server, "log", "-1", "--format=%B", ref).encode().rstrip()) + 1
+        assert f"{len(new)} files, {listed['bytes']:,} bytes" in words
+        assert f"its goal and where it stands: {listed['message_bytes']:,} bytes" in words
+        entry = json.loads((laptop.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        assert (entry["event"], entry["properties"]["files"]) == ("run.pushed", len(new))
+        before = there
 
 
 @pytest.mark.slow
@@ -462,14 +453,13 @@ def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [["runs", "--remote=x"], ["pull", "--all", "--remote", "x"], ["pull", "--remote", "x"]]
-)
-def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop: Machine, words: list[str]) -> None:
+def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop: Machine) -> None:
     """Nothing is changed, and git's own words stand behind it; no push says that it was made."""
+    remote = ("--remote", "x")
+    commands = [["runs", "--remote=x"], ["pull", "--all", *remote], ["pull", *remote], ["push", *remote, "--yes"]]
     for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
         git(laptop.root, "config", "remote.x.url", url)
-        for command in (words, ["push", "--remote", "x", "--yes"], ["push", "--remote", "x", "--dry-run"]):
+        for command in (*commands, ["push", *remote, "--dry-run"]):
             ended = laptop.loomctl(*command, "--json")
             assert (ended.code, ended.json["error"]["code"]) == (8, "REMOTE_UNREACHABLE"), ended
             assert said in ended.json["error"]["message"]
@@ -478,41 +468,34 @@ def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["no message", "another run's", "no log"])
-def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(
-    laptop: Machine, tmp_path: Path, fault: str
-) -> None:
+def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop: Machine, tmp_path: Path) -> None:
     """Not to that of origin."""
     run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
     git(tmp_path, "init", "-q", "--bare", str(other))
     laptop.push(run_id, named=str(other))
-    ref, wanted = f"refs/loom/runs/{run_id}", run_id
-    if fault == "no message":
-        odd = git(other, "-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "x", f"{ref}^{{tree}}").strip()
-        git(other, "update-ref", ref, odd)
-    elif fault == "another run's":
-        wanted = f"{run_id}-2"
-        git(other, "update-ref", f"refs/loom/runs/{wanted}", ref)
-    else:
-        tree = git(other, "ls-tree", "-r", ref).splitlines()
-        lines = "".join(f"{line}\n" for line in tree if "events.jsonl" not in line)
-        kept = subprocess.run(
-            "git update-index --index-info && git write-tree",
-            shell=True,
-            cwd=other,
-            env={**os.environ, "GIT_INDEX_FILE": str(tmp_path / "index")},
-            input=lines,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        message = git(other, "log", "-1", "--format=%B", ref)
-        odd = git(other, "-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", message, kept).strip()
-        git(other, "update-ref", ref, odd)
+    ref = f"refs/loom/runs/{run_id}"
+    message = git(other, "log", "-1", "--format=%B", ref)
+    git(other, "update-ref", f"{ref}-2", ref)
+    lines = [line for line in git(other, "ls-tree", "-r", ref).splitlines() if "events.jsonl" not in line]
+    kept = subprocess.run(
+        "git update-index --index-info && git write-tree",
+        shell=True,
+        cwd=other,
+        env={**os.environ, "GIT_INDEX_FILE": str(tmp_path / "index")},
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    without_message = git(other, "commit-tree", "-m", "x", f"{ref}^{{tree}}")
+    without_log = git(other, "commit-tree", "-m", message, kept)
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
-    error = desktop.loomctl("pull", wanted, "--remote", "../sp ace.git", "--json").json["error"]
-    assert error["code"] == ("RUN_ID_MISMATCH" if wanted != run_id else "BAD_HANDOFF")
-    assert error["hint"] == "loomctl runs --remote='../sp ace.git'"
+    for odd, wanted in ((without_message, run_id), (without_log, run_id), ("", f"{run_id}-2")):
+        if odd:
+            git(other, "update-ref", ref, odd)
+        error = desktop.loomctl("pull", wanted, "--remote", "../sp ace.git", "--json").json["error"]
+        assert error["code"] == ("BAD_HANDOFF" if odd else "RUN_ID_MISMATCH")
+        assert error["hint"] == "loomctl runs --remote='../sp ace.git'"
 
 
 # ---- Addresses.
@@ -562,16 +545,14 @@ def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
     assert desktop.loomctl(*pull.split()[1:]).code == 0
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine, tmp_path: Path, there: bool) -> None:
+def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine, tmp_path: Path) -> None:
     """Git's own list of it: not of the one that is fetched from, where runs never are."""
     fork = (tmp_path / "fork.git").resolve()
-    if there:
-        git(tmp_path, "init", "-q", "--bare", str(fork))
     git(laptop.root, "config", "remote.origin.pushurl", str(fork))
-    error = laptop.loomctl("pull", "--json").json["error"]
-    assert error["code"] == ("NO_SUCH_RUN" if there else "REMOTE_UNREACHABLE")
-    assert error["hint"] == f"git ls-remote {fork}"
+    for code in ("REMOTE_UNREACHABLE", "NO_SUCH_RUN"):
+        error = laptop.loomctl("pull", "--json").json["error"]
+        assert (error["code"], error["hint"]) == (code, f"git ls-remote {fork}")
+        git(tmp_path, "init", "-q", "--bare", str(fork))
 
 
 def loom_refs(server: Path) -> list[str]:
@@ -615,22 +596,20 @@ def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_runs", [True, False])
-def test_a_server_that_names_objects_by_another_hash_did_answer(
-    laptop: Machine, tmp_path: Path, has_runs: bool
-) -> None:
+def test_a_server_that_names_objects_by_another_hash_did_answer(laptop: Machine, tmp_path: Path) -> None:
     """Whether or not it has runs already: the reason is the cause, and the hint leads on without git."""
     other = tmp_path / "other.git"
     git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", str(other))
-    if has_runs:
-        git(tmp_path, "init", "-q", "--object-format=sha256", str(tmp_path / "theirs"))
-        git(tmp_path / "theirs", "commit", "-q", "--allow-empty", "-m", "x")
-        git(tmp_path / "theirs", "push", "-q", str(other), f"HEAD:refs/loom/runs/{laptop.run_dir.name}")
-    asked = [["push", "--yes"]] + ([["pull"], ["pull", "--all"]] if has_runs else [])
-    for words in (*asked, *([["runs"]] if has_runs else [])):
-        named = [f"--remote={other}"]
-        error = laptop.loomctl(*words, *named, "--json").json["error"]
-        assert (error["code"], error["hint"]) == ("OTHER_OBJECT_FORMAT", "loomctl runs archive --help")
+
+    def is_said(*words: str) -> bool:
+        error = laptop.loomctl(*words, f"--remote={other}", "--json").json["error"]
+        return (error["code"], error["hint"]) == ("OTHER_OBJECT_FORMAT", "loomctl runs archive --help")
+
+    assert is_said("push", "--yes")
+    git(tmp_path, "init", "-q", "--object-format=sha256", str(tmp_path / "theirs"))
+    git(tmp_path / "theirs", "commit", "-q", "--allow-empty", "-m", "x")
+    git(tmp_path / "theirs", "push", "-q", str(other), f"HEAD:refs/loom/runs/{laptop.run_dir.name}")
+    assert all(is_said(*words) for words in (["push", "--yes"], ["pull"], ["pull", "--all"], ["runs"]))
 
 
 def test_a_full_disk_sends_to_what_tells_of_disks(
