@@ -92,7 +92,7 @@ class Look(NamedTuple):
 
 
 class Looker:
-    """Looks at runs' folders; a file that did not change since is not read again.
+    """Looks at runs' folders; a file that did not change since is not read again, nor a copy of it masked again.
 
     algorithm: by which the repository names objects, `sha1` or `sha256`.
     """
@@ -100,6 +100,7 @@ class Looker:
     def __init__(self, algorithm: str) -> None:
         self._algorithm = algorithm
         self._seen: dict[tuple[object, ...], Entry | LeftOut] = {}
+        self._masked: dict[tuple[str, str], Entry | LeftOut] = {}  # by path and name of the content as it stands here
 
     def look(self, folder: str, *, outputs: bool) -> Look:
         """Tell what of a run's folder is carried. Raises OSError.
@@ -152,7 +153,14 @@ class Looker:
             return LeftOut(path, f"it {why}")
         if secrets.mask(path)[1]:
             return LeftOut(path, "its name holds a secret")
-        data, masked = form(path, files.read_bytes(source, limit=LARGEST_FILE))
+        raw = files.read_bytes(source, limit=LARGEST_FILE)
+        content = (path, oid_of(raw, self._algorithm))
+        if content not in self._masked:
+            self._masked[content] = self._as_carried(path, source, raw)
+        return self._masked[content]
+
+    def _as_carried(self, path: str, source: str, raw: bytes) -> Entry | LeftOut:
+        data, masked = form(path, raw)
         if data is None:
             by_hash = path.startswith(_BY_HASH)
             return LeftOut(

@@ -93,13 +93,15 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
         known=events.head_of(state.get("ledger_head")),
         state=events.of_state(state),
     )
-    revision = following(state.get("revision", 0))
-    after = {**state, "revision": revision, "updated_at": clock.now(), "ledger_head": head._asdict()}
+    after = {**state, "updated_at": clock.now(), "ledger_head": head._asdict()}
+    after["revision"] = following(state.get("revision", 0))
     data, masked = carried.form(STATE, files.to_json(after))
     log = look.files.get(LOG)
     written = {STATE: (len(data or b""), masked), LOG: ((log.size if log is not None else 0) + more, 0)}
     sizes = {path: (size, count) for path, size, count in parcel.new} | written
-    return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)])
+    summary = {**parcel.told.summary, "revision": after["revision"], "updated_at": after["updated_at"]}
+    told = parcel.told._replace(summary=summary)
+    return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)], told=told)
 
 
 def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
