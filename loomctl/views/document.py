@@ -314,7 +314,6 @@ def _read(space: Workspace, run_id: str, fail: Fail) -> Run:
 
 
 def _unknown(run_id: str) -> dict[str, Any]:
-    """Give a state that knows nothing, for a run of which only the log and the stages' files are left."""
     return {
         "run_id": run_id,
         "plan_id": ids.split_run_id(run_id)[0],

@@ -199,7 +199,6 @@ class _Dump:
                     self._fail(relative, "NOT_A_FILE", "it is a link or another thing that is no plain file")
 
     def _copy(self, source: str, name: str, *, may_lack: bool = False) -> None:
-        """Copy a file as far as it reaches now."""
         try:
             files.refuse_links(self._run.folder, source)
             descriptor = files.open_regular(source)

@@ -120,13 +120,11 @@ def said(entry: Mapping[str, Any]) -> str:
 
 
 def _form(part: str, properties: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """Give the first form of an optional part that is whole; empty where none is."""
     forms = (_filled(form, properties, made) for form in part.split("|"))
     return next((text for text, is_whole in forms if is_whole), "")
 
 
 def _filled(form: str, properties: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, bool]:
-    """Give a form with its properties, and whether all of them are there."""
     values = [
         made[field] if field in made and not how else _value(field, how, made if field in made else properties)
         for field, how in _FIELD.findall(form)
@@ -149,7 +147,6 @@ def _value(field: str, how: str, known: Mapping[str, Any]) -> str:
 
 
 def _listed(found: object) -> str:
-    """Name the first of several things, and how many there are."""
     names = [_word(one) for one in _list(found)]
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
@@ -212,7 +209,6 @@ def _evidence(of: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell how branches came together: each one's status, and the keys that they left with different values."""
     each = [f"{_word(one.get('id'))} {_word(one.get('status'))}" for one in _objects(of.get("results"))]
     keys = [_word(one.get("key")) for one in _objects(of.get("conflicts"))]
     return {"results": one_line(", ".join(each), _PROPERTY), "conflicts": one_line(", ".join(keys), _PROPERTY)}
@@ -240,13 +236,11 @@ def _forms(held: object) -> str:
 
 
 def _fates(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell the receipt of a start: how many artifacts there were of each fate."""
     fates = [one for one in _object(of.get("artifacts")).values() if isinstance(one, str)]
     return {"artifacts": ", ".join(f"{fates.count(fate)} {_word(fate)}" for fate in dict.fromkeys(fates))}
 
 
 def _receipt(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell how many items were kept and lost, or that nobody could look."""
     if of.get("proven") is not True:
         return {"counts": "unproven"}
     held = [(key, of[key]) for key in ("kept", "lost") if isinstance(of.get(key), list)]
@@ -254,7 +248,6 @@ def _receipt(of: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _who(found: object) -> str:
-    """Name a driver as an event has it: its session in short, host and machine, when it came and was last seen."""
     held = _object(found)
     session, host, machine, since, seen = (
         _word(held.get(name)) for name in ("session_id", "host", "hostname", "since", "seen")
@@ -267,7 +260,6 @@ def _who(found: object) -> str:
 
 
 def _ends(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell of the two ends of a log by their numbers; of the same number, by their hashes."""
     ends = {key: _object(of.get(key)) for key in ("expected", "found")}
     same = len({json.dumps(end.get("seq")) for end in ends.values()}) == 1
     short = {key: f" ({one_line(str(end.get('sha256')), 12)})" if same else "" for key, end in ends.items()}

@@ -93,7 +93,6 @@ def _line_of(run: Run, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _ahead(run: Run, keys: Sequence[str]) -> Came:
-    """Tell of the step that comes next, if one of these does."""
     for key in keys:
         if run.state["steps"] and route.way_to(run.state, key):
             return _came(run, key, None, run.state["steps"][-1])
@@ -116,8 +115,6 @@ def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[s
 
 
 def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:
-    """Give what the newest choice after a stage weighed; nothing where there was none, or its event is gone."""
-
     def of_stage(entry: dict[str, Any]) -> bool:
         properties = entry.get("properties")
         named = properties.get("stage") if isinstance(properties, dict) else None

@@ -154,7 +154,6 @@ def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _mended(stages: Sequence[Mapping[str, Any]]) -> Callable[[str], bool]:
-    """Give what tells of a stage or step whether a later visit of its step ended well."""
     well = {one["step_id"]: one["rank"] for one in stages if one["status"] in _WELL}
     step_of = {one["stage"]: (one["step_id"], one["rank"]) for one in stages}
     last = {one["step_id"]: one["rank"] for one in stages if one["status"] == "failed"}

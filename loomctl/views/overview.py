@@ -94,7 +94,6 @@ def _waits(run: Run, *, is_driven: bool) -> Waits:
 
 
 def _answer(run: Run) -> Waits:
-    """Say what a run's user is asked."""
     from loomctl.runs.model import standing
 
     state, run_id = run.state, run.run_id

@@ -186,7 +186,6 @@ def _phases(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _areas(points: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
-    """Outline the two sums of savings as they grew; nothing of a few calls."""
     if len(points) < 3:
         return []
     most, last = max(1, *(max(point[1:]) for point in points)), max(1, points[-1][0])
@@ -198,7 +197,6 @@ def _areas(points: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
 
 
 def _what_was_given(priming: Mapping[str, Any]) -> str:
-    """Say what a priming put into a conversation."""
     if priming["restored"]:
         return f"lost in a compaction: {', '.join(priming['restored'])}"
     given, left = (

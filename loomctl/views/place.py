@@ -72,7 +72,6 @@ def check_target(path: str, *, force: bool, again: str, printed: str, own: Itera
 
 
 def _first_there(path: str) -> str:
-    """Give the last part of a path that is there."""
     while not os.path.lexists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path

@@ -60,7 +60,6 @@ def all_of(run: Run, checked: Mapping[str, Any], fail: Fail) -> tuple[list[dict[
 
 
 def _branches(run: Run) -> dict[str, dict[str, str]]:
-    """Say of each stage in a branch which one that is."""
     return {
         entry["stage"]: {"of": str(outer["step_id"]), "stage": str(outer.get("stage")), "id": str(branch["id"])}
         for outer in run.state["steps"]
@@ -112,7 +111,6 @@ def _recorded(record: Record) -> dict[str, Any]:
 
 
 def _evidence(items: object) -> list[dict[str, Any]]:
-    """Give the evidence that the engine checked; none where a step declares none."""
     keys = ("name", "kind", "sha256", "why")
     return [
         {"passed": one.get("passed") is True, **{key: text(one.get(key)) for key in keys}} for one in objects(items)
@@ -198,7 +196,6 @@ def _excerpt(path: str, relative: str, limit: int) -> dict[str, Any]:
 
 
 def _part(path: str, *, is_log: bool) -> tuple[str, int]:
-    """Read the beginning of a file as text, of a log the end, and its size."""
     descriptor = files.open_regular(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -210,7 +207,6 @@ def _part(path: str, *, is_log: bool) -> tuple[str, int]:
 
 
 def _at_lines(text: str, limit: int, *, is_log: bool) -> str:
-    """Cut a text between two lines, or within one that is longer than all of it."""
     if is_log:
         part = text[-limit:]
         at = part.find("\n")

@@ -127,7 +127,6 @@ def _phases(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
 
 
 def _steps(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
-    """Give a row for each step, its visits in it, those of a branch below their parallel step."""
     by_step: dict[str, list[Mapping[str, Any]]] = {}
     for one in report["stages"]:
         by_step.setdefault(one["step_id"], []).append(one)
@@ -145,7 +144,6 @@ def _steps(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
 
 
 def _sessions(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
-    """Give a row for each session, those of a machine together, with a sign for each compaction."""
     machines: dict[str, list[Mapping[str, Any]]] = {}
     for one in report["sessions"]:
         machines.setdefault(one["hostname"] or "unknown machine", []).append(one)

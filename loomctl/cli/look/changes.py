@@ -113,7 +113,6 @@ def _counted(one: StageChanges) -> str:
 
 
 def _say(told: Sequence[StageChanges]) -> None:
-    """Say beside the result what it does not hold, on standard error."""
     for one in told:
         for said in _notes(one):
             output.note(f"{one.stage}: {said}")

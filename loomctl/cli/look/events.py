@@ -146,8 +146,6 @@ def _wait() -> bool:
 
 
 class _Teller:
-    """Prints what it is given."""
-
     def __init__(self, space: Workspace, run_id: str, names: Sequence[str], *, as_json: bool) -> None:
         self._space, self.run_id, self._names, self._as_json = space, run_id, names, as_json
         self._told = False
@@ -187,7 +185,6 @@ class _Teller:
             sys.stdout.flush()
 
     def _print(self, entries: list[dict[str, Any]]) -> None:
-        """Print entries, and forget them."""
         if entries:
             self._told = True
             clean = _without_secrets(entries)
@@ -249,7 +246,6 @@ def _for_people(entry: dict[str, Any]) -> str:
 
 
 def _since(given: str | None) -> Since | None:
-    """Read a place: a number, a span of time up to now, or a time. Raises USAGE."""
     if given is None:
         return None
     text = given.strip()

@@ -110,6 +110,5 @@ def _of_one(one: Compacted) -> list[str]:
 
 
 def _noted(what: str, receipt: Receipt, name: str, otherwise: str = "") -> str:
-    """Say what became of an item with what its receipt notes of it."""
     note = receipt.notes.get(name)
     return f"{what}, {one_line(note, _NOTE)}" if note else otherwise or what

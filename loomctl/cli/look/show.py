@@ -80,7 +80,6 @@ def _misused(what: str) -> LoomError:
 
 
 def _standing(run: Run) -> list[str]:
-    """Tell what a run is and where it stands."""
     state = run.state
     status = one_line(state["status"], 80)
     if isinstance(state.get("feedback"), dict):
@@ -103,7 +102,6 @@ def _standing(run: Run) -> list[str]:
 
 
 def _driver(space: Workspace, run: Run) -> list[str]:
-    """Tell who drives a run; nothing where nobody does."""
     told = leases.document(space, run.run_id, run.state)
     found = lease.holder(run.state)
     if told is None or found is None:

@@ -114,7 +114,6 @@ def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
 
 
 def _minute(at: str) -> str:
-    """Give a time to the minute, with its day and zone."""
     return f"{at[:10]} {at[11:16]}Z" if clock.seconds_of(at) else one_line(at, 20)
 
 
@@ -195,7 +194,6 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
 
 
 def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
-    """Print a file byte for byte."""
     if name not in names:
         raise LoomError(
             "NO_SUCH_FILE",
@@ -295,7 +293,6 @@ def _command(record: Record) -> str:
 
 
 def _evidence(record: Record) -> Iterator[tuple[str, str]]:
-    """Tell what a stage had to show, and what was found of it."""
     listed = record.section("evidence").get("items")
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict):
@@ -311,7 +308,6 @@ def _problem(one: object) -> str:
 
 
 def _answer(record: Record) -> Iterator[tuple[str, str]]:
-    """Tell where the response came from, and the directive in it."""
     source, said = record.status.get("response_source"), record.section("directive")
     if isinstance(source, str):
         repaired = f", after {counted(record.repairs, 'repair')}" if record.repairs else ""
@@ -326,7 +322,6 @@ def _answer(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
-    """Tell what it touched and left: as it was written down at its end."""
     try:
         (told,) = stage_changes.of_run(found, record.stage)
     except LoomError as error:

@@ -195,7 +195,6 @@ def _hooks(health: Health) -> dict[str, Any]:
 
 
 def _width() -> int:
-    """Give the columns to write in: what COLUMNS says, else the terminal, else 80."""
     said = os.environ.get("COLUMNS", "")
     wide = int(said[:6]) if said.isascii() and said[:6].isdigit() else 0
     if wide <= 0 and sys.stdout.isatty():
@@ -232,7 +231,6 @@ def _lines(rows: Iterable[_Row], wide: int) -> Iterator[tuple[str, str]]:
 
 
 def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
-    """Give what the screen says. room: columns behind the labels."""
     yield _Row("run", told["run_id"], 0)
     standing = one_line(told["status"].replace("_", " "), 80)
     yield _Row("status", standing, colour=_COLOURS.get(told["status"], _YELLOW))
@@ -259,7 +257,6 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
 
 
 def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
-    """Tell the phases with their marks, and the open step with its branches."""
     phases, step = told["phases"], told["step"]
     if phases:
         done = f"({told['steps']['done']:,} of {counted(told['steps']['total'], 'step')})"
@@ -306,7 +303,6 @@ def _sessions(told: Mapping[str, Any], now: float) -> _Row:
 
 
 def _compacted(held: Mapping[str, Any], now: float) -> _Row:
-    """Say when conversations were compacted, and what survived the last time, where somebody looked."""
     last, receipt = held["last"], held["last"].get("receipt")
     became = ""
     if isinstance(receipt, dict) and receipt.get("proven") is not True:
@@ -337,7 +333,6 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
-    """Tell the verdict on the log."""
     ledger = told["ledger"]
     if ledger is not None and ledger["fault"] is not None:
         said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
@@ -349,7 +344,6 @@ def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
 
 
 def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
-    """Tell what is the matter with hooks and versions, or that nothing is."""
     hooks = told["hooks"]
     for one in hooks["silent"][:2]:
         event = "" if one["event"] == "all" else one["event"]
@@ -370,7 +364,6 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
 
 
 def _elapsed(stamp: object, now: float) -> float:
-    """Give the seconds since a stamp; 0 for what is none."""
     at = hook_health.seconds(stamp)
     return now - at if at else 0.0
 

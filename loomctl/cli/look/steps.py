@@ -46,7 +46,6 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _record(space: Workspace, run: str | None) -> recall.Record:
-    """Find a run's tool steps; what could not be recorded of them is said beside the result."""
     found = recall.record(space, arguments.run_id(space, run))
     if found.trouble:
         output.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
@@ -128,7 +127,6 @@ def _row(step: ToolStep, wide: int) -> list[str]:
 
 
 def _document(step: ToolStep) -> dict[str, Any]:
-    """Give a step without what stands beside it, which `steps show` has."""
     numbers = {"bytes": step.bytes, "tokens_before": step.tokens_before, "tokens_after": step.tokens_after}
     return {key: value for key, value in step.to_dict().items() if key != "rest"} | numbers
 
