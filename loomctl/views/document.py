@@ -25,7 +25,7 @@ from loomctl.runs.model import frozen_plan, sessions, standing
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
-from loomctl.views import event_lines, facts, overview, stages
+from loomctl.views import event_lines, facts, overview
 from loomctl.views.facts import number, section, text
 from loomctl.views.place import Source
 
@@ -105,7 +105,7 @@ def gather(space: Workspace, run_id: str) -> dict[str, Any]:
         log.read(event_log.all_of(path))
     except (LoomError, OSError) as error:
         fail(error)
-    every, touched = stages.all_of(run, log.evidence, fail)
+    every, touched = facts.all_stages(run, log.evidence, fail)
     artifacts = facts.artifacts(space, run)
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -113,9 +113,9 @@ def gather(space: Workspace, run_id: str) -> dict[str, Any]:
         "made_by": __version__,
         "run": _run(space, run),
         "ledger": _ledger(run, fail),
-        "progress": stages.progress(run),
+        "progress": facts.progress(run),
         "troubles": troubles,
-        "phases": stages.phases(run),
+        "phases": facts.phases(run),
         "stages": every,
         "sessions": facts.all_sessions(space, run, _earlier(space, run_id, fail)),
         "turns": log.turns,

@@ -17,8 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.runs.model import standing
-from loomctl.views import page, timeline
-from loomctl.views.timeline import Scale
+from loomctl.views import page
+from loomctl.views.page import Scale
 from tests.helpers.reports import HOSTILE
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
@@ -268,7 +268,7 @@ STAMPS = [
 @each(("stamp", "seconds"), STAMPS)
 def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
     """Whatever stands in its place."""
-    assert timeline.seconds(stamp) == seconds
+    assert page.seconds(stamp) == seconds
 
 
 @each(
@@ -285,7 +285,7 @@ def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
 )
 def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
     """The largest two."""
-    assert timeline.lasted(count) == told
+    assert page.lasted(count) == told
 
 
 @given(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=60))
@@ -355,4 +355,4 @@ RECEIPTS = [
 @each(("receipt", "said", "tone"), RECEIPTS)
 def test_what_survived_is_told_by_the_receipt(receipt: Any, said: str, tone: str) -> None:
     """And nothing where there is none."""
-    assert timeline.survived(receipt) == (said, tone)
+    assert page.survived(receipt) == (said, tone)
