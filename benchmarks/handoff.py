@@ -29,9 +29,8 @@ from benchmarks import stand  # noqa: E402
 from loomctl.flow import start  # noqa: E402
 from loomctl.flow.open_project import workspace  # noqa: E402
 from loomctl.kit import files  # noqa: E402
-from loomctl.runs import project  # noqa: E402
+from loomctl.runs import config, project  # noqa: E402
 from loomctl.runs.caller import Caller, Conversation  # noqa: E402
-from loomctl.runs.settings import config  # noqa: E402
 from loomctl.runs.store.events import Event  # noqa: E402
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ class Project:
         script = (
             "import sys\n"
             "sys.path.insert(0, sys.argv[1])\n"
-            "from loomctl.runs.settings import config\n"
+            "from loomctl.runs import config\n"
             "from loomctl.runs import project\n"
             "from loomctl.runs import presence\n"
             "from loomctl.flow.open_project import workspace\n"

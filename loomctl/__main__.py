@@ -31,7 +31,7 @@ def main() -> int:
 
         return supervise()
     if arguments[:1] == ["settings"] and len(arguments) == 2:
-        from loomctl.runs.settings.config import load
+        from loomctl.runs.config import load
 
         load(arguments[1], with_yaml=True)
         return 0

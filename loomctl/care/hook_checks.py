@@ -17,8 +17,8 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.process import processes
 from loomctl.runs import hook_health, project
 from loomctl.runs.caller import Caller, Conversation
+from loomctl.runs.config import Settings
 from loomctl.runs.machine import heartbeats, parts
-from loomctl.runs.settings.config import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
 from loomctl.kit.process import processes
 from loomctl.kit.text.counts import counted
+from loomctl.runs import config as settings
 from loomctl.runs import log_verdict, run_blobs
 from loomctl.runs.faber import faber_runs
 from loomctl.runs.machine import drivers
@@ -20,7 +21,6 @@ from loomctl.runs.machine import known as known_runs
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.project import new, package_parent
-from loomctl.runs.settings import config as settings
 from loomctl.runs.store import events
 from loomctl.runs.store.blobs import Blobs, refs_of_state
 from loomctl.runs.tools import spool
@@ -115,7 +115,7 @@ def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
     if not patient.environment_python:
         return None
     program = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.runs.settings import config; "
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from loomctl.runs import config; "
         "print(json.dumps([error.to_dict() for error in config.troubles(sys.argv[2])]))"
     )
     try:

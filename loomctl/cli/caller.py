@@ -23,11 +23,10 @@ from loomctl.kit.ids import checked_id
 from loomctl.kit.package import __version__
 from loomctl.kit.process import ancestry
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import find, project
+from loomctl.runs import config, find, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import call_marks, heartbeats, terminals
 from loomctl.runs.machine.local import TERMINAL, Local
-from loomctl.runs.settings import config
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:

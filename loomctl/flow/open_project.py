@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from loomctl.priming.slip import Budget
     from loomctl.runs.caller import Caller
+    from loomctl.runs.config import Settings
     from loomctl.runs.faber.faber_runs import Freeze, PlanFile
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
-    from loomctl.runs.settings.config import Settings
     from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Run
 

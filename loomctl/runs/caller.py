@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
+    from loomctl.runs.config import Settings
     from loomctl.runs.machine.local import Local
     from loomctl.runs.project import Project
-    from loomctl.runs.settings.config import Settings
     from loomctl.runs.store.store import Store
 
 

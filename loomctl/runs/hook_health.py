@@ -91,7 +91,7 @@ def skews(beats: Mapping[str, Beat], state: Mapping[str, Any] | None) -> Sequenc
 
 def said(one: Silent, now: float) -> str:
     """Say of a silent hook what is the matter, in a line."""
-    return silence.said(one, ago(now - one.since) if one.since else "")
+    return silence.silence_line(one, ago(now - one.since) if one.since else "")
 
 
 def ago(elapsed: float) -> str:

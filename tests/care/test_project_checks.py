@@ -14,7 +14,7 @@ from loomctl.care import project_checks
 from loomctl.kit import folders
 from loomctl.kit.findings import FAIL, PASS, WARN
 from loomctl.kit.lock import Lock
-from loomctl.runs.settings import config as settings
+from loomctl.runs import config as settings
 from tests.helpers import repositories
 from tests.helpers.faber import LAYOUTS, RUN_ID, lay
 from tests.helpers.patients import patient

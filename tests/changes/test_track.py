@@ -302,7 +302,7 @@ def test_a_hook_can_afford_it(begun: Scene) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(CHECKOUT)!r})
-from loomctl.runs.settings import config
+from loomctl.runs import config
 from loomctl.runs import project
 from loomctl.changes import track
 from loomctl.flow.open_project import workspace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.runs.settings import config
+from loomctl.runs import config
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact
 

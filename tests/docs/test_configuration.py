@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from loomctl.runs.settings import config
+from loomctl.runs import config
 from tests.docs.pages import DOCS
 from tests.helpers.scenes import CHECKOUT
 

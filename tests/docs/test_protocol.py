@@ -12,7 +12,7 @@ import pytest
 from loomctl.cli import answer
 from loomctl.hosts import tool_calls
 from loomctl.priming import artifact_files, slip
-from loomctl.runs.settings.config import Settings
+from loomctl.runs.config import Settings
 from loomctl.workflows.model import triggers
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS

@@ -54,7 +54,7 @@ def test_a_wrong_number_would_be_found() -> None:
 
 def test_the_budgets_of_the_page_are_the_defaults() -> None:
     """What the page says of the most that can be injected is what the settings say."""
-    from loomctl.runs.settings.config import Settings
+    from loomctl.runs.config import Settings
 
     page = PAGE.read_text(encoding="utf-8")
     assert f"{Settings().hook_budget:,} UTF-16 units" in page

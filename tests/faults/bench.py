@@ -332,7 +332,7 @@ def _update(folder: str, run_id: str, times: str) -> int:
 
 
 def _settings(store: str) -> int:
-    from loomctl.runs.settings import config
+    from loomctl.runs import config
 
     _say(config.load(store, with_yaml=True).hook_budget)
     return 0

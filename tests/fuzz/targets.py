@@ -402,7 +402,7 @@ def slash_arguments(data: bytes) -> None:
 
 def settings(data: bytes) -> None:
     """Settings of any content are read, or refused by one error."""
-    from loomctl.runs.settings import config
+    from loomctl.runs import config
 
     store = os.path.join(_FOLDER, "p", ".loom")
     os.makedirs(store, exist_ok=True)

@@ -16,11 +16,10 @@ from loomctl.flow.open_project import workspace
 from loomctl.flow.start import Started
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import clock
-from loomctl.runs import project
+from loomctl.runs import config, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import call_marks
 from loomctl.runs.model import lease
-from loomctl.runs.settings import config
 from loomctl.runs.store.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]

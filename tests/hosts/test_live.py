@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.runs.settings import config
+from loomctl.runs import config
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, run
 
 LINES = [f"test {number} ... ok, as it was in the run before" for number in range(1500)]

@@ -12,8 +12,8 @@ import pytest
 
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_INVALID, LoomError
-from loomctl.runs.settings import config
-from loomctl.runs.settings.config import Settings, load
+from loomctl.runs import config
+from loomctl.runs.config import Settings, load
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_where_nothing_can_be_written_settings_hold_all_the_same(store: Path, mo
 def test_a_hook_reads_settings_without_yaml(store: Path) -> None:
     """Loading on the hook path imports neither a YAML reader nor what finds the user's folders."""
     code = (
-        "import sys; sys.path.insert(0, '.'); from loomctl.runs.settings import config\n"
+        "import sys; sys.path.insert(0, '.'); from loomctl.runs import config\n"
         "config.load(sys.argv[1], with_yaml=False)\n"
         "sys.exit(' '.join(sorted({'yaml', 'dataclasses', 'pathlib'} & set(sys.modules))) or 0)"
     )

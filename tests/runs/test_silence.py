@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from loomctl.runs.model.silence import ALL, CUT_OFF, NEVER, STOPPED, Firings, Seen, Silent, in_short, said, silent
+from loomctl.runs.model.silence import (
+    ALL,
+    CUT_OFF,
+    NEVER,
+    STOPPED,
+    Firings,
+    Seen,
+    Silent,
+    in_short,
+    silence_line,
+    silent,
+)
 from tests.helpers.tables import each
 
 NOW = 1_000_000.0
@@ -127,12 +138,12 @@ def test_to_wait_makes_nobody_silent(idle: float) -> None:
 
 def test_each_is_said_in_a_line() -> None:
     """With how long ago, as far as that is known; the status line has few words."""
-    assert said(Silent(STOP, NEVER), "") == "the hook stop has never fired here, though it should have"
-    assert "has been silent though it should have fired: it last did 5 minutes ago" in said(
+    assert silence_line(Silent(STOP, NEVER), "") == "the hook stop has never fired here, though it should have"
+    assert "has been silent though it should have fired: it last did 5 minutes ago" in silence_line(
         Silent(STOP, STOPPED, 1.0), "5 minutes ago"
     )
-    assert "began its work 5 minutes ago" in said(Silent(STOP, CUT_OFF, 1.0), "5 minutes ago")
-    assert "no hook has fired since 1 hour ago" in said(Silent("", ALL, 1.0), "1 hour ago")
+    assert "began its work 5 minutes ago" in silence_line(Silent(STOP, CUT_OFF, 1.0), "5 minutes ago")
+    assert "no hook has fired since 1 hour ago" in silence_line(Silent("", ALL, 1.0), "1 hour ago")
     assert in_short(()) == ""
     assert in_short((Silent("", ALL),)) == "hooks silent"
     assert in_short((Silent(STOP, NEVER),)) == "hook stop silent"

@@ -14,9 +14,8 @@ from loomctl.kit import folders
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import artifact_paths, find, leases, stage_records
+from loomctl.runs import artifact_paths, config, find, leases, stage_records
 from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
-from loomctl.runs.settings import config
 from loomctl.runs.store import recovery
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json import quick_json
-from loomctl.runs import project
+from loomctl.runs import config, project
 from loomctl.runs.caller import Caller, Workspace
-from loomctl.runs.settings import config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def _unseen(firings: Firings, heard: float) -> list[Silent]:
     return found
 
 
-def said(one: Silent, ago: str) -> str:
+def silence_line(one: Silent, ago: str) -> str:
     """Say it in a line. ago: how long ago `since` is, such as `5 minutes ago`; empty where it never fired."""
     if one.how == ALL:
         return f"no hook has fired since {ago}, though the session works" if ago else "no hook has ever fired here"
