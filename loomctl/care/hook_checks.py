@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loomctl.care.patient import Patient
-    from loomctl.runs.hook_health import Health
+    from loomctl.runs.hook_health import Health, Silent
     from loomctl.runs.machine.heartbeats import Beat
-    from loomctl.runs.model.silence import Silent
 
 _PARTS = [f"session-start {number}/{parts.MOST}" for number in range(1, parts.MOST + 1)]
 """What the entries of a session start call, each of which gives one part of the text (D62)."""

@@ -11,7 +11,7 @@ from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.machine import heartbeats
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import sessions, silence
+from loomctl.runs.model import sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,144 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Conversation
     from loomctl.runs.machine.heartbeats import Beat
     from loomctl.runs.machine.local import Local
-    from loomctl.runs.model.silence import Seen, Silent
+
+# How far a hook's note and what the conversation says of the same moment may lie apart: other plugins' hooks run, too.
+APART = 2 * 60
+# How long before the conversation shows it a hook may have fired: a summary of all of it is written between the two.
+EARLIER = {"pre-compact": 15 * 60}
+# How long a hook may still come, or still work, after the conversation shows that it was called.
+PATIENCE = 60
+# How much later than its last hook a session may show that it lives: commands that a prompt brings along run between.
+BETWEEN = 10 * 60
+# How long a run must have been driven before a hook that never fired is worth a word, where no conversation is seen.
+LONG = 30 * 60
+DAY = 24 * 3600
+# What a conversation that cannot be seen is known to have had after so long; the others may well not have come yet.
+EXPECTED = ("session-start", "user-prompt-submit", "pre-tool-use", "stop")
+# Those whose end is not waited for: a session's end is often cut short, and no harm is done.
+MAY_BE_CUT_OFF = ("session-end",)
+
+NEVER, STOPPED, CUT_OFF, ALL = "never", "stopped", "cut off", "all"
+
+
+class Seen(NamedTuple):
+    """What a conversation shows of the hooks that it must have called.
+
+    called: event -> when it last was, seconds since 1970; until: up to when what is shown can be relied on: now, for
+    one that lives or ended in order; for one that was killed, a moment before its last sign. over: it ended in order,
+    so that no hook comes late.
+    """
+
+    called: Mapping[str, float] = {}
+    until: float = 0.0
+    over: bool = False
+
+
+class Firings(NamedTuple):
+    """fired: event -> when its hook last did; begun: event -> since when one works that has not ended its work.
+
+    since: since when firings are noted here; sign: when the latest session that drives a run last showed that it
+    lives, 0.0 where there is none; seen: what its conversation shows, nothing where that cannot be read. All in
+    seconds since 1970.
+    """
+
+    now: float
+    fired: Mapping[str, float]
+    begun: Mapping[str, float] = {}
+    since: float = 0.0
+    sign: float = 0.0
+    seen: Seen = Seen()
+
+
+class Silent(NamedTuple):
+    """A hook that is silent.
+
+    event: empty for all of them; how: one of the four words; since: when it last fired, or began what it did not end;
+    0.0 where it never did.
+    """
+
+    event: str
+    how: str
+    since: float = 0.0
+
+
+def silent(firings: Firings) -> tuple[Silent, ...]:
+    """Tell which hooks are silent, in their order; an idle session's are not, however long it is idle.
+
+    All are, where a session that drives a run showed BETWEEN seconds after the last firing (or since firings are
+    noted, if there was none) that it lives, or where the conversation called several, and none came. One is, where
+    the conversation shows that it was called (since firings are noted, PATIENCE ago, or in a session that is over)
+    and it did not fire then, APART at most before, or as long as EARLIER says; or where it began its work and has not
+    ended it PATIENCE later, for a host kills a hook that takes too long. Where no conversation can be seen, one that
+    never fired in LONG of driving while others did is, and so is a turn's beginning or end that stopped for a DAY
+    while the other goes on.
+    """
+    if not firings.sign and not firings.fired:
+        return ()
+    heard = max(firings.fired.values(), default=0.0)
+    if firings.sign and max(heard, firings.since) < firings.sign - BETWEEN:
+        return (Silent("", ALL, heard),)
+    missed = [event for event, at in firings.seen.called.items() if _missed(firings, event, at)]
+    if len(missed) > 1 and len(missed) == len(_due(firings)):
+        return (Silent("", ALL, heard),)
+    found = [_silent(event, firings.fired.get(event, 0.0)) for event in missed]
+    if not firings.seen.called:
+        found += [one for one in _unseen(firings, heard) if one.event not in missed]
+    named = {one.event for one in found}
+    for event, at in firings.begun.items():
+        if event not in named and event not in MAY_BE_CUT_OFF and 0 < at < firings.now - PATIENCE:
+            found.append(Silent(event, CUT_OFF, at))
+    return tuple(found)
+
+
+def _silent(event: str, at: float) -> Silent:
+    return Silent(event, STOPPED if at else NEVER, at)
+
+
+def _due(firings: Firings) -> list[str]:
+    """Name the hooks that were certainly called, and have had their time."""
+    seen = firings.seen
+    latest = seen.until if seen.over else seen.until - PATIENCE
+    return [event for event, at in seen.called.items() if firings.since < at <= latest]
+
+
+def _missed(firings: Firings, event: str, called: float) -> bool:
+    return event in _due(firings) and firings.fired.get(event, 0.0) < called - EARLIER.get(event, APART)
+
+
+def _unseen(firings: Firings, heard: float) -> list[Silent]:
+    """Tell what can be told where only the firings themselves are known."""
+    fired, found = firings.fired, []
+    if firings.since and heard - firings.since > LONG:
+        found = [_silent(event, 0.0) for event in EXPECTED if event not in fired]
+    prompt, stop = fired.get("user-prompt-submit"), fired.get("stop")
+    if prompt and stop and abs(prompt - stop) > DAY:
+        event = "stop" if stop < prompt else "user-prompt-submit"
+        found.append(_silent(event, min(prompt, stop)))
+    return found
+
+
+def silence_line(one: Silent, ago: str) -> str:
+    """Say it in a line. ago: how long ago `since` is, such as `5 minutes ago`; empty where it never fired."""
+    if one.how == ALL:
+        return f"no hook has fired since {ago}, though the session works" if ago else "no hook has ever fired here"
+    if one.how == CUT_OFF:
+        return f"the hook {one.event} began its work {ago} and did not end it: it was cut off, or took too long"
+    if one.how == NEVER:
+        return f"the hook {one.event} has never fired here, though it should have"
+    return f"the hook {one.event} has been silent though it should have fired: it last did {ago}"
+
+
+def in_short(found: tuple[Silent, ...]) -> str:
+    """Say it in the few words of a status line: `hooks silent`, `hook stop silent`; empty where none is."""
+    if not found:
+        return ""
+    if not found[0].event:
+        return "hooks silent"
+    how = "cut off" if all(one.how == CUT_OFF for one in found) else "silent"
+    if len(found) == 1:
+        return f"hook {found[0].event} {how}"
+    return f"{len(found)} hooks {how}"
 
 
 class Health(NamedTuple):
@@ -49,15 +186,15 @@ def look(local: Local, folder: str, conversation: Conversation, *, now: float, s
     if not has_room or (not driving and not beats):
         return Health(beats, (), driving, has_room)
     whose = next((entry for entry in driving if entry["session_id"] == session_id), driving[-1] if driving else None)
-    firings = silence.Firings(
+    firings = Firings(
         now=now,
         fired={event: beat.at for event, beat in beats.items()},
         begun=heartbeats.begun(folder) if driving else {},
         since=min((seconds(entry.get("bound_at")) for entry in driving), default=0.0),
         sign=local.last_sign(driving[-1]) if driving else 0.0,
-        seen=_seen(local, whose, conversation, now) if whose else silence.Seen(),
+        seen=_seen(local, whose, conversation, now) if whose else Seen(),
     )
-    return Health(beats, silence.silent(firings), driving, has_room)
+    return Health(beats, silent(firings), driving, has_room)
 
 
 def _seen(local: Local, binding: Mapping[str, Any], conversation: Conversation, now: float) -> Seen:
@@ -69,17 +206,17 @@ def _seen(local: Local, binding: Mapping[str, Any], conversation: Conversation, 
     if not isinstance(path, str) or not os.path.isfile(path):
         path = conversation.kept_at(binding["session_id"])
     if not path:
-        return silence.Seen()
+        return Seen()
     called = conversation.another(path).called()
     if not called:
-        return silence.Seen()
+        return Seen()
     over = bool(binding.get("ended"))
     if over or local.is_alive(binding):
-        return silence.Seen(called, now, over)
+        return Seen(called, now, over)
     try:
-        return silence.Seen(called, os.stat(path).st_mtime - silence.PATIENCE)
+        return Seen(called, os.stat(path).st_mtime - PATIENCE)
     except OSError:
-        return silence.Seen()
+        return Seen()
 
 
 def skews(beats: Mapping[str, Beat], state: Mapping[str, Any] | None) -> Sequence[Skew]:
@@ -91,14 +228,14 @@ def skews(beats: Mapping[str, Beat], state: Mapping[str, Any] | None) -> Sequenc
 
 def said(one: Silent, now: float) -> str:
     """Say of a silent hook what is the matter, in a line."""
-    return silence.silence_line(one, ago(now - one.since) if one.since else "")
+    return silence_line(one, ago(now - one.since) if one.since else "")
 
 
 def ago(elapsed: float) -> str:
     """Say how long ago something was: `5 minutes ago`. elapsed: seconds."""
     if elapsed < -60:
         return "in the future (the clock was set back)"
-    for size, unit in ((silence.DAY, "day"), (3600, "hour"), (60, "minute")):
+    for size, unit in ((DAY, "day"), (3600, "hour"), (60, "minute")):
         if elapsed >= size:
             count = int(elapsed // size)
             return f"{count} {unit}{'' if count == 1 else 's'} ago"

@@ -18,7 +18,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import columns
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import hook_health, stage_records
-from loomctl.runs.model import frozen_plan, silence, visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.workflows.model import branches, gates
@@ -239,7 +239,7 @@ def fitting(forms: Sequence[str], said: str) -> str:
 def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *, now: float) -> Line:
     """Put together what a line tells of a run in a session."""
     health = hook_health.look(space.local, space.store.local, space.caller.conversation, now=now, session_id=session_id)
-    alarm = silence.in_short(tuple(health.silent))
+    alarm = hook_health.in_short(tuple(health.silent))
     skew = hook_health.skews(health.beats, run.state)
     if not alarm and skew:
         alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.runs.model.silence import (
+from loomctl.runs.hook_health import (
     ALL,
     CUT_OFF,
     NEVER,

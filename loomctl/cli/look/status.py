@@ -22,9 +22,9 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
+from loomctl.runs.hook_health import Silent
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
-from loomctl.runs.model.silence import Silent
 from loomctl.runs.model.standing import saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import spool, tool_log
