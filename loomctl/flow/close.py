@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow import finish_records
+    from loomctl.flow.finish_records import Ended, Gathered, Given
     from loomctl.runs.caller import Conversation, Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -33,42 +33,28 @@ _WORDS = {
 class Ready(NamedTuple):
     """What a closing visit is to be ended with, and what was found out about its end."""
 
-    given: finish_records.Given
-    known: finish_records.Gathered
+    given: Given
+    known: Gathered
 
 
-def ready(space: Workspace, run: Run, state: Mapping[str, Any], *, message: str | None = None) -> Ready | None:
+def ready(space: Workspace, run: Run, state: Mapping[str, Any]) -> Ready | None:
     """Find the response of the visit that is closing; None where none is, or the run is over (D4). Takes no lock.
 
-    message: the final message, from a Stop. Without it: the transcript's text since the step began, else the last
-    candidate, else none.
+    It is the transcript's text since the step began, else the last candidate, else none.
     """
     entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or state["status"] in OVER:
         return None
     from loomctl.changes import track
-    from loomctl.flow import (
-        finish,  # of most visits none is closing
-        finish_records,
-    )
+    from loomctl.flow import finish  # of most visits none is closing
+    from loomctl.flow.finish_records import Given, with_mark
 
-    closing = as_object(entry.get("closing"))
-    response, source = message, "conversation"
-    if response is None:
-        began = clock.exact_stamp(track.began_at(space, run, entry))
-        response, source = _conversation_of(space, closing).said_since(began), "transcript"
+    began = clock.exact_stamp(track.began_at(space, run, entry))
+    response, source = _conversation_of(space, as_object(entry.get("closing"))).said_since(began), "transcript"
     if response is None:
         response, source = stages.read_text(run.folder, entry["stage"], stages.CANDIDATE), "candidate"
-    if response is None:
-        source = "none"
-    given = marked(closing, finish_records.Given(response, source))
-    return Ready(given, finish.gather(space, run, entry, given))
-
-
-def marked(closing: Mapping[str, Any], given: finish_records.Given) -> finish_records.Given:
-    """Add to a response what was given as its step was marked."""
-    note, artifacts = str(closing.get("note") or ""), as_object(closing.get("artifacts"))
-    return given._replace(outcome=closing.get("outcome"), note=note, artifacts=artifacts)
+    given = Given(response, "none" if response is None else source)
+    return Ready(given, finish.gather(space, run, entry, with_mark(entry, given)))
 
 
 def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
@@ -79,7 +65,7 @@ def is_of(space: Workspace, entry: Mapping[str, Any]) -> bool:
 
 def close(
     space: Workspace, run: Run, state: State, happened: list[Event], found: Ready | None
-) -> tuple[finish_records.Ended | None, str]:
+) -> tuple[Ended | None, str]:
     """End the visit that is closing; gives what came of it, None if none is, and a line that says so.
 
     found: what was made ready before the lock was taken. A step whose answer has to be repaired is open again; what is
@@ -91,12 +77,13 @@ def close(
     if found is None or found.known.for_stage != entry["stage"]:
         found = ready(space, run, state)
         assert found is not None  # it is closing
-    from loomctl.flow import finish, finish_records
+    from loomctl.flow import finish
+    from loomctl.flow.finish_records import Ended, is_result, with_mark
 
-    given = marked(as_object(entry.get("closing")), found.given)  # it may have been marked anew
-    if not finish_records.is_result(given):
+    given = with_mark(entry, found.given)  # as it is marked by now
+    if not is_result(given):
         said = f"{entry['step_id']} has no result yet. Give one: {visits.done_command(entry)} --response-file result.md"
-        return finish_records.Ended(visits.without_closing(state), None, found.known.reading), said
+        return Ended(visits.without_closing(state), None, found.known.reading), said
     ended = finish.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
         said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loomctl.flow import close as closing
-from loomctl.flow import finish, finish_records, lines, refuse, route, settle
+from loomctl.flow import close, finish, lines, refuse, route, settle
+from loomctl.flow.finish_records import WITHOUT_RESULT, Ended, Given, is_result, with_mark
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
@@ -13,6 +13,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
+from loomctl.runs.tools import recording
 from loomctl.workflows.model import branches
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow import run_commands
+    from loomctl.flow.finish_records import Gathered
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.slip import Slip
     from loomctl.runs.caller import Workspace
@@ -65,7 +67,7 @@ def next_step(
     Command steps are run here, one after the other (D30); tell: is given what runs, now and then. branch: of the open
     parallel step; its own next step is given (D43).
     """
-    notes = _recorded(space)
+    notes = recording.noted(space)
     binding = space.local.binding(space.caller.session_id)
     run = lines.read(space, run_id, branch)
     if visits.seen_from(run.state).outcome is not None:
@@ -76,8 +78,8 @@ def next_step(
     if waiting is not None:  # nothing has changed, so nothing is written
         notes += leases.noted_stage(space, run.state)
         return Driven(run, route.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
-    found = closing.ready(space, run, run.state) if closing.is_closing_here(space, run.state) else None
-    closed: list[finish_records.Ended] = []
+    found = close.ready(space, run, run.state) if close.is_closing_here(space, run.state) else None
+    closed: list[Ended] = []
     settled: list[settle.Settled] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -85,8 +87,8 @@ def next_step(
         if state["status"] in OVER and not branch:
             return state, []  # there is nothing to do in it, and that is no fault
         refuse.refuse_standing(state, run_id)
-        closing.refuse_pending(space, state, run_id)
-        ended, said = closing.close(space, run, state, happened, found)
+        close.refuse_pending(space, state, run_id)
+        ended, said = close.close(space, run, state, happened, found)
         if ended is not None:
             state = ended.state
             closed.append(ended)
@@ -133,9 +135,9 @@ def done(
     comes before what was given when it was marked. branch: of the open parallel step; its own step is ended, by a
     response or by an outcome, for its conversation is none that Loom sees to its end (D43).
     """
-    given = finish_records.Given(response, "done", outcome, note, artifacts or {})
+    given = Given(response, "done", outcome, note, artifacts or {})
     told = {} if branch or stage else _told_of(space, run_id)
-    notes = _recorded(space)
+    notes = recording.noted(space)
     if stage is not None:
         told, branch = _named(space, run_id, stage, branch)
     if told and (before := _had_ended(space, run_id, told, notes, branch)):
@@ -158,7 +160,7 @@ _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "
 def _done(
     space: Workspace,
     run_id: str,
-    given: finish_records.Given,
+    given: Given,
     branch: str | None,
     told: Mapping[str, Any],
     ask: Callable[[str], str | None] | None,
@@ -166,23 +168,28 @@ def _done(
     *,
     named: bool,
 ) -> Driven:
-    run, outcome = lines.read(space, run_id, branch), given.outcome
+    from loomctl.flow import command_events
+
+    run = lines.read(space, run_id, branch)
     if branch:
-        run = _begun_to_be_ended(space, run, outcome)
-        told = told or _told_of_branch(run)
-    is_open = not named or told["stage"] == _open_now(run).get("stage")
-    by_hand = _by_hand(space, run, outcome) if is_open else {}
+        run = _begun_to_be_ended(space, run, given.outcome)
+    if branch and not told:
+        branches.refuse_ended(run.state)
+    open_now = _open_now(run)
+    # A person ends a command step by hand, whose command may end in this moment, and the run go on (D30).
+    by_hand = (not named or told["stage"] == open_now.get("stage")) and command_events.take_over(
+        space, run, given.outcome
+    )
     space = leases.deciding(space) if by_hand else space  # their decision, beside whoever drives
-    told = by_hand or told or _open_now(run)
-    by_a_person = space.caller.host == TERMINAL
-    if not by_hand and (by_a_person or given.response is not None or branch):
+    told = open_now if by_hand or not told else told
+    ends = given.response is not None or bool(by_hand) or branch is not None or space.caller.host == TERMINAL
+    if ends and not by_hand:
         given = _with_a_result(run, given, ask)
-    ends = given.response is not None or bool(by_hand) or branch is not None or by_a_person
-    known = _known_of(space, run, given) if ends else None
-    found = closing.ready(space, run, run.state) if not ends and _is_closing(run.state) else None
-    if given.response is None and (branch or by_a_person):
+    known = _known(space, run, given) if ends else None
+    found = None if ends else close.ready(space, run, run.state)
+    if ends and given.response is None:
         given = given._replace(source="none")
-    ended, settled = list[finish_records.Ended](), list[settle.Settled]()
+    ended, settled = list[Ended](), list[settle.Settled]()
     before: list[Mapping[str, Any]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -192,34 +199,58 @@ def _done(
             before.append(entry)
             return state, []
         entry = refuse.open_for(run, state, told)
-        now = _with_marked(entry, given)
-        if not ends:
-            closing.refuse_pending(space, state, run_id)
+        now = with_mark(entry, given)
         if ends:
-            came = finish.end(space, run, state, happened, now, known or finish.gather(space, run, entry, now))
-        elif found is not None and not closing.is_of(space, entry) and finish_records.is_result(_heard(now, found)):
-            closed, said = closing.close(space, run, _marked(space, state, now), happened, found)
-            assert closed is not None  # it is closing
-            came = closed
-            notes.append(said)
-        elif closing.is_of(space, entry) and now == _with_marked(entry, finish_records.Given(None, "done")):
-            return state, []  # the same call again
+            ended.append(finish.end(space, run, state, happened, now, known or finish.gather(space, run, entry, now)))
         else:
-            refuse.refuse_unheard(run, entry, now)
-            marked = Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"])
-            return leases.note_activity(space, _marked(space, state, now)), [marked]
-        ended.append(came)
-        settled.append(settle.rest_here(space, run, lines.answered(space, came.state, happened)))
-        state = leases.note_activity(space, settled[0].state)
-        return state, happened + settled[0].happened
+            ended.extend(_closed(space, run, state, happened, entry, now, found, notes))
+        if not ended:
+            return (leases.note_activity(space, _marked(space, state, now)), happened) if happened else (state, [])
+        settled.append(settle.rest_here(space, run, lines.answered(space, ended[0].state, happened)))
+        return leases.note_activity(space, settled[0].state), happened + settled[0].happened
 
     run = settle.update(space, run, change, may_end=True)
     if before:
         return Driven(run, settle.rest(run.state).move, before[0], notes=notes, had_ended=True)
     if not ended:
-        return _is_marked(run, notes)
-    made = _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
+        marked = visits.open_visit(run.state) or {}
+        return Driven(run, route.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
+    notes += settle.begun(space, run, settled[0])
+    made = None if branch is not None else settle.told_of(space, run, settled[0])
+    notes += leases.noted_stage(space, run.state)
+    if ended[0].entry is not None:
+        notes += finish.unregistered(run, ended[0].entry)
     return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+
+
+def _known(space: Workspace, run: Run, given: Given) -> Gathered | None:
+    entry = visits.open_visit(run.state)
+    if entry is None or run.state["status"] in OVER:
+        return None
+    return finish.gather(space, run, entry, with_mark(entry, given))
+
+
+def _closed(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    entry: Mapping[str, Any],
+    now: Given,
+    found: close.Ready | None,
+    notes: list[str],
+) -> list[Ended]:
+    """Close a step whose response is there already; else, in `happened`, that it is marked anew, if it is."""
+    close.refuse_pending(space, state, run.run_id)
+    is_own = close.is_of(space, entry)
+    if found is not None and not is_own and is_result(now._replace(response=found.given.response)):
+        closed, said = close.close(space, run, _marked(space, state, now), happened, found)
+        notes.append(said)
+        return [closed] if closed is not None else []
+    if not is_own or now != with_mark(entry, Given(None, "done")):  # else it is the same call again
+        refuse.refuse_unheard(run, entry, now)
+        happened.append(Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
+    return []
 
 
 def _named(space: Workspace, run_id: str, stage: str, branch: str | None) -> tuple[Mapping[str, Any], str | None]:
@@ -262,14 +293,12 @@ def _open_now(run: Run) -> Mapping[str, Any]:
     return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
 
 
-def _with_a_result(
-    run: Run, given: finish_records.Given, ask: Callable[[str], str | None] | None
-) -> finish_records.Given:
+def _with_a_result(run: Run, given: Given, ask: Callable[[str], str | None] | None) -> Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
     entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
-    if finish_records.is_result(_with_marked(entry or {}, given)):
+    if is_result(with_mark(entry or {}, given)):
         return given
     if entry is not None:
         refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
@@ -287,53 +316,7 @@ def _with_a_result(
     )
 
 
-def _is_marked(run: Run, notes: list[str]) -> Driven:
-    marked = visits.open_visit(run.state) or {}
-    return Driven(run, route.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
-
-
-def _gone_on(
-    space: Workspace,
-    run: Run,
-    settled: settle.Settled,
-    ended: finish_records.Ended,
-    notes: list[str],
-    *,
-    in_a_branch: bool,
-) -> Slip | None:
-    notes += settle.begun(space, run, settled)
-    made = None if in_a_branch else settle.told_of(space, run, settled)
-    notes += leases.noted_stage(space, run.state)
-    if ended.entry is not None:
-        notes += finish.unregistered(run, ended.entry)
-    return made
-
-
-def _by_hand(space: Workspace, run: Run, outcome: str | None) -> Mapping[str, Any]:
-    """Let a person end a command step; gives its stage and step, empty where the open step is none (D30).
-
-    Its command may end in this moment, and the run go on.
-    """
-    from loomctl.flow import command_events
-
-    work = command_events.take_over(space, run, outcome)
-    return {"stage": work.stage, "step": work.step_id} if work is not None else {}
-
-
-def _heard(now: finish_records.Given, found: closing.Ready) -> finish_records.Given:
-    return now._replace(response=found.given.response)
-
-
-def _with_marked(entry: Mapping[str, Any], given: finish_records.Given) -> finish_records.Given:
-    before = closing.as_object(entry.get("closing"))
-    return given._replace(
-        outcome=given.outcome or before.get("outcome"),
-        note=given.note or str(before.get("note") or ""),
-        artifacts={**closing.as_object(before.get("artifacts")), **given.artifacts},
-    )
-
-
-def _marked(space: Workspace, state: State, given: finish_records.Given) -> State:
+def _marked(space: Workspace, state: State, given: Given) -> State:
     return visits.mark_closing(
         state,
         outcome=given.outcome,
@@ -342,25 +325,6 @@ def _marked(space: Workspace, state: State, given: finish_records.Given) -> Stat
         at=clock.now(),
         session_id=space.caller.session_id,
     )
-
-
-def _known_of(space: Workspace, run: Run, given: finish_records.Given) -> finish_records.Gathered | None:
-    entry = visits.open_visit(run.state)
-    if entry is None or run.state["status"] in OVER:
-        return None
-    return finish.gather(space, run, entry, _with_marked(entry, given))
-
-
-def _is_closing(state: Mapping[str, Any]) -> bool:
-    entry = visits.open_visit(state)
-    return entry is not None and entry["status"] == "closing"
-
-
-def _recorded(space: Workspace) -> list[str]:
-    """Digest what tools gave, before anything changes; what a session's start imports is kept small."""
-    from loomctl.runs.tools import recording
-
-    return recording.noted(space)
 
 
 def _told_of(space: Workspace, run_id: str) -> Mapping[str, Any]:
@@ -382,7 +346,7 @@ def _is_untold(binding: Mapping[str, Any] | None, state: State) -> bool:
 def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     """Open the first step of a branch that nobody has begun, and that is ended by hand without work (D43)."""
     begun = bool(run.state["steps"]) or visits.seen_from(run.state).outcome is not None
-    if begun or outcome not in finish_records.WITHOUT_RESULT or not standing.goes_on(run.state):
+    if begun or outcome not in WITHOUT_RESULT or not standing.goes_on(run.state):
         return run
 
     def change(state: State) -> tuple[State, list[Event]]:
@@ -390,15 +354,6 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
         return settled.state, settled.happened
 
     return settle.update(space, run, change)
-
-
-def _told_of_branch(run: Run) -> Mapping[str, Any]:
-    """Give the stage that a `done` of a branch is meant for: the one that is open as it is called.
-
-    Raises BRANCH_ENDED.
-    """
-    branches.refuse_ended(run.state)
-    return _open_now(run)
 
 
 def say_move(driven: Driven) -> str:

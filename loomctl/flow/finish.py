@@ -9,7 +9,7 @@ import os
 
 from loomctl.changes import track
 from loomctl.flow import finish_records, route
-from loomctl.flow.finish_records import WITHOUT_RESULT, Ended, Gathered, Given
+from loomctl.flow.finish_records import WITHOUT_RESULT, Ended, Gathered, Given, with_mark
 from loomctl.flow.outcomes import answers
 from loomctl.kit import clock
 from loomctl.kit.text.secrets import masked_line
@@ -145,7 +145,7 @@ def asks_for_evidence(run: Run, state: Mapping[str, Any], known: Gathered) -> bo
 def would_ask(run: Run, state: Mapping[str, Any], given: Given, known: Gathered) -> bool:
     """Tell the same, or whether it lacks what its step's schema asks for: it would be asked for anew, or fail (D36)."""
     entry = visits.open_visit(state)
-    is_broken = entry is not None and _breaks_schema(_step_of(run, entry), given, known.reading)
+    is_broken = entry is not None and _breaks_schema(_step_of(run, entry), with_mark(entry, given), known.reading)
     return is_broken or asks_for_evidence(run, state, known)
 
 

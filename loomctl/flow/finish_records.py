@@ -71,6 +71,18 @@ def is_result(given: Given) -> bool:
     return bool(given.outcome and given.note.strip())
 
 
+def with_mark(entry: Mapping[str, Any], given: Given) -> Given:
+    """Add to what a step is ended with what was given as it was marked as closing; what is given now comes first."""
+    closing = entry.get("closing")
+    before = closing if isinstance(closing, dict) else {}
+    artifacts = before.get("artifacts")
+    return given._replace(
+        outcome=given.outcome or before.get("outcome"),
+        note=given.note or str(before.get("note") or ""),
+        artifacts={**(artifacts if isinstance(artifacts, dict) else {}), **given.artifacts},
+    )
+
+
 class Gathered(NamedTuple):
     """What was found out about a visit's end.
 

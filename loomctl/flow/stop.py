@@ -298,7 +298,7 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
 def _given(entry: Mapping[str, Any], response: str | None) -> finish_records.Given:
     from loomctl.flow import finish_records
 
-    return close.marked(close.as_object(entry.get("closing")), finish_records.Given(response, "conversation"))
+    return finish_records.with_mark(entry, finish_records.Given(response, "conversation"))
 
 
 def _is_settled(entry: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import known
 from loomctl.runs.machine.local import Local
+from loomctl.runs.tools import recording
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
 
 
@@ -78,14 +79,14 @@ def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
     begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An assistant that calls `done` twice in one message has worked on one step, not on two."""
-    recorded = drive._recorded
+    recorded = recording.noted
 
     def meanwhile(space: Workspace) -> list[str]:
-        monkeypatch.setattr(drive, "_recorded", recorded)
+        monkeypatch.setattr(recording, "noted", recorded)
         drive.done(begun.space(SESSION), begun.run_dir.name, response="first")
         return recorded(space)
 
-    monkeypatch.setattr(drive, "_recorded", meanwhile)
+    monkeypatch.setattr(recording, "noted", meanwhile)
     assert drive.done(begun.space(SESSION), begun.run_dir.name, response="second").had_ended
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
 
