@@ -1,4 +1,4 @@
-"""Receipts: what became of the items that must survive a compaction (D75), and of the artifacts at each start (D81).
+"""Receipts: what became of the items that must survive a compaction, and of the artifacts at each start (D81).
 
 A start leaves a note of what is due to the conversation (`local/opened`); the first Stop, or the next compaction, looks
 into the host's transcript for it. What became of each artifact stands in the log of the run that the session is bound

@@ -101,7 +101,7 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
             break
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
     told["sha256"] = digests.of_json(read)
-    return Event(f"{what.partition('.')[0]}.migrated", told)  # of a kept state, too
+    return Event("plan.migrated" if what.startswith("plan") else "state.migrated", told)  # of a kept state, too
 
 
 def _same(path: str, other: str) -> bool:
