@@ -6,7 +6,6 @@ of a run is changed; only what hooks put aside is recorded first, as for `loomct
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.package import __version__
-from loomctl.kit.text.secrets import mask, masked
+from loomctl.kit.text.secrets import masked
 from loomctl.priming import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, sessions, standing
@@ -231,8 +230,7 @@ class _Log:
         held = (entry for _, entry in self._newest)
         shown: list[dict[str, Any]] = []
         while some := list(islice(held, _AT_ONCE)):
-            clean = mask(json.dumps(some, ensure_ascii=False))[1] == 0  # as Loom's own logs are
-            shown += some if clean else [masked(entry) for entry in some]
+            shown += event_lines.without_secrets(some)
         return [
             {
                 "seq": entry["seq"],

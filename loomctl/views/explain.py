@@ -1,8 +1,8 @@
-"""Why a step came next in a run, and why an artifact is loaded or is not (D13, D45). Reads only."""
+"""Why a step came next in a run, and why an artifact is loaded or is not, as documents (D13, D45). Reads only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions import conditions
 from loomctl.flow import route
@@ -24,59 +24,42 @@ if TYPE_CHECKING:
 _CHOSEN, _PRIMED = "transition.chosen", "context.primed"
 
 
-class Came(NamedTuple):
-    """How a run came to a step.
+def why(space: Workspace, run: Run, word: str | None) -> dict[str, Any]:
+    """Tell why a run came to the step that a word means, or why an artifact is loaded; without one, where the run is.
 
-    visit: None where it has not begun and comes next; stage: its own, None as above. after: the visit before, None for
-    the first of the run. way: as that visit keeps it, empty where it leads elsewhere: somebody took the run up again.
-    weighed: every transition that was weighed, with what its condition came to.
+    A step: `{step_id, visit, stage, after, way, weighed}`. visit and stage: null where it comes next; after: the visit
+    before, null for the first of the run. way: as that visit keeps it, empty where it leads elsewhere: somebody took
+    the run up again. weighed: every transition that was weighed, with what its condition came to.
+    An artifact: `{artifact_id, when, phase, triggers, condition, holds, values, warnings, last}`. holds: what its
+    condition comes to now, `true`, `false` or `unknown`; values: what a simple one looks at; last: the newest priming
+    that named it, `{at, event, fired, became}`; fired: the trigger that the event's name tells of.
+    A stage goes before an artifact of the same name. Raises NOT_VISITED for a step that the run did not come to, and
+    NO_SUCH_STAGE for what is none.
     """
-
-    step_id: str
-    visit: int | None
-    stage: str | None
-    after: Mapping[str, Any] | None
-    way: Mapping[str, Any]
-    weighed: Sequence[Mapping[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as `--json` prints it."""
-        after = self.after
-        before = {key: after.get(key) for key in ("step_id", "visit", "stage", "status")} if after else None
-        told = {"step_id": self.step_id, "visit": self.visit, "stage": self.stage, "after": before}
-        return {**told, "way": dict(self.way), "weighed": [dict(one) for one in self.weighed]}
-
-
-def step(run: Run, named: str) -> Came:
-    """Tell of the stage that is meant by a word, as `stage_records.find` takes it, or of a step that comes next.
-
-    Raises NOT_VISITED for a step that the run did not come to, and NO_SUCH_STAGE for what is none.
-    """
-    if not stage_records.matches(run, named):
-        keys = [place.key for place in frozen_plan.with_branches(run.plan) if named in (place.key, place.step["id"])]
-        if keys:
-            return _ahead(run, keys)
-    entry = stage_records.find_stage(run, named)
-    line = _line_of(run, entry)
+    if word is None:
+        return _here(run)
+    matches = stage_records.matches(run, word)
+    artifact = next((one for one in run.plan["artifacts"] if one["id"] == word), None)
+    if artifact is not None and not matches:
+        return _load(space, run, artifact)
+    keys = [place.key for place in frozen_plan.with_branches(run.plan) if word in (place.key, place.step["id"])]
+    if keys and not matches:
+        return _ahead(run, keys)
+    entry = stage_records.find_stage(run, word)
+    # The visits among which it stands: those of the run, or of the branch that it is in (D43).
+    branches = [record["steps"] for visit in run.state["steps"] for record in visit.get("branches", ())]
+    line = next((line for line in branches if entry in line), run.state["steps"])
     at = line.index(entry)
-    before = line[at - 1] if at else None
-    return _came(run, str(entry["step_id"]), entry, before)
+    return _came(run, str(entry["step_id"]), entry, line[at - 1] if at else None)
 
 
-def here(run: Run) -> Came:
-    """Tell of the step that a run is at: the one being worked on, else what comes next, else the last that it had.
-
-    Raises NOT_VISITED for a run that has come to none.
-    """
+def _here(run: Run) -> dict[str, Any]:
+    """Tell of the step that a run is at: the one being worked on, else what comes next, else the last that it had."""
     state = run.state
     last = state["steps"][-1] if state["steps"] else None
     if last is None and not state.get("current_step"):
-        raise LoomError(
-            "NOT_VISITED",
-            "this run has not come to a step",
-            hint=f"loomctl next {run.run_id}",
-            exit_code=EXIT_NO_RUN,
-        )
+        hint = f"loomctl next {run.run_id}"
+        raise LoomError("NOT_VISITED", "this run has not come to a step", hint=hint, exit_code=EXIT_NO_RUN)
     if last is None:
         return _came(run, str(state["current_step"]), None, None)
     way = last.get("next")
@@ -86,13 +69,7 @@ def here(run: Run) -> Came:
     return _came(run, str(last["step_id"]), last, state["steps"][-2] if len(state["steps"]) > 1 else None)
 
 
-def _line_of(run: Run, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Give the visits among which one stands: those of the run, or of the branch that it is in (D43)."""
-    lines = [record["steps"] for visit in run.state["steps"] for record in visit.get("branches", ())]
-    return next((line for line in lines if entry in line), run.state["steps"])
-
-
-def _ahead(run: Run, keys: Sequence[str]) -> Came:
+def _ahead(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     for key in keys:
         if run.state["steps"] and route.way_to(run.state, key):
             return _came(run, key, None, run.state["steps"][-1])
@@ -106,15 +83,23 @@ def _ahead(run: Run, keys: Sequence[str]) -> Came:
     )
 
 
-def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> Came:
+def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> dict[str, Any]:
     said = before.get("next") if before is not None else None
     way = said if isinstance(said, dict) and said.get("step_id") == key else {}
     visit, stage = (entry["visit"], entry["stage"]) if entry is not None else (None, None)
-    weighed = _weighed(run, before.get("stage")) if before is not None and way else []
-    return Came(key, visit, stage, before, way, weighed)
+    return {
+        "step_id": key,
+        "visit": visit,
+        "stage": stage,
+        "after": {name: before.get(name) for name in ("step_id", "visit", "stage", "status")} if before else None,
+        "way": dict(way),
+        "weighed": _weighed(run, before.get("stage")) if before is not None and way else [],
+    }
 
 
 def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:
+    """Give what the newest choice after a stage weighed; nothing where there was none, or its event is gone."""
+
     def of_stage(entry: dict[str, Any]) -> bool:
         properties = entry.get("properties")
         named = properties.get("stage") if isinstance(properties, dict) else None
@@ -127,37 +112,17 @@ def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:
     return []
 
 
-class Load(NamedTuple):
-    """Why an artifact of a plan is loaded, or is not.
-
-    artifact: as the plan declares it. holds: what its condition comes to now, `true`, `false` or `unknown`; values:
-    what a simple one looks at, None for what is not there. warnings: of the condition. last: the newest priming that
-    named it, `{at, event, fired, became}`, None where none did; fired: the trigger that the event's name tells of.
-    """
-
-    artifact: Mapping[str, Any]
-    holds: str
-    values: Mapping[str, Any]
-    warnings: Sequence[str]
-    last: Mapping[str, Any] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as `--json` prints it."""
-        of_plan = {key: self.artifact.get(key) for key in ("when", "phase", "triggers", "condition")}
-        now = {"holds": self.holds, "values": dict(self.values), "warnings": list(self.warnings)}
-        return {"artifact_id": self.artifact["id"], **of_plan, **now, "last": self.last}
-
-
-def named(space: Workspace, run: Run, word: str) -> Came | Load:
-    """Tell of the step that a word means, or of an artifact; a stage goes before an artifact of the same name."""
-    found = next((one for one in run.plan["artifacts"] if one["id"] == word), None)
-    if found is None or stage_records.matches(run, word):
-        return step(run, word)
-    reader = Examiner(space, run, triggers.manual(), artifacts=[found])
-    holds = reader.condition(found)
-    values = conditions.values_of(found.get("condition_code"), {"state": run.state})
-    warnings = [text for code, text in reader.warnings if code == "CONDITION_THREW"]
-    return Load(found, holds, values, warnings, _last_priming(run, found))
+def _load(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> dict[str, Any]:
+    reader = Examiner(space, run, triggers.manual(), artifacts=[artifact])
+    holds = reader.condition(artifact)
+    return {
+        "artifact_id": artifact["id"],
+        **{key: artifact.get(key) for key in ("when", "phase", "triggers", "condition")},
+        "holds": holds,
+        "values": dict(conditions.values_of(artifact.get("condition_code"), {"state": run.state})),
+        "warnings": [text for code, text in reader.warnings if code == "CONDITION_THREW"],
+        "last": _last_priming(run, artifact),
+    }
 
 
 def _last_priming(run: Run, artifact: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -169,8 +134,10 @@ def _last_priming(run: Run, artifact: Mapping[str, Any]) -> dict[str, Any] | Non
     for line in event_log.tail(run.folder, 1, names_it, (_PRIMED.encode(),)):
         if line.entry is not None:
             event = str(line.entry["properties"].get("event") or "")
+            happened = triggers.from_word(event)
+            fired = None if happened is None else triggers.fires(artifact.get("triggers") or (), happened)
             became = _became(line.entry["properties"], name)
-            return {"at": line.entry.get("ts"), "event": event, "fired": _fired(artifact, event), "became": became}
+            return {"at": line.entry.get("ts"), "event": event, "fired": fired, "became": became}
     return None
 
 
@@ -184,8 +151,3 @@ def _became(properties: object, name: str) -> str:
             return str(listed[name])
     fresh = properties.get("fresh")
     return "fresh" if isinstance(fresh, list) and name in fresh else ""
-
-
-def _fired(artifact: Mapping[str, Any], event: str) -> str | None:
-    happened = triggers.from_word(event)
-    return None if happened is None else triggers.fires(artifact.get("triggers") or (), happened)

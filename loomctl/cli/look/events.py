@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
@@ -18,7 +17,7 @@ from loomctl.cli.arguments import run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.secrets import mask, masked, masked_line
+from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import command_runs, log_verdict, stages
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
@@ -27,19 +26,19 @@ from loomctl.runs.store.event_log import Follower
 from loomctl.views import event_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.event_log import Line
 
-_MOST = 64 * 1024  # bytes of a command's output that are told at once
-_BEFORE = 10  # lines of it that are told of a command that runs already
 LAST = 50
 PROGRESS = "command.output"  # the name of what stands in no log: lines that a command printed
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AT_ONCE = 500  # entries
 _INTERVAL = 0.25  # seconds between two looks
 _LONGEST = 240  # UTF-16 units of a line for people
+_MOST = 64 * 1024  # bytes of a command's output that are told at once
+_BEFORE = 10  # lines of it that are told of a command that runs already
 
 
 class Since(NamedTuple):
@@ -90,31 +89,24 @@ def events(
     teller = _Teller(space, run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:
-        teller.tell(_before(folder, begin, last, teller.wanted, teller.mentions))
+        teller.tell(_before(folder, begin, last, teller))
         teller.nothing_told()
         return EXIT_OK
     try:
-        watch = Watch(space, run_id)
-        teller.tell(line for line in _before(folder, begin, last, teller.wanted, teller.mentions) if line.at < watch.at)
+        watch = Watch(space, run_id)  # before the log is read, so that nothing between is missed
+        teller.tell(line for line in _before(folder, begin, last, teller) if line.at < watch.log.at)
         _follow(watch, teller)
     except KeyboardInterrupt:
         pass
     return EXIT_OK
 
 
-def _before(
-    folder: str,
-    begin: Since | None,
-    last: int | None,
-    wanted: Callable[[dict[str, Any]], bool],
-    mentions: Sequence[bytes],
-) -> Iterable[Line]:
+def _before(folder: str, begin: Since | None, last: int | None, teller: _Teller) -> Iterable[Line]:
     if begin is None:
-        return event_log.tail(folder, last or LAST, wanted, mentions)
-    if last is None:
-        lines = event_log.since(folder, begin.is_older)
-        return (line for line in lines if line.entry is None or wanted(line.entry))
-    return event_log.tail(folder, last, lambda entry: wanted(entry) and not begin.is_older(entry))
+        return event_log.tail(folder, last or LAST, teller.wanted, teller.mentions)
+    if last is not None:
+        return event_log.tail(folder, last, lambda entry: teller.wanted(entry) and not begin.is_older(entry))
+    return event_log.since(folder, begin.is_older)
 
 
 def _follow(watch: Watch, teller: _Teller) -> None:
@@ -122,8 +114,8 @@ def _follow(watch: Watch, teller: _Teller) -> None:
     while True:
         over = watch.over
         teller.tell(watch.news())
-        if watch.replaced > replaced:
-            replaced = watch.replaced
+        if watch.log.replaced > replaced:
+            replaced = watch.log.replaced
             output.note(f"{teller.run_id}: another events.jsonl stands in the place of the one before")
         if over or not _wait():
             return
@@ -154,16 +146,16 @@ class _Teller:
         """Tell whether an event of this name was asked for."""
         return self._is_wanted(entry["event"])
 
+    def _is_wanted(self, name: str) -> bool:
+        return not self._names or any(
+            name.startswith(one[:-1]) if one.endswith("*") else name == one for one in self._names
+        )
+
     @property
     def mentions(self) -> list[bytes]:
         """What a line holds that is wanted; nothing where that cannot be said."""
         names = [name.removesuffix("*") for name in self._names]
         return [name.encode() for name in names] if all(name.isascii() for name in names) else []
-
-    def _is_wanted(self, name: str) -> bool:
-        return not self._names or any(
-            name.startswith(one[:-1]) if one.endswith("*") else name == one for one in self._names
-        )
 
     def tell(self, found: Iterable[Line | Printed]) -> None:
         """Print events and progress; say beside it what is no entry."""
@@ -187,7 +179,7 @@ class _Teller:
     def _print(self, entries: list[dict[str, Any]]) -> None:
         if entries:
             self._told = True
-            clean = _without_secrets(entries)
+            clean = event_lines.without_secrets(entries)
             if self._as_json:
                 click.echo("\n".join(output.line(entry) for entry in clean))
             else:
@@ -210,13 +202,6 @@ class _Teller:
             output.text(f"    | … {printed.left_out:,} bytes, which command.log has")
         for line in printed.lines:
             output.text(f"    | {masked_line(line, _LONGEST)}")
-
-
-def _without_secrets(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give entries with their secrets masked (D21): looked for in all at once, for Loom's own logs have none."""
-    if mask(json.dumps(entries, ensure_ascii=False))[1] == 0:
-        return list(entries)
-    return [masked(entry) for entry in entries]
 
 
 def _is_only_torn(space: Workspace, run_id: str) -> bool:
@@ -286,7 +271,7 @@ class Printed(NamedTuple):
 
 
 class Watch:
-    """One run that is watched; from its log's end as it is now, `at` in bytes.
+    """One run that is watched, from the end of its log as it is now.
 
     over: whether the run is completed or cancelled, so that nothing more will come. A state that cannot be read just
     now says nothing. Raises NO_SUCH_RUN once the run is gone.
@@ -295,21 +280,11 @@ class Watch:
     def __init__(self, space: Workspace, run_id: str) -> None:
         self._space, self._run_id = space, run_id
         self._folder = space.store.run_dir(run_id)
-        self._follower = Follower(self._folder)
+        self.log = Follower(self._folder)
         self._stamp: tuple[int, int, int] | None = None
         self._command: _CommandLog | None = None
         self.over = False
         self._look(is_first=True)
-
-    @property
-    def at(self) -> int:
-        """How far the log was read."""
-        return self._follower.at
-
-    @property
-    def replaced(self) -> int:
-        """How often another log stood in the place of the one before."""
-        return self._follower.replaced
 
     def news(self) -> list[Line | Printed]:
         """Give what came since the last time. Raises OSError, UNSAFE_LINK and NO_SUCH_RUN."""
@@ -318,7 +293,7 @@ class Watch:
         self._look()  # before the log, so that of a run that is over by now all is told
         if self._command is not None and self._command is not before:
             found += self._command.news()
-        found += self._follower.news()
+        found += self.log.news()
         return found
 
     def _look(self, *, is_first: bool = False) -> None:

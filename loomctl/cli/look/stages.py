@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from loomctl.runs.stage_records import Record
     from loomctl.runs.store.store import Run
-    from loomctl.views.explain import Came, Load
 
 _WEIGHED = 120  # UTF-16 units of a reason or a value
 _LAST_LINES = 20  # of command.log
@@ -370,32 +369,26 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
 
     space = caller.space()
     run_id = arguments.run_id(space, run)
-    found = space.store.read(run_id, to_show=True)
-    told = explain.here(found) if named is None else explain.named(space, found, named)
+    told = explain.why(space, space.store.read(run_id, to_show=True), named)
     if as_json:
-        output.document({"run_id": run_id, **told.to_dict()})
+        output.document({"run_id": run_id, **told})
     else:
-        output.text("\n".join(_load(told) if isinstance(told, explain.Load) else _came(told)))
+        output.text("\n".join(_load(told) if "artifact_id" in told else _came(told)))
     return EXIT_OK
 
 
-def _came(came: Came) -> list[str]:
-    name = came.step_id if came.visit is None else f"{came.step_id}@{came.visit}"
-    if came.after is None:
+def _came(told: Mapping[str, Any]) -> list[str]:
+    after, is_ahead = told["after"], told["visit"] is None
+    name = told["step_id"] if is_ahead else f"{told['step_id']}@{told['visit']}"
+    if after is None:
         return [f"{name} is where the run began: the first step of its plan"]
-    before = f"{came.after['step_id']}@{came.after['visit']}"
-    ended = f"{before}, which ended {one_line(str(came.after['status']), 40)}"
-    if not came.way:
+    ended = f"{after['step_id']}@{after['visit']}, which ended {one_line(str(after['status']), 40)}"
+    if not told["way"]:
         return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
-    how = ways.how(came.way) or "as the next step in order"
-    comes = "comes next" if came.visit is None else "came"
-    lines = [f"{name} {comes} after {ended}: {masked_line(how, _WEIGHED)}"]
-    if came.weighed:
-        lines += [
-            "",
-            output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], [_weighed(one) for one in came.weighed]),
-        ]
-    return lines
+    how = ways.how(told["way"]) or "as the next step in order"
+    lines = [f"{name} {'comes next' if is_ahead else 'came'} after {ended}: {masked_line(how, _WEIGHED)}"]
+    rows = [_weighed(one) for one in told["weighed"]]
+    return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines
 
 
 def _weighed(one: Mapping[str, Any]) -> list[str]:
@@ -404,15 +397,15 @@ def _weighed(one: Mapping[str, Any]) -> list[str]:
     return [*texts, truth, masked_line(str(one.get("why") or ""), _WEIGHED)]
 
 
-def _load(load: Load) -> list[str]:
-    declared = load.artifact
-    phase = f" in the phase {declared['phase']}" if declared.get("phase") else ""
-    lines = [f"{declared['id']} is loaded at {', '.join(declared.get('triggers') or ()) or 'no trigger'}{phase}"]
-    if declared.get("condition"):
-        lines.append(f"if {masked_line(declared['condition'], _WEIGHED)}, which is {load.holds} now")
-        lines += [f"  {path} = {masked_line(json.dumps(value), _WEIGHED)}" for path, value in load.values.items()]
-    lines += [masked_line(text, 400) for text in load.warnings]
-    if load.last is None:
+def _load(told: Mapping[str, Any]) -> list[str]:
+    phase = f" in the phase {told['phase']}" if told["phase"] else ""
+    lines = [f"{told['artifact_id']} is loaded at {', '.join(told['triggers'] or ()) or 'no trigger'}{phase}"]
+    if told["condition"]:
+        lines.append(f"if {masked_line(told['condition'], _WEIGHED)}, which is {told['holds']} now")
+        lines += [f"  {path} = {masked_line(json.dumps(value), _WEIGHED)}" for path, value in told["values"].items()]
+    lines += [masked_line(text, 400) for text in told["warnings"]]
+    last = told["last"]
+    if last is None:
         return [*lines, "no priming of this run has named it"]
-    fired = f", by its trigger {load.last['fired']}" if load.last["fired"] else ""
-    return [*lines, f"last at {load.last['at']}, {masked_line(load.last['event'], 80)}{fired}: {load.last['became']}"]
+    fired = f", by its trigger {last['fired']}" if last["fired"] else ""
+    return [*lines, f"last at {last['at']}, {masked_line(last['event'], 80)}{fired}: {last['became']}"]
