@@ -23,7 +23,7 @@ from benchmarks.stand import MAIN
 from loomctl.flow import route
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import new_state
-from loomctl.workflows.model import branches
+from loomctl.workflows import branches
 from loomctl.workflows.plan import build_plan
 
 SIZES = (10, 100, 1_000)

@@ -19,7 +19,7 @@ LIBRARY = {
     *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
     *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),
 }
-RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.model.workflow", "loomctl.workflows.workflow_files"}
+RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.workflow", "loomctl.workflows.workflow_files"}
 DRIVING = {
     "loomctl.flow.run_commands",
     "loomctl.flow.drive",

@@ -17,7 +17,7 @@ FORBIDDEN = {
     *("click", "yaml", "jsonschema", "jsonpath_ng", "psutil", "quickjs", "loomctl.cli"),
     *("importlib.metadata", "tempfile", "logging", "dataclasses", "pathlib", "hashlib", "asyncio", "inspect", "shutil"),
     *("datetime", "urllib", "glob", "fnmatch", "random", "argparse", "typing", "ssl", "socket", "unicodedata"),
-    *("loomctl.workflows.resolve", "loomctl.workflows.model.workflow", "loomctl.workflows.workflow_files"),
+    *("loomctl.workflows.resolve", "loomctl.workflows.workflow", "loomctl.workflows.workflow_files"),
 }
 # What a hook may build on; everything else that it loads is named here.
 GROUND = "import errno, fcntl, json, os, stat, sys, time"
@@ -42,9 +42,8 @@ TO_DRIVE = (
     "flow.drive",
     "flow.settle",
     "flow.route",
-    "workflows.model.ways",
-    "workflows.model.routing",
-    "workflows.model.phase_marks",
+    "workflows.routing",
+    "workflows.gates",
 )
 TO_END_A_STEP = (
     *("priming.prime_run", "flow.drive", "flow.settle", "flow.finish", "changes.track", "flow.prompts"),
@@ -173,7 +172,7 @@ def test_a_start_that_owes_nothing_imports_nothing_that_drives(scene: Scene) -> 
     unused = (
         "expressions.conditions",
         "expressions.state_paths",
-        "workflows.model.git_commands",
+        "workflows.git_commands",
         "priming.plan_text",
         "priming.state_text",
     )

@@ -45,7 +45,7 @@ def test_no_modules_import_one_another() -> None:
     [
         ("runs/model/state.py", "import loomctl.kit.files"),
         ("runs/model/state.py", "import os"),
-        ("workflows/model/steps.py", "def late() -> None:\n    import subprocess"),
+        ("workflows/steps.py", "def late() -> None:\n    import subprocess"),
         ("kit/files.py", "from loomctl import flow"),
         ("flow/__init__.py", "import loomctl.hosts"),
         ("hosts/__init__.py", "import loomctl.cli"),

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.workflows import schema_checks
+from loomctl.workflows import check
 from tests.helpers import reports
 from tests.helpers.scenes import CHECKOUT, Json, Scene
 
-SCHEMA = schema_checks.schema("report", bundle=str(CHECKOUT))
+SCHEMA = check.schema("report", bundle=str(CHECKOUT))
 
 
 def fresh(scene: Scene) -> None:

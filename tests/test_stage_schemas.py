@@ -18,12 +18,11 @@ from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.caller import Conversation
 from loomctl.runs.model import visits
 from loomctl.runs.tools import tool_log
-from loomctl.workflows import schema_checks
-from loomctl.workflows.model import steps
+from loomctl.workflows import check, steps
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, Json, Scene, Seen
 
-SCHEMAS = {kind: schema_checks.schema(kind, bundle=str(CHECKOUT)) for kind in ("status", "changes")}
+SCHEMAS = {kind: check.schema(kind, bundle=str(CHECKOUT)) for kind in ("status", "changes")}
 OWN = {"type": "object", "required": ["risk"]}
 PHASES: Json = {
     "a": {

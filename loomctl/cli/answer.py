@@ -14,7 +14,7 @@ from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine import parts
 from loomctl.runs.model import frozen_plan, visits
-from loomctl.workflows.model import gates
+from loomctl.workflows import gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

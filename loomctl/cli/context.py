@@ -19,7 +19,7 @@ from loomctl.runs import context_history, context_values, find
 from loomctl.runs.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.run_context import is_reserved
-from loomctl.workflows.model.fidelity import FIDELITIES
+from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from loomctl.priming.memory import NOW
 from loomctl.runs import find
 from loomctl.runs.machine import known
 from loomctl.runs.model import frozen_plan, sessions
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 
 if TYPE_CHECKING:
     from loomctl.priming.memory_switch import Standing

@@ -23,8 +23,7 @@ from loomctl.runs.model import frozen_plan, run_context, visits
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.store import Run
 from loomctl.simulate import play, scripts
-from loomctl.workflows import resolve, workflow_files
-from loomctl.workflows.model import triggers
+from loomctl.workflows import resolve, triggers, workflow_files
 from loomctl.workflows.plan import build_plan
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.simulate.play import Played
     from loomctl.simulate.scripts import Script
-    from loomctl.workflows.model.ways import Judge
+    from loomctl.workflows.routing import Judge
 
 _HELP = "loomctl simulate --help"
 _SHOWN = 120

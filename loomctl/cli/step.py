@@ -23,7 +23,7 @@ from loomctl.runs import find, leases
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
-from loomctl.workflows.model import gates
+from loomctl.workflows import gates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,7 +26,7 @@ from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import branches
+from loomctl.workflows import branches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

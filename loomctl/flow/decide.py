@@ -16,7 +16,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
-from loomctl.workflows.model import branches, gates
+from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

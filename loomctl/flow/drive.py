@@ -14,7 +14,7 @@ from loomctl.runs.model import standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
-from loomctl.workflows.model import branches
+from loomctl.workflows import branches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
 def say_move(driven: Driven) -> str:
     """Say in one line where the run stands after a verb, and by which way it came there where that is new."""
     from loomctl.flow import gate_texts
-    from loomctl.workflows.model import ways
+    from loomctl.workflows import routing
 
     state = driven.run.state
     if visits.is_branch(state):
@@ -379,7 +379,7 @@ def say_move(driven: Driven) -> str:
     if driven.move.kind == "paused":
         return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
     way = route.way_to(state, driven.move.step)
-    how = ways.how(way) if driven.ended is not None or driven.untold or way.get("not_before") else ""
+    how = routing.how(way) if driven.ended is not None or driven.untold or way.get("not_before") else ""
     return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
 
 

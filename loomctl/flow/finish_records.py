@@ -13,7 +13,7 @@ from loomctl.runs import stages
 from loomctl.runs.model import visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import failures
+from loomctl.workflows import routing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model import run_context
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.ways import Way
+    from loomctl.workflows.routing import Way
 
 
 _LISTED = 200  # files of a stage that its event names; status.json has all
@@ -129,9 +129,7 @@ class End(NamedTuple):
         """What kind of failure it is; None where it did not fail."""
         if self.outcome != "failed":
             return None
-        return failures.error_of(
-            self.reason, command=self.given.command, final=bool(self.failure or self.given.decided)
-        )
+        return routing.error_of(self.reason, command=self.given.command, final=bool(self.failure or self.given.decided))
 
     @property
     def directive(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
 from loomctl.runs.model import visits
-from loomctl.workflows.model import branches, gates
+from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

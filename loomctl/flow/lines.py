@@ -9,7 +9,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.lock import PATIENCE
 from loomctl.runs.model import standing, visits
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import branches
+from loomctl.workflows import branches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

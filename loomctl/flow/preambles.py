@@ -17,7 +17,7 @@ from loomctl.reduction.tokens import at_most, estimate
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, sessions, visits
-from loomctl.workflows.model.fidelity import AFTER_RESUME, FIDELITIES, Chosen, chosen
+from loomctl.workflows.routing import AFTER_RESUME, FIDELITIES, ChosenFidelity, choose_fidelity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,8 +240,10 @@ def _made(
     transition: object = None,
 ) -> Preamble:
     transition = route.way_to(run.state, place.key).get("fidelity") if transition is None else transition
-    by_plan = chosen(transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity"))
-    choice = Chosen(fidelity, ASKED) if fidelity is not None else by_plan
+    by_plan = choose_fidelity(
+        transition=transition, step=place.step.get("fidelity"), workflow=run.plan.get("default_fidelity")
+    )
+    choice = ChosenFidelity(fidelity, ASKED) if fidelity is not None else by_plan
     degraded = None
     if choice.fidelity == "full" and choice.source != ASKED and _came_after(space, run):
         choice, degraded = choice._replace(fidelity=AFTER_RESUME), "full"

@@ -185,7 +185,7 @@ def _branches(entry: Mapping[str, Any]) -> str:
 
 def _approval_awaited(project: Project, run: Run, budget: Budget | None) -> str:
     from loomctl.flow import gate_texts  # most runs wait for nobody
-    from loomctl.workflows.model import gates
+    from loomctl.workflows import gates
 
     found = gates.open_human(run.state, run.plan)
     if found is None:

@@ -12,7 +12,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
-from loomctl.workflows.model import branches, gates
+from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

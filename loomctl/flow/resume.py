@@ -24,8 +24,7 @@ from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.layouts import AmbiguousRunError
 from loomctl.runs.tools import recording
-from loomctl.workflows import refreeze
-from loomctl.workflows.model import triggers
+from loomctl.workflows import refreeze, triggers
 
 _VERB = "loomctl resume"
 

@@ -11,7 +11,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import run_context, sessions, visits
 from loomctl.runs.model.frozen_plan import Place, is_routed, most_visits, place_of, places
 from loomctl.runs.model.state import TERMINAL
-from loomctl.workflows.model import failures, gates, phase_marks, ways
+from loomctl.workflows import gates, routing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.ways import Judge, Way
+    from loomctl.workflows.routing import Judge, Way
 
     # Gives the context of a state as values, as far as conditions name its keys, and what is to be warned of.
     Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], tuple[dict[str, Any], list[str]]]
@@ -59,7 +59,7 @@ def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """
     if is_routed(plan):
         current = visits.open_visit(state)
-        key, known = (current["step_id"], True) if current is not None else ways.onward(state, plan)
+        key, known = (current["step_id"], True) if current is not None else routing.onward(state, plan)
         if known and (key is None or place_of(plan, key) is not None):
             return place_of(plan, key)
     return first_open(state, plan)
@@ -102,12 +102,12 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
 
 def _entered(state: State, plan: Mapping[str, Any], phase_id: str, *, at: str, changed: bool) -> State:
     """Mark the phases as they are when a phase is worked on; what a run goes back before is to be done again."""
-    phases = phase_marks.left_behind(state, plan, phase_id, at=at)
+    phases = gates.left_behind(state, plan, phase_id, at=at)
     if changed and is_routed(plan):
-        phases, names = phase_marks.set_back(phases, plan, phase_id)
+        phases, names = gates.set_back(phases, plan, phase_id)
         if names:
             state = sessions.uncompleted_phases(state, names)
-            state = {**state, "approvals": phase_marks.lapsed(state, names)}
+            state = {**state, "approvals": gates.lapsed(state, names)}
     phase = {name: value for name, value in phases.get(phase_id, {}).items() if name != "completed_at"}
     phases[phase_id] = {**phase, "status": "in_progress", **({"started_at": at} if changed else {})}
     return {**state, "phases": phases}
@@ -138,7 +138,7 @@ def end_visit(
     A failed visit is retried while the step has retries and visits left, unless its error says that it may not; then
     its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
     step registers, `{name: portable path}`; kept with what they replaced, for an undo. directive: what the step said
-    of the way on (D33). error: of a failed one, as `failures.error_of` gives it; None: it is told from the reason.
+    of the way on (D33). error: of a failed one, as `routing.error_of` gives it; None: it is told from the reason.
     judge: says what the conditions come to; None: `simple_truths`. Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in visits.OUTCOMES:
@@ -153,7 +153,7 @@ def end_visit(
         ended["note"] = note
     if outcome == "failed":
         reason = str(ended.get("failure_reason") or note)
-        ended["error"] = dict(error) if error is not None else failures.error_of(reason)
+        ended["error"] = dict(error) if error is not None else routing.error_of(reason)
     if artifacts:
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
@@ -180,16 +180,16 @@ def _way_on(
     place = place_of(plan, ended["step_id"])
     failed = ended["status"] == "failed"
     if failed and place is not None and _is_retried(state, plan, place, ended):
-        way = ways.retry(ended, visits.attempt_of(state, ended), at)
+        way = routing.retry(ended, visits.attempt_of(state, ended), at)
         way.next.update(_as_come_to(state, ended))
         return visits.replaced(state, _with_next(plan, ended, way)), way, "retry"
     if place is not None and is_routed(plan):
-        way = ways.routed(state, plan, place, ended, judge)
+        way = routing.routed(state, plan, place, ended, judge)
         follows = "stop" if way.why else "prompt" if way.asks else "done"
     else:
-        said = ways.handling(place.step if place is not None else {}, ended["status"])
+        said = routing.handling(place.step if place is not None else {}, ended["status"])
         follows = {"continue": "done", "prompt": "prompt"}.get(said, "stop")
-        way = ways.Way({})
+        way = routing.Way({})
     if failed and follows in ("done", "prompt"):
         ended["passed"] = True
     if follows == "stop" and way.next.get("reason") != visits.MAX_VISITS:
@@ -216,11 +216,11 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
     if follows == "stop":
-        return ways.Way({"step_id": None, "reason": visits.NOWHERE})
+        return routing.Way({"step_id": None, "reason": visits.NOWHERE})
     place = first_open(state, plan)
     if place is None:
-        return ways.Way({"step_id": None, "reason": visits.END, "by": visits.ORDER})
-    return ways.Way({"step_id": place.key, "reason": visits.ORDER})
+        return routing.Way({"step_id": None, "reason": visits.END, "by": visits.ORDER})
+    return routing.Way({"step_id": place.key, "reason": visits.ORDER})
 
 
 def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
 
 
 def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
-    phases = phase_marks.left_behind(state, plan, None, at=at)
+    phases = gates.left_behind(state, plan, None, at=at)
     completed_at = state.get("completed_at") or at
     return {**state, "status": "completed", "current_step": None, "completed_at": completed_at, "phases": phases}
 

@@ -11,7 +11,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, stages
 from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import branches, gates, phase_marks, triggers
+from loomctl.workflows import branches, gates, triggers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _lapsed(before: Sequence[Any], after: Sequence[Any], session_id: str | None)
     if after is before:
         return
     for item in after:
-        if isinstance(item, dict) and phase_marks.is_lapsed(item) and item not in before:
+        if isinstance(item, dict) and gates.is_lapsed(item) and item not in before:
             yield Event("approval.lapsed", {"id": item["id"]}, session_id)
 
 

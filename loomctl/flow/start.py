@@ -18,11 +18,10 @@ from loomctl.runs.model.state import new_state
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
 from loomctl.runs.tools import recording
-from loomctl.workflows import refreeze
-from loomctl.workflows.model import triggers
-from loomctl.workflows.model.survival import KEY
+from loomctl.workflows import refreeze, triggers
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve
+from loomctl.workflows.survival import KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def start(
 ) -> Started:
     """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
 
-    autonomy: overrides the workflow's. must_survive: items beside the workflow's (`workflows.model.survival`).
+    autonomy: overrides the workflow's. must_survive: items beside the workflow's (`workflows.survival`).
     later: what is due is owed to the session until `next` gives it.
     dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
     Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.

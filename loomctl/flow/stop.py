@@ -194,7 +194,7 @@ def _asked(entry: Mapping[str, Any]) -> str:
     if "branches" not in entry:
         return ASKED.format(step=entry["step_id"], done=visits.done_command(entry))
     from loomctl.kit.text.secrets import masked_line
-    from loomctl.workflows.model import branches  # most steps have none
+    from loomctl.workflows import branches  # most steps have none
 
     left = ", ".join(masked_line(str(record["id"]), 60) for record in branches.still_open(entry))
     return BRANCHES_LEFT.format(step=entry["step_id"], branches=left)
@@ -361,7 +361,7 @@ def _ended(
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
             result.happened.append(_handed_on(space, visits.open_visit(state)))
         else:
-            from loomctl.workflows.model import gates  # most stops end nothing
+            from loomctl.workflows import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
             held[:] = [Stopped(line=f"Loom: {said}. {drive.say_move(now)}", waits=asks)]

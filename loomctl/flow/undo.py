@@ -12,7 +12,7 @@ from loomctl.runs.model import frozen_plan, run_context, sessions, visits
 from loomctl.runs.model.state import accepted
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
-from loomctl.workflows.model import phase_marks
+from loomctl.workflows import gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
 
     Where its file does not tell them they begin anew: what they had done cannot be told from what they left.
     """
-    from loomctl.workflows.model import branches
+    from loomctl.workflows import branches
 
     entry = visits.open_visit(back.state)
     assert entry is not None  # it was taken back
@@ -117,7 +117,7 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
 
 
 def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> Back:
-    from loomctl.workflows.model import branches
+    from loomctl.workflows import branches
 
     state, inner = run.state, list(back.inner)
     place = frozen_plan.place_of(run.plan, (visits.open_visit(state) or {})["step_id"])
@@ -133,7 +133,7 @@ def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> 
 
 
 def _refuse_begun(state: State) -> None:
-    from loomctl.workflows.model import branches
+    from loomctl.workflows import branches
 
     entry = branches.fan(state)
     begun = [str(record["id"]) for record in entry[branches.KEY] if record["steps"]] if entry is not None else []
@@ -218,7 +218,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
     left, gone = state["steps"][:first], {_visit_of(one) for one in (*state["steps"][first:], *inside)}
-    phases, taken_back = phase_marks.undone(state, plan, entry["phase"], left)
+    phases, taken_back = gates.undone(state, plan, entry["phase"], left)
     state = {
         **sessions.uncompleted_phases(state, taken_back),
         "status": "paused" if state["status"] == "paused" else "in_progress",
@@ -230,7 +230,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         "errors": [error for error in state["errors"] if _visit_of(error) not in gone],
         "pending_approvals": [],
         # What was approved on the strength of the undone work is asked again.
-        "approvals": phase_marks.kept_by_undo(state, entry["rank"]),
+        "approvals": gates.kept_by_undo(state, entry["rank"]),
     }
     for past in ("completed_at", "feedback"):
         state.pop(past, None)

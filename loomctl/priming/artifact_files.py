@@ -195,7 +195,7 @@ def _listing(entries: list[tuple[str, str, int | None, int]]) -> Reading:
 
 
 def _git_info(command: str, roots: Roots) -> Reading:
-    from loomctl.workflows.model import git_commands  # most artifacts are files
+    from loomctl.workflows import git_commands  # most artifacts are files
 
     problem = git_commands.git_command_problem(command)
     if problem:

@@ -126,7 +126,7 @@ def _applies(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> bool:
     if not artifact.get("condition"):
         return True
     from loomctl.priming.examine import Examiner  # most artifacts have none
-    from loomctl.workflows.model import triggers
+    from loomctl.workflows import triggers
 
     return Examiner(space, run, triggers.manual(), artifacts=[artifact]).condition(artifact) == "true"
 

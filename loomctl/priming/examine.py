@@ -11,7 +11,7 @@ from loomctl.priming.packing import Piece
 from loomctl.priming.slip import DEFER, ERROR, LOAD, SKIP, WHOLE, Entry
 from loomctl.runs import artifact_paths
 from loomctl.runs.artifact_paths import is_inside, real
-from loomctl.workflows.model.triggers import fires
+from loomctl.workflows.triggers import fires
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loomctl.priming.memory_of_session import Given
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.triggers import Event
+    from loomctl.workflows.triggers import Event
 
 _LONGEST_CHAIN = 4  # diffs that build on one another; then the artifact is given whole again
 

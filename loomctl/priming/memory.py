@@ -17,7 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import LOAD, SKIP
 from loomctl.runs.machine import known
 from loomctl.runs.model.state import VOLATILE
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.triggers import Event
+    from loomctl.workflows.triggers import Event
 
 TOKENS = 500
 """Tokens of the history of tool steps, at most."""
@@ -344,7 +344,7 @@ def give_owed(space: Workspace, run: Run, besides: Slip | None) -> tuple[Slip, l
 
     besides: what was made for the same result; all of it is in the one that is given.
     """
-    from loomctl.workflows.model.triggers import Event
+    from loomctl.workflows.triggers import Event
 
     owed = _owed(space)
     if owed.get("run_id") != run.run_id:

@@ -16,8 +16,8 @@ from loomctl.runs.model import sessions
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import survival
-from loomctl.workflows.model.survival import KEY
+from loomctl.workflows import survival
+from loomctl.workflows.survival import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.survival import Item
+    from loomctl.workflows.survival import Item
 
 _CHECKED = "survival.checked"
 _LOGGED = (_CHECKED, "survival.restored")
@@ -140,11 +140,11 @@ def warnings(
     state: with the items added. where: the option that they were given by. A hint is the command that takes an item
     back, which names one that looks like a secret as `prove` does; for one of the workflow's, it shows the items.
     """
-    from loomctl.workflows.model import survival_checks  # `status` looks at receipts alone
+    from loomctl.workflows import artifacts  # `status` looks at receipts alone
 
     ids = [str(artifact["id"]) for artifact in plan.get("artifacts", ())]
     told = {key: state.get(key) for key in ("goal", "work_id", "context")}
-    said = survival_checks.everything_said(plan) + survival_checks.everything_said(told)
+    said = artifacts.everything_said(plan) + artifacts.everything_said(told)
 
     plans = {item.sought for item in survival.items(plan, {})}
     names = {item.sought: item.name for item in survival.items(plan, state) if item.sought not in plans}
@@ -161,8 +161,8 @@ def warnings(
         problem._replace(hint=taken_back(entry)) if problem.code == "SECRET" else problem
         for entry in dict.fromkeys(entries)
         for each in (
-            survival_checks.entry_problems(entry, where),
-            survival_checks.unknown_artifact(entry, where, ids, said, taken_back),
+            artifacts.entry_problems(entry, where),
+            artifacts.unknown_artifact(entry, where, ids, said, taken_back),
         )
         for problem in each
         if problem.severity == "warning"
@@ -178,9 +178,9 @@ def checked(entries: Sequence[str]) -> list[str]:
 
 def _refuse(entry: str, hint: str = "loomctl prove --help") -> None:
     from loomctl.kit.problems import errors
-    from loomctl.workflows.model import survival_checks
+    from loomctl.workflows import artifacts
 
-    found = errors(survival_checks.entry_problems(entry, "$"))
+    found = errors(artifacts.entry_problems(entry, "$"))
     if found:
         raise LoomError(found[0].code, found[0].message, why=found[0].hint, hint=hint, exit_code=EXIT_USAGE)
 

@@ -23,8 +23,8 @@ from loomctl.runs import leases
 from loomctl.runs.machine import owed
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
-from loomctl.workflows.model import survival, triggers
-from loomctl.workflows.model.survival import ARTIFACT, PATH, Item
+from loomctl.workflows import survival, triggers
+from loomctl.workflows.survival import ARTIFACT, PATH, Item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

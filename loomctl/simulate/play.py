@@ -12,7 +12,7 @@ from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, run_context, standing, visits
 from loomctl.runs.model.state import new_state
-from loomctl.workflows.model import branches, fidelity, gates, routing
+from loomctl.workflows import branches, gates, routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
     from loomctl.simulate.scripts import Script
-    from loomctl.workflows.model.ways import Judge
+    from loomctl.workflows.routing import Judge
 
 AT = "2000-01-01T00:00:00Z"
 
@@ -129,7 +129,7 @@ class _Player(NamedTuple):
         by_engine = bool(place.step.get("engine"))
         state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
         came_by = stages[-1]["next"] if stages else {}
-        chosen = fidelity.chosen(
+        chosen = routing.choose_fidelity(
             transition=came_by.get("fidelity"), step=place.step.get("fidelity"), workflow=plan.get("default_fidelity")
         )
         if branches.is_parallel(place.step):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.flow.outcomes import directives
 from loomctl.kit.problems import Problem, at, choices, error, kind_of, shown, warning
 from loomctl.runs.model.frozen_plan import inner, places, with_branches
-from loomctl.workflows.model import steps
-from loomctl.workflows.model.branches import is_parallel
+from loomctl.workflows import steps
+from loomctl.workflows.branches import is_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked
-from loomctl.workflows.model import ways
+from loomctl.workflows import routing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -199,7 +199,7 @@ def _completed(of: Mapping[str, Any]) -> dict[str, Any]:
     names = _list(touched)
     count = more if type(more) is int else len(names)
     way, usage = _object(of.get("next")), _object(of.get("usage"))
-    how = ways.how(way) if way else ""
+    how = routing.how(way) if way else ""
     return {
         "follows": "" if of.get("follows") == "done" else _word(of.get("follows")),
         "way": f"{_word(way.get('step_id')) or 'the end'} {_word(how)}" if how else "",

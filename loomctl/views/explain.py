@@ -13,7 +13,7 @@ from loomctl.runs import stage_records
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

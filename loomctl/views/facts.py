@@ -18,7 +18,7 @@ from loomctl.runs import artifact_paths, command_runs, leases, stage_records, st
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
 from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.tools import tool_log
-from loomctl.workflows.model import ways
+from loomctl.workflows import routing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -334,7 +334,7 @@ def _recorded(record: Record) -> dict[str, Any]:
             {"id": str(one["id"]), "status": str(one["status"]), "reason": text(one.get("failure_reason"))}
             for one in branches
         ],
-        "way": f"→ {text(way.get('step_id')) or 'end'} {ways.how(way)}".strip() if isinstance(way, dict) else "",
+        "way": f"→ {text(way.get('step_id')) or 'end'} {routing.how(way)}".strip() if isinstance(way, dict) else "",
         "source": text(record.status.get("response_source")),
         "command": record.command,
         "attempt": number(entry.get("attempt")),

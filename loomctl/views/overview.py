@@ -21,7 +21,7 @@ from loomctl.runs import hook_health, stage_records
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
-from loomctl.workflows.model import branches, gates
+from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
+from loomctl.expressions.placeholders import NAMES
 from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json.fields import is_id
-from loomctl.runs.faber import faber_runs
-from loomctl.workflows import faber_plan, workflow_files
+from loomctl.runs.faber import faber_runs, faber_state
+from loomctl.workflows import workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve
+from loomctl.workflows.steps import ADDED_FIELDS, INERT_FIELDS, LATER_FIELDS, PARTS
+from loomctl.workflows.workflow import INERT_PHASE_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.faber.faber_runs import PlanFile
@@ -24,6 +28,12 @@ if TYPE_CHECKING:
     from loomctl.workflows.resolve import Resolved
 
 LOOMS = "loom:"
+_POSITIONS = {"pre_step": "pre_steps", "post_step": "post_steps"}
+_STEP_TEXTS = ("id", "name", "description", "prompt", "command", "skill")
+_STEP_FIELDS: dict[str, type] = {"max_retries": int, "require_approval": bool, "result_handling": dict}
+# What FABER's state fills in as a step begins stands in these instead of braces while the plan is built.
+_OPENING, _CLOSING = "\ue000", "\ue001"
+_NAMED = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
 
 
 def plan_of(
@@ -44,8 +54,8 @@ def plan_of(
     BAD_PLAN, or what is wrong with the plan or the workflow.
     """
     raw = faber_runs.plan_in(source) if source is not None else None
-    named = (faber_plan.workflow_id(raw) if raw else "") or state["workflow_id"]
-    merged = faber_plan.workflow(raw) if raw is not None else None
+    named = (workflow_id(raw) if raw else "") or state["workflow_id"]
+    merged = workflow_in(raw) if raw is not None else None
     if merged is not None and source is not None and not merged["phases"]:
         raise LoomError(
             "BAD_PLAN", "this FABER plan names no phases", where=source.path, hint=f"loomctl state show {home.run_id}"
@@ -66,7 +76,7 @@ def plan_of(
         return {**_built(found.checked(), state, [*found.sources]), "faber": {**stamp, "ignored": ignored}}
     if "critical_artifacts" not in merged and usable is not None and usable.merged is not None:
         merged["critical_artifacts"] = _for_phases(usable.merged.get("critical_artifacts"), merged["phases"])
-    ignored = [f"{key} of {whose}" for _, whose, key in faber_plan.ignored(raw or {})]
+    ignored = [f"{key} of {whose}" for _, whose, key in ignored_fields(raw or {})]
     return {**_built(merged, state, []), "faber": {**stamp, "ignored": ignored}}
 
 
@@ -166,5 +176,91 @@ def _for_phases(declared: Any, phases: dict[str, Any]) -> dict[str, Any]:
 
 
 def _built(merged: dict[str, Any], state: State, sources: list[dict[str, str]]) -> dict[str, Any]:
-    held = faber_plan.held_open(merged)
-    return faber_plan.filled_in(build_plan(held, plan_id=state["plan_id"], created_at=clock.now(), sources=sources))
+    """Freeze a workflow; `{pr_number}` in its steps is for the run's state to fill, as it begins them."""
+    phases = _mapped(merged["phases"], _hold)
+    plan = build_plan({**merged, "phases": phases}, plan_id=state["plan_id"], created_at=clock.now(), sources=sources)
+    released = _mapped(plan["phases"], lambda text: text.replace(_OPENING, "{").replace(_CLOSING, "}"))
+    return {**plan, "phases": released}
+
+
+def _hold(text: str) -> str:
+    return _NAMED.sub(lambda match: match[0] if match[1] in NAMES else f"{_OPENING}{match[1]}{_CLOSING}", text)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(entry, change) for key, entry in value.items()}
+    return [_mapped(entry, change) for entry in value] if isinstance(value, list) else value
+
+
+# ---- FABER's plan file. Real ones are of several years and break FABER's own schema: what does not fit is left out.
+
+
+def workflow_id(raw: Mapping[str, Any]) -> str:
+    """Name the workflow that a FABER plan was made from; empty if it does not say."""
+    found = raw["workflow"].get("id")
+    return found if isinstance(found, str) else ""
+
+
+def workflow_in(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the workflow that stands in a FABER plan: its phases with the steps that ran there, and its autonomy.
+
+    What is no phase or step, or has no name, is left out. `critical_artifacts` is there only if the plan has them.
+    """
+    inner = raw["workflow"]
+    found: dict[str, Any] = {
+        "id": workflow_id(raw) or "faber",
+        "description": str(inner.get("description") or "the workflow of a FABER plan"),
+        "phases": {name: _phase(phase) for name, phase in faber_state.phases_in(inner.get("phases"))},
+    }
+    autonomy = raw.get("autonomy") or inner.get("autonomy")
+    if isinstance(autonomy, (str, dict)):
+        found["autonomy"] = autonomy
+    if isinstance(inner.get("critical_artifacts"), dict):
+        found["critical_artifacts"] = inner["critical_artifacts"]
+    return found
+
+
+def _phase(phase: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {part: [] for part in PARTS}
+    for part in PARTS:
+        entries = phase.get(part)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and faber_state.name_of(entry, "id", "name"):
+                where = _POSITIONS.get(str(entry.get("position")), part) if part == "steps" else part
+                found[where].append(_step(entry))
+    if isinstance(phase.get("description"), str):
+        found["description"] = phase["description"]
+    for key, kind in (("enabled", bool), ("require_approval", bool), ("max_retries", int)):
+        if type(phase.get(key)) is kind:
+            found[key] = phase[key]
+    return found
+
+
+def _step(entry: Mapping[str, Any]) -> dict[str, Any]:
+    step = {key: entry[key] for key in _STEP_TEXTS if isinstance(entry.get(key), str) and entry[key].strip()}
+    return step | {key: entry[key] for key, kind in _STEP_FIELDS.items() if type(entry.get(key)) is kind}
+
+
+def ignored_fields(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Give what a FABER plan says and nothing here acts on: its JSON path, whose it is, the field."""
+    listed = raw["workflow"].get("phases")
+    places = {id(phase): f"[{index}]" for index, phase in enumerate(listed)} if isinstance(listed, list) else {}
+    for name, phase in faber_state.phases_in(listed):
+        at = "$.workflow.phases" + places.get(id(phase), f".{name}")
+        for key in INERT_PHASE_FIELDS:
+            if _says(phase.get(key)):
+                yield f"{at}.{key}", name, key
+        for part in PARTS:
+            entries = phase.get(part)
+            for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+                step_id = faber_state.name_of(entry, "id", "name")
+                for key in (*INERT_FIELDS, *LATER_FIELDS, *ADDED_FIELDS) if step_id else ():
+                    if _says(entry.get(key)):
+                        yield f"{at}.{part}[{index}].{key}", f"{name}/{step_id}", key
+
+
+def _says(value: object) -> bool:
+    return bool(any(value.values()) if isinstance(value, dict) else value)

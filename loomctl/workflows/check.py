@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from loomctl.expressions.output_schemas import TYPES
 from loomctl.kit import bundle_lines, files
 from loomctl.kit.errors import UPDATE, LoomError, quoted
+from loomctl.kit.json.fields import objects
 from loomctl.kit.json.strict_json import MOST_PROBLEMS
-from loomctl.kit.problems import at, choices, error, errors, placed, shown, warning, weight
+from loomctl.kit.problems import at, choices, error, errors, kind_of, placed, shown, warning, weight
 from loomctl.runs import log_verdict
 from loomctl.runs.faber import faber_state
 from loomctl.runs.model import frozen_plan, migrations, state, visits
 from loomctl.runs.store import event_log, events
-from loomctl.workflows import faber_plan, schema_checks, workflow_files
+from loomctl.workflows import adopt, workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import outside, resolve_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from jsonschema.exceptions import ValidationError
 
     from loomctl.kit.problems import Problem
 
@@ -43,7 +49,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
     loaded = workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST)
     if errors(loaded.problems):
         return sorted(loaded.problems, key=weight)
-    raw, kind = loaded.raw, kind_of(loaded.raw)
+    raw, kind = loaded.raw, document_kind(loaded.raw)
     if kind is None:
         hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
         return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
@@ -54,7 +60,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
     if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
         spoken = {problem.where for problem in errors(found)} if loaded.places else ()
-        more = placed(schema_checks.beyond(raw, kind, bundle=bundle, known=found), loaded.places)
+        more = placed(_beyond(raw, kind, bundle=bundle, known=found), loaded.places)
         found += [problem for problem in more if problem.where not in spoken]
     found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=weight))
@@ -88,7 +94,7 @@ def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list
     """
     if not path.endswith(workflow_files.SUFFIXES):
         return []
-    if kind_of(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
+    if document_kind(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
         return []
     merged = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).merged
     if merged is None:
@@ -109,7 +115,7 @@ def _first(found: list[Problem]) -> list[Problem]:
     ]
 
 
-def kind_of(raw: object) -> str | None:
+def document_kind(raw: object) -> str | None:
     """Tell from a file's content whether it is a workflow, a plan or a state; None: none of them."""
     if not isinstance(raw, dict):
         return None
@@ -162,32 +168,32 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
-        for at_field, _, field in faber_plan.ignored(raw) if faber_state.is_plan(raw) else ():
+        for at_field, _, field in adopt.ignored_fields(raw) if faber_state.is_plan(raw) else ():
             yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
     seen: dict[object, str] = {}
-    for where, phase in _objects(raw, "phases"):
+    for where, phase in objects(raw, "phases"):
         yield from _twice(seen, f"phase {phase.get('id')}", phase.get("id"), at(where, "id"))
-        for step_where, step in _objects(phase, "steps", where):
+        for step_where, step in objects(phase, "steps", where):
             key, wanted = step.get("key"), f"{phase.get('id')}/{step.get('id')}"
             if isinstance(key, str) and key != wanted:
                 hint = "a step's key is phase/id"
                 yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
             yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
     yield from _leads_nowhere(raw)
-    for where, artifact in _objects(raw, "artifacts"):
+    for where, artifact in objects(raw, "artifacts"):
         yield from _twice(seen, f"artifact {artifact.get('id')}", ("artifact", artifact.get("id")), at(where, "id"))
 
 
 def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
     """Give what leads to a step that a plan does not have."""
-    steps = [one for where, phase in _objects(raw, "phases") for one in _objects(phase, "steps", where)]
+    steps = [one for where, phase in objects(raw, "phases") for one in objects(phase, "steps", where)]
     keys = [step["key"] for _, step in steps if isinstance(step.get("key"), str)]
     led = [(at("$", "retry_target"), raw.get("retry_target"))]
     for where, step in steps:
         led.append((at(where, "retry_target"), step.get("retry_target")))
-        led += [(at(way, "to"), one.get("to")) for way, one in _objects(step, "transitions", where)]
+        led += [(at(way, "to"), one.get("to")) for way, one in objects(step, "transitions", where)]
     for where, key in led:
         if isinstance(key, str) and key not in keys and not (key == visits.END and where.endswith(".to")):
             yield error("UNKNOWN_STEP", where, f"there is no step {shown(key)}", choices(key, keys))
@@ -217,17 +223,10 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
         message = f"{shown(current)} is none of the run's phases"
         yield error("UNKNOWN_PHASE", "$.current_phase", message, choices(current, list(phases)))
     seen: dict[object, str] = {}
-    for where, entry in _objects(raw, "steps"):
+    for where, entry in objects(raw, "steps"):
         visit = (entry.get("step_id"), entry.get("visit"))
         yield from _twice(seen, f"visit {visit[1]} of {visit[0]}", visit, where)
         yield from _twice(seen, f"rank {entry.get('rank')}", ("rank", entry.get("rank")), at(where, "rank"))
-
-
-def _objects(raw: dict[str, Any], key: str, where: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
-    entries = raw.get(key)
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, dict):
-            yield at(where, key, index), entry
 
 
 def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Iterator[Problem]:
@@ -237,3 +236,59 @@ def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Itera
         return
     if before != where:
         yield error("DUPLICATE_ID", where, f"{what} stands already at {before}")
+
+
+def schema(kind: str, *, bundle: str) -> dict[str, Any]:
+    """Give a schema by its name: `workflow`, `plan`, `state`, `tool_step`, `status`, `changes`, `report`."""
+    read: dict[str, Any] = files.read_json(os.path.join(bundle, "config", f"{kind}.schema.json"))
+    return read
+
+
+def schema_problems(raw: object, kind: str, *, bundle: str) -> list[Problem]:
+    """Give what the schema says, by place: the first MOST_PROBLEMS of it."""
+    from jsonschema import Draft202012Validator
+
+    found = Draft202012Validator(schema(kind, bundle=bundle)).iter_errors(raw)
+    said = dict.fromkeys(islice((problem for refused in found for problem in _said(refused)), MOST_PROBLEMS))
+    return sorted(said, key=lambda problem: problem.where)
+
+
+def _beyond(raw: object, kind: str, *, bundle: str, known: Sequence[Problem]) -> Iterator[Problem]:
+    """Give what the schema says of places that no error in `known` speaks of already; nothing where it says enough."""
+    spoken = [problem.where for problem in errors(known)]
+    if len(spoken) >= MOST_PROBLEMS:
+        return
+    for problem in schema_problems(raw, kind, bundle=bundle):
+        if not any(_related(problem.where, where) for where in spoken):
+            spoken.append(problem.where)
+            yield problem
+
+
+def _related(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    return longer == shorter or (shorter != "$" and longer.startswith((shorter + ".", shorter + "[")))
+
+
+def _said(refused: ValidationError) -> Iterator[Problem]:
+    where = at("$", *refused.absolute_path)
+    rule: str = str(refused.validator)
+    value: Any = refused.instance
+    limit: Any = refused.validator_value
+    if rule == "required":
+        for key in limit:
+            if key not in value:
+                yield error("MISSING_FIELD", at(where, key), f"{key} is missing")
+    elif rule == "type":
+        wanted = " or ".join(TYPES[name] for name in ([limit] if isinstance(limit, str) else limit))
+        yield error("WRONG_TYPE", where, f"expected {wanted}, got {kind_of(value)}")
+    elif rule in ("enum", "const"):
+        words = [word for word in (limit if rule == "enum" else [limit]) if isinstance(word, str)]
+        hint = choices(value, words) if words else f"expected {json.dumps(limit)}"
+        yield error("UNKNOWN_VALUE", where, f"{shown(value)} is not known here", hint)
+    elif rule == "pattern":
+        yield error("BAD_TEXT", where, f"{shown(value)} does not have the form {limit}")
+    elif rule == "minimum":
+        yield error("OUT_OF_RANGE", where, f"{value} is below {limit}")
+    else:
+        about = refused.schema.get("description", "") if isinstance(refused.schema, dict) else ""
+        yield error("SCHEMA", where, f"this does not have the form that the schema asks for. {about}".strip())

@@ -1,6 +1,6 @@
-"""What is wrong with the ways of a workflow: steps that are not there, loops, labels that collide (D45).
+"""Whether the names and ways of a workflow make sense once its ancestors are merged in: steps, phases, labels (D45).
 
-Looks at a plan, in which each way leads to a key; linear in its steps and ways.
+Linear in its steps and ways.
 """
 
 from __future__ import annotations
@@ -8,60 +8,96 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.kit.problems import at, choices, error, shown, warning
-from loomctl.runs.model import visits
 from loomctl.runs.model.frozen_plan import after, is_human, is_routed, places
-from loomctl.workflows.model import branches, routing, steps, ways
-from loomctl.workflows.model.steps import ROUTING
-from loomctl.workflows.model.transitions import key_of
+from loomctl.runs.model.visits import END, FAILED
+from loomctl.workflows import branches, routing, triggers
+from loomctl.workflows.artifacts import everything_said, unknown_artifact
+from loomctl.workflows.steps import ROUTING, key_of
+from loomctl.workflows.survival import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.runs.model.frozen_plan import Place
-    from loomctl.workflows.model.steps import Step
-    from loomctl.workflows.model.workflow import Phase, Workflow
+    from loomctl.workflows.steps import Step
+    from loomctl.workflows.workflow import Workflow
 
-_END = None
 _SHOWN = 8  # steps of a loop that are named
 
 
 # ---- Names: looked at in one file, against the workflow that it becomes with its ancestors.
 
 
-def unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
-    """Give each way of `own` (one file) that leads to a step which a run of `merged` does not have; all errors."""
+def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find what `own` (one file) refers to and `merged` (the file with its ancestors) does not have.
+
+    raw: what was merged, as it was written. What a step leads to is an error, so is an artifact that must survive.
+    """
+    phases = [phase.id for phase in merged.phases]
+    keys = [key for _, key, _ in merged.each_step()]
+    step_ids = list(dict.fromkeys(key.partition("/")[2] for key in keys))
+    steps = [*step_ids, *keys]
+    for index, name in enumerate(own.skip_steps):
+        if name not in steps:
+            message = f"skip_steps names {shown(name)}, and there is no such step"
+            yield warning("UNKNOWN_STEP", at("$", "skip_steps", index), message, choices(name, steps))
+    for index, name in enumerate((own.autonomy or {}).get("require_approval_for", ())):
+        if name not in phases and name not in steps:
+            where = at("$", "autonomy", "require_approval_for", index)
+            message = f"approval is asked for {shown(name)}, and there is no such phase or step"
+            yield warning("UNKNOWN_STEP", where, message, choices(name, [*phases, *step_ids]))
+    for artifact in own.artifacts:
+        for index, trigger in enumerate(artifact.reload_triggers):
+            for name in triggers.split(trigger)[1:]:
+                if name and name != "*" and name not in phases:
+                    message = f"{shown(trigger)} never fires: there is no phase {shown(name)}"
+                    place = at(artifact.where, "reload_triggers", index)
+                    yield warning("UNKNOWN_PHASE", place, message, choices(name, phases))
+    for name in own.artifact_phases:
+        if name not in phases:
+            where = at("$", "critical_artifacts", "phase_specific", name)
+            message = f"there is no phase {shown(name)}: these are never loaded"
+            yield warning("UNKNOWN_PHASE", where, message, choices(name, phases))
+    ids, said = [artifact.id for artifact in merged.artifacts], everything_said(raw)
+    for index, entry in enumerate(own.must_survive):
+        yield from unknown_artifact(entry, at("$", KEY, index), ids, said)
+    yield from _unknown_targets(own, merged)
+
+
+def _unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
+    """Find each way of `own` that leads to a step which a run of `merged` does not have."""
     gone = _left_out(merged)
-    known = [key for key in _keys(merged.phases or ()) if key not in gone]
+    known = [key for _, key, _ in merged.each_step() if key not in gone]
     there, bare = set(known), [key.partition("/")[2] for key in known]
-    if own.retry_target is not None and own.retry_target not in there and bare.count(own.retry_target) != 1:
-        message = f"retry_target leads to {shown(own.retry_target)}, and there is {_why(own.retry_target, bare, gone)}"
-        yield error("UNKNOWN_STEP", "$.retry_target", message, choices(own.retry_target, known))
-    for phase in own.phases or ():
+    target = own.retry_target
+    if target is not None and target not in there and bare.count(target) != 1:
+        message = f"retry_target leads to {shown(target)}, and there is {_why(target, bare, gone)}"
+        yield error("UNKNOWN_STEP", "$.retry_target", message, choices(target, known))
+    for phase, _, step in own.each_step():
         if phase.enabled is False:
             continue
-        for where, step in _with_places(phase):
-            yield from _leaves_branch(where, step)
-            for place, name in _targets(step):
-                key = key_of(name, phase.id)
-                if key in there or (key == visits.END and place != "retry_target"):
-                    continue
+        yield from _leaves_branch(step)
+        for where, name in step.targets():
+            key = key_of(name, phase.id)
+            if key not in there and not _ends(key, where):
                 local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
                 message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
-                yield error("UNKNOWN_STEP", f"{where}.{place}", message, choices(name, [*local, *known, visits.END]))
+                yield error("UNKNOWN_STEP", where, message, choices(name, [*local, *known, END]))
 
 
-def _leaves_branch(where: str, step: Step) -> Iterator[Problem]:
-    """Give each way of a branch's step that leads to none of the branch."""
-    for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
-        names = [inner.id for inner in branch.steps]
-        for index, inner in enumerate(branch.steps):
-            inside = at(where, "parallel", "branches", number, "steps", index)
-            for place, name in _targets(inner):
-                if name not in names and not (name == visits.END and place != "retry_target"):
-                    message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
-                    hint = choices(name, [*names, visits.END])
-                    yield error("UNKNOWN_STEP", f"{inside}.{place}", message, hint)
+def _leaves_branch(step: Step) -> Iterator[Problem]:
+    for branch, _, inner in step.inner():
+        names = [one.id for one in branch.steps]
+        for where, name in inner.targets():
+            if name not in names and not _ends(name, where):
+                message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
+                yield error("UNKNOWN_STEP", where, message, choices(name, [*names, END]))
+
+
+def _ends(name: str, where: str) -> bool:
+    """Tell whether a transition ends the run; a retry_target leads to a step."""
+    return name == END and not where.endswith(".retry_target")
 
 
 def _why(name: str, bare: Sequence[str], gone: Mapping[str, str]) -> str:
@@ -73,45 +109,31 @@ def _why(name: str, bare: Sequence[str], gone: Mapping[str, str]) -> str:
 def _left_out(merged: Workflow) -> dict[str, str]:
     """Give the steps that no run has, with the reason."""
     found: dict[str, str] = {}
-    skipped = merged.skip_steps or ()
-    for phase in merged.phases or ():
-        for _, step in phase.each_step():
-            key = f"{phase.id}/{step.id}"
-            if phase.enabled is False:
-                found[key] = f"the phase {phase.id} is not enabled"
-            elif step.id in skipped or key in skipped:
-                found[key] = "skip_steps leaves it out"
+    for phase, key, step in merged.each_step():
+        if phase.enabled is False:
+            found[key] = f"the phase {phase.id} is not enabled"
+        elif merged.skips(phase.id, step.id):
+            found[key] = "skip_steps leaves it out"
     return found
 
 
-def _keys(phases: Sequence[Phase]) -> list[str]:
-    return [f"{phase.id}/{step.id}" for phase in phases for _, step in phase.each_step()]
+def stepless(merged: Workflow) -> list[Problem]:
+    """Refuse a workflow whose run would be completed at once, with nothing done."""
+    gone = _left_out(merged)
+    if any(key not in gone for _, key, _ in merged.each_step()):
+        return []
+    hint = "add a step to a phase, enable a phase, or extend a workflow that has some"
+    return [error("NO_STEPS", "$.phases", "no step is left to do in any phase", hint)]
 
 
-def _with_places(phase: Phase) -> Iterator[tuple[str, Step]]:
-    for part in ("pre_steps", "steps", "post_steps"):
-        for index, step in enumerate(getattr(phase, part) or ()):
-            yield at("$", "phases", phase.id, part, index), step
-
-
-def _targets(step: Step) -> Iterator[tuple[str, str]]:
-    for index, transition in enumerate(step.transitions or ()):
-        yield f"transitions[{index}].to", transition.to
-    if step.retry_target is not None:
-        yield "retry_target", step.retry_target
-
-
-def where_of(own: Workflow, key: str) -> str | None:
-    """Give the JSON path of a step in the file that defines it; None where this one does not."""
-    for phase in own.phases or ():
-        for where, step in _with_places(phase):
-            if f"{phase.id}/{step.id}" == key:
-                return where
-            for number, branch in enumerate(step.parallel.branches if step.parallel is not None else ()):
-                for index, inner in enumerate(branch.steps):
-                    if f"{phase.id}/{steps.inner_id(step.id, branch.id, inner.id)}" == key:
-                        return at(where, "parallel", "branches", number, "steps", index)
-    return None
+def step_places(own: Workflow) -> dict[str, str]:
+    """Give the JSON path of each step of a file by its key, those of branches too."""
+    found: dict[str, str] = {}
+    for phase, key, step in own.each_step():
+        found.setdefault(key, step.where)
+        for _, name, inner in step.inner():
+            found.setdefault(f"{phase.id}/{name}", inner.where)
+    return found
 
 
 # ---- The graph as a whole: looked at in a plan.
@@ -147,15 +169,15 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
 def ways_on(plan: Mapping[str, Any], place: Place) -> set[str | None]:
     """Give all steps that may follow a step, None for the end: by success, by failure, whatever its conditions are."""
     transitions: Sequence[Mapping[str, Any]] = place.step.get("transitions") or ()
-    found: set[str | None] = {_END if one["to"] == visits.END else str(one["to"]) for one in transitions}
+    found: set[str | None] = {None if one["to"] == END else str(one["to"]) for one in transitions}
     behind = after(plan, place.key)
-    in_order = behind.key if behind is not None else _END
+    in_order = behind.key if behind is not None else None
     target = place.step.get("retry_target") or plan.get("retry_target")
     if not transitions:
         found.add(in_order)
     if target:
         found.add(str(target))
-    elif ways.handling(place.step, ways.FAILED) != "stop":
+    elif routing.handling(place.step, FAILED) != "stop":
         found.add(in_order)
     return found
 
@@ -180,7 +202,7 @@ def _without_end(
         for one in ahead:
             if one is not None:
                 back.setdefault(one, []).append(key)
-    leaving = _reached(back, [key for key, ahead in leads.items() if _END in ahead])
+    leaving = _reached(back, [key for key, ahead in leads.items() if None in ahead])
     caught = [key for key in leads if key in reached and key not in leaving]
     if caught:
         named = ", ".join(caught[:_SHOWN]) + (f" and {len(caught) - _SHOWN} more" if len(caught) > _SHOWN else "")

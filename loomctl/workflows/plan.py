@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.conditions import compile_condition
 from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.expressions.state_paths import compile_path
+from loomctl.kit.problems import refusal
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
 from loomctl.runs.model.visits import END, WAIT_ALL
-from loomctl.workflows.model.critical_artifacts import ALWAYS
-from loomctl.workflows.model.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id
-from loomctl.workflows.model.transitions import key_of
-from loomctl.workflows.model.workflow import Workflow
+from loomctl.workflows.artifacts import ALWAYS
+from loomctl.workflows.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id, key_of
+from loomctl.workflows.workflow import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from loomctl.workflows.model.critical_artifacts import CriticalArtifact, Placed
-    from loomctl.workflows.model.policies import ResultHandling
-    from loomctl.workflows.model.steps import Step
-    from loomctl.workflows.model.transitions import Transition
-    from loomctl.workflows.model.workflow import Phase
+    from loomctl.workflows.artifacts import CriticalArtifact
+    from loomctl.workflows.steps import Step
+    from loomctl.workflows.workflow import Phase, Workflow
 
 HANDLING_DEFAULTS = {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"}
 DEFAULT_LEVEL = "guarded"
@@ -42,9 +40,11 @@ def build_plan(
     default) and so is max_retries (step, phase, 0); approvals asked for by step stand at the step. Raises LoomError if
     the workflow has errors.
     """
-    workflow = Workflow.from_dict(dict(merged), where=str(merged.get("id", "workflow")))
-    approvals = _approvals(workflow)
-    skipped = workflow.skip_steps or ()
+    workflow, problems = parse(merged)
+    refused = refusal(problems, what="this workflow cannot be used", where=str(merged.get("id", "workflow")))
+    if workflow is None:
+        raise refused or AssertionError("a workflow without errors was not read")
+    freezer = _Freezer(workflow)
     own: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "plan_id": plan_id,
@@ -52,161 +52,124 @@ def build_plan(
         "created_at": created_at,
         "description": workflow.description or "",
         "sources": [dict(source) for source in sources],
-        "autonomy": _autonomy(workflow, approvals),
-        "phases": [
-            _phase(phase, workflow.result_handling, approvals, skipped)
-            for phase in workflow.phases or ()
-            if phase.enabled is not False
-        ],
-        "artifacts": _artifacts(workflow),
-        "commands": _commands(workflow, skipped),
+        "autonomy": freezer.autonomy(),
+        "phases": [freezer.phase(phase) for phase in workflow.phases if phase.enabled is not False],
+        "artifacts": [_artifact(artifact) for artifact in workflow.artifacts],
+        "commands": _commands(workflow),
     }
     if workflow.retry_target is not None:
-        own["retry_target"] = retry_target(workflow)
-    extra = {key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}
-    return {**own, **extra}
+        own["retry_target"] = _retry_target(workflow, workflow.retry_target)
+    return {**own, **{key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}}
 
 
-def _approvals(workflow: Workflow) -> Sequence[str]:
-    """Give what must be approved: what the workflow names; guarded without a word of it means the release."""
-    said = workflow.autonomy
-    if said is not None and said.require_approval_for is not None:
-        return said.require_approval_for
-    guarded = said is None or said.level in (None, "guarded")
-    return ["release"] if guarded and any(phase.id == "release" for phase in workflow.phases or ()) else []
+class _Freezer:
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        said = workflow.autonomy or {}
+        # Guarded without a word of it means the release.
+        guarded = said.get("level") in (None, "guarded") and any(phase.id == "release" for phase in workflow.phases)
+        self._approvals: Sequence[str] = said.get("require_approval_for", ["release"] if guarded else [])
+
+    def autonomy(self) -> dict[str, Any]:
+        said = self._workflow.autonomy or {}
+        return {**said, "level": said.get("level") or DEFAULT_LEVEL, "require_approval_for": list(self._approvals)}
+
+    def phase(self, phase: Phase) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "id": phase.id,
+            "description": phase.description or "",
+            "require_approval": bool(phase.require_approval) or phase.id in self._approvals,
+            "max_retries": phase.max_retries or 0,
+            "steps": [
+                self._step(step, part, phase)
+                for part, step in phase.each_step()
+                if not self._workflow.skips(phase.id, step.id)
+            ],
+        }
+        return {**own, **{key: value for key, value in phase.extra.items() if key not in own}}
+
+    def _step(self, step: Step, part: str, phase: Phase, before: str = "") -> dict[str, Any]:
+        """Freeze a step. before: what stands before its own id in its id in the phase; empty but for a branch (D7)."""
+        name = before + step.id
+        key = f"{phase.id}/{name}"
+        retries = step.max_retries if step.max_retries is not None else phase.max_retries or 0
+        said = (step.result_handling, phase.result_handling, self._workflow.result_handling)
+        own: dict[str, Any] = {
+            "key": key,
+            "id": name,
+            "name": (step.name or "").strip() or step.id,
+            "description": step.description or "",
+            "kind": PARALLEL if step.parallel else "command" if step.run is not None else step.kind or "agent",
+            "part": part,
+            **_asked(step),
+            **self._added(step, phase, before),
+            "max_retries": 0 if step.kind == HUMAN else retries,
+            "require_approval": bool(step.require_approval) or step.id in self._approvals or key in self._approvals,
+            "result_handling": {
+                word: next((one[word] for one in said if one and word in one), default)
+                for word, default in HANDLING_DEFAULTS.items()
+            },
+            "engine": "prime-context" if part == "pre" and step.kind != HUMAN and _primes_only(step) else None,
+        }
+        return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
+
+    def _added(self, step: Step, phase: Phase, before: str) -> dict[str, Any]:
+        """Give what only some steps say; a plan holds it for those alone."""
+
+        def key(name: str) -> str:
+            return key_of(name if name == END or "/" in name else before + name, phase.id)
+
+        said = {field: value for field in ADDED_FIELDS if (value := getattr(step, field)) is not None}
+        if step.transitions is not None:
+            said["transitions"] = [
+                {**one, "to": key(one["to"]), **_compiled(one.get("condition"))} for one in step.transitions
+            ]
+        if step.evidence is not None:
+            said["evidence"] = [_evidence(one) for one in step.evidence]
+        if step.retry_target is not None:
+            said["retry_target"] = key(step.retry_target)
+        if step.parallel is not None:
+            branches = []
+            for branch in step.parallel.branches:
+                inside = inner_id(step.id, branch.id, "")
+                steps = [self._step(inner, "main", phase, inside) for inner in branch.steps]
+                branches.append({**branch.extra, "id": branch.id, "steps": steps})
+            join = step.parallel.join or WAIT_ALL
+            said[PARALLEL] = {**step.parallel.extra, "join": join, "branches": branches}
+        return said
 
 
-def _autonomy(workflow: Workflow, approvals: Sequence[str]) -> dict[str, Any]:
-    said = workflow.autonomy.to_dict() if workflow.autonomy else {}
-    return {**said, "level": said.get("level") or DEFAULT_LEVEL, "require_approval_for": list(approvals)}
+def _compiled(condition: str | None) -> dict[str, Any]:
+    return {} if condition is None else {"condition_code": compile_condition(condition)}
 
 
-def _phase(
-    phase: Phase, handling: ResultHandling | None, approvals: Sequence[str], skipped: Sequence[str]
-) -> dict[str, Any]:
-    own: dict[str, Any] = {
-        "id": phase.id,
-        "description": phase.description or "",
-        "require_approval": bool(phase.require_approval) or phase.id in approvals,
-        "max_retries": phase.max_retries or 0,
-        "steps": [
-            _step(step, part, phase, handling, approvals, Names(phase.id))
-            for part, step in phase.each_step()
-            if step.id not in skipped and f"{phase.id}/{step.id}" not in skipped
-        ],
-    }
-    return {**own, **{key: value for key, value in phase.extra.items() if key not in own}}
+def _evidence(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Freeze a piece of evidence: its kind said, what is simple compiled (D12)."""
+    if "file" in said:
+        return {"kind": "file", "file": said["file"], "changed": said.get("changed") is not False}
+    if "run" in said:
+        return {"kind": "command", **{key: said[key] for key in ("run", "timeout") if key in said}}
+    if "state" in said:
+        return {"kind": "state", "state": said["state"], "path_steps": compile_path(said["state"])}
+    return {"kind": "state", "condition": said["condition"], **_compiled(said["condition"])}
 
 
-class Names(NamedTuple):
-    """How steps are called where others lead to them: within a phase, or within one branch of a parallel step.
-
-    before: what stands before a step's own id in its id in the phase; empty for a phase.
-    """
-
-    phase: str
-    before: str = ""
-
-    def key(self, name: str) -> str:
-        """Give the key of the step that is called so here; `end` stays."""
-        return key_of(name if name == END or "/" in name else self.before + name, self.phase)
-
-
-def _step(
-    step: Step, part: str, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str], names: Names
-) -> dict[str, Any]:
-    key = names.key(step.id)
-    own: dict[str, Any] = {
-        "key": key,
-        "id": key.partition("/")[2],
-        "name": (step.name or "").strip() or step.id,
-        "description": step.description or "",
-        "kind": _kind(step),
-        "part": part,
-        **_asked(step),
-        **_said(step, names),
-        **_branches(step, phase, handling, approvals),
-        "max_retries": 0 if step.kind == HUMAN else _first_number(step.max_retries, phase.max_retries),
-        "require_approval": bool(step.require_approval) or step.id in approvals or key in approvals,
-        "result_handling": {
-            word: _first(word, step.result_handling, phase.result_handling, handling) or default
-            for word, default in HANDLING_DEFAULTS.items()
-        },
-        "engine": "prime-context" if part == "pre" and step.kind != HUMAN and _primes_only(step) else None,
-    }
-    return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
-
-
-def _first_number(*said: int | None) -> int:
-    return next((number for number in said if number is not None), 0)
-
-
-def _kind(step: Step) -> str:
-    if step.parallel is not None:
-        return PARALLEL
-    return "command" if step.run is not None else step.kind or "agent"
-
-
-def _branches(step: Step, phase: Phase, handling: ResultHandling | None, approvals: Sequence[str]) -> dict[str, Any]:
-    """Freeze the branches of a parallel step; a step of one is known by the names before it, too (D7)."""
-    if step.parallel is None:
-        return {}
-    found = []
-    for branch in step.parallel.branches:
-        names = Names(phase.id, inner_id(step.id, branch.id, ""))
-        steps = [_step(inner, "main", phase, handling, approvals, names) for inner in branch.steps]
-        found.append({**branch.extra, "id": branch.id, "steps": steps})
-    return {PARALLEL: {**step.parallel.extra, "join": step.parallel.join or WAIT_ALL, "branches": found}}
-
-
-def _said(step: Step, names: Names) -> dict[str, Any]:
-    """Give what only some steps say; a plan holds it for those alone."""
-    kept = (key for key in ADDED_FIELDS if key != PARALLEL)
-    said = {key: value for key in kept if (value := getattr(step, key)) is not None}
-    if "transitions" in said:
-        said["transitions"] = [_transition(one, names) for one in step.transitions or ()]
-    if "evidence" in said:
-        said["evidence"] = [one.frozen() for one in step.evidence or ()]
-    if "retry_target" in said:
-        said["retry_target"] = names.key(said["retry_target"])
-    return said
-
-
-def _transition(transition: Transition, names: Names) -> dict[str, Any]:
-    """Freeze a transition: the step that it leads to by its key, its condition compiled where it is a simple one."""
-    said = {**transition.to_dict(), "to": names.key(transition.to)}
-    if transition.condition is not None:
-        said["condition_code"] = compile_condition(transition.condition)
-    return said
-
-
-def retry_target(workflow: Workflow) -> str:
+def _retry_target(workflow: Workflow, name: str) -> str:
     """Give the key of the step where failures lead; a bare id is that of the one phase that has it, else it stays."""
-    name = workflow.retry_target or ""
-    keys = [f"{phase.id}/{step.id}" for phase in workflow.phases or () for _, step in phase.each_step()]
-    found = [key for key in keys if key.partition("/")[2] == name]
+    found = [key for _, key, _ in workflow.each_step() if key.partition("/")[2] == name]
     return found[0] if len(found) == 1 else name
 
 
-def _commands(workflow: Workflow, skipped: Sequence[str]) -> list[dict[str, str]]:
+def _commands(workflow: Workflow) -> list[dict[str, str]]:
     """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
     return [
         {"step": f"{phase.id}/{name}", "run": run, **({"workdir": step.workdir} if step.workdir else {})}
-        for phase in workflow.phases or ()
-        if phase.enabled is not False
-        for _, outer in phase.each_step()
-        if outer.id not in skipped and f"{phase.id}/{outer.id}" not in skipped
-        for name, step in _with_branches(outer)
-        for run in (step.run, *(one.run for one in step.evidence or ()))
+        for phase, _, outer in workflow.each_step()
+        if phase.enabled is not False and not workflow.skips(phase.id, outer.id)
+        for name, step in ((outer.id, outer), *((name, inner) for _, name, inner in outer.inner()))
+        for run in (step.run, *(one.get("run") for one in step.evidence or ()))
         if run is not None
     ]
-
-
-def _with_branches(step: Step) -> Iterator[tuple[str, Step]]:
-    """Give a step and those of its branches, each with its id in the phase."""
-    yield step.id, step
-    if step.parallel is not None:
-        yield from ((name, inner) for _, name, inner in step.parallel.each_step(step.id))
 
 
 def _asked(step: Step) -> dict[str, str | None]:
@@ -237,19 +200,8 @@ def _primes_only(step: Step) -> bool:
     return step.skill is None and len(asked) == 1 and _PRIME_CONTEXT.fullmatch(asked[0]) is not None
 
 
-def _first(word: str, *said: ResultHandling | None) -> str | None:
-    values = (getattr(handling, word) for handling in said if handling is not None)
-    return next((value for value in values if value is not None), None)
-
-
-def _artifacts(workflow: Workflow) -> list[dict[str, Any]]:
-    declared = workflow.critical_artifacts
-    return [] if declared is None else [_artifact(placed) for placed in declared.each()]
-
-
-def _artifact(placed: Placed) -> dict[str, Any]:
-    artifact = placed.artifact
-    condition = None if placed.when == ALWAYS else artifact.condition
+def _artifact(artifact: CriticalArtifact) -> dict[str, Any]:
+    condition = None if artifact.when == ALWAYS else artifact.condition
     sources = {
         "path": artifact.path,
         "path_from_state": artifact.path_from_state,
@@ -262,8 +214,8 @@ def _artifact(placed: Placed) -> dict[str, Any]:
         "description": artifact.description or "",
         "required": artifact.required,
         "load_strategy": _strategy(artifact),
-        "when": placed.when,
-        "phase": placed.phase,
+        "when": artifact.when,
+        "phase": artifact.phase,
         "triggers": [trigger.strip() for trigger in artifact.reload_triggers],
         "condition": condition,
         "condition_code": None if condition is None else compile_condition(condition),

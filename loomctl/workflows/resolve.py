@@ -7,26 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.ids import slug
 from loomctl.kit.problems import error, errors, in_file, placed, refusal, warning
-from loomctl.workflows import (
-    expression_checks,
-    frozen_schemas,
-    graph_checks,
-    prompt_files,
-    references,
-    workflow_files,
-)
-from loomctl.workflows.model.survival import KEY
-from loomctl.workflows.model.workflow import PARTS, parse
+from loomctl.workflows import expression_checks, graph_checks, workflow_files
 from loomctl.workflows.plan import build_plan
+from loomctl.workflows.steps import PARTS, step_id
+from loomctl.workflows.survival import KEY
+from loomctl.workflows.workflow import parse
 from loomctl.workflows.workflow_files import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
-    from loomctl.workflows.model.workflow import Workflow
+    from loomctl.workflows.workflow import Workflow
 
 
 class Resolved(NamedTuple):
@@ -110,9 +103,9 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
             found = loaded.problems or parse(loaded.raw)[1]
             problems += in_file(name, found) if name else found
             break
-        asked, of_prompts = prompt_files.filled_in(loaded.raw, following, roots)
+        asked, of_prompts = workflow_files.with_prompts(loaded.raw, following, roots)
         own, found = parse(asked)
-        raw, of_schemas = frozen_schemas.frozen(asked, following, roots)
+        raw, of_schemas = workflow_files.with_schemas(asked, following, roots)
         link = _Link(following, name, raw, own, loaded.places)
         said = (
             loaded.problems,
@@ -134,32 +127,27 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
     if workflow is None:
         return Resolved(path, None, None, sources, problems)
     for link in chain:
-        problems += link.said(references.dangling(link.own, workflow) if link.own else ())
-        problems += link.said(references.unknown_artifacts(link.own, workflow, merged) if link.own else ())
-        problems += link.said(graph_checks.unknown_targets(link.own, workflow) if link.own else ())
+        problems += link.said(graph_checks.dangling(link.own, workflow, merged) if link.own else ())
     if not errors(problems):
         plan = build_plan(merged, plan_id="check", created_at="", sources=[])
-        problems += _placed_in(chain, graph_checks.problems(plan, lambda key: _place_in(chain, key)))
+        steps = _step_places(chain)
+        found = graph_checks.problems(plan, lambda key: steps.get(key, "$"))
+        for link in chain:
+            own_file = f"{link.name}: " if link.name else ""
+            found = placed(found, {own_file + where: own_file + place for where, place in link.places.items()})
+        problems += found
     if errors(problems):
         return Resolved(path, None, None, sources, problems)
-    return Resolved(path, workflow, merged, sources, [*problems, *references.stepless(workflow)])
+    return Resolved(path, workflow, merged, sources, [*problems, *graph_checks.stepless(workflow)])
 
 
-def _place_in(chain: list[_Link], key: str) -> str:
-    """Give the place of a step in the nearest file that defines it."""
+def _step_places(chain: list[_Link]) -> dict[str, str]:
+    """Give the place of each step by its key, in the nearest file that defines it."""
+    found: dict[str, str] = {}
     for link in chain:
-        where = graph_checks.where_of(link.own, key) if link.own else None
-        if where is not None:
-            return f"{link.name}: {where}" if link.name else where
-    return "$"
-
-
-def _placed_in(chain: list[_Link], problems: list[Problem]) -> list[Problem]:
-    """Say of findings in the graph where they stand in the text of the file that `_place_in` names."""
-    for link in chain:
-        own = f"{link.name}: " if link.name else ""
-        problems = placed(problems, {own + where: own + place for where, place in link.places.items()})
-    return problems
+        for key, where in (graph_checks.step_places(link.own) if link.own else {}).items():
+            found.setdefault(key, f"{link.name}: {where}" if link.name else where)
+    return found
 
 
 def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str | None:
@@ -222,11 +210,6 @@ def merge(chain: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     for _, raw in chain:
         merged = _over(merged, raw)
     return merged
-
-
-def step_id(step: Mapping[str, Any]) -> str:
-    """Give a raw step's id: its own, else the slug of its name (D7)."""
-    return str(step["id"]) if "id" in step else slug(str(step.get("name", "")))
 
 
 def _over(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:

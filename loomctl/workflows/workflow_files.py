@@ -1,4 +1,7 @@
-"""Where workflow files are found and how they are read: by id, `loom:id`, `project:id` or path; JSON, YAML and DOT."""
+"""Workflow files: where they are found (by id, `loom:id`, `project:id` or path), how JSON, YAML and DOT are read.
+
+What a workflow keeps in files beside it is read here, too: prompts and output schemas.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from loomctl.kit.files import is_inside
 from loomctl.kit.json import strict_json
 from loomctl.kit.json.fields import is_id
 from loomctl.kit.json.strict_json import DEEPEST
-from loomctl.kit.problems import choices, error, nearest, refusal, shown
+from loomctl.kit.problems import at, choices, error, nearest, refusal, shown
+from loomctl.workflows.steps import map_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
 
@@ -23,6 +27,9 @@ DOT = (".dot", ".gv", ".fabro")
 SUFFIXES = (".json", *YAML, *DOT)
 LARGEST_JSON = 1 << 20
 LARGEST_YAML = LARGEST_DOT = 256 << 10
+LARGEST_PROMPT = 256 << 10
+_LARGEST_TOGETHER = 8 << 20  # prompts of one workflow: a file may be named by every step
+SCHEMA = "schema"  # of a step in the plan: what its output_schema names
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 _FABER_PLUGINS = ("fractary-faber", "faber")
 FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
@@ -135,9 +142,9 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)
     if dot:
-        from loomctl.workflows.dot import workflow
+        from loomctl.workflows import dot_workflow
 
-        made = workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
+        made = dot_workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
         return Loaded(made.raw, made.problems, sha256, made.places)
     if yaml:
         from loomctl.kit import strict_yaml
@@ -219,3 +226,79 @@ def _listed(folder: str) -> Iterator[str]:
         stem, suffix = os.path.splitext(name)
         if suffix in SUFFIXES and is_id(stem):
             yield stem
+
+
+# ---- What a workflow keeps in files beside it.
+
+
+def with_prompts(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tuple[dict[str, Any], list[Problem]]:
+    """Give a workflow from DOT with the text of each prompt's file (`prompt="@prompts/plan.md"`); others as they are.
+
+    raw: as it was read from `path`; it is not changed. roots: folders that the files must lie in, links followed (D10).
+    What cannot be read stays a reference.
+    """
+    if not path.endswith(DOT):
+        return dict(raw), []
+    from loomctl.workflows.dot_steps import prompt_text
+
+    problems: list[Problem] = []
+    left = _LARGEST_TOGETHER
+
+    def fill(step: dict[str, Any], where: str) -> dict[str, Any]:
+        nonlocal left
+        reference = step.get("prompt")
+        if not isinstance(reference, str) or not reference.startswith("@"):
+            return step
+        try:
+            data = _prompt(reference[1:].strip(), path, roots, min(LARGEST_PROMPT, left))
+            left -= len(data)
+            return {**step, "prompt": prompt_text(files.text_of(data))}
+        except UnicodeDecodeError:
+            message = f"{shown(reference[1:].strip(), 200)} is not UTF-8 text"
+            problems.append(error("NOT_UTF8", at(where, "prompt"), message, "save it as UTF-8"))
+        except LoomError as problem:
+            problems.append(error(problem.code, at(where, "prompt"), problem.what, problem.hint))
+        return step
+
+    return map_steps(raw, fill), problems
+
+
+def _prompt(name: str, of: str, roots: Sequence[str], limit: int) -> bytes:
+    path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(of)), name))
+    told = shown(name, 200)
+    if "\0" in name or not any(is_inside(path, root) for root in roots):
+        what = f"{told} lies outside of the project and the bundle; nothing of it is read"
+        raise LoomError("PATH_ESCAPE", what, hint="copy it beside the workflow")
+    try:
+        return files.read_bytes(path, limit=limit)
+    except LoomError as problem:
+        raise LoomError(problem.code, f"{told}: {problem.what}") from None
+    except OSError as problem:
+        what = f"the prompt's file {told} cannot be read: {problem.strerror}"
+        raise LoomError("UNKNOWN_PROMPT", what, hint="the path is relative to the workflow's own file") from None
+
+
+def with_schemas(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tuple[dict[str, Any], list[Problem]]:
+    """Give a workflow with each `"@file"` schema of its steps in the step's `schema` (D35).
+
+    raw: as it was read from `path`, of whatever shape; it is not changed. roots: as workflow files may lie in.
+    """
+    from loomctl.expressions import engine, output_schemas, questions
+
+    problems: list[Problem] = []
+
+    def fill(step: dict[str, Any], where: str) -> dict[str, Any]:
+        if "parallel" in step or not output_schemas.is_reference(step.get("output_schema")):
+            return step
+        where = at(where, "output_schema")
+        loaded = output_schemas.load(step["output_schema"], path, roots, where)
+        problems.extend(loaded.problems)
+        if loaded.schema is None:
+            return step
+        tried = engine.held_against({}, loaded.schema, environment_python=None)
+        if tried.status == "threw":
+            message = f"the schema cannot be held against an object: {questions.one_line(tried.message)}"
+            problems.append(error("BAD_SCHEMA", where, message, "a $ref that leads to itself goes in circles"))
+        return {**step, SCHEMA: loaded.schema}
+
+    return map_steps(raw, fill), problems

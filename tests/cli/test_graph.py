@@ -58,7 +58,7 @@ def test_it_is_written_to_a_file(begun: Scene, cli: Cli, tmp_path: Path) -> None
 
 def test_without_graphviz_the_way_on_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Exit 8: something is to be set up; the other forms need nothing."""
-    monkeypatch.setattr("loomctl.workflows.draw.graphviz.shutil.which", lambda _: None)
+    monkeypatch.setattr("loomctl.workflows.draw.shutil.which", lambda _: None)
     ended = cli("graph", "core", "--format", "svg")
     assert ended.code == 8
     assert "NO_GRAPHVIZ" in ended.stderr

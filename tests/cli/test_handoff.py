@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.flow import resume
 from loomctl.kit.process import processes
-from loomctl.workflows import schema_checks
+from loomctl.workflows import check
 from tests.cli.commands import begin, next_beside, record
 from tests.helpers.machines import SECRET, Machine, server_of, tips
 from tests.helpers.near import near_machines
@@ -319,7 +319,7 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     assert origin["machine"] == ("laptop" if keep == "--keep-mine" else "desktop")
     state = desktop.loomctl("show", saved, "--json").json["state"]
     assert {**origin, **state["saved_from"]} == origin
-    assert list(Draft202012Validator(schema_checks.schema("state", bundle=str(CHECKOUT))).iter_errors(state)) == []
+    assert list(Draft202012Validator(check.schema("state", bundle=str(CHECKOUT))).iter_errors(state)) == []
     assert f"copy of   {run_id} {how}" in desktop.loomctl("show", saved).stdout
     assert "copy of" not in desktop.loomctl("show", run_id).stdout
     assert desktop.loomctl("status", saved, "--json").json["saved_from"] == origin

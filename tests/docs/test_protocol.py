@@ -13,7 +13,7 @@ from loomctl.cli import answer
 from loomctl.hosts import tool_calls
 from loomctl.priming import artifact_files, slip
 from loomctl.runs.config import Settings
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.cli.test_help import ALL
 from tests.docs.pages import DOCS
 from tests.helpers.scenes import CHECKOUT

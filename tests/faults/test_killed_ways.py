@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
-from loomctl.workflows.model import branches, gates
+from loomctl.workflows import branches, gates
 from tests.faults.bench import Answer, Bench
 from tests.faults.stand import Stand, essence, litter, sound, strikes
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene

@@ -13,7 +13,7 @@ from loomctl.flow import decide as deciding
 from loomctl.flow.drive import Driven
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
-from loomctl.workflows.model import gates
+from loomctl.workflows import gates
 from tests.flow.test_end import status_of
 from tests.flow.test_routing import begun, done, events
 from tests.helpers.scenes import SESSION, Json, Scene

@@ -19,7 +19,7 @@ from loomctl.runs import leases
 from loomctl.runs.caller import Conversation
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
 
 

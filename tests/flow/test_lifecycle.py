@@ -13,7 +13,7 @@ from loomctl.flow import rewind as rewinding
 from loomctl.flow import undo as undoing
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs.caller import Workspace
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 
 PHASES: Json = {

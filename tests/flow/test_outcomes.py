@@ -13,10 +13,9 @@ import pytest
 from loomctl.expressions import engine
 from loomctl.flow.outcomes import outcomes
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.workflows.frozen_schemas import frozen
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import Resolved, resolve
-from loomctl.workflows.workflow_files import Places
+from loomctl.workflows.workflow_files import Places, with_schemas
 from tests.helpers.tables import each
 
 Json = dict[str, Any]
@@ -192,5 +191,5 @@ def test_a_bad_schema_is_an_error_before_the_run_starts(tmp_path: Path, schema: 
 @each("raw", [{}, {"phases": []}, {"phases": {"a": 1}}, {"phases": {"a": {"steps": {"b": 1}}}}])
 def test_odd_workflows_are_left_to_their_own_checks(raw: Json) -> None:
     """Whatever its shape, it comes back as it was."""
-    assert frozen(raw, "/w.json", []) == (raw, [])
-    assert frozen({"phases": {"a": {"steps": [1, {"output_schema": 1}]}}}, "/w.json", [])[1] == []
+    assert with_schemas(raw, "/w.json", []) == (raw, [])
+    assert with_schemas({"phases": {"a": {"steps": [1, {"output_schema": 1}]}}}, "/w.json", [])[1] == []

@@ -14,7 +14,7 @@ from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, render
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.workflows.model.fidelity import FIDELITIES, chosen
+from loomctl.workflows.routing import FIDELITIES, choose_fidelity
 from tests.docs.tokens import count
 from tests.helpers.tables import each
 
@@ -420,5 +420,5 @@ CHOICES: list[tuple[dict[str, object], tuple[str, str, int]]] = [
 @each(("named", "expected"), CHOICES)
 def test_the_nearest_valid_fidelity_holds(named: dict[str, object], expected: tuple[str, str, int]) -> None:
     """Transition, step, workflow, `compact`; what is none is warned of and passed over."""
-    found = chosen(**named)
+    found = choose_fidelity(**named)
     assert (found.fidelity, found.source, len(found.warnings)) == expected

@@ -19,7 +19,7 @@ from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run, slip
 from loomctl.runs import context_history, stage_records
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene
 

@@ -199,7 +199,7 @@ def test_the_next_step_is_handed_on_in_a_turn_that_loom_drives(known: dict[str, 
 
 def test_the_levels_are_those_of_workflows() -> None:
     """A level that is unknown here would silently keep every message."""
-    from loomctl.workflows.model.policies import LEVELS
+    from loomctl.workflows.workflow import LEVELS
 
     assert set(turn_ends.GOING_ON) <= set(LEVELS)
     assert turn_ends.ASKING in turn_ends.GOING_ON

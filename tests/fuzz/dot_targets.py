@@ -8,10 +8,7 @@ import re
 from loomctl.expressions import conditions
 from loomctl.kit.problems import ERROR, NOTE, WARNING, errors
 from loomctl.runs.model import frozen_plan
-from loomctl.workflows import graph_checks, plan
-from loomctl.workflows.dot import conditions as dot_conditions
-from loomctl.workflows.dot import workflow as dot_workflow
-from loomctl.workflows.model import workflow
+from loomctl.workflows import dot_conditions, dot_workflow, graph_checks, plan, workflow
 
 AT = "2026-01-01T00:00:00Z"
 _PLACE = re.compile(r"line ([1-9][0-9]*), column ([1-9][0-9]*)")
@@ -54,7 +51,7 @@ def _planned(raw: dict[str, object]) -> None:
     parsed, found = workflow.parse(raw)
     if parsed is None or errors(found):
         return
-    if errors(graph_checks.unknown_targets(parsed, parsed)):
+    if errors(graph_checks.dangling(parsed, parsed, raw)):
         return
     made = plan.build_plan(raw, plan_id="p", created_at=AT, sources=[])
     graph_checks.problems(frozen_plan.accepted(json.loads(json.dumps(made)), where="x"))

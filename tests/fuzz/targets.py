@@ -27,8 +27,7 @@ from loomctl.priming import artifact_files, packing, slip
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, sessions, state, visits
 from loomctl.runs.store import events
-from loomctl.workflows import plan
-from loomctl.workflows.model import gates, git_commands, triggers, workflow
+from loomctl.workflows import gates, git_commands, plan, triggers, workflow
 from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ from loomctl.flow import route, undo
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL, new_state
-from loomctl.workflows.model import gates
+from loomctl.workflows import gates
 
 if TYPE_CHECKING:
     from loomctl.runs.model.state import State

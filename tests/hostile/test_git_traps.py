@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.kit import git
-from loomctl.workflows.model import git_commands
-from loomctl.workflows.model.git_commands import git_argv
+from loomctl.workflows import git_commands
+from loomctl.workflows.git_commands import git_argv
 from tests.helpers.scenes import Scene, artifact
 
 PROGRAMS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.kit import git
-from loomctl.workflows.model.git_commands import git_argv
+from loomctl.workflows.git_commands import git_argv
 
 
 def run(repository: Path, *words: str) -> None:

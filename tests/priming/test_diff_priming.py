@@ -12,7 +12,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.priming.slip import Slip
 from loomctl.runs.caller import Conversation
 from loomctl.runs.machine import given_texts
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.kit.test_text_diff import applied
 

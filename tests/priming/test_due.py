@@ -9,8 +9,8 @@ import pytest
 from loomctl.priming.examine import Verdict, fresh, wanted
 from loomctl.priming.memory_of_session import Given
 from loomctl.priming.slip import DEFER, LOAD, SKIP
-from loomctl.workflows.model import triggers
-from loomctl.workflows.model.triggers import Event
+from loomctl.workflows import triggers
+from loomctl.workflows.triggers import Event
 from tests.helpers.tables import each
 
 START, MANUAL = triggers.session_start(), triggers.manual()

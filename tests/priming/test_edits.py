@@ -15,7 +15,7 @@ from loomctl.priming import edits, memory_of_session, prime_run, slip
 from loomctl.priming.edits import Notice
 from loomctl.runs import leases
 from loomctl.runs.machine import watched
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact
 from tests.kit.test_text_diff import applied
 

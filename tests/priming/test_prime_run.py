@@ -19,7 +19,7 @@ from loomctl.priming import memory_of_session, prime_run, slip
 from loomctl.priming.slip import Budget, Slip
 from loomctl.reduction import tokens
 from loomctl.runs.caller import Conversation, Workspace
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"

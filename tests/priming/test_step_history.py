@@ -18,7 +18,7 @@ from loomctl.reduction import history
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import sessions
 from loomctl.runs.tools import recording, tool_log
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.helpers.tables import each
 

@@ -14,7 +14,7 @@ from loomctl.priming import survive
 from loomctl.priming.prime_run import hook_budget
 from loomctl.runs import context_values
 from loomctl.runs.machine import owed
-from loomctl.workflows.model import survival
+from loomctl.workflows import survival
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import SESSION, Scene, TranscriptFile, artifact
 

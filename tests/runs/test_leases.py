@@ -27,7 +27,7 @@ from loomctl.runs.model import lease
 from loomctl.runs.model.lease import SILENT_AFTER
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.unwritten import UnwrittenStore
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 from tests.helpers import faber
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
-from loomctl.workflows import graph_checks
-from loomctl.workflows.model import branches
-from loomctl.workflows.model.workflow import parse
+from loomctl.workflows import branches, graph_checks
 from loomctl.workflows.plan import build_plan
+from loomctl.workflows.workflow import parse
 
 Json = dict[str, Any]
 LABELS = ("fix", "[A] Approve", "Again")
@@ -111,7 +110,7 @@ OUTCOMES = st.fixed_dictionaries(
 def accepted(raw: Json) -> Json | None:
     """Give the plan of a workflow that a check accepts, None for every other."""
     workflow, found = parse(raw)
-    if workflow is None or errors(found) or errors(graph_checks.unknown_targets(workflow, workflow)):
+    if workflow is None or errors(found) or errors(graph_checks.dangling(workflow, workflow, raw)):
         return None
     plan = build_plan(raw, plan_id="any", created_at=play.AT, sources=[])
     return None if errors(graph_checks.problems(plan)) else plan

@@ -21,7 +21,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.views import dump
-from loomctl.workflows import schema_checks
+from loomctl.workflows import check
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, fingerprint
 
 LARGE = "grün ✓ " * 20_000
@@ -160,7 +160,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
         folder = out / "stages" / entry["stage"]
         status = read(folder / "status.json")
         for kind, held in (("status", status), ("changes", read(folder / "changes.json"))):
-            schema = schema_checks.schema(kind, bundle=str(CHECKOUT))
+            schema = check.schema(kind, bundle=str(CHECKOUT))
             assert Draft202012Validator(schema).is_valid(held), (kind, held)
         assert status["status"] == entry["status"]
         for ref in blobs.refs_of_status(status):

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomctl.expressions import engine, questions
-from loomctl.workflows.bare_words import found_in
+from loomctl.workflows.expression_checks import bare_word
 from tests.helpers.tables import each
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ BARE = [
 @each(("source", "word"), BARE)
 def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
     """It is named, and the engine throws indeed."""
-    assert found_in(source) == word
+    assert bare_word(source) == word
     (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, word in answer.message) == ("threw", True)
 
@@ -76,7 +76,7 @@ MEANT = [
 @each("source", MEANT)
 def test_what_has_a_meaning_is_no_bare_word(source: str) -> None:
     """The engine reads it without throwing."""
-    assert found_in(source) is None
+    assert bare_word(source) is None
     (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, answer.message) == ("ok", "")
 
@@ -85,7 +85,7 @@ def test_every_name_that_the_engine_knows_is_known() -> None:
     """Whatever stands in its global object may be compared."""
     names = quickjs.Context().eval("Object.getOwnPropertyNames(globalThis).join(' ')").split()
     assert len(names) > 40
-    assert [name for name in names if found_in(f"context.n == {name}") is not None] == []
+    assert [name for name in names if bare_word(f"context.n == {name}") is not None] == []
 
 
 PIECES = ["outcome", "context", ".", "fix", "succeeded", "'succeeded'"]
@@ -98,5 +98,5 @@ SIGNS = ["==", "===", "&&", "(", ")", "[", "]", "'", '"', "/"]
 @example("fix ==")
 def test_any_text_is_read_to_its_end(source: str) -> None:
     """What is found stands in it; nothing is raised."""
-    word = found_in(source)
+    word = bare_word(source)
     assert word is None or word in source

@@ -11,8 +11,7 @@ import pytest
 
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step
-from loomctl.workflows import schema_checks
-from loomctl.workflows.check import check_file, kind_of
+from loomctl.workflows.check import check_file, document_kind
 from tests.helpers.waiting import bounded_work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +55,7 @@ KINDS = [
 @pytest.mark.parametrize(("raw", "kind"), KINDS)
 def test_the_content_says_what_a_file_is(tmp_path: Path, raw: object, kind: str | None) -> None:
     """Workflow, plan or state is told by what is in the file, not by its name; anything else is an error."""
-    assert kind_of(raw) == kind
+    assert document_kind(raw) == kind
     if kind is None:
         assert checked(tmp_path, json.dumps(raw)) == [("error", "UNKNOWN_KIND", "$")]
 
@@ -180,7 +179,7 @@ def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch
     for module, table in ((state, "STATE"), (frozen_plan, "PLAN")):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
         monkeypatch.setattr(migrations, table, steps)
-    monkeypatch.setattr(schema_checks, "beyond", lambda *_, **__: [])  # the bundle's schemas are today's
+    monkeypatch.setattr("loomctl.workflows.check._beyond", lambda *_, **__: [])  # the bundle's schemas are today's
     for kind, name in (("state", "fresh"), ("plan", "one-step")):
         path = tmp_path / f"{kind}.json"
         path.write_text(json.dumps(example(kind, name)))

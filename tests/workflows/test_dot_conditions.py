@@ -16,7 +16,7 @@ from loomctl.expressions.conditions import NeedsEngine
 from loomctl.expressions.engine import scope_text
 from loomctl.expressions.questions import Question
 from loomctl.expressions.sandbox import answer_here, condition_error
-from loomctl.workflows.dot.conditions import LONGEST, as_written, both, compile_condition, neither, readable
+from loomctl.workflows.dot_conditions import LONGEST, as_written, both, compile_condition, neither, readable
 from tests.helpers.tables import each
 
 SCOPE: dict[str, Any] = {

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from loomctl.kit.errors import LoomError
-from loomctl.workflows import prompt_files
-from loomctl.workflows.workflow_files import LARGEST_DOT, Places, available, find, load, locate
+from loomctl.workflows.workflow_files import (
+    LARGEST_DOT,
+    LARGEST_PROMPT,
+    Places,
+    available,
+    find,
+    load,
+    locate,
+    with_prompts,
+)
 
 LINE = 'digraph Line { start -> plan -> exit; plan [prompt="Plan it."] }'
 
@@ -69,7 +77,7 @@ def asking(reference: str) -> dict[str, object]:
 
 def prompt(raw: dict[str, object], path: Path, root: Path) -> tuple[str, list[str]]:
     """Give the step's prompt, and the codes of what is wrong."""
-    filled, problems = prompt_files.filled_in(raw, str(path), [str(root)])
+    filled, problems = with_prompts(raw, str(path), [str(root)])
     return filled["phases"]["main"]["steps"][0]["prompt"], [problem.code for problem in problems]
 
 
@@ -107,16 +115,16 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, reference: str, 
     (tmp_path / "secret.md").write_text("secret", encoding="utf-8")
     (root / "link.md").symlink_to(tmp_path / "secret.md")
     os.mkfifo(root / "pipe")
-    (root / "large.md").write_bytes(b"x" * (prompt_files.LARGEST + 1))
+    (root / "large.md").write_bytes(b"x" * (LARGEST_PROMPT + 1))
     (root / "latin.md").write_bytes(b"\xff")
     assert prompt(asking(reference), root / "a.dot", root) == (reference, [code])
 
 
 def test_many_steps_may_not_ask_for_one_large_file(tmp_path: Path) -> None:
     """All together they are bounded; the rest is named."""
-    (tmp_path / "large.md").write_bytes(b"x" * prompt_files.LARGEST)
+    (tmp_path / "large.md").write_bytes(b"x" * LARGEST_PROMPT)
     steps = [{"id": f"s{n}", "prompt": "@large.md"} for n in range(100)]
-    _, problems = prompt_files.filled_in(
+    _, problems = with_prompts(
         {"id": "a", "phases": {"main": {"steps": steps}}}, str(tmp_path / "a.dot"), [str(tmp_path)]
     )
     assert len(problems) == 100 - 32
@@ -133,6 +141,6 @@ def test_the_steps_of_branches_have_their_files_too(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     raw = load(str(tmp_path / "a.dot")).raw
-    filled, problems = prompt_files.filled_in(raw, str(tmp_path / "a.dot"), [str(tmp_path)])
+    filled, problems = with_prompts(raw, str(tmp_path / "a.dot"), [str(tmp_path)])
     assert not problems
     assert filled["phases"]["main"]["steps"][0]["parallel"]["branches"][0]["steps"][0]["prompt"] == "Do it."

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.workflows.dot import text
-from loomctl.workflows.dot.text import DEEPEST, Graph, parse, quoted
+from loomctl.workflows import dot_text
+from loomctl.workflows.dot_text import DEEPEST, Graph, parse, quoted
 from tests.helpers import graphviz
 from tests.helpers.tables import each
 
@@ -272,7 +272,7 @@ def test_a_quoted_text_is_read_as_it_was(text: str) -> None:
 
 def test_places_are_counted_in_characters() -> None:
     """Lines and columns from one, whatever stands before them."""
-    lines = text.Lines("aé\n\n  b")
+    lines = dot_text.Lines("aé\n\n  b")
     assert [lines.of(at) for at in (0, 1, 3, 6)] == [
         "line 1, column 1",
         "line 1, column 2",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.workflows.dot.workflow import Converted, convert
+from loomctl.workflows.dot_workflow import Converted, convert
 from tests.helpers.tables import each
 from tests.hostile.test_linear import GROWTH, lines_of_python
 

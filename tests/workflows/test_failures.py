@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.workflows.model import failures
+from loomctl.workflows import routing
 from tests.helpers.tables import each
 
 AT = "2026-01-01T00:00:00Z"
@@ -46,13 +46,13 @@ COMMANDS: list[tuple[dict[str, Any], str, str]] = [
 @each(("reason", "kind"), REASONS)
 def test_the_kind_of_a_reason(reason: str, kind: str) -> None:
     """Words that tell of something passing decide; a number alone is none."""
-    assert failures.error_of(reason) == {"type": kind, "message": reason, "retryable": True, "details": {}}
+    assert routing.error_of(reason) == {"type": kind, "message": reason, "retryable": True, "details": {}}
 
 
 @each(("command", "reason", "kind"), COMMANDS)
 def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: str) -> None:
     """By its exit code or signal, not by its words; what can never run is not tried again."""
-    told = failures.error_of(reason, command=command)
+    told = routing.error_of(reason, command=command)
     assert (told["type"], told["retryable"]) == (kind, kind != "TERMINAL")
     assert told["details"] == {
         key: value for key, value in command.items() if key in ("exit_code", "signal") and value is not None
@@ -61,7 +61,7 @@ def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: 
 
 def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
     """Whatever its reason says (D36)."""
-    told = failures.error_of("rate limit", final=True)
+    told = routing.error_of("rate limit", final=True)
     assert (told["type"], told["retryable"]) == ("TERMINAL", False)
 
 
@@ -71,16 +71,16 @@ def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
 )
 def test_how_long_a_retry_waits(attempt: int, wanted: str) -> None:
     """Twice as long after each try, a minute at most."""
-    error = failures.error_of("rate limit")
-    assert failures.not_before(error, attempt, AT) == f"2026-01-01T{wanted}Z"
+    error = routing.error_of("rate limit")
+    assert routing.not_before(error, attempt, AT) == f"2026-01-01T{wanted}Z"
 
 
 def test_only_what_passes_is_waited_for() -> None:
     """Any other failure is tried again at once; a time that is none gives none."""
-    assert failures.not_before(failures.error_of("the tests fail"), 1, AT) is None
-    assert failures.not_before(None, 1, AT) is None
-    assert failures.not_before(failures.error_of("rate limit"), 1, "yesterday") is None
-    assert failures.not_before(failures.error_of("rate limit"), 1, "2026-99-01T00:00:00Z") is None
+    assert routing.not_before(routing.error_of("the tests fail"), 1, AT) is None
+    assert routing.not_before(None, 1, AT) is None
+    assert routing.not_before(routing.error_of("rate limit"), 1, "yesterday") is None
+    assert routing.not_before(routing.error_of("rate limit"), 1, "2026-99-01T00:00:00Z") is None
 
 
 @given(st.datetimes(datetime(2000, 1, 1), datetime(2400, 1, 1)), st.integers(1, 9))  # noqa: DTZ001 - UTC, as it is written
@@ -88,4 +88,4 @@ def test_the_time_that_a_retry_waits_for_is_counted_as_calendars_do(ended: datet
     """Over the ends of minutes, days, months, years, in leap years too."""
     seconds = min(60, 5 * 2 ** (attempt - 1))
     at, wanted = (f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (ended, ended + timedelta(seconds=seconds)))
-    assert failures.not_before(failures.error_of("rate limit"), attempt, at) == wanted
+    assert routing.not_before(routing.error_of("rate limit"), attempt, at) == wanted

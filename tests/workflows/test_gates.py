@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.workflows.model import gates, routing
+from loomctl.workflows import gates, routing
 from tests.helpers.tables import each
 
 Json = dict[str, Any]

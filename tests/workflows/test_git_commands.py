@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
-from loomctl.workflows.model.git_commands import git_argv, git_command_problem
+from loomctl.workflows.git_commands import git_argv, git_command_problem
 from tests.helpers.tables import each
 
 ALLOWED = [

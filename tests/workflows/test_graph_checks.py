@@ -8,7 +8,7 @@ import pytest
 
 from loomctl.kit.problems import Problem
 from loomctl.workflows import graph_checks
-from loomctl.workflows.model.workflow import Workflow, parse
+from loomctl.workflows.workflow import Workflow, parse
 from tests.helpers.walks import plan, step
 from tests.workflows.test_ways import to, when
 
@@ -220,7 +220,7 @@ def workflow(transitions: list[dict[str, Any]] | None = None, **more: Any) -> Wo
 
 def unknown(of: Workflow) -> list[Problem]:
     """Give the ways that lead nowhere."""
-    return list(graph_checks.unknown_targets(of, of))
+    return [one for one in graph_checks.dangling(of, of, {}) if one.severity == "error"]
 
 
 AT = "$.phases.p.steps[0]"
@@ -261,11 +261,12 @@ def test_why_there_is_no_such_step() -> None:
 def test_the_ways_of_an_ancestor_are_looked_at_in_what_became_of_it() -> None:
     """A child that skips a step breaks the parent's way to it, and is told at the parent's place."""
     parent, child = workflow(to("b")), workflow(to("b"), skip_steps=["b"])
-    (problem,) = graph_checks.unknown_targets(parent, child)
+    (problem,) = graph_checks.dangling(parent, child, {})
     assert problem.where == f"{AT}.transitions[0].to"
 
 
 def test_the_place_of_a_step_in_its_file() -> None:
-    """None where the file does not define it."""
-    assert graph_checks.where_of(workflow(), "q/c") == "$.phases.q.steps[1]"
-    assert graph_checks.where_of(workflow(), "q/x") is None
+    """By its key; none that the file does not define."""
+    found = graph_checks.step_places(workflow())
+    assert found["q/c"] == "$.phases.q.steps[1]"
+    assert list(found) == ["p/a", "p/b", "q/a", "q/c"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.workflows.dot.workflow import convert
-from loomctl.workflows.draw import graph_dot, graph_mermaid, graph_text
-from loomctl.workflows.draw.graph_text import LONGEST_LABEL, drawing
+from loomctl.workflows import draw
+from loomctl.workflows.dot_workflow import convert
+from loomctl.workflows.drawing import LONGEST_LABEL, each_node, lay_out, mermaid
 from tests.helpers import drawings, graphviz
 
 LOOPING = drawings.frozen(drawings.LOOPING)
@@ -23,7 +23,7 @@ def simple(*steps: dict[str, Any]) -> dict[str, Any]:
 
 def read_back(plan: dict[str, Any], state: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write a plan in DOT and read it as a workflow."""
-    made = convert(graph_dot.written(drawing(plan, state)), name="x")
+    made = convert(draw.dot(lay_out(plan, state)), name="x")
     assert made.raw is not None, made.problems
     assert {problem.severity for problem in made.problems} <= {"note"}
     return drawings.frozen(made.raw)
@@ -67,7 +67,7 @@ def test_the_same_id_in_two_phases_gets_two_names() -> None:
 
 def test_mermaid_is_written_by_phases_and_kinds() -> None:
     """Shapes, marks, visits, dashes: one line each."""
-    text = graph_mermaid.written(drawing(LOOPING, drawings.UNDER_WAY))
+    text = mermaid(lay_out(LOOPING, drawings.UNDER_WAY))
     for line in (
         'title: "shop-258-run-2026-01-01T00-00-00Z: in_progress"',
         'subgraph p1 ["build"]',
@@ -92,23 +92,23 @@ def test_mermaid_is_written_by_phases_and_kinds() -> None:
 def test_what_the_engine_does_itself_is_not_drawn() -> None:
     """A priming is no step of anybody's."""
     plan = simple({"id": "prime", "prompt": "x", "engine": "prime-context"}, {"id": "a", "prompt": "x"})
-    drawn = drawing(plan)
-    assert [node.name for node in graph_text.each_node(drawn.groups)] == ["a"]
+    drawn = lay_out(plan)
+    assert [node.name for node in each_node(drawn.groups)] == ["a"]
     assert [(arrow.tail, arrow.head) for arrow in drawn.arrows] == [("start_", "s0"), ("s0", "end_")]
 
 
 def test_a_run_that_is_over_has_reached_its_end() -> None:
     """The end is marked as done; of a workflow nothing is."""
     over = {**drawings.UNDER_WAY, "status": "completed"}
-    assert [node.mark for node in drawing(LOOPING, over).loose] == ["", "done"]
-    assert not any(node.mark for node in graph_text.each_node(drawing(LOOPING).groups))
+    assert [node.mark for node in lay_out(LOOPING, over).loose] == ["", "done"]
+    assert not any(node.mark for node in each_node(lay_out(LOOPING).groups))
 
 
 def test_long_texts_are_cut() -> None:
     """A name and a condition are one line each."""
     way = {"to": "end", "condition": "context.x == " + "1" * 900}
     plan = simple({"id": "a", "name": "n" * 300, "prompt": "x", "transitions": [way]})
-    drawn = drawing(plan)
+    drawn = lay_out(plan)
     assert drawn.groups[0].nodes[0].title.endswith("…")
     assert all(len(line) <= LONGEST_LABEL for arrow in drawn.arrows for line in arrow.lines)
     assert read_back(plan)["phases"] == plan["phases"]
@@ -116,8 +116,8 @@ def test_long_texts_are_cut() -> None:
 
 def test_an_empty_plan_is_drawn() -> None:
     """Even where there is nothing to draw."""
-    assert "flowchart" in graph_mermaid.written(drawing(simple()))
-    assert graphviz.rendered(graph_dot.written(drawing(simple())))
+    assert "flowchart" in mermaid(lay_out(simple()))
+    assert graphviz.rendered(draw.dot(lay_out(simple())))
 
 
 @pytest.mark.slow
@@ -129,6 +129,6 @@ def test_graphviz_reads_any_names(names: list[str], label: str) -> None:
         {"id": f"s{n}", "name": name, "prompt": name, "transitions": [{"to": "end", "label": label}]}
         for n, name in enumerate(names)
     ]
-    text = graph_dot.written(drawing(simple(*steps)))
+    text = draw.dot(lay_out(simple(*steps)))
     assert graphviz.is_read(text)
     assert convert(text, name="x").raw is not None

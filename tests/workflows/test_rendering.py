@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.workflows.draw import graph_dot, graph_mermaid
-from loomctl.workflows.draw.graph_text import cut, drawing
+from loomctl.workflows import draw, drawing
+from loomctl.workflows.drawing import cut, lay_out
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve_file
 from tests.helpers import drawings, graphviz, mermaid
@@ -32,9 +32,9 @@ def core() -> dict[str, Any]:
 @pytest.mark.slow
 def test_mermaid_draws_them(tmp_path: Path) -> None:
     """The core workflow, and one that loops and works in parallel, the current step marked; hostile names as text."""
-    looping = drawing(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)
+    looping = lay_out(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)
     drawn = mermaid.rendered(
-        [graph_mermaid.written(one) for one in (drawing(core()), looping, drawing(drawings.hostile()))], tmp_path
+        [drawing.mermaid(one) for one in (lay_out(core()), looping, lay_out(drawings.hostile()))], tmp_path
     )
     assert set(CORE) <= set(mermaid.words(drawn[0]))
     told = "\n".join(_labels(drawn[1]))
@@ -52,14 +52,14 @@ def test_mermaid_draws_them(tmp_path: Path) -> None:
 
 def test_graphviz_draws_them() -> None:
     """As SVG: every name and label is in it, the current step bold."""
-    assert set(CORE) <= set(_texts(graphviz.rendered(graph_dot.written(drawing(core())))))
-    looping = drawing(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)
-    svg = graphviz.rendered(graph_dot.written(looping))
+    assert set(CORE) <= set(_texts(graphviz.rendered(draw.dot(lay_out(core())))))
+    looping = lay_out(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)
+    svg = graphviz.rendered(draw.dot(looping))
     assert {*NAMES, CURRENT, *LABELS} <= set(_texts(svg))
     bold = re.findall(r'<polygon[^>]*stroke-width="3"[^>]*/>\s*<text[^>]*>([^<]*)<', svg)
     assert [html.unescape(name) for name in bold] == [CURRENT]
     assert svg.count('stroke-dasharray="5,2"') == 3
-    hostile = graphviz.rendered(graph_dot.written(drawing(drawings.hostile())))
+    hostile = graphviz.rendered(draw.dot(lay_out(drawings.hostile())))
     shown = _texts(hostile)
     for name in drawings.HOSTILE_NAMES:
         assert cut("".join(one if one.isprintable() else " " for one in name), 60) in shown, name

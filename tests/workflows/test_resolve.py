@@ -13,7 +13,8 @@ import pytest
 
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
-from loomctl.workflows.resolve import Resolved, resolve, resolve_file, step_id
+from loomctl.workflows.resolve import Resolved, resolve, resolve_file
+from loomctl.workflows.steps import step_id
 from loomctl.workflows.workflow_files import Places
 
 BUNDLE = str(Path(__file__).resolve().parents[2])
@@ -66,8 +67,8 @@ def test_the_bundles_own_workflows_are_without_fault(places: Places) -> None:
     assert set(keys(core)) < set(keys(default))
     for resolved in (core, default):
         assert resolved.workflow is not None
-        assert resolved.workflow.critical_artifacts is not None
-        assert all(placed.artifact.description for placed in resolved.workflow.critical_artifacts.each())
+        assert resolved.workflow.artifacts
+        assert all(artifact.description for artifact in resolved.workflow.artifacts)
         assert resolved.checked()["autonomy"] == {"level": "guarded", "require_approval_for": ["release"]}
         assert resolved.checked()["phases"]["frame"]["pre_steps"][0]["prompt"] == "/loom:prime-context"
 

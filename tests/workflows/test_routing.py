@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.runs.model import visits
-from loomctl.workflows.model import routing
+from loomctl.workflows import routing
 from tests.helpers.tables import each
 
 # In the tables a transition is written `to`, then what it says: `[label]`, `?true` or `?false` (its condition), `!` for

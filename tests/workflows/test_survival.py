@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from loomctl.expressions.state_paths import compile_path, read
 from loomctl.kit.text import secrets
-from loomctl.workflows.model import survival
-from loomctl.workflows.model.survival import ARTIFACT, PATH, TEXT
+from loomctl.workflows import survival
 from loomctl.workflows.resolve import merge
+from loomctl.workflows.survival import ARTIFACT, PATH, TEXT
 from tests.helpers.tables import each
 
 PLAN: dict[str, Any] = {"artifacts": [{"id": "spec"}, {"id": "$.odd"}]}

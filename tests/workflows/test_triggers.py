@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loomctl.workflows.model import triggers
-from loomctl.workflows.model.triggers import Event
+from loomctl.workflows import triggers
+from loomctl.workflows.triggers import Event
 from tests.helpers.tables import each
 
 START = triggers.session_start("resume")

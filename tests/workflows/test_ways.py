@@ -16,8 +16,7 @@ from loomctl.expressions.conditions import compile_condition
 from loomctl.flow import route
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
-from loomctl.workflows import graph_checks
-from loomctl.workflows.model import ways
+from loomctl.workflows import graph_checks, routing
 from tests.helpers.tables import each
 from tests.helpers.walks import Walk, plan, step
 
@@ -433,7 +432,7 @@ HOW = [
 @each(("way", "wanted"), HOW)
 def test_a_way_in_words(way: dict[str, Any], wanted: str) -> None:
     """Nothing is said of the plain order."""
-    assert ways.how(way) == wanted
+    assert routing.how(way) == wanted
 
 
 # ---- Any plan, any outcomes.

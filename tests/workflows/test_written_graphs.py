@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.simulate import play, scripts
+from loomctl.workflows import draw, drawing
 from loomctl.workflows.check import check_file
-from loomctl.workflows.draw import graph_dot, graph_text
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve_file
 from tests.helpers.scenes import CHECKOUT, Json
@@ -128,7 +128,7 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     assume(plan is not None)
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
     assert drawn is not None
     keys = [place.key for place in frozen_plan.with_branches(plan)]
     assume(
@@ -219,7 +219,7 @@ def test_any_digraph_that_a_check_accepts_comes_to_an_end(tmp_path: Path, text: 
     said = said_of(data, plan)
     come = played(plan, said)
     assert played(plan, said) == come
-    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
     assert drawn is not None
     if [place.key for place in frozen_plan.with_branches(drawn)] == [
         place.key for place in frozen_plan.with_branches(plan)
@@ -239,7 +239,7 @@ def test_a_step_of_a_branch_that_nothing_leads_to_is_not_written(tmp_path: Path)
     raw = {"id": "any", "phases": {"build": {"steps": [{"id": "fan", "parallel": {"branches": [branch]}}]}}}
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
     assert drawn is not None
     assert [place.key for place in frozen_plan.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
     assert way(played(drawn, {}).stages) == way(played(plan, {}).stages)
@@ -257,7 +257,7 @@ def test_a_step_that_only_a_retry_leads_to_is_of_its_branch(tmp_path: Path) -> N
     steps = [{"id": "fan", "parallel": {"branches": [branch]}}, {"id": "sum", "prompt": "Sum it up."}]
     plan = planned(tmp_path, "any.json", json.dumps({"id": "any", "phases": {"main": {"steps": steps}}}))
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", graph_dot.written(graph_text.drawing(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
     assert drawn is not None
     said = {"draw": {"outcome": "failed"}}
     come = played(drawn, said)

@@ -13,7 +13,7 @@ from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.priming import prove as proving
 from loomctl.priming import receipts
-from loomctl.workflows.model import survival
+from loomctl.workflows import survival
 
 if TYPE_CHECKING:
     from loomctl.priming.prove import Proof

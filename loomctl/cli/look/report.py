@@ -19,7 +19,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.views import document, dump, page, place
-from loomctl.workflows.draw import draw
+from loomctl.workflows import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -223,7 +223,7 @@ def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int
     if path is not None:
         targets.check(path, arguments.again(("path",)))
     with arguments.offered_again():
-        found = draw.drawn(caller.space(make=True), target, form)
+        found = draw.draw(caller.space(make=True), target, form)
     if path is not None:
         files.write_atomically(path, mask(found.text)[0].encode(), mode=0o644)
     if as_json:

@@ -18,7 +18,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stage_records, stages
 from loomctl.runs.model import visits
-from loomctl.workflows.model import ways
+from loomctl.workflows import routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +106,7 @@ def _row(record: Record) -> list[str]:
 def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
     """Tell where the run went on, where that is not the next in order, nor the same again; empty for others."""
     way = entry.get("next")
-    how = ways.how(way) if isinstance(way, dict) and way.get("reason") != visits.RETRY else ""
+    how = routing.how(way) if isinstance(way, dict) and way.get("reason") != visits.RETRY else ""
     if not how or not isinstance(way, dict):
         return ""
     return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)
@@ -385,7 +385,7 @@ def _came(told: Mapping[str, Any]) -> list[str]:
     ended = f"{after['step_id']}@{after['visit']}, which ended {one_line(str(after['status']), 40)}"
     if not told["way"]:
         return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
-    how = ways.how(told["way"]) or "as the next step in order"
+    how = routing.how(told["way"]) or "as the next step in order"
     lines = [f"{name} {'comes next' if is_ahead else 'came'} after {ended}: {masked_line(how, _WEIGHED)}"]
     rows = [_weighed(one) for one in told["weighed"]]
     return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines

@@ -243,7 +243,7 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     from loomctl.priming import memory_of_session
     from loomctl.runs import find
     from loomctl.runs.machine import known
-    from loomctl.workflows.model import triggers
+    from loomctl.workflows import triggers
 
     found = find.find(space, over=False)
     if found.run_id != run_id or not known.is_known(run_id, space.store.folder):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.store.events import Event as Happening
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.model.triggers import Event
+    from loomctl.workflows.triggers import Event
 
 KEY = "must_survive"  # as workflows.model.survival has it; not imported, for most runs declare nothing
 # Nothing is given after a compaction: a session that ends now never gets it.
@@ -41,7 +41,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.runs import find, leases
     from loomctl.runs.machine import known
-    from loomctl.workflows.model import triggers
+    from loomctl.workflows import triggers
 
     source = text(event, "source")[:80] or "startup"
     session_id = space.caller.session_id
@@ -137,7 +137,7 @@ def enter_and_prime(
     from loomctl.priming import announcements, memory_of_session, prime_run
     from loomctl.runs import leases
     from loomctl.runs.model import visits
-    from loomctl.workflows.model import triggers
+    from loomctl.workflows import triggers
 
     space = leases.entering(space)
     run = space.store.read(run_id)
@@ -225,7 +225,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.priming import announcements, prime_run
     from loomctl.runs import find
     from loomctl.runs.machine import known, parts
-    from loomctl.workflows.model import triggers
+    from loomctl.workflows import triggers
 
     recorded = events.digest(space)
     is_manual = event.get("trigger") == "manual"

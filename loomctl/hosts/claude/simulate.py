@@ -19,7 +19,7 @@ from loomctl.runs.store.store import LOCAL
 from loomctl.runs.store.unwritten import UnwrittenLocal, UnwrittenStore
 from loomctl.runs.store.write_rules import Driver, Fence
 from loomctl.runs.tools import recording
-from loomctl.workflows.model import triggers
+from loomctl.workflows import triggers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit.problems import POSSIBLE_TYPO, at, choices, error, kind_of, nearest, shown, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
 
@@ -190,6 +190,14 @@ class Fields:
         if expected != "text":
             hint = "leave the key out" if value is None else ""
         self.fail("WRONG_TYPE", key, f"{key}: expected {expected}, got {kind_of(value)}", hint)
+
+
+def objects(holder: object, key: str, where: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Go through the objects of a list, each with its JSON path; what has another shape is passed over."""
+    listed = holder.get(key) if isinstance(holder, dict) else None
+    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(entry, dict):
+            yield at(where, key, index), entry
 
 
 def is_id(text: str) -> bool:

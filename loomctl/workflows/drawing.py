@@ -1,14 +1,12 @@
-"""What there is to draw of a plan and of a run's progress: nodes in their phases, arrows between them (D61).
-
-Pure; `graph_mermaid` and `graph_dot` write it down.
-"""
+"""What there is to draw of a plan and of a run's progress (D61), and the same as Mermaid writes it."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.runs.model import visits
-from loomctl.workflows.dot.conditions import readable
+from loomctl.workflows.dot_conditions import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +17,22 @@ DONE, FAILED, CURRENT = "done", "failed", "current"
 _FIRST, _LAST = "start_", "end_"  # end is a word of Mermaid's
 LONGEST_NAME, LONGEST_LABEL = 60, 70  # characters
 _MARKS = {DONE: "✓", FAILED: "✗", CURRENT: "▸", "": ""}
+_SHAPES = {
+    START: ("((", "))"),
+    END: ("(((", ")))"),
+    JOIN: ("{{", "}}"),
+    "agent": ("[", "]"),
+    "prompt": ("([", "])"),
+    "command": ("[/", "/]"),
+    "human": ("{{", "}}"),
+    "parallel": ("[[", "]]"),
+}
+_STYLES = {
+    DONE: "fill:#d7f0dc,stroke:#2e7d32,color:#123",
+    FAILED: "fill:#f9d9d7,stroke:#b3261e,color:#123",
+    CURRENT: "fill:#fff3c4,stroke:#8a6100,stroke-width:4px,font-weight:bold,color:#123",
+}
+_PLAIN = frozenset(" ,'?!%@=~^/+✓✗▸×…")  # noqa: RUF001 - times
 
 
 class Node(NamedTuple):
@@ -85,9 +99,9 @@ class Drawing(NamedTuple):
     arrows: Sequence[Arrow]
 
 
-def drawing(plan: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> Drawing:
+def lay_out(plan: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> Drawing:
     """Lay out a plan; with the state of a run of it, what was done, what failed, what is open, how often."""
-    return _Drawer(plan, state).drawn()
+    return _Drawer(plan, state).drawing()
 
 
 def cut(text: str, limit: int) -> str:
@@ -111,7 +125,7 @@ class _Drawer:
         self._joins: dict[str, str] = {}
         self._arrows: list[Arrow] = []
 
-    def drawn(self) -> Drawing:
+    def drawing(self) -> Drawing:
         phases = [
             (phase, [step for step in phase["steps"] if not step.get("engine")]) for phase in self._plan["phases"]
         ]
@@ -192,3 +206,56 @@ class _Drawer:
 def _branches(step: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     parallel = step.get("parallel")
     return parallel["branches"] if isinstance(parallel, dict) else ()
+
+
+# ---- Mermaid.
+
+
+def mermaid(drawing: Drawing) -> str:
+    """Write a drawing as a flowchart of Mermaid's."""
+    return "\n".join(_lines(drawing)) + "\n"
+
+
+def _lines(drawing: Drawing) -> Iterator[str]:
+    if drawing.title:
+        yield from ("---", f"title: {json.dumps(drawing.title)}", "---")
+    yield "flowchart TD"
+    for node in drawing.loose:
+        yield f"    {_node(node)}"
+    for group in drawing.groups:
+        yield from _group(group, "    ")
+    for arrow in drawing.arrows:
+        yield f"    {_arrow(arrow)}"
+    for mark, style in _STYLES.items():
+        yield f"    classDef {mark} {style}"
+
+
+def _group(group: Group, indent: str) -> Iterator[str]:
+    yield f"{indent}subgraph {group.id} [{_quoted([group.title])}]"
+    for node in group.nodes:
+        yield f"{indent}    {_node(node)}"
+    for inner in group.groups:
+        yield from _group(inner, indent + "    ")
+    yield f"{indent}end"
+
+
+def _node(node: Node) -> str:
+    opening, closing = _SHAPES.get(node.kind, _SHAPES["agent"])
+    marked = f":::{node.mark}" if node.mark else ""
+    return f"{node.id}{opening}{_quoted([node.title])}{closing}{marked}"
+
+
+def _arrow(arrow: Arrow) -> str:
+    label = f"|{_quoted(arrow.lines)}|" if arrow.lines else ""
+    return f"{arrow.tail} {'-.->' if arrow.dashed else '-->'}{label} {arrow.head}"
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """Write text so that nothing in it is Mermaid's, Markdown's or HTML's."""
+    return '"' + "<br/>".join("".join(_character(one) for one in line) for line in lines) + '"'
+
+
+def _character(one: str) -> str:
+    if one.isalnum() or one in _PLAIN:
+        return one
+    return f"#{ord(one)};" if one.isprintable() else " "

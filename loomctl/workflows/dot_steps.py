@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from loomctl.kit.problems import Problem
-    from loomctl.workflows.dot.text import Graph, Node, Value
+    from loomctl.workflows.dot_text import Graph, Node, Value
 
 START, END, DECISION, JOIN, PARALLEL = "start", "end", "decision", "join", "parallel"
 AGENT, PROMPT, COMMAND, HUMAN, WAIT = "agent", "prompt", "command", "human", "wait"

@@ -1,24 +1,36 @@
-"""A drawing in Graphviz DOT, which `dot/workflow` reads back as the workflow that was drawn (D61).
+"""A workflow or a run as a drawing, in the form that is asked for: Mermaid, DOT, or the SVG that Graphviz makes of it.
 
-Lost on the way back: critical artifacts, approvals by phase, autonomy, result handling, and what a plan's phases say
-besides their steps. A step of a branch that nothing leads to is left out: in DOT a branch is what its arrows reach.
+`dot_workflow` reads the DOT back as the workflow that was drawn (D61). Lost on the way back: critical artifacts,
+approvals by phase, autonomy, result handling, and what a plan's phases say besides their steps. A step of a branch that
+nothing leads to is left out: in DOT a branch is what its arrows reach.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.workflows.dot.conditions import as_written
-from loomctl.workflows.dot.steps import id_of
-from loomctl.workflows.dot.text import quoted
-from loomctl.workflows.dot.workflow import DEFAULT_PHASE
-from loomctl.workflows.draw.graph_text import CURRENT, DONE, END, FAILED, JOIN, RETRY, START, each_node
+from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.kit.process import processes
+from loomctl.runs import stage_records
+from loomctl.workflows import drawing, workflow_files
+from loomctl.workflows.dot_conditions import as_written
+from loomctl.workflows.dot_steps import id_of
+from loomctl.workflows.dot_text import quoted
+from loomctl.workflows.dot_workflow import DEFAULT_PHASE
+from loomctl.workflows.drawing import CURRENT, DONE, END, FAILED, JOIN, RETRY, START, each_node
+from loomctl.workflows.plan import build_plan
+from loomctl.workflows.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loomctl.workflows.draw.graph_text import Arrow, Drawing, Group, Node
+    from loomctl.runs.caller import Workspace
+    from loomctl.workflows.drawing import Arrow, Drawing, Group, Node
 
+FORMATS = ("mermaid", "dot", "svg")
+_GRAPHVIZ_SECONDS = 60.0
 _SHAPES = {
     START: "Mdiamond",
     END: "Msquare",
@@ -42,19 +54,98 @@ _SAID_BY_SILENCE = ("description", "max_retries", "require_approval")  # a plan 
 _WORKFLOW_FIELDS = ("default_fidelity", "max_visits")
 
 
-def written(drawing: Drawing) -> str:
-    """Write a drawing as a digraph."""
-    return "\n".join(_Writer(drawing).lines()) + "\n"
+class Drawn(NamedTuple):
+    """run_id: None of a workflow."""
+
+    workflow_id: str
+    run_id: str | None
+    text: str
+
+
+def draw(space: Workspace, word: str | None, form: str) -> Drawn:
+    """Draw what a word names: a run by its id, a workflow, a run by the beginning of its id; the current run for none.
+
+    form: one of FORMATS. Raises what finding and reading them do, and NO_GRAPHVIZ.
+    """
+    run_id, plan, state = _meant(space, word)
+    made = drawing.lay_out(plan, state)
+    text = drawing.mermaid(made) if form == "mermaid" else dot(made)
+    return Drawn(str(plan["workflow_id"]), run_id, _svg(text) if form == "svg" else text)
+
+
+def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str, Any], Mapping[str, Any] | None]:
+    if word is None or word in space.store.run_ids():
+        run = stage_records.read_current(space, word)
+        return run.run_id, run.plan, run.state
+    project = space.project
+    places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
+    try:
+        found = resolve(word, **places._asdict())
+    except LoomError as unknown:
+        if unknown.code not in ("UNKNOWN_WORKFLOW", "BAD_ID"):
+            raise
+        run_id = _matched(space, word, unknown)
+        run = stage_records.read_current(space, run_id)
+        return run.run_id, run.plan, run.state
+    return None, build_plan(found.checked(), plan_id="graph", created_at="", sources=[]), None
+
+
+def _matched(space: Workspace, word: str, unknown: LoomError) -> str:
+    try:
+        return space.store.match(word)
+    except LoomError as error:
+        if error.code != "NO_SUCH_RUN":
+            raise
+        unknown.what = f"there is neither a workflow nor a run {word[:80]!r}"
+        raise unknown from None
+
+
+def _svg(text: str) -> str:
+    """Draw a text in DOT. Raises LoomError: NO_GRAPHVIZ, or GRAPHVIZ_FAILED with what it says."""
+    program = shutil.which("dot")
+    if program is None:
+        raise LoomError(
+            "NO_GRAPHVIZ",
+            "Graphviz is not installed, and it alone draws SVG",
+            why="its program dot is not on the PATH (apt-get install graphviz, brew install graphviz)",
+            hint="loomctl graph --format mermaid",
+            exit_code=EXIT_SETUP,
+        )
+    ended = processes.run(
+        [program, "-Tsvg"],
+        cwd=os.path.abspath(os.sep),
+        environ=os.environ,
+        patience=_GRAPHVIZ_SECONDS,
+        given=text.encode(),
+    )
+    if ended.code != 0:
+        said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise LoomError(
+            "GRAPHVIZ_FAILED",
+            "Graphviz could not draw this",
+            why=said[0][:300] if said else f"it took more than {_GRAPHVIZ_SECONDS:g} s" if ended.code is None else "",
+            hint="loomctl graph --format dot",
+            exit_code=EXIT_SETUP,
+        )
+    return ended.stdout.decode("utf-8")
+
+
+# ---- DOT.
+
+
+def dot(made: Drawing) -> str:
+    """Write a drawing as a digraph of DOT's."""
+    return "\n".join(_Writer(made).lines()) + "\n"
 
 
 class _Writer:
-    def __init__(self, drawing: Drawing) -> None:
-        self._drawing = drawing
+    def __init__(self, drawn: Drawing) -> None:
+        self._drawing = drawn
         self._names: dict[str, str] = {}
         self._by_key: dict[str, str] = {}
-        inside = [node.id for group in drawing.groups for node in each_node(group.groups) if node.step]
-        self._left_out = set(inside) - _reached(drawing)
-        steps = [node for node in each_node(drawing.groups) if node.step]
+        inside = [node.id for group in drawn.groups for node in each_node(group.groups) if node.step]
+        self._left_out = set(inside) - _reached(drawn)
+        steps = [node for node in each_node(drawn.groups) if node.step]
         bare = [node.own_id for node in steps]
         taken: set[str] = set()
         for node, name in zip(steps, bare, strict=True):
@@ -62,11 +153,11 @@ class _Writer:
             self._names[node.id] = own
             self._by_key[str(node.step["key"])] = own
             taken.add(own)
-        first, last = drawing.loose
-        drawn = [first, *each_node(drawing.groups), last]
+        first, last = drawn.loose
+        listed = [first, *each_node(drawn.groups), last]
         # A join stands below its branches, wherever it is named.
-        self._places = {node.id: place if node.kind != JOIN else 0 for place, node in enumerate(drawn)}
-        for node in (*drawing.loose, *each_node(drawing.groups)):
+        self._places = {node.id: place if node.kind != JOIN else 0 for place, node in enumerate(listed)}
+        for node in (*drawn.loose, *each_node(drawn.groups)):
             if node.id not in self._names:
                 base = {START: "start", END: "exit"}.get(node.kind, f"{node.id}_joined")
                 while base in taken:
@@ -145,11 +236,11 @@ class _Writer:
         return f"{quoted(self._names[arrow.tail])} -> {quoted(self._names[arrow.head])}{' ' + told if told else ''}"
 
 
-def _reached(drawing: Drawing) -> set[str]:
+def _reached(drawn: Drawing) -> set[str]:
     """Give the nodes to which any arrows lead from a step of the main line, or from the start."""
-    waiting = [node.id for node in (*drawing.loose, *(node for group in drawing.groups for node in group.nodes))]
+    waiting = [node.id for node in (*drawn.loose, *(node for group in drawn.groups for node in group.nodes))]
     onward: dict[str, list[str]] = {}
-    for arrow in drawing.arrows:
+    for arrow in drawn.arrows:
         onward.setdefault(arrow.tail, []).append(arrow.head)
     reached: set[str] = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""What a step of a workflow is, and how one is read."""
+"""What a step of a workflow is, and how one is read: what it asks for, where it leads, what it shows, its branches."""
 
 from __future__ import annotations
 
@@ -8,58 +8,44 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
-from loomctl.kit.json.fields import ID_RULE, Fields, is_id, only
-from loomctl.kit.problems import choices, error, shown
-from loomctl.runs.model.visits import JOINS
-from loomctl.workflows.model import evidence, transitions
-from loomctl.workflows.model.fidelity import FIDELITIES
-from loomctl.workflows.model.policies import read_handling
+from loomctl.kit.json.fields import ID_RULE, Fields, is_id
+from loomctl.kit.problems import at, choices, error, kind_of, shown
+from loomctl.runs.model.visits import END, JOINS
+from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from loomctl.kit.problems import Problem
-    from loomctl.workflows.model.evidence import Evidence
-    from loomctl.workflows.model.policies import ResultHandling
-    from loomctl.workflows.model.transitions import Transition
 
+PARTS = ("pre_steps", "steps", "post_steps")  # of a phase
 KINDS = ("agent", "prompt", "command", "human", "parallel")
-HUMAN = "human"
-ROUTING = "routing"
-LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds
+HUMAN, PARALLEL, EVIDENCE, ROUTING = "human", "parallel", "evidence", "routing"
+LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds of a command
+LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
+MOST_EVIDENCE = 20  # of one step
+HEAVIEST = 1_000_000
+LONGEST_INNER = 100  # characters of a branch's step with the names before it, in which it is known
+HANDLING = {
+    "on_success": ("continue", "prompt"),
+    "on_warning": ("continue", "prompt", "stop"),
+    "on_failure": ("stop", "prompt", "continue"),
+}
 # What the design has and nothing executes yet; a workflow that says so is refused, never half obeyed.
 LATER_FIELDS = ("steps_parallel",)
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
 ADDED_FIELDS = (
-    "run",
-    "timeout",
-    "workdir",
-    "output_schema",
-    "output_retries",
-    "fidelity",
-    "max_visits",
-    "transitions",
-    "retry_target",
-    "parallel",
-    "evidence",
+    *("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity"),
+    *("max_visits", "transitions", "retry_target", "parallel", "evidence"),
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
-    "conditional",
-    "guards",
-    "context",
-    "config",
-    "arguments",
-    "role",
-    "executor",
-    "model",
-    "harness",
-    "max_turns",
-    "max_budget_usd",
-    "allowed_tools",
-    "mcp",
-    "changelog",
+    *("conditional", "guards", "context", "config", "arguments", "role", "executor", "model", "harness"),
+    *("max_turns", "max_budget_usd", "allowed_tools", "mcp", "changelog"),
 )
+# What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
+NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", EVIDENCE)
+_SOURCES = ("file", "run", "state", "condition")  # of evidence
 _SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
 
 
@@ -71,10 +57,19 @@ class Step:
     Of kind human, prompt (or description) is the question, and the labels of the transitions are the choices.
     run: a shell command that Loom runs itself (D30); timeout: its seconds; workdir: where the step works, below the
     project. output_schema: `routing`, or `@FILE` beside the workflow (D36). fidelity: of its preamble (D46).
-    retry_target: the step to which a failure leads that no transition is meant for (D45). parallel: its branches (D43).
-    evidence: what the engine has to find before the step counts as done.
+    retry_target: the step to which a failure leads that no transition is meant for (D45). where: its JSON path.
+
+    transitions: each `{to, label?, condition?, weight?, fidelity?, on_failure?}`; to: a step id of the same phase,
+    `phase/id`, or `end`; condition: JavaScript over `state outcome context preferred_label` (D12); weight: the higher
+    one wins a tie; fidelity: of the next step's preamble; on_failure: it is for a step that failed.
+
+    evidence: what the engine has to find before the step counts as done, one of these each: `file`, a path or a pattern
+    (`*`, `?`, `[…]`, `**`), with `changed`, whether it has to have changed since the step began, the default; `run`, a
+    shell command that has to end with 0 (D23), with `timeout` in seconds; `state`, a JSONPath into the state that has
+    to find something other than null and false; `condition`, JavaScript that has to be true (D12).
     """
 
+    where: str
     id: str
     name: str | None = None
     description: str | None = None
@@ -89,40 +84,109 @@ class Step:
     output_retries: int | None = None
     fidelity: str | None = None
     max_visits: int | None = None
-    transitions: tuple[Transition, ...] | None = None
+    transitions: tuple[dict[str, Any], ...] | None = None
     retry_target: str | None = None
     parallel: Parallel | None = None
-    evidence: tuple[Evidence, ...] | None = None
+    evidence: tuple[dict[str, Any], ...] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
-    result_handling: ResultHandling | None = None
+    result_handling: dict[str, str] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
-    KEYS = (
-        "id",
-        "name",
-        "description",
-        "kind",
-        "prompt",
-        "command",
-        "skill",
-        *ADDED_FIELDS,
-        "max_retries",
-        "require_approval",
-        "result_handling",
-    )
+    def inner(self) -> Iterator[tuple[Branch, str, Step]]:
+        """Go through the steps of all branches, each with its branch and its id in the phase."""
+        for branch in self.parallel.branches if self.parallel is not None else ():
+            for step in branch.steps:
+                yield branch, inner_id(self.id, branch.id, step.id), step
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give the step as a workflow file writes it, its id always said."""
-        values = {key: getattr(self, key) for key in self.KEYS}
-        handling = self.result_handling
-        if self.transitions is not None:
-            values["transitions"] = [transition.to_dict() for transition in self.transitions]
-        if self.parallel is not None:
-            values["parallel"] = self.parallel.to_dict()
-        if self.evidence is not None:
-            values["evidence"] = [one.to_dict() for one in self.evidence]
-        return only(self.KEYS, {**values, "result_handling": handling and handling.to_dict()}, self.extra)
+    def targets(self) -> Iterator[tuple[str, str]]:
+        """Go through the names of steps that it leads to, each with its JSON path."""
+        for index, transition in enumerate(self.transitions or ()):
+            yield f"{self.where}.transitions[{index}].to", transition["to"]
+        if self.retry_target is not None:
+            yield f"{self.where}.retry_target", self.retry_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One line of a parallel step: an id, and steps that lead to one another and to its end."""
+
+    id: str
+    steps: tuple[Step, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """The branches of a parallel step (D43). join: one of `visits.JOINS`; None: `wait_all`."""
+
+    join: str | None = None
+    branches: tuple[Branch, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def inner_id(owner: str, branch: str, step: str) -> str:
+    """Give the id by which a branch's step is known in its phase (D7): parallel step, branch and step, with points."""
+    return f"{owner}.{branch}.{step}"
+
+
+def key_of(name: str, phase: str) -> str:
+    """Give the key of what a step of a phase calls `name`; `end` stays."""
+    return name if name == END or "/" in name else f"{phase}/{name}"
+
+
+def step_id(raw: Mapping[str, Any]) -> str:
+    """Give a raw step's id: its own, else the slug of its name (D7)."""
+    return str(raw["id"]) if "id" in raw else slug(str(raw.get("name", "")))
+
+
+def map_steps(raw: Mapping[str, Any], change: Callable[[dict[str, Any], str], dict[str, Any]]) -> dict[str, Any]:
+    """Give a raw workflow with each step, those of branches first, changed; what has another shape stays as it is.
+
+    change: is given a step and its JSON path.
+    """
+
+    def all_of(holder: Any, key: str, where: str, each: Callable[[Any, str], Any]) -> Any:
+        listed = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(listed, list):
+            return holder
+        return {**holder, key: [each(entry, at(where, key, index)) for index, entry in enumerate(listed)]}
+
+    def step(entry: Any, where: str) -> Any:
+        if not isinstance(entry, dict):
+            return entry
+        if "parallel" in entry:
+            inside = at(where, "parallel")
+            entry = {**entry, "parallel": all_of(entry["parallel"], "branches", inside, branch)}
+        return change(entry, where)
+
+    def branch(entry: Any, where: str) -> Any:
+        return all_of(entry, "steps", where, step)
+
+    phases = raw.get("phases")
+    if not isinstance(phases, dict):
+        return dict(raw)
+    changed = {}
+    for name, phase in phases.items():
+        changed[name] = phase
+        for part in PARTS:
+            changed[name] = all_of(changed[name], part, at("$", "phases", name), step)
+    return {**raw, "phases": changed}
+
+
+def each_step(raw: object) -> list[tuple[str, dict[str, Any]]]:
+    """List the steps of a raw workflow, those of branches too, with their JSON paths."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def note(step: dict[str, Any], where: str) -> dict[str, Any]:
+        found.append((where, step))
+        return step
+
+    map_steps(raw if isinstance(raw, dict) else {}, note)
+    return found
+
+
+# ---- A step.
 
 
 def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem]) -> Step | None:
@@ -154,6 +218,7 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
     for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
         problems += placeholder_problems(text, fields.path(key))
     return Step(
+        where=where,
         id=step_id,
         name=name,
         description=description,
@@ -168,10 +233,10 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         output_retries=_read_output_retries(fields),
         fidelity=fields.choice("fidelity", FIDELITIES),
         max_visits=read_max_visits(fields),
-        transitions=transitions.read_all(fields, problems),
-        retry_target=transitions.read_target(fields, "retry_target"),
-        parallel=read_parallel(fields, step_id, seen, problems),
-        evidence=evidence.read_all(fields, problems),
+        transitions=_read_transitions(fields, problems),
+        retry_target=read_target(fields, "retry_target"),
+        parallel=_read_parallel(fields, step_id, seen, problems),
+        evidence=_read_evidence(fields, problems),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields, problems),
@@ -213,10 +278,10 @@ def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> Non
         if fields.has(key):
             message = f"{key} is for what an assistant answers; a command has its exit code"
             fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
-    listed = fields.raw(evidence.KEY)
+    listed = fields.raw(EVIDENCE)
     if any(isinstance(one, dict) and "run" in one for one in (listed if isinstance(listed, list) else ())):
         message = "a command step is a command; another one that has to pass is a step of its own"
-        fields.fail("NOT_FOR_COMMANDS", evidence.KEY, message, "make it a step with run")
+        fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make it a step with run")
 
 
 def _check_human(fields: Fields, description: str | None, problems: list[Problem]) -> None:
@@ -225,7 +290,7 @@ def _check_human(fields: Fields, description: str | None, problems: list[Problem
         if fields.has(key):
             message = f"{key} is for an assistant; at a step of kind: human a person decides, and nothing {why}"
             fields.fail("NOT_FOR_HUMANS", key, message, f"ask in words in prompt, and leave {key} out")
-    for key in ("output_schema", "output_retries", evidence.KEY):
+    for key in ("output_schema", "output_retries", EVIDENCE):
         if fields.has(key):
             message = f"{key} is for what an assistant answers; a person chooses a label"
             fields.fail("NOT_FOR_HUMANS", key, message, f"leave {key} out")
@@ -283,16 +348,6 @@ def _read_output_retries(fields: Fields) -> int | None:
     return fields.whole("output_retries")
 
 
-def read_max_visits(fields: Fields) -> int | None:
-    """Take how often a step may be visited: 1 or more."""
-    value = fields.whole("max_visits")
-    if value == 0:
-        hint = "leave it out for no bound of its own; skip_steps leaves a step out"
-        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits is 1 or more", hint)
-        return None
-    return value
-
-
 def _check_text(fields: Fields, description: str | None, problems: list[Problem]) -> None:
     given = [key for key in ("prompt", "command", "skill") if fields.has(key)]
     if "command" in given and "skill" in given:
@@ -308,59 +363,110 @@ def _check_text(fields: Fields, description: str | None, problems: list[Problem]
         problems.append(error("MISSING_TEXT", fields.where, "the step does not say what is to be done", hint))
 
 
-PARALLEL = "parallel"
+# ---- Its transitions.
 
 
-LONGEST_INNER = 100  # characters of a branch's step with the names before it, in which it is known
+def _read_transitions(fields: Fields, problems: list[Problem]) -> tuple[dict[str, Any], ...] | None:
+    entries = fields.items("transitions")
+    if entries is None:
+        return None
+    opened = [Fields.opened(raw, where, problems) for where, raw in entries]
+    return tuple(_transition(one) for one in opened if one is not None)
 
 
-# What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
-NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", "evidence")
+def _transition(fields: Fields) -> dict[str, Any]:
+    said = {
+        "to": read_target(fields, "to", required=True) or "",
+        "label": fields.text("label"),
+        "condition": fields.text("condition"),
+        "weight": _read_weight(fields),
+        "fidelity": fields.choice("fidelity", FIDELITIES),
+        "on_failure": fields.flag("on_failure"),
+    }
+    return {**{key: value for key, value in said.items() if value is not None}, **fields.rest()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """One line of a parallel step: an id, and steps that lead to one another and to its end."""
-
-    id: str
-    steps: tuple[Step, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    KEYS = ("id", "steps")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the branch as a workflow file writes it."""
-        return only(self.KEYS, {"id": self.id, "steps": [step.to_dict() for step in self.steps]}, self.extra)
+def read_target(fields: Fields, key: str, *, required: bool = False) -> str | None:
+    """Take the name of a step: its id or `phase/id`."""
+    text = fields.text(key, required=required)
+    if text is not None and not all(is_id(part) for part in text.split("/", 1)):
+        fields.fail("BAD_ID", key, f"{shown(text)} is no step: an id of the same phase, or phase/id", ID_RULE)
+        return None
+    return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
-    """The branches of a parallel step. join: one of `joins.JOINS`; None: `wait_all`."""
-
-    join: str | None = None
-    branches: tuple[Branch, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    KEYS = ("join", "branches")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as a workflow file writes it."""
-        branches = [branch.to_dict() for branch in self.branches]
-        return only(self.KEYS, {"join": self.join, "branches": branches}, self.extra)
-
-    def each_step(self, owner: str) -> Iterator[tuple[Branch, str, Step]]:
-        """Go through the steps of all branches: branch, id in the phase, step. owner: the parallel step's id."""
-        for branch in self.branches:
-            for step in branch.steps:
-                yield branch, inner_id(owner, branch.id, step.id), step
+def _read_weight(fields: Fields) -> float | None:
+    if not fields.has("weight"):
+        return None
+    value = fields.raw("weight")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        fields.fail("WRONG_TYPE", "weight", f"weight: expected a number, got {kind_of(value)}", '"weight": 5')
+        return None
+    if not -HEAVIEST <= value <= HEAVIEST:
+        fields.fail("OUT_OF_RANGE", "weight", f"weight is between -{HEAVIEST:,} and {HEAVIEST:,}")
+        return None
+    return value
 
 
-def inner_id(owner: str, branch: str, step: str) -> str:
-    """Give the id by which a branch's step is known in its phase (D7): parallel step, branch and step, with points."""
-    return f"{owner}.{branch}.{step}"
+# ---- Its evidence.
 
 
-def read_parallel(fields: Fields, owner: str, seen: dict[str, str], problems: list[Problem]) -> Parallel | None:
+def _read_evidence(fields: Fields, problems: list[Problem]) -> tuple[dict[str, Any], ...] | None:
+    entries = fields.items(EVIDENCE)
+    if entries is None:
+        return None
+    if len(entries) > MOST_EVIDENCE:
+        fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
+    found = (_piece(raw, where, problems) for where, raw in entries[:MOST_EVIDENCE])
+    return tuple(one for one in found if one is not None)
+
+
+def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] | None:
+    if isinstance(raw, str):
+        raw = {"file": raw}
+    if not isinstance(raw, dict):
+        message = f"expected a path or an object, got {kind_of(raw)}"
+        problems.append(error("WRONG_TYPE", where, message, '"dist/report.html", or {"run": "pytest -q"}'))
+        return None
+    fields = Fields(raw, where, problems)
+    given = [key for key in _SOURCES if fields.has(key)]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} are given" if given else "none of them is given"
+        message = f"one of {', '.join(_SOURCES)} says what is to be shown; {said}"
+        problems.append(error("ONE_EVIDENCE", where, message, '{"file": "dist/report.html"}'))
+    file, run = fields.text("file"), fields.text("run")
+    found = {
+        "file": file if file is None or _is_pattern(fields, file) else None,
+        "changed": fields.flag("changed"),
+        "run": run,
+        "timeout": fields.seconds("timeout", most=LONGEST_CHECK),
+        "state": fields.text("state"),
+        "condition": fields.text("condition"),
+    }
+    fields.rest()
+    for key, text in (("file", file), ("run", run)):
+        problems += placeholder_problems(text, fields.path(key))
+    for key, of in (("changed", "file"), ("timeout", "run")):
+        if fields.has(key) and not fields.has(of):
+            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {of} has {key}")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _is_pattern(fields: Fields, text: str) -> bool:
+    parts = text.replace("\\", "/").split("/")
+    if ".." in parts:
+        fields.fail("PATH_ESCAPE", "file", f"{shown(text)} leads out of the project", "name a file below it")
+    elif "\0" in text or any("**" in part and part != "**" for part in parts):
+        fields.fail("BAD_GLOB", "file", f"{shown(text)} is no pattern: ** stands alone between slashes", "dist/**/*.js")
+    else:
+        return True
+    return False
+
+
+# ---- Its branches.
+
+
+def _read_parallel(fields: Fields, owner: str, seen: dict[str, str], problems: list[Problem]) -> Parallel | None:
     """Read what `parallel` says; None where it is not there or is no object.
 
     owner: the step's id; seen: the ids of its phase so far with their JSON paths; it grows.
@@ -391,7 +497,7 @@ def _read_branch(
     fields = Fields.opened(raw, where, problems)
     if fields is None:
         return None
-    name = _read_id(fields, known)
+    name = _read_branch_id(fields, known)
     entries = fields.items("steps", required=True)
     if entries is not None and not entries:
         fields.fail("EMPTY_LIST", "steps", "a branch without steps", "give it a step, or leave the branch out")
@@ -411,7 +517,7 @@ def _read_branch(
     return Branch(id=name, steps=tuple(steps), extra=fields.rest())
 
 
-def _read_id(fields: Fields, known: dict[str, str]) -> str:
+def _read_branch_id(fields: Fields, known: dict[str, str]) -> str:
     name = fields.text("id", required=True) or ""
     if name and not is_id(name):
         fields.fail("BAD_ID", "id", f"{shown(name)} is no branch id", ID_RULE)
@@ -430,3 +536,39 @@ def _check_name(name: str, where: str, seen: dict[str, str], problems: list[Prob
         message = f"its name with those of its parallel step and branch has over {LONGEST_INNER} characters"
         problems.append(error("TOO_LONG", where, message, "give them shorter ids"))
     seen.setdefault(name, where)
+
+
+# ---- What phases and workflows say, too.
+
+
+def read_handling(fields: Fields, problems: list[Problem]) -> dict[str, str] | None:
+    """Read an object's `result_handling`; None if it has none."""
+    if not fields.has("result_handling"):
+        return None
+    inner = Fields.opened(fields.raw("result_handling"), fields.path("result_handling"), problems)
+    if inner is None:
+        return None
+    said: dict[str, str] = {}
+    for key, known in HANDLING.items():
+        value = inner.text(key)
+        if value is not None and value.lstrip().startswith("/"):
+            inner.fail("NOT_SUPPORTED", key, f"a slash command as {key} is not supported yet", choices(None, known))
+        elif value == "retry" and key == "on_failure":
+            hint = 'write "max_retries": 2 and "on_failure": "stop"; a failed step is tried again first'
+            inner.fail("UNKNOWN_VALUE", key, "retry is said with max_retries", hint)
+        elif value is not None and value not in known:
+            inner.fail("UNKNOWN_VALUE", key, f"{shown(value)} is no {key}", choices(value, known))
+        if value is not None:
+            said[key] = value
+    inner.rest()
+    return said
+
+
+def read_max_visits(fields: Fields) -> int | None:
+    """Take how often a step may be visited: 1 or more."""
+    value = fields.whole("max_visits")
+    if value == 0:
+        hint = "leave it out for no bound of its own; skip_steps leaves a step out"
+        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits is 1 or more", hint)
+        return None
+    return value

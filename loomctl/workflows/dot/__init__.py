@@ -1,1 +1,0 @@
-"""Workflows written in Graphviz DOT."""

@@ -1,1 +1,0 @@
-"""A workflow or a run as a drawing."""

@@ -1,1 +1,0 @@
-"""What a workflow is made of, as plain data; pure."""
