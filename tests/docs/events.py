@@ -416,6 +416,8 @@ def _names(node: ast.expr, function: ast.AST) -> Iterator[str]:
         yield str(node.value)
     elif isinstance(node, ast.JoinedStr):
         yield from _MADE[ast.unparse(node)[2:-1]]
+    elif isinstance(node, ast.IfExp):
+        yield from (*_names(node.body, function), *_names(node.orelse, function))
     else:  # the parameter of a function: what its callers give for it
         assert isinstance(node, ast.Name)
         assert isinstance(function, ast.FunctionDef)
