@@ -38,15 +38,15 @@ _TEXTS = (
     *(".cfg", ".conf", ".env", ".csv", ".tsv", ".html", ".htm", ".xml", ".svg", ".sh", ".sql", ".py", ".js", ".ts"),
 )
 _WIDE = rb"(?:[\t\n\r\x20-\x7e]\0{1,3}){8,}[\x20-\x7e]?"  # ASCII in two or four bytes a letter
-_STAGES = "stages"
-_FOLDERS = frozenset((_STAGES, asset_files.FOLDER, output_files.FOLDER))
-_FILES = frozenset(("state.json", "plan.json", events.FILE, tool_log.FILE, recovery.SESSIONS_FILE))
-_OF_A_STAGE = frozenset(
+# What Loom reads as a file, and what it looks into; `*` stands for a stage.
+_OF_A_STAGE = ("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch")
+_FILES = frozenset(
     (
-        *("prompt.md", "response.md", "candidate.md", "status.json", "changes.json", "changes.patch", "evidence.json"),
-        command_runs.LOG,
+        *(STATE, PLAN, LOG, f"{RUN}{tool_log.FILE}", f"{RUN}{recovery.SESSIONS_FILE}"),
+        *(f"{RUN}stages/*/{name}" for name in (*_OF_A_STAGE, "evidence.json", command_runs.LOG)),
     )
 )
+_FOLDERS = frozenset(f"{RUN}{name}" for name in ("stages", "stages/*", asset_files.FOLDER, output_files.FOLDER))
 
 
 class Entry(NamedTuple):
@@ -242,24 +242,10 @@ def trouble(path: str, *, is_folder: bool = False) -> str:
         return "has a name that is none everywhere"
     if any(part.lower() == ".git" for part in parts):
         return "has a name of which git carries nothing"
-    folders = range(1, len(parts) + is_folder)
-    if any(_is_a_file(parts[:count]) for count in folders):
+    shape = ["run", "stages", "*", *parts[3:]] if parts[:2] == ["run", "stages"] and parts[2:] else parts
+    if any("/".join(shape[:count]) in _FILES for count in range(1, len(parts) + is_folder)):
         return "is, or lies in, a folder where Loom has a file"
-    if not is_folder and _is_a_folder(parts):
-        return "stands where Loom has a folder"
-    return ""
-
-
-def _is_a_file(parts: list[str]) -> bool:
-    if parts[:2] == ["run", _STAGES]:
-        return len(parts) == 4 and parts[3] in _OF_A_STAGE
-    return parts[0] == "run" and len(parts) == 2 and parts[1] in _FILES
-
-
-def _is_a_folder(parts: list[str]) -> bool:
-    if parts[0] == "run" and len(parts) == 2:
-        return parts[1] in _FOLDERS
-    return parts[:2] == ["run", _STAGES] and len(parts) == 3
+    return "stands where Loom has a folder" if not is_folder and "/".join(shape) in _FOLDERS else ""
 
 
 # ---- The form in which a file is carried.

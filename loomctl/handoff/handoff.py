@@ -192,15 +192,10 @@ class Desk:
         """Tell what is carried of a run from here, blobs apart. Raises NOT_LOOMS for a run of FABER's."""
         home = self.space.store.home(run_id)
         if home.faber:
-            raise LoomError(
-                "NOT_LOOMS",
-                f"the run {run_id} is FABER's; Loom does not hand it on",
-                where=home.state,
-                why="its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what "
-                "came; move the project's .fractary folder with your branch",
-                hint=f"loomctl show {run_id}",
-                exit_code=EXIT_USAGE,
-            )
+            what, hint = f"the run {run_id} is FABER's; Loom does not hand it on", f"loomctl show {run_id}"
+            why = "its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what came"
+            why += "; move the project's .fractary folder with your branch"
+            raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
         return self.looker.look(home.folder, outputs=outputs)
 
     def standing(self, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
@@ -370,25 +365,21 @@ class Desk:
             return
         self.repository.fetch(self.remote, {run_id: self.incoming(run_id)})
         if self.repository.commit_of(self.incoming(run_id)) != commit:
-            raise LoomError(
-                "MOVED_MEANWHILE",
-                f"the remote's run {run_id} was pushed once more at this moment",
-                where=self.remote.place(run_id),
-                why="nothing was changed here; the same command again takes the newest",
-                hint=f"loomctl pull {run_id}{self.remote.option}",
-            )
+            what, where = f"the remote's run {run_id} was pushed once more at this moment", self.remote.place(run_id)
+            why = "nothing was changed here; the same command again takes the newest"
+            raise LoomError("MOVED_MEANWHILE", what, where=where, why=why, hint=self.pull_command(run_id))
 
     def diverged(self, run_id: str, found: Standing, so: str) -> LoomError:
         """Make the error of a run that went on here and there."""
-        return LoomError(
-            "DIVERGED",
-            f"the run {run_id} went on here and at {self.remote.shown}; {so}",
-            where=self.remote.place(run_id),
-            why=f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a "
-            "run of its own, --take-theirs takes theirs and saves this one",
-            hint=f"loomctl pull {run_id}{self.remote.option} --keep-mine",
-            exit_code=EXIT_HELD,
-        )
+        what, where = f"the run {run_id} went on here and at {self.remote.shown}; {so}", self.remote.place(run_id)
+        why = f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a run of "
+        why += "its own, --take-theirs takes theirs and saves this one"
+        hint = f"{self.pull_command(run_id)} --keep-mine"
+        return LoomError("DIVERGED", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
+
+    def pull_command(self, run_id: str) -> str:
+        """Give the command line that pulls a run from here."""
+        return f"loomctl pull {run_id}{self.remote.option}"
 
 
 def commit_text(where: repository.Repository, commit: str, run_id: str, remote: Remote) -> bytes:
@@ -402,7 +393,7 @@ def commit_text(where: repository.Repository, commit: str, run_id: str, remote: 
 def read_message(text: bytes, run_id: str, remote: Remote) -> Told:
     """Read what a commit says. text: as git holds it. Raises BAD_HANDOFF, NEWER_HANDOFF, and RUN_ID_MISMATCH."""
     body = text.partition(b"\n\n")[2].partition(b"\n\n")[2]
-    where = remote.place(run_id)
+    where, unread = remote.place(run_id), "nothing of it was read, and nothing here was changed"
     try:
         raw = files.parse_json(body.decode("utf-8", "replace").encode(), where=where)
     except LoomError as error:
@@ -411,25 +402,14 @@ def read_message(text: bytes, run_id: str, remote: Remote) -> Told:
     version = raw.get("schema_version")
     version = version if type(version) is int else None
     if version is not None and version > SCHEMA:
-        raise LoomError(
-            "NEWER_HANDOFF",
-            f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})",
-            where=where,
-            why="nothing of it was read, and nothing here was changed",
-            hint=UPDATE,
-            exit_code=EXIT_SKEW,
-        )
+        what = f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})"
+        raise LoomError("NEWER_HANDOFF", what, where=where, why=unread, hint=UPDATE, exit_code=EXIT_SKEW)
     fits = version == SCHEMA and all(isinstance(raw.get(key), str) for key in ("run_id", "at", "by", "machine"))
     if not fits or type(raw.get("outputs")) is not bool or not isinstance(raw.get("summary"), dict):
         raise bad_handoff(remote, run_id, "its commit was not made by loomctl push")
     if raw["run_id"] != run_id:
-        raise LoomError(
-            "RUN_ID_MISMATCH",
-            f"the remote's run {run_id} says that it is {one_line(raw['run_id'], 80)}",
-            where=where,
-            why="nothing of it was read, and nothing here was changed",
-            hint=remote.listing,
-        )
+        what = f"the remote's run {run_id} says that it is {one_line(raw['run_id'], 80)}"
+        raise LoomError("RUN_ID_MISMATCH", what, where=where, why=unread, hint=remote.listing)
     listed = raw.get("left_out")
     pairs = [pair for pair in listed if isinstance(pair, list)] if isinstance(listed, list) else []
     named = tuple((pair[0], pair[1]) for pair in pairs if [type(part) for part in pair] == [str, str])
@@ -467,13 +447,11 @@ def warned(space: Workspace, run_id: str) -> list[str]:
 
 def _fit(run_id: str) -> str:
     if not repository.fits_a_ref(checked_id(run_id)):
-        raise LoomError(
-            "BAD_ID",
+        what, why = (
             f"git has no ref for a run of the name {run_id!r:.80}",
-            why="a ref ends neither with '.lock' nor with '.'",
-            hint=f"loomctl runs archive {run_id}",
-            exit_code=EXIT_USAGE,
+            "a ref ends neither with '.lock' nor with '.'",
         )
+        raise LoomError("BAD_ID", what, why=why, hint=f"loomctl runs archive {run_id}", exit_code=EXIT_USAGE)
     return run_id
 
 

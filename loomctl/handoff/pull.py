@@ -185,14 +185,11 @@ class _Pull:
             self._refuse_running()
             had_outputs = self._desk.with_outputs(self._run_id, self._found.base)
             if not diverged and _work_in(self._desk.look(self._run_id, outputs=had_outputs)) != _work_in(here):
-                raise LoomError(
-                    "WORKED_ON_MEANWHILE",
-                    f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed",
-                    where=target,
-                    why="the same command again tells how both stand now",
-                    hint=f"loomctl pull {self._run_id}{self._desk.remote.option}",
-                    exit_code=EXIT_HELD,
+                what = (
+                    f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed"
                 )
+                why, hint = "the same command again tells how both stand now", self._desk.pull_command(self._run_id)
+                raise LoomError("WORKED_ON_MEANWHILE", what, where=target, why=why, hint=hint, exit_code=EXIT_HELD)
             if self._found.apart:
                 mine = os.path.join(self._room, "mine")
                 links.give_all(target, mine)
@@ -211,14 +208,9 @@ class _Pull:
         except LoomError:  # one that cannot be read has no open step either
             return
         if command_events.runs_now(self._space, run):
-            raise LoomError(
-                "COMMAND_RUNS",
-                f"a command of the run {self._run_id} runs on this machine; nothing was changed",
-                where=run.folder,
-                why="its output belongs to the state that is here",
-                hint=f"loomctl next {self._run_id}",
-                exit_code=EXIT_HELD,
-            )
+            what = f"a command of the run {self._run_id} runs on this machine; nothing was changed"
+            why, hint = "its output belongs to the state that is here", f"loomctl next {self._run_id}"
+            raise LoomError("COMMAND_RUNS", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_HELD)
 
     def _unmask(self, here: Look) -> None:
         """Put the secrets back that this machine's files hold and that were masked when they were carried."""

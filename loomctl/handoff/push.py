@@ -140,14 +140,10 @@ def _refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
     brings = "it goes on from what is here, so a pull brings it"
     if found.apart:
         brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
-    return LoomError(
-        "REMOTE_NEWER",
-        f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed",
-        where=desk.remote.place(run_id),
-        why=f"{handoff.who(found.told)}; {brings}",
-        hint=f"loomctl pull {run_id}{desk.remote.option}",
-        exit_code=EXIT_HELD,
-    )
+    what = f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed"
+    where, why = desk.remote.place(run_id), f"{handoff.who(found.told)}; {brings}"
+    hint = desk.pull_command(run_id)
+    return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
 
 def send(desk: Desk, parcel: Parcel) -> Pushed:
@@ -231,14 +227,9 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: D
     why = remotes.refusal(done)
     if not why:
         raise remotes.unreachable(desk.remote, done)
-    raise LoomError(
-        "REMOTE_REFUSED",
-        f"{desk.remote.shown} does not take the run {run_id}",
-        where=desk.remote.place(run_id),
-        why=f"it says: {why}",
-        hint="git remote -v" if remotes.is_stale(done) else f"loomctl push {run_id} --remote URL",
-        exit_code=EXIT_SETUP,
-    )
+    what, where = f"{desk.remote.shown} does not take the run {run_id}", desk.remote.place(run_id)
+    hint = "git remote -v" if remotes.is_stale(done) else f"loomctl push {run_id} --remote URL"
+    raise LoomError("REMOTE_REFUSED", what, where=where, why=f"it says: {why}", hint=hint, exit_code=EXIT_SETUP)
 
 
 def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:

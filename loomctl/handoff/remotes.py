@@ -127,13 +127,9 @@ def is_full(said: str) -> bool:
 
 def other_names(remote: Remote, why: str) -> LoomError:
     """Make the error of a remote that names objects by another hash than this repository."""
-    return LoomError(
-        "OTHER_OBJECT_FORMAT",
-        f"the remote {remote.shown} names objects by another hash than this repository; git carries nothing over",
-        why=f"{why}; a run can also be moved as an archive",
-        hint="loomctl runs archive --help",
-        exit_code=EXIT_SETUP,
-    )
+    what = f"the remote {remote.shown} names objects by another hash than this repository; git carries nothing over"
+    why, hint = f"{why}; a run can also be moved as an archive", "loomctl runs archive --help"
+    return LoomError("OTHER_OBJECT_FORMAT", what, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 
 def not_fetched(remote: Remote, done: Done, run_id: str) -> LoomError:

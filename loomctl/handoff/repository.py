@@ -61,18 +61,15 @@ class Repository:
     def run(self, *words: str, given: bytes = b"", patience: float = LOCAL, far: bool = False) -> Done:
         """Run git to its end. far: it talks to a remote, and may ask a person where one is there."""
         asks = far and self._asks
-        with tempfile.TemporaryFile() as source:
-            source.write(given)
-            source.seek(0)
-            process = self._begin(words, source, subprocess.PIPE, subprocess.PIPE, far=far)
-            try:
-                out, said = process.communicate(timeout=patience)
-            except subprocess.TimeoutExpired:
-                _end(process, alone=asks)
-                return Done(None, b"", f"it took over {patience:g} s")
-            except BaseException:
-                _end(process, alone=asks)
-                raise
+        process = self._begin(words, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE, far=far)
+        try:
+            out, said = process.communicate(given, timeout=patience)
+        except subprocess.TimeoutExpired:
+            _end(process, alone=asks)
+            return Done(None, b"", f"it took over {patience:g} s")
+        except BaseException:
+            _end(process, alone=asks)
+            raise
         return Done(process.returncode, out, said.decode("utf-8", "replace"))
 
     def _begin(
@@ -86,20 +83,16 @@ class Repository:
             return subprocess.Popen(
                 command,
                 cwd=self.top,
+                env=environment,
                 stdin=source,
                 stdout=out,
                 stderr=said,
-                env=environment,
                 start_new_session=not asks,
             )
         except OSError as error:
-            raise LoomError(
-                "NO_GIT",
-                "there is no git here, and runs are handed on through it",
-                why=f"{error}; a run can also be moved as an archive",
-                hint="loomctl runs archive --help",
-                exit_code=EXIT_SETUP,
-            ) from None
+            what, hint = "there is no git here, and runs are handed on through it", "loomctl runs archive --help"
+            why = f"{error}; a run can also be moved as an archive"
+            raise LoomError("NO_GIT", what, why=why, hint=hint, exit_code=EXIT_SETUP) from None
 
     @contextmanager
     def _beside(self, *words: str, given: bytes | None, patience: float) -> Iterator[tuple[IO[bytes], "_Ended"]]:
@@ -352,14 +345,10 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
         why = "a run can also be moved as an archive"
         raise LoomError("NO_REPOSITORY", what, where=owner, why=why, hint="git init", exit_code=EXIT_SETUP)
     if not git.is_trusted(top, folders[0], patience=LOCAL):
-        raise LoomError(
-            "NO_REPOSITORY",
-            "the project's repository belongs to another user, and git would not work in it",
-            where=folders[0],
-            why="what another user put into its settings could be run",
-            hint=f"git config --global --add safe.directory {quoted(top)}",
-            exit_code=EXIT_SETUP,
-        )
+        what = "the project's repository belongs to another user, and git would not work in it"
+        why = "what another user put into its settings could be run"
+        hint = f"git config --global --add safe.directory {quoted(top)}"
+        raise LoomError("NO_REPOSITORY", what, where=folders[0], why=why, hint=hint, exit_code=EXIT_SETUP)
     made = Repository(top, folders[1], asks=asks)
     done = made.run("rev-parse", "--git-dir")
     if done.code != 0:
