@@ -76,7 +76,9 @@ def test_a_run_goes_on_at_another_path(
 ) -> None:
     """What was pulled is what was pushed, byte for byte, is announced until it is resumed, and goes on there."""
     assert laptop.push(run_id).commit
+    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == ""
     assert desktop.pull(run_id).kind == pull.NEW
+    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == "?? .loom/.gitignore"
     names = [path.relative_to(laptop.run_dir) for path in laptop.run_dir.rglob("*") if path.is_file()]
     for name in names:
         if name.name not in ("state.backup.json", "command.json"):
@@ -178,28 +180,23 @@ def test_what_differs_is_told_against_who_was_last_here_or_there(
     assert again.differences[:2] == ["machine: desktop, before laptop", moved]
 
 
-def test_a_second_push_without_news_says_so(laptop: Machine, server: Path, run_id: str) -> None:
-    """It writes nothing into the run, and the remote keeps its commit."""
-    laptop.push(run_id)
+@pytest.mark.slow(quick=1)
+def test_a_second_push_sends_what_is_new_alone(laptop: Machine, server: Path, run_id: str) -> None:
+    """Each commit has the one before as its parent, which no tidying prunes; without news nothing is written."""
+    first = laptop.push(run_id).commit
     before = (tips(server), (laptop.run_dir / "state.json").read_bytes())
     assert laptop.push(run_id).commit is None
     assert (tips(server), (laptop.run_dir / "state.json").read_bytes()) == before
-
-
-@pytest.mark.slow
-def test_each_commit_has_the_one_before_as_its_parent(laptop: Machine, server: Path, run_id: str) -> None:
-    """So nothing that was ever pushed is gone, and a push sends what is new alone."""
-    first = laptop.push(run_id).commit
+    git(laptop.root, "gc", "-q", "--prune=now")
+    assert laptop.desk().repository.commit_of(laptop.desk().kept(run_id)) == first
     laptop.done(run_id, "Made.")
     pushed = laptop.push(run_id)
-    assert git(server, "rev-parse", f"refs/loom/runs/{run_id}", f"refs/loom/runs/{run_id}~1").split() == [
-        pushed.commit,
-        first,
-    ]
+    commits = git(server, "rev-parse", f"refs/loom/runs/{run_id}", f"refs/loom/runs/{run_id}~1").split()
+    assert commits == [pushed.commit, first]
     assert git(server, "show", f"{first}:run/events.jsonl") in (laptop.run_dir / "events.jsonl").read_text().strip()
     changed = git(server, "diff", "--name-only", str(first), str(pushed.commit)).splitlines()
     assert "run/plan.json" not in changed
-    assert pushed.files == len(changed)
+    assert len(pushed.parcel.new) == len(changed)
 
 
 @pytest.mark.slow
@@ -504,8 +501,7 @@ def test_a_remote_that_was_replaced_is_believed_to_go_on_from_here_by_its_log_al
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str, noted: bool) -> None:
+def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """A kill came after the remote had taken it: what was pulled and pushed on top of it is a newer state, no other."""
     before = laptop.push(run_id).commit
     laptop.done(run_id, "Made.")
@@ -518,8 +514,7 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
     assert laptop.push(run_id).commit is None
     assert desk.repository.refs("refs/loom/") == {desk.kept(run_id): commit}
     desk.repository.set_refs(refs)
-    if not noted:
-        notes.unlink()
+    notes.unlink()
     desktop.pull(run_id)
     desktop.done(run_id, "Polished.")
     desktop.push(run_id)
@@ -611,24 +606,6 @@ def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apar
     laptop.push(apart)
     desktop.pull(apart)
     assert [own_of_the_user(one.root) for one in (laptop, desktop)] == before
-
-
-def test_a_pull_into_a_fresh_clone_shows_git_one_file_of_looms(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """The `.gitignore` that a run which begins there would bring as well."""
-    laptop.push(run_id)
-    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == ""
-    desktop.pull(run_id)
-    assert git(desktop.root, "status", "--porcelain", "-uall").strip() == "?? .loom/.gitignore"
-
-
-@pytest.mark.slow
-def test_git_does_not_prune_what_was_pushed(laptop: Machine, run_id: str) -> None:
-    """The ref of what was last agreed on keeps the objects, so a second push sends what is new alone."""
-    commit = laptop.push(run_id).commit
-    git(laptop.root, "gc", "-q", "--prune=now")
-    assert laptop.desk().repository.commit_of(laptop.desk().kept(run_id)) == commit
-    laptop.done(run_id)
-    assert laptop.push(run_id).commit
 
 
 # ---- What is carried.
@@ -732,37 +709,38 @@ def test_a_store_that_was_copied_is_free_whatever_once_came_into_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", [None, [], "x", {"epoch": True}, {"session_id": OTHER}])
 def test_a_note_that_names_no_driver_locks_nobody_out(
-    laptop: Machine, desktop: Machine, run_id: str, driver: object
+    laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path
 ) -> None:
     """The file may hold anything: the run is one of which nothing is known."""
     resume.resume(laptop.space(OTHER), run_id, take_over=True)
     laptop.push(run_id)
     desktop.pull(run_id)
-    local = str(desktop.store / "local")
-    handoff_notes.write(local, run_id, {**handoff_notes.read(local, run_id), "driver": driver})
-    assert desktop.loomctl("resume", run_id).code == 0
+    local, came = str(desktop.store / "local"), shutil.copytree(desktop.folder(run_id), tmp_path / "came")
+    drivers: list[object] = [None, [], "x", {"epoch": True}, {"session_id": OTHER}]
+    for driver in drivers:
+        handoff_notes.write(local, run_id, {**handoff_notes.read(local, run_id), "driver": driver})
+        assert desktop.loomctl("resume", run_id).code == 0, driver
+        shutil.rmtree(desktop.folder(run_id))
+        shutil.copytree(came, desktop.folder(run_id))
 
 
-def test_what_is_gone_from_a_project_that_was_moved_is_gone(laptop: Machine, tmp_path: Path, run_id: str) -> None:
-    """No pull brought it, so no other copy has it."""
-    put_away(laptop, "line\n" * 4000)
-    next(laptop.run_dir.glob("outputs/*")).unlink()
-    laptop.root = laptop.root.rename(tmp_path / "moved")
-    laptop.store = laptop.root / ".loom"
-    with pytest.raises(LoomError, match="REF_GONE"):
-        original(laptop, run_id)
-
-
-def test_what_is_gone_from_a_linked_worktree_is_gone(laptop: Machine, tmp_path: Path, run_id: str) -> None:
-    """Its session worked at another root, in the same store."""
+def test_what_is_gone_from_a_linked_worktree_or_a_moved_project_is_gone(
+    laptop: Machine, tmp_path: Path, run_id: str
+) -> None:
+    """Its session worked at another root in the same store, or the project was there; no pull brought the run."""
     linked = add_worktree(laptop.root, tmp_path / "linked", "topic")
     put_away(laptop, "line\n" * 4000)
     next(laptop.run_dir.glob("outputs/*")).unlink()
     (record,) = laptop.state["sessions"]["session_history"]
     there = {**record["environment"], "project_root": str(linked), "cwd": str(linked)}
-    laptop.edit(sessions={**laptop.state["sessions"], "session_history": [{**record, "environment": there}]})
+    sessions = laptop.state["sessions"]
+    laptop.edit(sessions={**sessions, "session_history": [{**record, "environment": there}]})
+    with pytest.raises(LoomError, match="REF_GONE"):
+        original(laptop, run_id)
+    laptop.edit(sessions=sessions)
+    laptop.root = laptop.root.rename(tmp_path / "moved")
+    laptop.store = laptop.root / ".loom"
     with pytest.raises(LoomError, match="REF_GONE"):
         original(laptop, run_id)
 
@@ -843,24 +821,23 @@ def test_what_is_only_missing_here_comes_though_both_went_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("went_on", [False, True])
-def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, run_id: str, went_on: bool) -> None:
+def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Though nothing is newer there: an output and a blob that the remote has."""
     put_away(laptop, "line\n" * 4000)
     values, _ = context_values.stored(laptop.space(), {"large": LARGE})
     laptop.edit(context={**laptop.state["context"], **values})
     laptop.push(run_id, outputs=True)
     desktop.pull(run_id)
-    if went_on:
-        resume.resume(desktop.space(), run_id, take_over=True)
     store = Blobs(str(desktop.store))
     lost = [next(desktop.folder(run_id).glob("outputs/*")), Path(store.path(values["large"]))]
-    for path in lost:
-        path.unlink()
-    told = desktop.pull(run_id)
-    assert told.kind == (pull.AHEAD if went_on else pull.NOTHING)
-    assert [os.path.basename(path) for path in told.brought] == [path.name for path in lost]
-    assert all(path.exists() for path in lost)
+    for kind in (pull.NOTHING, pull.AHEAD):
+        for path in lost:
+            path.unlink()
+        told = desktop.pull(run_id)
+        assert told.kind == kind
+        assert [os.path.basename(path) for path in told.brought] == [path.name for path in lost]
+        assert all(path.exists() for path in lost)
+        resume.resume(desktop.space(), run_id, take_over=True)
     for path in lost:
         path.unlink()
     assert "What it names and lacked here came: 2 files" in desktop.loomctl("pull", run_id).stdout
@@ -1036,12 +1013,16 @@ def test_the_newest_are_told_apart_by_who_pushed_them(laptop: Machine, run_id: s
 
 
 def test_blobs_come_into_the_store(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """A large value is read there as it is here."""
+    """A large value is read there as it is here; one that stands there damaged is mended, for no name is believed."""
     values, _ = context_values.stored(laptop.space(), {"large": LARGE})
     laptop.edit(context={**laptop.state["context"], **values})
     laptop.push(run_id)
+    store = Blobs(str(desktop.store))
+    path = Path(store.path(values["large"]))
+    path.parent.mkdir(parents=True)
+    path.write_text("damaged")
     desktop.pull(run_id)
-    assert Blobs(str(desktop.store)).get(values["large"]) == json.dumps(LARGE).encode()
+    assert store.get(values["large"]) == json.dumps(LARGE).encode()
 
 
 @pytest.mark.slow
@@ -1059,20 +1040,6 @@ def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     assert laptop.pull(run_id).kind == pull.FORWARD
     assert laptop.responses(run_id) == ["Asked.", "Made."]
     assert os.listdir(laptop.store / "local" / "handoff") == [f"{run_id}.json"]
-
-
-@pytest.mark.slow
-def test_a_damaged_blob_is_mended_by_what_comes(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """Its name alone is not believed."""
-    values, _ = context_values.stored(laptop.space(), {"large": LARGE})
-    laptop.edit(context={**laptop.state["context"], **values})
-    laptop.push(run_id)
-    store = Blobs(str(desktop.store))
-    path = Path(store.path(values["large"]))
-    path.parent.mkdir(parents=True)
-    path.write_text("damaged")
-    desktop.pull(run_id)
-    assert store.get(values["large"]) == json.dumps(LARGE).encode()
 
 
 # ---- Beside a driver.
