@@ -117,7 +117,7 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
             count = "" if len(held) == 1 else f", {len(held):,} files"
             lines.append(f"  {what}{count}: {counted(sum(one[1] for one in held), 'byte')}")
     if parcel.is_due:
-        told = parcel.told
+        told = parcel.message
         who = f"{masked_line(told.by, 60)} pushes it from {masked_line(told.machine, 60)}"
         size = counted(parcel.message_bytes, "byte")
         lines.append(f"  a commit that says that {who}, its goal and where it stands: {size}")
@@ -278,7 +278,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
 
 
 def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
-    told = pulled.told
+    told = pulled.message
     return {
         "run_id": pulled.run_id,
         "remote": desk.remote.shown,
@@ -299,7 +299,7 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
     from loomctl.handoff import pull as pulling
 
     run_id, saved = pulled.run_id, pulled.saved
-    who = handoff.who(pulled.told)
+    who = handoff.who(pulled.message)
     brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
     if pulled.kind == pulling.NOTHING:
         return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]

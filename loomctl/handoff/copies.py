@@ -116,13 +116,13 @@ def _run(desk: Desk, run_id: str, commit: str, text: bytes | LoomError) -> Remot
     try:
         if isinstance(text, LoomError):
             raise text
-        told = read_message(text, run_id, desk.remote)
+        message = read_message(text, run_id, desk.remote)
     except LoomError as error:
         here = UNKNOWN if here in _CLAIMS else here
         return RemoteRun(run_id, commit, "", "unreadable", "", "", "", "", here, f"{error.code}: {error.what}")
-    work = told.summary.get("work_id") or told.summary.get("goal") or ""
-    status, step = told.summary.get("status") or "", told.summary.get("step") or ""
-    words = (masked_line(str(word), 60) for word in (work, status, step, told.by, told.machine, told.at))
+    work = message.summary.get("work_id") or message.summary.get("goal") or ""
+    status, step = message.summary.get("status") or "", message.summary.get("step") or ""
+    words = (masked_line(str(word), 60) for word in (work, status, step, message.by, message.machine, message.at))
     return RemoteRun._make((run_id, commit, *words, here, ""))
 
 
@@ -131,7 +131,7 @@ def _here(desk: Desk, run_id: str, commit: str) -> str:
         return NOT_HERE
     try:
         found = desk.standing_as_known(run_id, commit)
-        return _WORDS[found.kind] if found.told is not None or found.base is not None else UNKNOWN
+        return _WORDS[found.kind] if found.message is not None or found.base is not None else UNKNOWN
     except LoomError as error:
         return one_line(f"{UNKNOWN} ({error.code})", 60)
 

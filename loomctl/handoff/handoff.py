@@ -44,7 +44,7 @@ _LOST = ("BAD_HANDOFF", "RUN_ID_MISMATCH")
 _UNFIT = ("BAD_HANDOFF", "NEWER_HANDOFF", "RUN_ID_MISMATCH", "SCHEMA_TOO_NEW")
 
 
-class Told(NamedTuple):
+class Message(NamedTuple):
     """What a pushed commit says of itself. at: UTC; by, machine: who pushed, and where; outputs: whether they came.
 
     left_out: paths that were not carried, with the reasons; summary: `{work_id, goal, status, step, updated_at,
@@ -59,7 +59,7 @@ class Told(NamedTuple):
     left_out: tuple[tuple[str, str], ...]
     summary: dict[str, Any]
 
-    def message(self) -> str:
+    def text(self) -> str:
         """Give the commit's message: a line for people, then the same as JSON. Secrets in it are masked, names too."""
         said = {"schema_version": SCHEMA, **masked(self._asdict()), "run_id": self.run_id}
         summary = said["summary"]
@@ -77,14 +77,14 @@ class Told(NamedTuple):
 class Standing(NamedTuple):
     """How a run stands to a remote's. kind: which side is newer; base: the commit that the one here goes on from.
 
-    theirs: the remote's commit; told: what it says of itself, where it was read; look: what is carried from here. Each
-    None where there is none. apart: what is here is no part of what is newer there, and is lost if that replaces it.
+    theirs: the remote's commit; message: of that, where it was read; look: what is carried from here. Each is None where
+    there is none. apart: what is here is no part of what is newer there, and is lost if that replaces it.
     """
 
     kind: str
     base: str | None
     theirs: str | None
-    told: Told | None
+    message: Message | None
     look: Look | None
     apart: bool = False
 
@@ -98,7 +98,7 @@ class Desk:
         self.repository = repository.of_store(space.store.folder, asks=asks)
         self.remote = repository.find_remote(self.repository, named, space.caller.cwd)
         self.looker = Looker(self.repository.object_format)
-        self._told: dict[str, Told] = {}
+        self._messages: dict[str, Message] = {}
         self._trees: dict[str, dict[str, str]] = {}
 
     # ---- Names.
@@ -125,13 +125,13 @@ class Desk:
 
     # ---- What commits hold.
 
-    def told(self, commit: str, run_id: str) -> Told:
+    def message(self, commit: str, run_id: str) -> Message:
         """Give what a commit that is here says of itself. Raises BAD_HANDOFF, NEWER_HANDOFF, RUN_ID_MISMATCH."""
-        if commit not in self._told:
-            self._told[commit] = read_message(
+        if commit not in self._messages:
+            self._messages[commit] = read_message(
                 commit_text(self.repository, commit, run_id, self.remote), run_id, self.remote
             )
-        return self._told[commit]
+        return self._messages[commit]
 
     def tree(self, commit: str, run_id: str) -> dict[str, str]:
         """Give the files of a commit that is here, objects by path. Raises BAD_HANDOFF."""
@@ -222,15 +222,15 @@ class Desk:
         return self._standing(run_id, theirs, is_read=theirs in self.held())
 
     def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
-        told = self.told(theirs, run_id) if theirs is not None and is_read else None
+        message = self.message(theirs, run_id) if theirs is not None and is_read else None
         if theirs is not None and not self.space.store.has(run_id):
-            return Standing(THEIRS, None, theirs, told, None)
+            return Standing(THEIRS, None, theirs, message, None)
         look = self.look(run_id, outputs=False)
         settled = self._settled(run_id, look)
         base = self._base(run_id, theirs if is_read else None, look, settled)
         if self.with_outputs(run_id, base):
             look = self.look(run_id, outputs=True)
-        found = Standing(MINE, base, theirs, told, look)
+        found = Standing(MINE, base, theirs, message, look)
         if theirs is None:
             return found
         is_new = base is None or not self._is_as_in(look, base, run_id)
@@ -307,7 +307,7 @@ class Desk:
 
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
-        return base is not None and self.told(base, run_id).outputs
+        return base is not None and self.message(base, run_id).outputs
 
     def held(self) -> frozenset[str]:
         """Give the commits that are here and kept, under whatever name of a remote."""
@@ -372,7 +372,9 @@ class Desk:
     def diverged(self, run_id: str, found: Standing, so: str) -> LoomError:
         """Make the error of a run that went on here and there."""
         what, where = f"the run {run_id} went on here and at {self.remote.shown}; {so}", self.remote.place(run_id)
-        why = f"{who(found.told)}; two states are not merged: --keep-mine keeps this one and saves theirs as a run of "
+        why = (
+            f"{who(found.message)}; two states are not merged: --keep-mine keeps this one and saves theirs as a run of "
+        )
         why += "its own, --take-theirs takes theirs and saves this one"
         hint = f"{self.pull_command(run_id)} --keep-mine"
         return LoomError("DIVERGED", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
@@ -390,7 +392,7 @@ def commit_text(where: repository.Repository, commit: str, run_id: str, remote: 
         raise bad_handoff(remote, run_id, str(error)) from None
 
 
-def read_message(text: bytes, run_id: str, remote: Remote) -> Told:
+def read_message(text: bytes, run_id: str, remote: Remote) -> Message:
     """Read what a commit says. text: as git holds it. Raises BAD_HANDOFF, NEWER_HANDOFF, and RUN_ID_MISMATCH."""
     body = text.partition(b"\n\n")[2].partition(b"\n\n")[2]
     where, unread = remote.place(run_id), "nothing of it was read, and nothing here was changed"
@@ -414,7 +416,7 @@ def read_message(text: bytes, run_id: str, remote: Remote) -> Told:
     pairs = [pair for pair in listed if isinstance(pair, list)] if isinstance(listed, list) else []
     named = tuple((pair[0], pair[1]) for pair in pairs if [type(part) for part in pair] == [str, str])
     summary = {key: held for key, held in raw["summary"].items() if type(held) is _SUMMARY.get(key)}
-    return Told(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, summary)
+    return Message(run_id, raw["at"], raw["by"], raw["machine"], raw["outputs"], named, summary)
 
 
 def _trouble(mode: str, kind: str, size: int, path: str) -> str:
@@ -434,9 +436,9 @@ def _trouble(mode: str, kind: str, size: int, path: str) -> str:
     return f"is too large ({size:,} bytes)" if not 0 <= size <= (blobs.LARGEST if is_blob else limit) else ""
 
 
-def who(told: Told | None) -> str:
+def who(message: Message | None) -> str:
     """Say who pushed a commit, when, and at which step, on one line."""
-    return told.who() if told is not None else "somebody pushed it"
+    return message.who() if message is not None else "somebody pushed it"
 
 
 def warned(space: Workspace, run_id: str) -> list[str]:

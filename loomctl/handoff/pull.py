@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 from loomctl.flow import command_events
 from loomctl.handoff import carried, handoff
 from loomctl.handoff.carried import Look
-from loomctl.handoff.handoff import Desk, Standing, Told
+from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import bad_handoff
 from loomctl.handoff.repository import Repository
 from loomctl.kit import clock, digests, files, ids, links, machine
@@ -37,7 +37,7 @@ _PIECE = 1 << 20
 class Pulled(NamedTuple):
     """What was taken. kind: see above; saved: the run that the other state was saved as; files: how many were fetched.
 
-    told: who pushed what came; left_out: what did not come, and why; notes: what its user should know of what came;
+    message: of the commit that came; left_out: what did not come, and why; notes: what its user should know of it;
     brought: paths of what the run here names and lacked, and has now, whichever state it goes on from;
     bytes: of the files that were fetched.
     """
@@ -46,7 +46,7 @@ class Pulled(NamedTuple):
     kind: str
     saved: str | None
     files: int
-    told: Told | None
+    message: Message | None
     left_out: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
     brought: Sequence[str] = ()
@@ -69,7 +69,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         brought = _bring_missing(desk, run_id, theirs) if stays else []
         if found.kind in (handoff.SAME, handoff.MINE):
             kind = NOTHING if found.kind == handoff.SAME else AHEAD
-            return Pulled(run_id, kind, None, len(brought), found.told, (), brought=brought)
+            return Pulled(run_id, kind, None, len(brought), found.message, (), brought=brought)
         if found.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
         if found.kind == handoff.DIVERGED and not keep:
@@ -90,10 +90,10 @@ class _Pull:
 
     def __init__(self, desk: Desk, run_id: str, found: Standing, room: str) -> None:
         assert found.theirs is not None  # the remote has it
-        assert found.told is not None
+        assert found.message is not None
         self._desk, self._run_id, self._found, self._room = desk, run_id, found, room
         self._space, self._store = desk.space, desk.space.store
-        self._theirs, self._told, self._look = found.theirs, found.told, found.look
+        self._theirs, self._message, self._look = found.theirs, found.message, found.look
         self._folder = os.path.join(room, "run")
         self._fetched = self._bytes = 0
 
@@ -119,7 +119,7 @@ class _Pull:
     def _build(self) -> None:
         """Write what came into the room; a file that is here as it was carried is not fetched again."""
         tree = self._desk.tree(self._theirs, self._run_id)
-        if not self._told.outputs and any(carried.is_output(path) for path in tree):
+        if not self._message.outputs and any(carried.is_output(path) for path in tree):
             raise self._bad("it brings outputs unsaid")
         os.mkdir(self._folder, 0o755)
         wanted = {path: oid for path, oid in tree.items() if not self._is_here(path, oid)}
@@ -246,10 +246,12 @@ class _Pull:
         """
         is_theirs = whose == standing.THEIRS
         origin = {"whose": whose, "remote": self._desk.remote.shown}
-        origin |= {"machine": self._told.machine, "by": self._told.by} if is_theirs else {"machine": machine.hostname()}
+        origin |= (
+            {"machine": self._message.machine, "by": self._message.by} if is_theirs else {"machine": machine.hostname()}
+        )
         origin = {key: value for key, value in origin.items() if value}
-        told = Event("run.saved_aside", {"from": self._run_id, **origin}, self._space.caller.session_id)
-        happened = [*_damage(folder, state, self._run_id), told]
+        saved = Event("run.saved_aside", {"from": self._run_id, **origin}, self._space.caller.session_id)
+        happened = [*_damage(folder, state, self._run_id), saved]
         changes = {
             "status": "pending" if state["status"] in ACTIVE else state["status"],
             "saved_from": {"run_id": self._run_id, "at": clock.now(), **origin},
@@ -289,11 +291,13 @@ class _Pull:
     def _done(self, kind: str, saved: str | None, *, log: bytes | None = None) -> Pulled:
         """Note what both sides have now. log: as `agree` has it."""
         self._desk.agree(self._run_id, self._theirs, log=log)
-        return Pulled(self._run_id, kind, saved, self._fetched, self._told, self._told.left_out, bytes=self._bytes)
+        return Pulled(
+            self._run_id, kind, saved, self._fetched, self._message, self._message.left_out, bytes=self._bytes
+        )
 
     def _note(self, run_id: str, more: Mapping[str, Any]) -> None:
-        told = self._told._asdict()
-        value = {key: told[key] for key in ("machine", "by", "at", "outputs", "left_out")}
+        message = self._message._asdict()
+        value = {key: message[key] for key in ("machine", "by", "at", "outputs", "left_out")}
         value |= {"remote": self._desk.remote.shown, "commit": self._theirs}
         handoff_notes.write(self._store.local, run_id, {**value, **more})
 
@@ -308,8 +312,8 @@ def _damage(folder: str, state: dict[str, Any], run_id: str) -> list[Event]:
         found = log_verdict.of_log(os.path.join(folder, events.FILE), run_id, state, event_log.every(folder))
     except LoomError:  # what cannot be read is not copied either
         return []
-    told = log_verdict.handed_on(found)
-    return [told] if told is not None else []
+    event = log_verdict.handed_on(found)
+    return [event] if event is not None else []
 
 
 def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
@@ -396,7 +400,7 @@ def _bring_missing(desk: Desk, run_id: str, theirs: str) -> list[str]:
     """
     store, run_dir = desk.space.store, desk.space.store.run_dir(run_id)
     tree = desk.tree(theirs, run_id)
-    outputs = dict(_missing_outputs(run_dir)) if desk.told(theirs, run_id).outputs else {}
+    outputs = dict(_missing_outputs(run_dir)) if desk.message(theirs, run_id).outputs else {}
     wanted = [path for path in outputs if path in tree]
     wanted += [path for path in tree if carried.is_blob(path) and not _has_blob(store.folder, path)]
     if not wanted:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from loomctl.handoff import carried, handoff, remotes
 from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
-from loomctl.handoff.handoff import Desk, Standing, Told
+from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
 from loomctl.kit import clock, files, git, links, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
@@ -31,7 +31,7 @@ class Parcel(NamedTuple):
     """What a push would send. new: files that the remote has not as they are, with their bytes and masked secrets.
 
     gone: paths that it has and the run has no more; an output that is only not here stays in what is pushed; left_out:
-    what stays here; outputs: whether outputs go along; told: what the commit says.
+    what stays here; outputs: whether outputs go along; message: what the commit says.
     """
 
     run_id: str
@@ -40,7 +40,7 @@ class Parcel(NamedTuple):
     gone: Sequence[str]
     left_out: Sequence[LeftOut]
     outputs: bool
-    told: Told
+    message: Message
 
     @property
     def bytes(self) -> int:
@@ -50,7 +50,7 @@ class Parcel(NamedTuple):
     @property
     def message_bytes(self) -> int:
         """The size of what the commit says."""
-        return len(_encoded(self.told))
+        return len(_encoded(self.message))
 
     @property
     def is_due(self) -> bool:
@@ -99,9 +99,9 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     log = look.files.get(LOG)
     written = {STATE: (len(data or b""), masked), LOG: ((log.size if log is not None else 0) + more, 0)}
     sizes = {path: (size, count) for path, size, count in parcel.new} | written
-    summary = {**parcel.told.summary, "revision": after["revision"], "updated_at": after["updated_at"]}
-    told = parcel.told._replace(summary=summary)
-    return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)], told=told)
+    summary = {**parcel.message.summary, "revision": after["revision"], "updated_at": after["updated_at"]}
+    message = parcel.message._replace(summary=summary)
+    return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)], message=message)
 
 
 def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
@@ -118,8 +118,8 @@ def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, o
     committer = desk.repository.committer()
     by = mask(committer[0] if committer is not None else git.user_name(desk.repository.top))[0]
     left_out = tuple((entry.name, entry.why) for entry in look.left_out[:_MOST_NAMED])
-    told = Told(run_id, clock.now(), by, machine.hostname(), outputs, left_out, summary)
-    return Parcel(run_id, found, new, _gone(known, look), look.left_out, outputs, told)
+    message = Message(run_id, clock.now(), by, machine.hostname(), outputs, left_out, summary)
+    return Parcel(run_id, found, new, _gone(known, look), look.left_out, outputs, message)
 
 
 def _gone(known: dict[str, str], look: Look) -> list[str]:
@@ -141,7 +141,7 @@ def _refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
     if found.apart:
         brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
     what = f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed"
-    where, why = desk.remote.place(run_id), f"{handoff.who(found.told)}; {brings}"
+    where, why = desk.remote.place(run_id), f"{handoff.who(found.message)}; {brings}"
     hint = desk.pull_command(run_id)
     return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
@@ -163,9 +163,9 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
             return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
             reason = error.code if isinstance(error, LoomError) else type(error).__name__
-            told = {**_where(desk), "reason": reason}
+            properties = {**_where(desk), "reason": reason}
             with suppress(OSError, LoomError):  # its user is told all the same
-                store.tell(run_id, lambda _: [Event("run.push_failed", told, desk.space.caller.session_id)])
+                store.tell(run_id, lambda _: [Event("run.push_failed", properties, desk.space.caller.session_id)])
             raise
 
 
@@ -250,7 +250,7 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look) -> Iterator[bytes]
     known = desk.tree(base, parcel.run_id) if base is not None else {}
     committer = desk.repository.committer()
     identity = f"{committer[0]} <{committer[1]}>" if committer is not None else "Loom <loom@localhost>"
-    who, message = identity.encode("utf-8", "replace"), _encoded(parcel.told)
+    who, message = identity.encode("utf-8", "replace"), _encoded(parcel.message)
     now = clock.seconds_of(clock.now())
     yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (ref.encode(), who, now, len(message))
     yield message
@@ -266,8 +266,8 @@ def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look) -> Iterator[bytes]
     yield b"done\n"
 
 
-def _encoded(told: Told) -> bytes:
-    return told.message().encode("utf-8", "backslashreplace")
+def _encoded(message: Message) -> bytes:
+    return message.text().encode("utf-8", "backslashreplace")
 
 
 def _quoted(path: str) -> bytes:

@@ -131,7 +131,7 @@ def test_a_push_is_by_whom_a_commit_of_gits_would_be(
         git(laptop.root, "config", "include.path", "../settings")
         (laptop.run_dir / "note.md").write_text(name)
         parcel = push.prepare(laptop.desk(), run_id)
-        assert parcel.told.by == by, name
+        assert parcel.message.by == by, name
         push.send(laptop.desk(), parcel)
         told = git(server, "log", "-1", "--format=%cn <%ce>|%an <%ae>", f"refs/loom/runs/{run_id}")
         assert told == f"{identity}|{identity}", name
@@ -1006,7 +1006,7 @@ def test_the_newest_are_told_apart_by_who_pushed_them(laptop: Machine, run_id: s
     git(laptop.root, "config", "user.name", "Eve\x1b[2J <x>")
     laptop.push(run_id)
     desk = laptop.desk()
-    told = desk.told(desk.repository.listed(desk.remote)[run_id], run_id)
+    told = desk.message(desk.repository.listed(desk.remote)[run_id], run_id)
     said = handoff.who(told)
     assert "laptop" in said
     assert "\x1b" not in said
