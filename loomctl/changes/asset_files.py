@@ -72,11 +72,12 @@ class Collected(NamedTuple):
         return Collected([*self.assets, *other.assets], [*self.warnings, *other.warnings], passed_over)
 
 
-def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> Look:
+def look(root: str, apart: Collection[str] = (), *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> Look:
     """Walk a project for such files, the nearest first; a link is found and not followed.
 
-    patience: seconds; most: entries.
+    apart: real paths of files that are none; patience: seconds; most: entries.
     """
+    base = os.path.realpath(root)
     deadline = time.monotonic() + patience
     found: dict[str, tuple[int, int]] = {}
     folders: list[tuple[str, bool]] = [("", False)]
@@ -93,19 +94,16 @@ def look(root: str, *, patience: float = PATIENCE, most: int = MOST_ENTRIES) -> 
                 if entry.is_dir(follow_symlinks=False):
                     if not _is_one_of(path, _PRUNED):
                         folders.append((path, inside or _is_one_of(path, _DIRECTORIES)))
-                elif (inside or _is_asset(entry.name)) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                elif (
+                    (inside or _is_asset(entry.name))
+                    and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
+                    and os.path.join(base, path) not in apart
+                ):
                     status = entry.stat(follow_symlinks=False)
                     found[path] = (status.st_size, status.st_mtime_ns)
             except OSError:  # it went meanwhile
                 continue
     return Look(found)
-
-
-def without(looked: Look, root: str, apart: Collection[str]) -> Look:
-    """Give what a walk of `root` found without some files, by their real paths."""
-    base = os.path.realpath(root)
-    left = {path: known for path, known in looked.found.items() if os.path.join(base, path) not in apart}
-    return looked._replace(found=left) if apart else looked
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -213,11 +211,11 @@ def named(paths: Sequence[str], most: int = 5) -> str:
 
 
 class _TooLarge(Exception):  # noqa: N818 - said, not raised on
-    """A file is larger than what is captured."""
+    pass
 
 
-class _Full(Exception):  # noqa: N818 - said, not raised on
-    """As much as is captured at most was captured."""
+class _Full(Exception):  # noqa: N818 - as above
+    pass
 
 
 def _content(path: str) -> bytes:

@@ -110,13 +110,13 @@ def _begin(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
 
 
 def _assets_noted(root: str, ours: Collection[str]) -> dict[str, Any]:
-    looked = asset_files.without(asset_files.look(root), root, ours)
+    looked = asset_files.look(root, ours)
     return {"assets": {"found": looked.found, "why_not_all": looked.why_not_all}}
 
 
 def _tree_noted(root: str, own: str, ours: Collection[str]) -> dict[str, Any]:
     try:
-        return {"tree": working_tree.note(root, own, ours).to_dict()}
+        return {"tree": working_tree.note(root, own, ours)._asdict()}
     except working_tree.Unknown as error:
         return {"why": str(error)}
     except (OSError, LoomError) as error:
@@ -268,12 +268,8 @@ def began_at(space: Workspace, run: Run, entry: Mapping[str, Any]) -> int:
 
 
 def _project(space: Workspace, baseline: Mapping[str, Any], own: str, stage: str) -> _Place:
-    why = ""
-    if baseline.get("stage") != stage:
-        why = _NOT_NOTED
-    elif baseline.get("machine") != machine.hostname():
-        why = "the step began on another machine"
-    return _Place(space.project.root, own, baseline, why)
+    elsewhere = "" if baseline.get("machine") == machine.hostname() else "the step began on another machine"
+    return _Place(space.project.root, own, baseline, elsewhere if baseline.get("stage") == stage else _NOT_NOTED)
 
 
 def _beside(baseline: Mapping[str, Any], own: str, workdir: str) -> _Place:
@@ -442,7 +438,7 @@ def _assets(
         where = " in the step's workdir" if place.named else ""
         warnings.append(f"no assets are captured{where}: {why}")
         return asset_files.Collected((), ())
-    after = asset_files.without(asset_files.look(place.root), place.root, ours)
+    after = asset_files.look(place.root, ours)
     why = after.why_not_all or before.why_not_all
     if why:
         warnings.append(f"not every asset may be captured: {why}")

@@ -58,10 +58,6 @@ class Moment(NamedTuple):
     stood: Sequence[int]
     at: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give it as it stands in a file."""
-        return self._asdict()
-
     @staticmethod
     def from_dict(raw: object) -> Moment:
         """Read it. Raises Unknown for anything that is none."""
@@ -175,12 +171,14 @@ class _Checkout:
 
     def _ask(self, words: list[str], more: Mapping[str, str], given: bytes | None, limit: int) -> bytes:
         patience = self._deadline - time.monotonic()
-        descriptor = None if given is None else self._written(given)
+        path = os.path.join(self._own, _NAMES)  # what git is to read stands in a file, so that neither waits
+        if given is not None:
+            files.write_atomically(path, given, durable=False)
+        descriptor = os.open(os.devnull if given is None else path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             answer = git.output(words, self.top, patience=patience, limit=limit + 1, given=descriptor, more=more)
         finally:
-            if descriptor is not None:
-                os.close(descriptor)
+            os.close(descriptor)
         if answer is None:
             if time.monotonic() >= self._deadline:
                 raise Unknown(f"git took over {self._patience:g} seconds")
@@ -188,12 +186,6 @@ class _Checkout:
         if len(answer) > limit:
             raise TooMuch(f"git had more than {limit:,} bytes to say")
         return answer
-
-    def _written(self, given: bytes) -> int:
-        """Put what git is to read into a file, so that neither waits for the other; gives its descriptor."""
-        path = os.path.join(self._own, _NAMES)
-        files.write_atomically(path, given, durable=False)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     # ---- The index.
 
@@ -292,15 +284,9 @@ class _Checkout:
 
     def was_there(self, name: str, before: Moment) -> bool:
         """Tell a file that was there all the time and is ignored no more: the step did not make it."""
-        if name in before.apart:
-            return False
         ignored = self._ignored()
-        if not ignored:
-            return False
-        at, inside = 0, name in ignored
-        while not inside and (at := name.find("/", at) + 1):
-            inside = name[:at] in ignored
-        if not inside:
+        folders = (name[: at + 1] for at, letter in enumerate(name) if letter == "/")
+        if name in before.apart or not (name in ignored or any(folder in ignored for folder in folders)):
             return False
         try:
             return os.lstat(os.path.join(self.top, name)).st_ctime_ns < before.at

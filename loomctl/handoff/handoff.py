@@ -77,7 +77,7 @@ class Message(NamedTuple):
 class Standing(NamedTuple):
     """How a run stands to a remote's. kind: which side is newer; base: the commit that the one here goes on from.
 
-    theirs: the remote's commit; message: of that, where it was read; look: what is carried from here. Each is None where
+    theirs: the remote's commit; message: of that, where it was read; look: what goes from here. Each is None where
     there is none. apart: what is here is no part of what is newer there, and is lost if that replaces it.
     """
 

@@ -33,7 +33,7 @@ class Watch:
 
     def changes(self) -> Changes:
         """What changed since, read from what a file holds of the first moment."""
-        before = Moment.from_dict(json.loads(json.dumps(self.before.to_dict())))
+        before = Moment.from_dict(json.loads(json.dumps(self.before._asdict())))
         return working_tree.since(str(self.top), str(self.own), before, patience=PATIENT)
 
     def told(self) -> dict[str, str]:
