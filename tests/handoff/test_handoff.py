@@ -412,7 +412,7 @@ def test_what_a_kill_tore_stays_as_it_was_in_a_run_that_is_saved_aside(
     told = laptop.pull(run_id, keep)
     assert told.saved is not None
     found = log_verdict.verify(laptop.space().store, told.saved)
-    assert (found.faults, found.told_torn, found.proven) == ((), 1, True)
+    assert (list(found.faults), found.told_torn, found.proven) == ([], 1, True)
     log = (laptop.folder(told.saved) / "events.jsonl").read_bytes()
     assert torn[keep == pull.KEPT_MINE] in log.splitlines()
     assert told.notes == []
