@@ -87,17 +87,8 @@ def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
     assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
 
 
-def test_a_time_has_its_day_and_zone(worked: Scene, cli: Cli) -> None:
-    """To the minute; what is no time is shown as it is."""
-    steps = worked.state["steps"]
-    worked.edit(steps=[{**steps[0], "started_at": "2026-01-31T08:09:10Z"}, {**steps[1], "started_at": "lately"}])
-    lines = cli("stages").stdout.splitlines()
-    assert "  2026-01-31 08:09Z  " in lines[1]
-    assert "  lately  " in lines[2]
-
-
 def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli) -> None:
-    """What is left out is counted."""
+    """What is left out is counted. A time has its day and zone; what is none is shown as it is."""
     lines = cli("stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
     told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
@@ -106,6 +97,11 @@ def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli
     assert (document["total"], [one["stage"] for one in document["stages"]]) == (4, [OPEN])
     assert cli("stages", "--last", "9").stdout == cli("stages").stdout
     assert cli("stages", "--last", "0").code == 2
+    steps = worked.state["steps"]
+    worked.edit(steps=[{**steps[0], "started_at": "2026-01-31T08:09:10Z"}, {**steps[1], "started_at": "lately"}])
+    lines = cli("stages").stdout.splitlines()
+    assert "  2026-01-31 08:09Z  " in lines[1]
+    assert "  lately  " in lines[2]
 
 
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
@@ -142,14 +138,6 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
         assert cli("show", worked.run_dir.name, stage).code == 0
     (folder(worked, AGAIN) / "status.json").write_text("{")
     assert "! the file is not JSON" in cli("stages").stdout
-
-
-def test_the_object_for_a_schema_is_told(worked: Scene, cli: Cli) -> None:
-    """In a line, secrets masked; a large one by its reference."""
-    change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
-    shown = cli("show", worked.run_dir.name, ASK).stdout
-    assert '\noutput    {"risk": "high", "key": ' in shown
-    assert TOKEN not in shown
 
 
 def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
@@ -225,7 +213,11 @@ def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> N
 
 
 def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
-    """And how it ended; the rest is in the file."""
+    """And how it ended; the rest is in the file. The object for a schema is one line, its secrets masked."""
+    change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
+    shown = cli("show", worked.run_dir.name, ASK).stdout
+    assert '\noutput    {"risk": "high", "key": ' in shown
+    assert TOKEN not in shown
     change_status(worked, MAKE, command={"script": "pytest -q", "exit_code": 1, "duration_ms": 12_345})
     (folder(worked, MAKE) / "command.log").write_text("".join(f"line {number}\n" for number in range(100)))
     text = cli("show", worked.run_dir.name, "2").stdout
@@ -271,14 +263,14 @@ def test_one_file_is_printed_byte_for_byte(worked: Scene, cli: Cli) -> None:
     assert fingerprint(worked.store) == before
 
 
-@pytest.mark.parametrize("name", ["nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"])
-def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, name: str, tmp_path: Path) -> None:
+def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     """A link is none of them."""
     (tmp_path / "secret").write_text("secret")
     (folder(worked, ASK) / "link").symlink_to(tmp_path / "secret")
-    ended = cli("show", worked.run_dir.name, "1", "--file", name)
-    assert (ended.code, ended.stdout) == (3, "")
-    assert "why: there are prompt.md, response.md, status.json" in ended.stderr
+    for name in ("nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"):
+        ended = cli("show", worked.run_dir.name, "1", "--file", name)
+        assert (ended.code, ended.stdout) == (3, "")
+        assert "why: there are prompt.md, response.md, status.json" in ended.stderr
 
 
 def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli) -> None:

@@ -69,24 +69,8 @@ def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
     """For scripts; its keys are promised."""
     told = cli("status", "--json").json
     told_events = begun.events()
-    assert list(told) == [
-        *("schema_version", "run_id", "run_dir", "status", "workflow_id", "work_id", "goal", "saved_from"),
-        *(
-            "phases",
-            "steps",
-            "step",
-            "waits",
-            "next",
-            "sessions",
-            "driver",
-            "compactions",
-            "context",
-            "saved",
-            "events",
-            "ledger",
-        ),
-        *("hooks", "versions"),
-    ]
+    keys = "schema_version run_id run_dir status workflow_id work_id goal saved_from phases steps step waits next"
+    assert list(told) == f"{keys} sessions driver compactions context saved events ledger hooks versions".split()
     assert told["steps"] == {"done": 0, "total": 4}
     assert told["waits"] == {"for": "assistant", "why": "the step's result"}
     assert (told["driver"]["session_id"], told["driver"]["here"]) == (SESSION, True)
@@ -123,17 +107,16 @@ STANDINGS: dict[str, tuple[Json, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", STANDINGS)
-def test_what_a_run_waits_for(begun: Scene, cli: Cli, name: str) -> None:
+def test_what_a_run_waits_for(begun: Scene, cli: Cli) -> None:
     """For whom, why, and the one command that leads on; the line says the same in a word."""
-    changes, waits, following = STANDINGS[name]
-    begun.edit(**changes)
-    told = fields(cli("status").stdout)
-    assert told["waits"] == waits
-    assert told.get("next", "") == following.replace("{run}", begun.state["run_id"])
-    line = cli("statusline").stdout
     word = {"an answer": "answer", "approval": "approve", "trust": "trust", "paused": "resume", "failed": "resume"}
-    assert line.rstrip().endswith(f"next: {word[name]}" if name in word else "1 artifact")
+    for name, (changes, waits, following) in STANDINGS.items():
+        begun.edit(**{"pending_approvals": [], "feedback": None, **changes})
+        told = fields(cli("status", begun.run_dir.name).stdout)
+        assert told["waits"] == waits
+        assert told.get("next", "") == following.replace("{run}", begun.state["run_id"])
+        if name not in ("completed", "cancelled"):  # which are the line's no more
+            assert cli("statusline").stdout.rstrip().endswith(f"next: {word[name]}")
 
 
 def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
@@ -244,22 +227,20 @@ def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> No
     begun.edit(status="completed")
     told = cli("status", begun.run_dir.name, "--json").json
     assert (told["driver"], told["next"]) == (None, None)
-
-
-def test_a_terminal_that_drives_is_told_to_go_on(scene: Scene, cli: Cli) -> None:
-    """Not to resume what it drives."""
-    scene.workflow()
-    assert cli("run", "x", "--workflow", "tiny", session=None).code == 0
+    assert cli("run", "x", "--workflow", "tiny", session=None).code == 0  # a terminal that drives is told to go on
     assert cli("status", "--json", session=None).json["next"] == "loomctl done --for 001"
 
 
 def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cli: Cli) -> None:
-    """With the line, and where to ask for more (D54)."""
+    """With the line, and the command that tells more, in one piece: a run that is over is not the current one (D54)."""
     assert fields(cli("status").stdout)["ledger"] == f"whole, {len(begun.events())} events"
-    path = begun.run_dir / "events.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"phase.started", b"phase.stopped", 1))
-    assert fields(cli("status").stdout)["ledger"].startswith("! line ")
+    path, run_id = begun.run_dir / "events.jsonl", begun.run_dir.name
+    path.write_bytes(path.read_bytes().replace(b"run.", b"rum.", 1))
+    told = cli("status", run_id, session=OTHER).stdout
+    assert fields(told)["ledger"].startswith("! line 1 is not the one that was written")
+    assert f"loomctl verify {run_id}" in [line.strip() for line in told.splitlines()]
     assert cli("status", "--json").json["ledger"]["ok"] is False
+    assert cli("verify", run_id, session=OTHER).code == 1
 
 
 @pytest.mark.parametrize("layout", faber.LAYOUTS)
@@ -574,27 +555,22 @@ def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
     assert script.read_text() == fresh
 
 
-def many_phases(scene: Scene) -> None:
-    """A run of ten phases, in the second of them."""
+def test_many_phases_are_counted_and_the_run_can_be_pasted(
+    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they take over two lines the open one is named; the run's id stands in one piece, as commands do."""
     scene.workflow(phases={f"phase{number}": {"steps": [{"id": "s", "prompt": "x"}]} for number in range(10)})
     run_id = scene.begin("日本語の目標 with many phases").run.run_id
     drive.done(scene.space(), run_id, response="Done.")
-
-
-@pytest.mark.parametrize("wide", ["40", "80", "24"])
-def test_many_phases_are_counted_and_the_run_can_be_pasted(
-    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch, wide: str
-) -> None:
-    """Where they take over two lines the open one is named; the run's id stands in one piece, as commands do."""
-    monkeypatch.setenv("COLUMNS", wide)
-    many_phases(scene)
-    screen = cli("status").stdout
-    assert scene.state["run_id"] in [line.removeprefix("run").strip() for line in screen.splitlines()]
-    told = fields(screen)["phases"]
-    assert "▸ phase1" in told
-    assert told.endswith("(1 of 10 steps)") or wide == "24"
-    assert ("✓ phase0" in told) == (wide == "80")
-    assert ("✓ 1 done · 8 to come" in told) == (wide != "80")
+    for wide in ("40", "80", "24"):
+        monkeypatch.setenv("COLUMNS", wide)
+        screen = cli("status").stdout
+        assert run_id in [line.removeprefix("run").strip() for line in screen.splitlines()]
+        told = fields(screen)["phases"]
+        assert "▸ phase1" in told
+        assert told.endswith("(1 of 10 steps)") or wide == "24"
+        assert ("✓ phase0" in told) == (wide == "80")
+        assert ("✓ 1 done · 8 to come" in told) == (wide != "80")
 
 
 def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> None:
@@ -616,14 +592,3 @@ def test_a_step_that_lasts_says_for_how_long(begun: Scene, cli: Cli) -> None:
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
     begun.edit(steps=[{**entry, "started_at": began}])
     assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"
-
-
-def test_a_damaged_log_sends_to_the_command_that_tells_more(begun: Scene, cli: Cli) -> None:
-    """With the run's name, in one piece: a run that is over is not the current one."""
-    log = begun.run_dir / "events.jsonl"
-    log.write_bytes(log.read_bytes().replace(b"run.", b"rum.", 1))
-    run_id = begun.run_dir.name
-    told = cli("status", run_id, session=OTHER).stdout
-    assert "line 1 is not the one that was written" in fields(told)["ledger"]
-    assert f"loomctl verify {run_id}" in [line.strip() for line in told.splitlines()]
-    assert cli("verify", run_id, session=OTHER).code == 1

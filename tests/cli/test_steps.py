@@ -72,6 +72,8 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert "x…`: exit 0, no output" in lines[5]
     assert "Task(description=look around): ok" in lines[6]
     assert lines[-1] == f"{called.run_dir.name}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
+    (line,) = [line for line in cli("steps", "--agents").stdout.splitlines() if "toolu_03D" in line]
+    assert "Grep (agent-1)" in line  # a subagent's is marked
 
 
 def test_options_choose(called: Scene, cli: Cli) -> None:
@@ -100,13 +102,6 @@ def test_options_choose(called: Scene, cli: Cli) -> None:
             assert {"bytes", "tokens_before", "tokens_after"} <= set(step)
 
 
-@pytest.mark.usefixtures("called")
-def test_a_subagents_step_is_marked(cli: Cli) -> None:
-    """Its agent stands beside the tool."""
-    (line,) = [line for line in cli("steps", "--agents").stdout.splitlines() if "toolu_03D" in line]
-    assert "Grep (agent-1)" in line
-
-
 def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
     """Without a number; and the line below says how many there are."""
     for number in range(30):
@@ -130,14 +125,16 @@ def test_no_steps_are_no_error(scene: Scene, cli: Cli) -> None:
     assert not list(scene.run_dir.glob("tool_steps*"))
 
 
-def test_the_commands_write_nothing(called: Scene, cli: Cli) -> None:
-    """Looking back changes no file of the project."""
-    cli("steps")
+def test_looking_back_writes_nothing_and_is_the_same_for_everybody(called: Scene, cli: Cli) -> None:
+    """Steps are the run's; who asks, and from where, makes no difference."""
+    told = cli("steps").stdout
     before = fingerprint(called.root)
     for words in (["steps"], ["steps", "show", "toolu_01A"], ["history"], ["savings"]):
         assert cli(*words).code == 0
         assert cli(*words, "--json").code == 0
     assert fingerprint(called.root) == before
+    assert [cli("steps", session=session).stdout for session in (OTHER, None)] == [told] * 2
+    assert process(called, "steps").stdout.decode() == told
 
 
 def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
@@ -185,14 +182,6 @@ def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
         log.rmdir()
         assert "could not be recorded" not in cli(*words).stderr
         assert not waits.exists()
-
-
-def test_another_session_and_another_folder_see_the_same(called: Scene, cli: Cli) -> None:
-    """Steps are the run's; who asks, and from where, makes no difference."""
-    told = cli("steps").stdout
-    assert cli("steps", session=OTHER).stdout == told
-    assert cli("steps", session=None).stdout == told
-    assert process(called, "steps").stdout.decode() == told
 
 
 # ---- One step's original.
@@ -282,28 +271,19 @@ def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
     assert cli("history").stdout == document["text"] + "\n"
 
 
-@pytest.mark.parametrize("budget", [0, 5, 50, 500])
-def test_every_budget_gives_something_sensible(called: Scene, cli: Cli, budget: int) -> None:
-    """Never over it; what is left out is counted; 0 is an empty text, and no error."""
+def test_every_budget_gives_something_sensible(called: Scene, cli: Cli) -> None:
+    """Never over it; what is left out is counted; 0 is an empty text. `--recent`: so many of the last in full."""
     for number in range(20):
         record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
-    ended = cli("history", "--budget", str(budget), "--json")
-    document = ended.json
-    assert ended.code == 0
-    assert count(document["text"]) <= budget
-    assert (document["text"] == "") == (budget == 0)
-    assert document["steps"] == 24
-    assert cli("history", "--budget", str(budget)).stdout == document["text"] + "\n"
-
-
-def test_more_of_the_last_steps_can_be_asked_for_in_full(called: Scene, cli: Cli) -> None:
-    """`--recent`: so many, and 0 gives a line each."""
-    for number in range(8):
-        record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
+    for budget in (0, 5, 50, 500):
+        document = cli("history", "--budget", str(budget), "--json").json
+        assert count(document["text"]) <= budget
+        assert ((document["text"] == ""), document["steps"]) == (budget == 0, 24)
+        assert cli("history", "--budget", str(budget)).stdout == document["text"] + "\n"
     for recent in (0, 1, 4):
         told = cli("history", "--budget", "4000", "--recent", str(recent)).stdout
         assert told.count(" → outputs/") == recent
-        assert all(f"part-{number}`" in told for number in range(8))
+        assert all(f"part-{number}`" in told for number in range(12, 20))
 
 
 # ---- What a call would become.
