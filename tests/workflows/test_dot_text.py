@@ -210,8 +210,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.slow(quick=8)
-@pytest.mark.parametrize(("text", "code"), HOSTILE)
+@each(("text", "code"), HOSTILE)
 def test_hostile_text_is_only_an_error(text: str, code: str) -> None:
     """Deep, wide, never ending: one problem."""
     graph, problems = parse(text)

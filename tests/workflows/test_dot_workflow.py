@@ -405,8 +405,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(quick=3)
-@pytest.mark.parametrize(("body", "code"), HOSTILE)
+@pytest.mark.slow
+@each(("body", "code"), HOSTILE)
 def test_what_would_grow_without_end_is_refused(body: str, code: str) -> None:
     """Decisions behind decisions make ways by their product."""
     assert code in {one for one, _ in codes(body)}

@@ -9,6 +9,7 @@ import pytest
 from loomctl.kit.problems import Problem
 from loomctl.workflows import graph_checks
 from loomctl.workflows.workflow import Workflow, parse
+from tests.helpers.tables import each
 from tests.helpers.walks import plan, step
 from tests.workflows.test_ways import to, when
 
@@ -143,7 +144,7 @@ PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "wanted"), [pytest.param(of, wanted, id=name) for name, of, wanted in PLANS])
+@each(("of", "wanted"), [pytest.param(of, wanted, id=name) for name, of, wanted in PLANS])
 def test_the_graph(of: dict[str, Any], wanted: list[tuple[str, str, str]]) -> None:
     """Each finding with its weight and its place; nothing more."""
     assert found(of) == wanted
@@ -171,7 +172,7 @@ DECIDED: list[tuple[str, list[dict[str, Any]], dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("transitions", "more", "warned"), [pytest.param(*one[1:], id=one[0]) for one in DECIDED])
+@each(("transitions", "more", "warned"), [pytest.param(*one[1:], id=one[0]) for one in DECIDED])
 def test_a_label_that_nothing_asks_for(
     transitions: list[dict[str, Any]], more: dict[str, Any], *, warned: bool
 ) -> None:
@@ -242,7 +243,7 @@ NAMES: list[tuple[str, Workflow, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "where"), [pytest.param(of, where, id=name) for name, of, where in NAMES])
+@each(("of", "where"), [pytest.param(of, where, id=name) for name, of, where in NAMES])
 def test_where_a_way_may_lead(of: Workflow, where: str) -> None:
     """A step of the run, by its id within the phase or by its key; whatever else is an error at its place."""
     assert [(one.severity, one.code, one.where) for one in unknown(of)] == (

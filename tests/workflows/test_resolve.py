@@ -104,17 +104,17 @@ CYCLES = [
 ]
 
 
-@pytest.mark.parametrize(("links", "expected"), CYCLES)
-def test_a_cycle_is_named_in_full(places: Places, write: Write, links: dict[str, str], expected: str) -> None:
+def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
     """Workflows that extend each other are refused with the whole way round, also when they reach it from outside."""
-    for name, parent in links.items():
-        write(name, extends=parent, phases={})
-    resolved = resolve("a", **places._asdict())
-    assert [problem.code for problem in resolved.problems] == ["EXTENDS_CYCLE"]
-    assert expected in resolved.problems[0].message
-    with pytest.raises(LoomError) as caught:
-        resolved.checked()
-    assert caught.value.code == "EXTENDS_CYCLE"
+    for links, expected in CYCLES:
+        for name, parent in links.items():
+            write(name, extends=parent, phases={})
+        resolved = resolve("a", **places._asdict())
+        assert [problem.code for problem in resolved.problems] == ["EXTENDS_CYCLE"]
+        assert expected in resolved.problems[0].message
+        with pytest.raises(LoomError) as caught:
+            resolved.checked()
+        assert caught.value.code == "EXTENDS_CYCLE"
 
 
 def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Write) -> None:
@@ -178,25 +178,25 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "code"), CONDITIONS)
-def test_the_syntax_of_conditions_is_checked(places: Places, write: Write, source: str, code: str | None) -> None:
+def test_the_syntax_of_conditions_is_checked(places: Places, write: Write) -> None:
     """What no JavaScript engine would read is found before a run begins (D12), also in a file with other faults."""
-    write("w", phases={}, critical_artifacts={"conditional_load": [artifact(condition=source, required=None)]})
-    problems = resolve("w", **places._asdict()).problems
-    at = "$.critical_artifacts.conditional_load[0].condition"
-    assert [problem.code for problem in problems if problem.where == at] == ([code] if code else [])
+    for source, code in CONDITIONS:
+        write("w", phases={}, critical_artifacts={"conditional_load": [artifact(condition=source, required=None)]})
+        problems = resolve("w", **places._asdict()).problems
+        at = "$.critical_artifacts.conditional_load[0].condition"
+        assert [problem.code for problem in problems if problem.where == at] == ([code] if code else [])
 
 
 PATHS = [("artifacts.x", None), ("$.a[0]['b c']", None), ("$..x", None), ("a[", "PATH_SYNTAX"), ("$.[?", "PATH_SYNTAX")]
 
 
-@pytest.mark.parametrize(("source", "code"), PATHS)
-def test_the_syntax_of_paths_is_checked(places: Places, write: Write, source: str, code: str | None) -> None:
+def test_the_syntax_of_paths_is_checked(places: Places, write: Write) -> None:
     """What the JSONPath library would not read is found before a run begins (D11)."""
-    artifacts = {"phase_specific": {"x": [without_path(path_from_state=source)]}}
-    write("w", phases={"x": {"steps": [STEP]}}, critical_artifacts=artifacts)
-    codes = [problem.code for problem in resolve("w", **places._asdict()).problems if problem.severity == "error"]
-    assert codes == ([code] if code else [])
+    for source, code in PATHS:
+        artifacts = {"phase_specific": {"x": [without_path(path_from_state=source)]}}
+        write("w", phases={"x": {"steps": [STEP]}}, critical_artifacts=artifacts)
+        codes = [problem.code for problem in resolve("w", **places._asdict()).problems if problem.severity == "error"]
+        assert codes == ([code] if code else [])
 
 
 def test_names_that_exist_nowhere_are_warned_of(places: Places, write: Write) -> None:
@@ -226,7 +226,7 @@ def test_names_that_exist_nowhere_are_warned_of(places: Places, write: Write) ->
     assert resolved.workflow is not None
 
 
-EMPTY = [
+EMPTY: list[dict[str, Any]] = [
     {"phases": {}},
     {"phases": {"build": {"enabled": False, "steps": [STEP]}}},
     {"phases": {"build": {"steps": [STEP]}}, "skip_steps": ["build/one"]},
@@ -236,17 +236,20 @@ EMPTY = [
 ]
 
 
-@pytest.mark.parametrize("workflow", EMPTY)
-def test_a_workflow_without_a_step_is_refused(places: Places, write: Write, workflow: dict[str, Any]) -> None:
+def test_a_workflow_without_a_step_is_refused(places: Places, write: Write) -> None:
     """A run of it would be completed at once, with nothing done; a key that was meant for one is named."""
-    write("w", **workflow)
-    resolved = resolve("w", **places._asdict())
-    assert [one.code for one in errors(resolved.problems)] == ["NO_STEPS"]
-    with pytest.raises(LoomError) as refused:
-        resolved.checked()
-    assert refused.value.code == "NO_STEPS"
-    misspelt = [key for key in workflow["phases"].get("build", {}) if key in ("step", "Steps")]
-    assert [f"Loom knows no {key!r} here; did you mean steps?" in refused.value.why for key in misspelt] in ([], [True])
+    for workflow in EMPTY:
+        write("w", **workflow)
+        resolved = resolve("w", **places._asdict())
+        assert [one.code for one in errors(resolved.problems)] == ["NO_STEPS"]
+        with pytest.raises(LoomError) as refused:
+            resolved.checked()
+        assert refused.value.code == "NO_STEPS"
+        misspelt = [key for key in workflow["phases"].get("build", {}) if key in ("step", "Steps")]
+        assert [f"Loom knows no {key!r} here; did you mean steps?" in refused.value.why for key in misspelt] in (
+            [],
+            [True],
+        )
 
 
 def test_a_slip_of_the_pen_is_said_with_what_it_led_to(places: Places, write: Write) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -298,7 +297,7 @@ MATCHES: list[tuple[str, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "label", "means"), MATCHES)
+@each(("said", "label", "means"), MATCHES)
 def test_whether_a_word_means_a_label(said: str, label: str, *, means: bool) -> None:
     """The same words, or the accelerator alone."""
     assert routing.matches(said, label) is means

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,7 +138,7 @@ WITH_SECRETS = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "text", "present"), WITH_SECRETS)
+@each(("wanted", "text", "present"), WITH_SECRETS)
 def test_a_secret_or_its_mask_stands_in_a_secrets_place(wanted: str, text: str, *, present: bool) -> None:
     """Nothing else does, neither nothing; of a text that is a secret nothing is claimed."""
     shown, count = secrets.mask(wanted)
@@ -151,7 +150,7 @@ def test_a_secret_or_its_mask_stands_in_a_secrets_place(wanted: str, text: str, 
 MASKED_BY_HAND = "our CLI prints [masked: token] and this must never change in v2"
 
 
-@pytest.mark.parametrize(("text", "present"), [
+@each(("text", "present"), [
     (f"We said: {MASKED_BY_HAND}.", True),
     (MASKED_BY_HAND.replace("token", "password"), False),
     (MASKED_BY_HAND.replace("[masked: token]", SECRET), False),

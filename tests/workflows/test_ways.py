@@ -240,7 +240,7 @@ WALKS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "walked"), [pytest.param(of, walked, id=name) for name, of, walked in WALKS])
+@each(("of", "walked"), [pytest.param(of, walked, id=name) for name, of, walked in WALKS])
 def test_walks(of: dict[str, Any], walked: str) -> None:
     """Each verb leads to where the table says; the state is one of its schema's throughout."""
     walk = Walk(of)

@@ -53,12 +53,12 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("ref", "expected"), FOUND)
-def test_a_name_finds_its_file(places: Places, tmp_path: Path, ref: str, expected: str) -> None:
+def test_a_name_finds_its_file(places: Places, tmp_path: Path) -> None:
     """An id is the project's before it is the bundle's; `loom:` and `project:` say which; a path is a path."""
-    assert find(ref, **places._asdict(), base=places.project_dir) == str(tmp_path / expected)
-    absolute = str(tmp_path / expected)
-    assert find(absolute, **places._asdict()) == absolute
+    for ref, expected in FOUND:
+        assert find(ref, **places._asdict(), base=places.project_dir) == str(tmp_path / expected)
+        absolute = str(tmp_path / expected)
+        assert find(absolute, **places._asdict()) == absolute
 
 
 def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +88,13 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize(("ref", "code"), LOST)
-def test_a_name_that_finds_nothing_says_why(places: Places, ref: str, code: str) -> None:
+def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
     """What is not found, not clear or not supported is one error with a way on."""
-    with pytest.raises(LoomError) as caught:
-        find(ref, **places._asdict(), base=places.project_dir)
-    assert caught.value.code == code
-    assert caught.value.hint
+    for ref, code in LOST:
+        with pytest.raises(LoomError) as caught:
+            find(ref, **places._asdict(), base=places.project_dir)
+        assert caught.value.code == code
+        assert caught.value.hint
 
 
 def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
