@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from loomctl import __version__
-from loomctl.runs.machine.heartbeats import EVENTS
-from loomctl.runs.machine.parts import MOST
+from loomctl.runs.machine.launcher_files import EVENTS
+from loomctl.runs.machine.launcher_files import MOST_PARTS as MOST
 from tests.helpers.tables import each
 
 CHECKOUT = Path(__file__).resolve().parents[1]

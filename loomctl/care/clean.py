@@ -14,10 +14,10 @@ from loomctl.changes import working_tree
 from loomctl.install.environment import MAKING
 from loomctl.kit import clock, files, folders
 from loomctl.kit.errors import EXIT_HELD, LoomError
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.events import Event
-from loomctl.runs.tools import spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -217,8 +217,8 @@ def _hooks(space: Workspace, now: float) -> Iterator[Item]:
     for found in leftovers.below(os.path.join(space.store.local, "hooks")):
         if found.changed < now - days * DAY and not leftovers.is_leftover(os.path.basename(found.path)):
             yield Item(HOOK, found.path, found.bytes, f"not written for {days} days", found.changed)
-    for found in leftovers.below(os.path.join(space.store.local, spool.FOLDER)):
-        if found.path.endswith(spool.BAD) and found.changed < now - days * DAY:
+    for found in leftovers.below(os.path.join(space.store.local, launcher_files.SPOOL)):
+        if found.path.endswith(launcher_files.BAD) and found.changed < now - days * DAY:
             yield Item(HOOK, found.path, found.bytes, f"no event of a tool, put aside {days} days ago", found.changed)
 
 

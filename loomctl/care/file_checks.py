@@ -14,7 +14,7 @@ from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.secrets import masked
 from loomctl.runs import artifact_paths, command_runs, run_blobs, stages
-from loomctl.runs.machine import handoff_notes
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import visits
 from loomctl.runs.store import blobs, event_log, events
 from loomctl.runs.store.store import Run
@@ -93,7 +93,7 @@ def check(space: Workspace, run_id: str) -> Files:
     )
     log = _Log(run)
     held = _Held(
-        run, artifact_paths.placeholder_values(space.project, run), roots, handoff_notes.read(space.store.local, run_id)
+        run, artifact_paths.placeholder_values(space.project, run), roots, run_notes.handoff(space.store.local, run_id)
     )
     found = [held.own(one) for one in (*log.responses(), *log.assets.values(), *log.written())]
     found += [held.evidence(one) for one in log.evidence.values()]

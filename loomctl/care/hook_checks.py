@@ -18,16 +18,16 @@ from loomctl.kit.process import processes
 from loomctl.runs import hook_health, project
 from loomctl.runs.caller import Caller, Conversation
 from loomctl.runs.config import Settings
-from loomctl.runs.machine import heartbeats, parts
+from loomctl.runs.machine import launcher_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loomctl.care.patient import Patient
     from loomctl.runs.hook_health import Health, Silent
-    from loomctl.runs.machine.heartbeats import Beat
+    from loomctl.runs.machine.launcher_files import Beat
 
-_PARTS = [f"session-start {number}/{parts.MOST}" for number in range(1, parts.MOST + 1)]
+_PARTS = [f"session-start {number}/{launcher_files.MOST_PARTS}" for number in range(1, launcher_files.MOST_PARTS + 1)]
 """What the entries of a session start call, each of which gives one part of the text (D62)."""
 
 
@@ -55,7 +55,7 @@ def hooks(patient: Patient) -> Finding:
     troubles = [trouble for command in entries for trouble in _entry_troubles(patient, command)]
     troubles = list({trouble.found: trouble for trouble in troubles}.values())
     called = {command.rpartition(" hook ")[2] for command in entries}
-    expected = [part for event in heartbeats.EVENTS for part in (_PARTS if event == "session-start" else [event])]
+    expected = [part for event in launcher_files.EVENTS for part in (_PARTS if event == "session-start" else [event])]
     troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in expected if event not in called]
     if not os.path.isfile(os.path.join(package.FOLDER, "__main__.py")):
         whole = bundle_lines.repair(patient.bundle, "loomctl")
@@ -77,7 +77,7 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
     except ValueError:
         words = []
     told = " ".join(words[2:])
-    if words[1:2] != ["hook"] or told not in (*heartbeats.EVENTS, *_PARTS):
+    if words[1:2] != ["hook"] or told not in (*launcher_files.EVENTS, *_PARTS):
         yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):
@@ -88,7 +88,7 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
 
 def beats_of(patient: Patient) -> dict[str, Beat]:
     """Give when each hook last fired here; empty where there is no project."""
-    return heartbeats.read(patient.store.local) if patient.store else {}
+    return launcher_files.beats(patient.store.local) if patient.store else {}
 
 
 def firings(patient: Patient) -> Finding:
@@ -109,7 +109,7 @@ def _firings(patient: Patient) -> Finding:
         return Finding(PASS, "no project, so no hook is noted")
     health = hook_health.look(patient.local, patient.store.local, patient.conversation, now=patient.now)
     driving, beats = health.driving, health.beats
-    details = [f"{event}: {_when(patient, beats.get(event))}" for event in heartbeats.EVENTS]
+    details = [f"{event}: {_when(patient, beats.get(event))}" for event in launcher_files.EVENTS]
     silent = [{"event": one.event or "all", "how": one.how} for one in health.silent]
     facts = {"fired": [{"event": event, **_fact(beat)} for event, beat in beats.items()], "silent": silent}
     if not health.has_room:
@@ -124,7 +124,7 @@ def _firings(patient: Patient) -> Finding:
         said = f"no hook has fired yet; the session {str(driving[-1]['session_id'])[:60]} drives a run since "
         troubles = [Finding(WARN, said + hook_health.ago(bound), "claude plugin list")]
     newest = max(beats, key=lambda event: beats[event].at) if beats else ""
-    fine = f"{len(beats)} of {len(heartbeats.EVENTS)} hooks have fired here, the last one {newest}: "
+    fine = f"{len(beats)} of {len(launcher_files.EVENTS)} hooks have fired here, the last one {newest}: "
     fine += _when(patient, beats.get(newest))
     return gathered(troubles, fine, details=details, facts=facts)
 
@@ -318,7 +318,7 @@ def _judged(ended: processes.Ended, timeout: float, local: str) -> Finding:
         return Finding(FAIL, f"a SessionStart hook answered what no host understands: {error}", hint, said, facts)
     if not primed:
         return Finding(FAIL, "a SessionStart hook did not prime its run", hint, [*said, f"it told: {line}"], facts)
-    if "session-start" not in heartbeats.read(local):
+    if "session-start" not in launcher_files.beats(local):
         return Finding(
             WARN, f"a SessionStart hook primed its run, and did not note that it fired ({took})", "", [], facts
         )

@@ -16,7 +16,7 @@ from loomctl.kit.text.counts import counted
 from loomctl.runs import archives, find, run_blobs
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.faber import faber_runs
-from loomctl.runs.machine import agreed, drivers, handoff_notes, known
+from loomctl.runs.machine import drivers, run_notes
 from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL, is_active
@@ -134,9 +134,8 @@ def _out_of_sight(space: Workspace, run_id: str) -> str:
     files.make_folder(space.store.local)
     doomed = os.path.join(space.store.local, f"{leftovers.REMOVED}{run_id}-{os.getpid()}")
     os.rename(space.store.run_dir(run_id), doomed)
-    known.forget(run_id, space.store.folder)
-    handoff_notes.forget(space.store.local, run_id)
-    agreed.forget(space.store.local, run_id)
+    run_notes.forget_known(run_id, space.store.folder)
+    run_notes.forget(space.store.local, run_id)
     evidence_commands.forget_run(space.store.local, run_id)
     leftovers.forget_sessions(space.store.local, run_id)
     return doomed

@@ -16,14 +16,12 @@ from loomctl.kit.text.counts import counted
 from loomctl.runs import config as settings
 from loomctl.runs import log_verdict, run_blobs
 from loomctl.runs.faber import faber_runs
-from loomctl.runs.machine import drivers
-from loomctl.runs.machine import known as known_runs
+from loomctl.runs.machine import drivers, launcher_files, run_notes
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.project import new, package_parent
 from loomctl.runs.store import events
 from loomctl.runs.store.blobs import Blobs, refs_of_state
-from loomctl.runs.tools import spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +140,7 @@ def runs(patient: Patient) -> Finding:
         here = _driven(patient, run_id, state, is_bound=run_id == bound)
         details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
         try:
-            if known_runs.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
+            if run_notes.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
                 patient.store.read(run_id)
             _fabers_plan(patient.store.home(run_id), str(state["plan_id"]))
         except LoomError as error:
@@ -236,7 +234,7 @@ def known(patient: Patient) -> Finding:
             Finding(WARN, f"LOOM_STATE_HOME is no absolute path and is ignored: {named}", "unset LOOM_STATE_HOME")
         )
     for run_id, state in patient.active.items() if patient.store else ():
-        if patient.store and not known_runs.is_known(run_id, patient.store.folder):
+        if patient.store and not run_notes.is_known(run_id, patient.store.folder):
             found = f"the run {run_id} was not taken up here, so it is announced, not primed"
             driver = _other_driver(patient, run_id, state)
             found += f"; it is driven by {lease.told(driver)}" if driver is not None else ""
@@ -259,7 +257,7 @@ def tool_calls(patient: Patient) -> Finding:
     """Whether tool calls were set aside, for whoever recorded them was killed (D59)."""
     if patient.store is None:
         return _NO_PROJECT._replace(found="no project, so no tool calls")
-    aside = spool.waiting(patient.store.local, spool.UNFINISHED)
+    aside = launcher_files.spooled(patient.store.local, launcher_files.UNFINISHED)
     if not aside:
         return Finding(PASS, "no tool call is set aside")
     details = [f"{one.path}: {one.bytes:,} bytes" for one in aside[:5]]

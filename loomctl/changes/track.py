@@ -364,11 +364,11 @@ def _wrote(step: ToolStep) -> bool:
 
 def _waiting(space: Workspace, run_id: str) -> int:
     """Count the tool calls of a run that are not in its log yet."""
-    from loomctl.runs.tools import spool
+    from loomctl.runs.machine import launcher_files
 
     found = 0
-    for spooled in spool.waiting(space.store.local):
-        named = filter(ids.is_fit, spool.sessions_of(spooled.name))
+    for spooled in launcher_files.spooled(space.store.local):
+        named = filter(ids.is_fit, launcher_files.sessions_of(spooled.name))
         found += any((space.local.binding(session) or {}).get("run_id") == run_id for session in named)
     return found
 

@@ -12,7 +12,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
-from loomctl.runs.machine import parts
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import gates
 
@@ -203,11 +203,11 @@ def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
 
     Where it cannot be left it is not given, and what stands in it counts as not given (D15).
     """
-    if len(made.parts) < parts.MOST:
+    if len(made.parts) < launcher_files.MOST_PARTS:
         return f"{beside(chr(10).join(lines))}\n\n{made.text}"
     own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
     *first, last = made.parts
-    parts.leave_behind_a_call(
+    launcher_files.leave_behind_a_call(
         space.store.local, space.caller.session_id, space.caller.pid, events.output("PostToolUse", last, None)
     )
     return "\n\n".join([own, *first])

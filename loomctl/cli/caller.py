@@ -25,8 +25,8 @@ from loomctl.kit.process import ancestry
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, find, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
-from loomctl.runs.machine import call_marks, heartbeats, terminals
-from loomctl.runs.machine.local import TERMINAL, Local
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine.local import TERMINAL, Local, terminal_session
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def _here() -> str:
 def _say_skew(made: Workspace) -> None:
     """Say once in a session that its hooks are another version's than this command, on standard error."""
     session_id = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
-    hooks = heartbeats.version_in(made.store.local, session_id) if session_id else ""
+    hooks = launcher_files.version_in(made.store.local, session_id) if session_id else ""
     if hooks in ("", __version__):
         return
-    if heartbeats.is_first_telling(made.store.local, f"{session_id} {hooks} {__version__}"):
+    if launcher_files.is_first_telling(made.store.local, f"{session_id} {hooks} {__version__}"):
         said = f"loomctl: this is loomctl {__version__}, the hooks of this session are {one_line(hooks, 40)}"
         output.note(f"{said}\n  hint: loomctl doctor")
 
@@ -128,7 +128,7 @@ def _caller(found: Project, cwd: str) -> Caller:
         path = known if isinstance(known, str) and os.path.isfile(known) else installation.transcript_of(session_id)
         conversation: Conversation = transcript.Transcript(path)
         return Caller(session_id, events.HOST, events.host_pid(), cwd, conversation)
-    name, leader = terminals.session(found.store)
+    name, leader = terminal_session(found.store)
     return Caller(name, TERMINAL, leader, cwd, Conversation())
 
 
@@ -153,7 +153,7 @@ def must_decide(space: Workspace, verb: str, *words: str) -> None:
     doubt = _doubt(space, verb)
     if doubt is None:
         return
-    call_marks.make_room(space.store.local)  # from now on hooks leave their marks here
+    launcher_files.make_room_for_calls(space.store.local)  # from now on hooks leave their marks here
     raise LoomError(
         "ASK_FIRST",
         f"loomctl {verb} is decided by the run's user, and nobody has asked them",
@@ -182,11 +182,11 @@ def _doubt(space: Workspace, verb: str) -> str | None:
         )
     # What the host itself started: a shell for one call of the assistant's, or for one line of its user's. Whatever
     # that shell starts, and leaves behind when the call is over, began with it.
-    shell, marks = line[at - 1], call_marks.read(space.store.local, line[at].pid)
+    shell, marks = line[at - 1], launcher_files.marks(space.store.local, line[at].pid)
     # A call that follows within one tick of the file system's clock is no call that was asked about.
     is_newest = marks.asked > max(marks.called, marks.rested)
     asked = is_newest and shell.started >= marks.asked - _TICK and _is_of(marks.words)
-    if asked and call_marks.use_up(space.store.local, line[at].pid):
+    if asked and launcher_files.use_up_asked(space.store.local, line[at].pid):
         return None
     rested = max(marks.rested, space.caller.conversation.interrupted_at())
     if rested > max(marks.called, space.caller.conversation.called_at()):
@@ -209,10 +209,13 @@ def _host(space: Workspace, line: list[Process]) -> int:
 
     The innermost counts. Marks that are older than the process are of another one, which had its number before.
     """
-    known = call_marks.pids(space.store.local)
+    known = launcher_files.marked_processes(space.store.local)
     if ancestry.first_is_the_systems():  # who has marks of that number is an assistant in a container
         known -= {1}
     for at, process in enumerate(line[1:], start=1):
-        if process.pid in known and call_marks.read(space.store.local, process.pid).last >= process.started - _TICK:
+        if (
+            process.pid in known
+            and launcher_files.marks(space.store.local, process.pid).last >= process.started - _TICK
+        ):
             return at
     return 0

@@ -326,10 +326,10 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
 
 def _taken_up(desk: Desk, run_id: str) -> list[str]:
     """Say how a run that was not taken up here is."""
-    from loomctl.runs.machine import known
+    from loomctl.runs.machine import run_notes
 
     store = desk.space.store
-    if known.is_known(run_id, store.folder):
+    if run_notes.is_known(run_id, store.folder):
         return []
     driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
     resume = f"To go on with it here: loomctl resume {run_id}"

@@ -14,7 +14,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.priming import memory_of_session, memory_switch, prime_run
 from loomctl.priming.memory import NOW
 from loomctl.runs import find
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, sessions
 from loomctl.workflows import triggers
 
@@ -62,7 +62,7 @@ def prime_context(
     with arguments.offered_again():
         found = find.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
-    is_known = known.is_known(found.run_id, space.store.folder)
+    is_known = run_notes.is_known(found.run_id, space.store.folder)
     if found.how == "only" and not dry_run:
         find.must_be_known(space, found.run_id)
     run = space.store.read(found.run_id, to_show=True)

@@ -11,7 +11,7 @@ from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, command_runs, leases, stages
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.store.events import Event
 
@@ -82,13 +82,13 @@ def digest_of(commands: Sequence[Mapping[str, str]]) -> str:
 
 def is_trusted(space: Workspace, run: Run) -> bool:
     """Tell whether this machine trusts exactly what the run would run here."""
-    said = known.entry(run.run_id, space.store.folder).get("trusted")
+    said = run_notes.known(run.run_id, space.store.folder).get("trusted")
     return isinstance(said, str) and said == digest_of(listed(space, run))
 
 
 def trust(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> str:
     """Trust exactly these commands of a run, as they were shown; gives what went wrong, or an empty string."""
-    return known.note(run.run_id, space.store.folder, trusted=digest_of(commands))
+    return run_notes.note_known(run.run_id, space.store.folder, trusted=digest_of(commands))
 
 
 def untrusted(space: Workspace, run: Run) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, context_history, context_values, find, leases, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.context_history import NOTHING, USER, Change
-from loomctl.runs.machine import terminals
+from loomctl.runs.machine import local
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import run_context
 from loomctl.runs.model.context import Snapshot, checked, checked_key
@@ -377,6 +377,6 @@ def _space(folder: str) -> Workspace:
     host, pid = "script", None
     if session_id is None:
         host = TERMINAL
-        session_id, pid = terminals.session(found.store)
+        session_id, pid = local.terminal_session(found.store)
     caller = Caller(session_id, host, pid, folder, Conversation())
     return workspace(found, config.load(found.store, with_yaml=True), caller)

@@ -10,7 +10,7 @@ from loomctl.flow import command_trust, rewind, undo
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease, sessions, visits
 from loomctl.runs.store import arrivals, event_log, events, recovery
 from loomctl.runs.store.blobs import FOLDER as BLOBS
@@ -281,9 +281,9 @@ def _run(store: Store, state: State, plan: dict[str, Any]) -> Run:
 
 def _known_here(space: Workspace, origin: Run, run: Run) -> list[str]:
     """Know and trust the fork here as its origin is: the plan is the same, and so are its commands (D23)."""
-    if not known.is_known(origin.run_id, space.store.folder):
+    if not run_notes.is_known(origin.run_id, space.store.folder):
         return []
-    said = known.note(run.run_id, space.store.folder)
+    said = run_notes.note_known(run.run_id, space.store.folder)
     try:
         if not said and command_trust.is_trusted(space, origin):
             said = command_trust.trust(space, run, command_trust.listed(space, run))

@@ -17,7 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
-from loomctl.runs.machine import handoff_notes, known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, lease, sessions, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
@@ -66,7 +66,7 @@ def resume(
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
-    trouble = known.note(run.run_id, space.store.folder)
+    trouble = run_notes.note_known(run.run_id, space.store.folder)
     notes = [
         *driven,
         *_ignored(run),
@@ -82,7 +82,7 @@ def resume(
     bound = space.local.binding(space.caller.session_id)
     bind(space, run.run_id)
     held: list[settle.Settled] = []
-    came_from = handoff_notes.read(space.store.local, run.run_id)
+    came_from = run_notes.handoff(space.store.local, run.run_id)
     pulled = _pulled(space, run, came_from)
     found = close.ready(space, run, run.state) if close.is_closing_here(space, run.state) else None
 
@@ -176,7 +176,7 @@ def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[s
         return []
     try:
         kept = {key: value for key, value in came_from.items() if key not in ("pulled", "head")}
-        handoff_notes.write(space.store.local, run_id, kept)
+        run_notes.note_handoff(space.store.local, run_id, kept)
     except (OSError, LoomError) as error:
         return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]
     return []

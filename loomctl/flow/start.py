@@ -12,7 +12,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import mask
 from loomctl.priming import memory_of_session, prime_run, prove
 from loomctl.runs import artifact_paths, find, leases
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.events import Event
@@ -101,7 +101,7 @@ def start(
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
-    trouble = known.note(run.run_id, space.store.folder)
+    trouble = run_notes.note_known(run.run_id, space.store.folder)
     trouble = trouble or command_trust.trust_the_bundles(space, run, resolved.sources)
     notes = [
         *made_here,

@@ -27,7 +27,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.runs import log_verdict
 from loomctl.runs.caller import Workspace
-from loomctl.runs.machine import agreed
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import blobs
 
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
@@ -174,9 +174,9 @@ class Desk:
         """
         done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
         self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
-        line = agreed.last_line(self.log(commit, run_id) if log is None else log)
+        line = run_notes.last_line(self.log(commit, run_id) if log is None else log)
         try:
-            agreed.write(self.space.store.local, run_id, self.remote.key, agreed.Agreed(commit, line))
+            run_notes.note_agreed(self.space.store.local, run_id, self.remote.key, run_notes.Agreed(commit, line))
         except OSError:
             if log is not None:  # else the logs tell it, too
                 raise
@@ -251,8 +251,8 @@ class Desk:
 
     def _settled(self, run_id: str, look: Look) -> dict[str, str]:
         """Give the commits that were agreed on, by remote, as far as the log here has its last line from then."""
-        held = agreed.read(self.space.store.local, run_id)
-        lines = agreed.lines_of(log_of(look)) if held else frozenset()
+        held = run_notes.agreed(self.space.store.local, run_id)
+        lines = run_notes.lines_of(log_of(look)) if held else frozenset()
         return {key: one.commit for key, one in held.items() if one.line in lines}
 
     def _base(self, run_id: str, theirs: str | None, look: Look, settled: Mapping[str, str]) -> str | None:

@@ -21,7 +21,7 @@ from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import leases, log_verdict
-from loomctl.runs.machine import handoff_notes, known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, lease, standing
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
@@ -259,8 +259,8 @@ class _Pull:
         new = self._renamed(folder, str(state["plan_id"]), happened, changes)
         if is_theirs:
             self._note(new, {})
-        elif known.is_known(self._run_id, self._store.folder):
-            known.note(new, self._store.folder)
+        elif run_notes.is_known(self._run_id, self._store.folder):
+            run_notes.note_known(new, self._store.folder)
         return new
 
     def _renamed(self, folder: str, plan_id: str, happened: Sequence[Event], changes: dict[str, Any]) -> str:
@@ -282,7 +282,7 @@ class _Pull:
         A kill leaves no run known that somebody else brought forward. One that it leaves as it was is announced once
         too often; that nothing came, the next resume reads off the log, which lacks the entry that is noted here.
         """
-        known.forget(self._run_id, self._store.folder)
+        run_notes.forget_known(self._run_id, self._store.folder)
         pulled = {"kind": kind, **({"saved": saved} if saved else {})}
         holder = lease.holder(came)
         driver = {"driver": {"epoch": holder.epoch, "session_id": holder.session_id}} if holder is not None else {}
@@ -299,7 +299,7 @@ class _Pull:
         message = self._message._asdict()
         value = {key: message[key] for key in ("machine", "by", "at", "outputs", "left_out")}
         value |= {"remote": self._desk.remote.shown, "commit": self._theirs}
-        handoff_notes.write(self._store.local, run_id, {**value, **more})
+        run_notes.note_handoff(self._store.local, run_id, {**value, **more})
 
 
 def _work_in(look: Look) -> dict[str, str]:

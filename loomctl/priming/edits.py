@@ -13,7 +13,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.units import utf16_units
-from loomctl.runs.machine import watched
+from loomctl.runs.machine import session_notes
 from loomctl.runs.model.state import TERMINAL
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def notice(space: Workspace, *, own: str = "", unasked: bool = False) -> Notice:
     if session_id is None:
         return nothing
     began = time.monotonic()
-    since = watched.take(local, session_id)
+    since = session_notes.take_watch(local, session_id)
     if since is None and not unasked:
         return nothing
     before = space.local.primed(session_id)
@@ -99,7 +99,7 @@ def _may_differ(entry: object, since: int) -> bool:
     problem, there = entry.get("problem"), os.path.exists(path)
     if problem and (not there or problem == "missing"):
         return there
-    return watched.is_newer(path, since)
+    return session_notes.is_newer(path, since)
 
 
 def _edits(space: Workspace, before: Mapping[str, Any], names: Sequence[str]) -> list[Edit]:
@@ -135,7 +135,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
     """Read an artifact's file again, and compare it with what was given; None where there is nothing to tell."""
     from loomctl.kit.text import text_diff
     from loomctl.kit.text.secrets import masked_line
-    from loomctl.runs.machine import given_texts
+    from loomctl.runs.machine import session_notes
 
     path = known["file"]
     root = space.project.root.rstrip("/") + "/"
@@ -149,7 +149,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
     if sha256 == known.get("sha256"):
         again = f"- {heading} can be read again, as it was"
         return edit._replace(said=again, known=after) if "problem" in known else None
-    base = given_texts.read(space.store.local, str(known.get("text")))
+    base = session_notes.read_text(space.store.local, str(known.get("text")))
     diff = "" if base is None else visible(text_diff.within(base, text, LONGEST_DIFF))
     return Edit(
         artifact["id"],

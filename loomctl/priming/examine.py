@@ -205,9 +205,9 @@ class Examiner:
             return piece
         if len({needed.partition("-")[0] for needed in given.needs}) >= _LONGEST_CHAIN:
             return piece
-        from loomctl.runs.machine import given_texts  # only for what changed
+        from loomctl.runs.machine import session_notes  # only for what changed
 
-        base = given_texts.read(self._space.store.local, given.text)
+        base = session_notes.read_text(self._space.store.local, given.text)
         if base is None or piece.text is None:
             return piece
         from loomctl.kit.text import text_diff

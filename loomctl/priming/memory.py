@@ -15,7 +15,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import LOAD, SKIP
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model.state import VOLATILE
 from loomctl.workflows import triggers
 
@@ -146,7 +146,7 @@ def now(space: Workspace) -> Now:
     from loomctl.runs import find
 
     home = _at_home(space)
-    here = [run_id for run_id in find.active_runs(home) if known.is_known(run_id, home.store.folder)]
+    here = [run_id for run_id in find.active_runs(home) if run_notes.is_known(run_id, home.store.folder)]
     if not here:
         return Now(NO_RUN, [], [])
     if len(here) > 1:

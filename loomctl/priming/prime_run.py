@@ -50,10 +50,13 @@ def command_budget(space: Workspace) -> Budget:
 
 def result_budget(space: Workspace) -> Budget:
     """Give the budget of a command whose output a host may take in parts: three and a fourth by its hook (D62)."""
-    from loomctl.runs.machine import local, parts  # no hook asks
+    from loomctl.runs.machine import (
+        launcher_files,  # no hook asks
+        local,
+    )
 
-    in_parts = space.caller.host != local.TERMINAL and parts.has_room(space.store.local)
-    return hook_budget(space, parts.MOST) if in_parts else command_budget(space)
+    in_parts = space.caller.host != local.TERMINAL and launcher_files.has_room_for_parts(space.store.local)
+    return hook_budget(space, launcher_files.MOST_PARTS) if in_parts else command_budget(space)
 
 
 def prime(
@@ -236,10 +239,10 @@ def _line_of(entry: Mapping[str, Any]) -> str:
 def _tool_steps(
     space: Workspace, run: Run, event: Event, budget: Budget, before: str
 ) -> tuple[str, Mapping[str, int] | None]:
-    from loomctl.runs.tools import spool
+    from loomctl.runs.machine import launcher_files
 
     unlogged, waiting = space.store.unlogged(run.run_id), 0
-    if not unlogged and spool.waiting(space.store.local):
+    if not unlogged and launcher_files.spooled(space.store.local):
         from loomctl.runs.tools import recording
 
         unlogged, waiting = recording.newest(space, run.run_id)

@@ -11,7 +11,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import mask
 from loomctl.priming import receipts
 from loomctl.runs import find, leases
-from loomctl.runs.machine import owed
+from loomctl.runs.machine import session_notes
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log, events, recovery
@@ -240,7 +240,7 @@ def _pending(space: Workspace, run_id: str, one: Compacted, *, is_last: bool) ->
     once the session has ended. What never fits is none of it as soon as that was found.
     """
     lost = one.receipt.still_lost if one.receipt is not None else []
-    noted = owed.standing(space.store.local, one.session_id) if lost else None
+    noted = session_notes.read_owed(space.store.local, one.session_id) if lost else None
     if noted is None or noted.get("run_id") != run_id or noted.get("at") != one.at:
         return []
     if noted["number"] != one.number if noted.get("number") else not is_last:
@@ -248,8 +248,11 @@ def _pending(space: Workspace, run_id: str, one: Compacted, *, is_last: bool) ->
     binding = space.local.binding(one.session_id)
     if binding is None or binding["run_id"] != run_id or not space.local.is_alive(binding):
         return []
-    coming = {*owed.left(noted), *(name for part in owed.parts(noted) for name in owed.names(part, "given"))}
-    return [name for name in lost if name in coming.difference(owed.names(noted, "never"))]
+    coming = {
+        *session_notes.left(noted),
+        *(name for part in session_notes.parts(noted) for name in session_notes.names(part, "given")),
+    }
+    return [name for name in lost if name in coming.difference(session_notes.names(noted, "never"))]
 
 
 def _size(run_dir: str) -> int:

@@ -20,7 +20,7 @@ from loomctl.priming import receipts, slip
 from loomctl.priming.receipts import NOT_SOUGHT, Receipt
 from loomctl.priming.slip import ERROR, LOAD, SKIP, Budget, Entry
 from loomctl.runs import leases
-from loomctl.runs.machine import owed
+from loomctl.runs.machine import session_notes
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from loomctl.workflows import survival, triggers
@@ -109,7 +109,7 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Receipt | None:
     if receipt.lost:
         which = {"run_id": run_id, "at": compaction.at, "number": compaction.number}
         told_later = {"left": receipt.lost, "parts": [], "never": never}
-        owed.note(space.store.local, session_id, {**which, **receipt.to_dict(), **told_later})
+        session_notes.note_owed(space.store.local, session_id, {**which, **receipt.to_dict(), **told_later})
     about = {"trigger": compaction.trigger, "compaction": compaction.which}
     told = Event("survival.checked", {**receipt.to_dict(), **about}, session_id)
 
@@ -172,18 +172,18 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
     """
     session_id = space.caller.session_id
     local = space.store.local
-    taken = owed.claim(local, session_id) if session_id else None
+    taken = session_notes.claim_owed(local, session_id) if session_id else None
     if session_id is None or taken is None:
         return ""
     binding = space.local.binding(session_id)
     if binding is None or binding["run_id"] != taken.get("run_id"):
-        owed.settle(local, session_id)
+        session_notes.settle_owed(local, session_id)
         return ""
     run = space.store.read(binding["run_id"])
     if space.store.held(run.run_id, run.state) is not None:  # another has taken it over: nothing is due here (D64)
-        owed.settle(local, session_id)
+        session_notes.settle_owed(local, session_id)
         return ""
-    due = set(owed.left(taken))
+    due = set(session_notes.left(taken))
     items = [item for item in survival.items(run.plan, run.state) if item.name in due]
     made = _composed(run, items, look_up(space, run, items), budget)
     if not made.text:
@@ -192,8 +192,8 @@ def put_back(space: Workspace, budget: Budget, at: str) -> str:
     mark = slip.short_id(digests.of_text(f"{session_id}\0{taken.get('at')}\0{taken.get('number')}\0{made.text}"))
     whole = slip.seal(made.text, mark)
     part = {"mark": mark, "given": made.given, "named": made.named, "by": at, "characters": len(whole)}
-    never = [*owed.names(taken, "never"), *made.named]
-    told = {**taken, "left": made.rest, "parts": [*owed.parts(taken), part], "never": never}
+    never = [*session_notes.names(taken, "never"), *made.named]
+    told = {**taken, "left": made.rest, "parts": [*session_notes.parts(taken), part], "never": never}
     _note(space, session_id, told, part)
     return whole
 
@@ -205,35 +205,35 @@ def _note(space: Workspace, session_id: str, told: dict[str, Any], part: dict[st
     """
     local = space.store.local
     try:
-        owed.note_given(local, session_id, told)
+        session_notes.note_given(local, session_id, told)
     except (LoomError, OSError):
         return
     try:
         _record(space, told, part)
-        owed.note_given(local, session_id, told)
+        session_notes.note_given(local, session_id, told)
     except Exception:  # noqa: BLE001, S110 - what is owed is given, and recorded at the next prompt
         pass
-    if owed.left(told):
+    if session_notes.left(told):
         try:
-            owed.owe_on(local, session_id)
+            session_notes.owe_on(local, session_id)
         except OSError:
             pass
 
 
 def _leave(space: Workspace, session_id: str, noted: dict[str, Any]) -> None:
     local = space.store.local
-    if owed.left(noted) or owed.parts(noted):
-        owed.note_given(local, session_id, noted)
-        if owed.left(noted):
-            owed.owe_on(local, session_id)
+    if session_notes.left(noted) or session_notes.parts(noted):
+        session_notes.note_given(local, session_id, noted)
+        if session_notes.left(noted):
+            session_notes.owe_on(local, session_id)
     else:
-        owed.settle(local, session_id)
+        session_notes.settle_owed(local, session_id)
 
 
 def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> None:
     """Record in the run what was put back, once; a receipt that a kill kept from being written is written with it."""
     session_id, run_id = space.caller.session_id or "", str(noted["run_id"])
-    names = owed.names(part, "given")
+    names = session_notes.names(part, "given")
     if not names or part.get("recorded") is True:
         return
     number = noted.get("number")
@@ -247,7 +247,7 @@ def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> No
             return state, []
         before, happened = compaction.receipt, []
         if before is None or not before.proven:
-            kept, lost, absent = (owed.names(noted, key) for key in ("kept", "lost", "absent"))
+            kept, lost, absent = (session_notes.names(noted, key) for key in ("kept", "lost", "absent"))
             before = Receipt(True, kept, lost, [], absent, receipts.read_notes(noted))
             state = receipts.noted(state, session_id, before)
             checked = {**before.to_dict(), "trigger": compaction.trigger, "compaction": which}
@@ -269,17 +269,17 @@ def confirm(space: Workspace) -> None:
     local = space.store.local
     if session_id is None:
         return
-    noted = owed.standing(local, session_id)
+    noted = session_notes.read_owed(local, session_id)
     if noted is None:
         return
-    if owed.is_owed(local, session_id):
-        noted = owed.claim(local, session_id) if owed.parts(noted) else None
+    if session_notes.is_owed(local, session_id):
+        noted = session_notes.claim_owed(local, session_id) if session_notes.parts(noted) else None
     if noted is None:
         return
-    parts = owed.parts(noted)
+    parts = session_notes.parts(noted)
     marks = {str(part.get("mark")) for part in parts}
     seen = space.caller.conversation.holds(marks) if marks else frozenset()
-    again, left = owed.names(noted, "again"), owed.left(noted)
+    again, left = session_notes.names(noted, "again"), session_notes.left(noted)
     for part in parts:
         if part.get("mark") in seen:
             try:
@@ -287,7 +287,7 @@ def confirm(space: Workspace) -> None:
             except (LoomError, OSError):  # it arrived, recorded or not
                 pass
             continue
-        lacking = [*owed.names(part, "given"), *owed.names(part, "named")]
+        lacking = [*session_notes.names(part, "given"), *session_notes.names(part, "named")]
         left += [name for name in lacking if name not in again and name not in left]
         again += lacking
     _leave(space, session_id, {**noted, "left": left, "again": again, "parts": []})

@@ -8,7 +8,7 @@ from loomctl.kit import git
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -197,7 +197,7 @@ def _driver(space: Workspace, run_id: str) -> Holder | None:
 
 def must_be_known(space: Workspace, run_id: str) -> None:
     """Refuse a run that this machine neither started nor resumed, here, since it came (D23). Raises NOT_KNOWN_HERE."""
-    if known.is_known(run_id, space.store.folder):
+    if run_notes.is_known(run_id, space.store.folder):
         return
     driver = _driver(space, run_id)
     why = "what came with a project, or by a pull, is taken up only when its user says so"

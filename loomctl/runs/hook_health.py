@@ -9,7 +9,7 @@ import time
 from loomctl.kit import package
 from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.machine import heartbeats
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.package import Skew
     from loomctl.runs.caller import Conversation
-    from loomctl.runs.machine.heartbeats import Beat
+    from loomctl.runs.machine.launcher_files import Beat
     from loomctl.runs.machine.local import Local
 
 # How far a hook's note and what the conversation says of the same moment may lie apart: other plugins' hooks run, too.
@@ -181,15 +181,15 @@ def look(local: Local, folder: str, conversation: Conversation, *, now: float, s
     whose conversation counts, where it drives a run; else the latest that does.
     """
     driving = [entry for entry in local.bindings() if entry.get("host") != TERMINAL]
-    beats = heartbeats.read(folder)
-    has_room = heartbeats.has_room(folder)
+    beats = launcher_files.beats(folder)
+    has_room = launcher_files.has_room_for_beats(folder)
     if not has_room or (not driving and not beats):
         return Health(beats, (), driving, has_room)
     whose = next((entry for entry in driving if entry["session_id"] == session_id), driving[-1] if driving else None)
     firings = Firings(
         now=now,
         fired={event: beat.at for event, beat in beats.items()},
-        begun=heartbeats.begun(folder) if driving else {},
+        begun=launcher_files.begun(folder) if driving else {},
         since=min((seconds(entry.get("bound_at")) for entry in driving), default=0.0),
         sign=local.last_sign(driving[-1]) if driving else 0.0,
         seen=_seen(local, whose, conversation, now) if whose else Seen(),

@@ -8,7 +8,7 @@ from loomctl.kit import files, machine
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import project
-from loomctl.runs.machine import handoff_notes
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import sessions
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ def instead(error: LoomError, run_dir: str, ref: str, session_id: object = None,
         return error
     run_id = os.path.basename(run_dir)
     local = os.path.join(os.path.dirname(os.path.dirname(run_dir)), "local")
-    note = handoff_notes.read(local, run_id)
+    note = run_notes.handoff(local, run_id)
     where = _place(run_dir, session_id, note)
     return _error(ref, run_id, where, why or _reason(note, ref), note) if where else error
 
@@ -38,7 +38,7 @@ def of_blob(error: LoomError, store: str, ref: str) -> LoomError:
     """Give the same for a blob that some run of a store refers to, of which a pull said that it was left out."""
     if error.code not in _GONE:
         return error
-    for note in handoff_notes.every(os.path.join(store, "local")):
+    for note in run_notes.every_handoff(os.path.join(store, "local")):
         why = _reason(note, ref)
         if why:
             return _error(ref, "RUN", _noted(note) or "on another machine", why, note)

@@ -14,7 +14,7 @@ from loomctl.care.file_checks import Files
 from loomctl.flow import drive, undo
 from loomctl.handoff import copies
 from loomctl.runs import context_values
-from loomctl.runs.machine import handoff_notes
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import blobs, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
@@ -72,7 +72,7 @@ def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scen
     response(scene).unlink()
     assert [(one.file, one.why) for one in held(scene).faults] == [("response.md", "it is gone")]
     note: dict[str, Any] = {"left_out": [[f"run/stages/{STAGE}/response.md", "too large"]]}
-    handoff_notes.write(scene.space().store.local, run_id, note)
+    run_notes.note_handoff(scene.space().store.local, run_id, note)
     assert [(one.file, one.why) for one in held(scene).open] == [("response.md", "it is not here")]
     response(scene).mkdir()
     assert held(scene)[:3] == (6, 1, 0)
@@ -169,7 +169,7 @@ def test_a_file_that_was_masked_on_its_way_is_unproven_and_the_pushed_copy_is_na
     path.write_text(path.read_text().replace(SECRET, "[masked: GitHub token]"))
     (fault,) = file_checks.check(space, run_id).faults
     assert fault.file == "response.md"  # nothing is masked where it was written
-    handoff_notes.write(space.store.local, run_id, {"machine": "laptop"})
+    run_notes.note_handoff(space.store.local, run_id, {"machine": "laptop"})
     (one,) = file_checks.check(space, run_id).open
     assert "masked" in one.why
     assert copies.way_on(space, run_id, "nowhere.md", otherwise="none").hint == "none"

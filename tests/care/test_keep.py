@@ -21,7 +21,7 @@ from loomctl.care import keep
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.kit.lock import Lock
 from loomctl.runs import archives, find, leases
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store.store import Store
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, fingerprint
 
@@ -60,7 +60,7 @@ def test_removing_leaves_nothing_of_the_run_and_all_of_the_project(over: Scene) 
     keep.remove(over.space(), run_id)
     assert over.run_dirs == []
     assert over.space().local.bindings() == []
-    assert not known.is_known(run_id, str(over.store))
+    assert not run_notes.is_known(run_id, str(over.store))
     assert (over.root / "specs" / "x.md").exists()
     assert (over.store / "workflows" / "tiny.json").exists()
     assert not list((over.store / "local").glob("removed-*"))
@@ -108,7 +108,7 @@ def test_an_archive_brings_the_run_back(over: Scene) -> None:
     assert after == before
     assert (over.run_dir / "assets" / "empty").is_dir()
     assert target.exists()
-    assert not known.is_known(run_id, str(over.store))
+    assert not run_notes.is_known(run_id, str(over.store))
     assert not list((over.store / "local").glob("arriving-*"))
 
 

@@ -21,7 +21,7 @@ from loomctl.flow import drive, resume
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.files import LARGEST_JSON
 from loomctl.runs import find
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step
 from loomctl.runs.store import event_log
@@ -433,13 +433,13 @@ def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damag
 def test_a_damaged_note_that_a_run_is_known_takes_trust_alone(begun: Scene, damage: bytes) -> None:
     """The run is still this machine's own; what was trusted in it is asked again (D23)."""
     run_id, store = begun.run_dir.name, str(begun.store)
-    known.note(run_id, store, trusted="abc")
+    run_notes.note_known(run_id, store, trusted="abc")
     (path,) = (Path(os.environ["LOOM_STATE_HOME"]) / "runs").iterdir()
     path.write_bytes(damage)
-    assert known.is_known(run_id, store)
-    assert known.entry(run_id, store) == {}
+    assert run_notes.is_known(run_id, store)
+    assert run_notes.known(run_id, store) == {}
     resume.resume(begun.space())
-    assert known.entry(run_id, store)["run_id"] == run_id
+    assert run_notes.known(run_id, store)["run_id"] == run_id
 
 
 # ---- Kills.

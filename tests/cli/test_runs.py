@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 
@@ -176,12 +176,12 @@ def test_looking_writes_nothing_to_the_run(begun: Scene, cli: Cli) -> None:
 def test_trust_shows_what_it_trusts(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run loads is shown, and then its sessions are primed on this machine (D23)."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(begun.root.parent / "another machine"))
-    assert not known.is_known(begun.run_dir.name, str(begun.store))
+    assert not run_notes.is_known(begun.run_dir.name, str(begun.store))
     assert cli("trust", session=OTHER).code == 3  # not for an assistant that does not drive the run
     ended = cli("trust", session=None)
     assert ended.code == 0
     assert "  spec: spec.md" in ended.stdout
-    assert known.is_known(begun.run_dir.name, str(begun.store))
+    assert run_notes.is_known(begun.run_dir.name, str(begun.store))
 
 
 def test_a_run_is_removed_after_a_word(begun: Scene, cli: Cli) -> None:
@@ -207,7 +207,7 @@ def test_an_archive_is_where_it_says_and_comes_back(begun: Scene, cli: Cli) -> N
     command = ended.stdout.rpartition("To bring it back: ")[2]
     assert cli(*shlex.split(command)[1:]).code == 0
     assert begun.run_dir.name == run_id
-    assert not known.is_known(run_id, str(begun.store))
+    assert not run_notes.is_known(run_id, str(begun.store))
     assert cli("resume", "shop", "--reopen").code == 0
 
 

@@ -339,9 +339,9 @@ def _settings(store: str) -> int:
 
 
 def _note(run_id: str, store: str) -> int:
-    from loomctl.runs.machine import known
+    from loomctl.runs.machine import run_notes
 
-    _say(known.note(run_id, store))
+    _say(run_notes.note_known(run_id, store))
     return 0
 
 

@@ -31,7 +31,7 @@ from loomctl.handoff import push as pushing
 from loomctl.handoff.handoff import Desk
 from loomctl.kit import digests, exchange
 from loomctl.kit.errors import LoomError
-from loomctl.runs.machine import handoff_notes
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import arrivals, event_log
 from tests.faults import interleaved_work
 from tests.helpers.machines import own_of_the_user
@@ -165,7 +165,10 @@ def arm(at_call: int, after: float) -> None:
     for owner, name in (
         *((repository.Repository, name) for name in ("run", "write", "push", "fetch")),
         *((os, name) for name in ("rename", "replace", "link", "write", "unlink", "mkdir")),
-        *((module, name) for module, name in ((exchange, "swap"), (arrivals, "into_place"), (handoff_notes, "write"))),
+        *(
+            (module, name)
+            for module, name in ((exchange, "swap"), (arrivals, "into_place"), (run_notes, "note_handoff"))
+        ),
         (carried, "form"),
         (shutil, "rmtree"),
     ):

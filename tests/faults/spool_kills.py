@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loomctl.runs.caller import Workspace
-from loomctl.runs.tools import recording, spool, tool_log
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.tools import recording, tool_log
 from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.scenes import SESSION, Scene
@@ -99,7 +100,7 @@ def _wrong(scene: Scene, printed: dict[int, str], done: Counter[str]) -> list[st
         for told in scene.events()
         if told["event"] == "tools.unfinished"
     }
-    bad = {number for number in printed if f"{SESSION}-{number}.json{spool.BAD}" in left}
+    bad = {number for number in printed if f"{SESSION}-{number}.json{launcher_files.BAD}" in left}
     done.update({"recorded": len(steps), "set aside": len(aside), "bad": len(bad)})
     found = []
     times = Counter(str(step.more["spool"]) for step in steps)
@@ -117,12 +118,12 @@ def _wrong(scene: Scene, printed: dict[int, str], done: Counter[str]) -> list[st
         if number not in aside:
             order.append(number)
     found += [] if order == sorted(order) else ["the calls are out of order"]
-    found += [f"{name} is left" for name in left if not name.endswith(spool.BAD)]
+    found += [f"{name} is left" for name in left if not name.endswith(launcher_files.BAD)]
     return found
 
 
 def _left(scene: Scene, number: int) -> str:
-    return (scene.store / f"local/spool/{SESSION}-{number}.json{spool.BAD}").read_text()
+    return (scene.store / f"local/spool/{SESSION}-{number}.json{launcher_files.BAD}").read_text()
 
 
 def main() -> int:

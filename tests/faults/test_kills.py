@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from tests.faults.bench import Answer
 from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
 from tests.helpers.scenes import OTHER, SESSION, Json
@@ -439,7 +439,7 @@ def test_what_the_user_folder_holds_is_old_or_new_after_a_kill(stand: Stand) -> 
             stand.scene.write(".loom/config.yaml", "hook_budget: 6000\n")
             assert stand.work(work, *arguments, fault=fault).signal == signal.SIGKILL
             sound(stand.scene)
-            assert known.is_known(run_id, store)
+            assert run_notes.is_known(run_id, store)
             assert stand.work(work, *arguments).stdout == ("6000\n" if work == "settings" else "\n")
             sound(stand.scene)
             assert litter(stand.scene) == []

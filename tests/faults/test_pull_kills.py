@@ -14,7 +14,7 @@ import pytest
 
 from loomctl.flow import resume
 from loomctl.handoff import pull
-from loomctl.runs.machine import handoff_notes, known
+from loomctl.runs.machine import run_notes
 from tests.faults import interleavings
 from tests.helpers.machines import Machine, server_of
 
@@ -79,7 +79,7 @@ def kills(machine: Machine, run_id: str, keep: str, before: Path, state_home: Pa
 
 def is_noted(machine: Machine, run_id: str) -> bool:
     """Tell whether a pull is noted that no resume has written into the log."""
-    return "pulled" in handoff_notes.read(str(machine.store / "local"), run_id)
+    return "pulled" in run_notes.handoff(str(machine.store / "local"), run_id)
 
 
 def names_of(machine: Machine, run_id: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
     run_id = laptop.run_dir.name
     state_home = tmp_path / "state-home"
     monkeypatch.setenv("LOOM_STATE_HOME", str(state_home))
-    known.note(run_id, str(laptop.store), trusted="x")
+    run_notes.note_known(run_id, str(laptop.store), trusted="x")
     if keep:
         laptop.done(run_id, "Made on the laptop.")
     for folder in (laptop.root, state_home):
@@ -111,7 +111,7 @@ def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
         is_pulled = there == came
         seen.append(is_pulled)
         if is_pulled:
-            assert known.entry(run_id, str(laptop.store)) == {}
+            assert run_notes.known(run_id, str(laptop.store)) == {}
             if sum(seen) == 1:
                 announced = laptop.hook("session-start", session="another", source="startup").message
                 assert "was not taken up here" in announced

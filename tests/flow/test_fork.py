@@ -21,7 +21,7 @@ from loomctl.flow import fork as forking
 from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_history, context_values, find, run_blobs, stage_records
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import arrivals, blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Store
@@ -200,7 +200,7 @@ def test_the_session_stays_with_its_run(scene: Scene) -> None:
     assert binding["run_id"] == first
     assert find.find(scene.space(None)).run_id == first
     assert find.active_runs(scene.space()) == [first]
-    assert known.is_known(forked.run.run_id, str(scene.store))
+    assert run_notes.is_known(forked.run.run_id, str(scene.store))
     resume.resume(scene.space(OTHER), forked.run.run_id)
     assert find.find(scene.space(OTHER)).run_id == forked.run.run_id
 
@@ -208,8 +208,8 @@ def test_the_session_stays_with_its_run(scene: Scene) -> None:
 def test_a_strangers_run_makes_a_strangers_fork(scene: Scene) -> None:
     """What this machine neither started nor resumed is not known by being copied (D23)."""
     worked(scene)
-    known.forget(scene.run_dir.name, str(scene.store))
-    assert not known.is_known(fork(scene, "fix").run.run_id, str(scene.store))
+    run_notes.forget_known(scene.run_dir.name, str(scene.store))
+    assert not run_notes.is_known(fork(scene, "fix").run.run_id, str(scene.store))
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -13,7 +13,7 @@ from loomctl.flow import close, drive
 from loomctl.flow import resume as resuming
 from loomctl.flow.resume import Resumed
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import sessions
 from loomctl.runs.model.state import ACTIVE
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact
@@ -62,14 +62,14 @@ def test_a_copy_at_another_path_is_taken_up_with_its_paths(begun: Scene, monkeyp
     there = Scene.__new__(Scene)
     there.root, there.store = copy, copy / ".loom"
     run_id = begun.run_dir.name
-    assert not known.is_known(run_id, str(there.store))
+    assert not run_notes.is_known(run_id, str(there.store))
     taken = resume(there)
     assert "viridian" in taken.slip.text
     assert "heliotrope" not in taken.slip.text
     assert any(line.startswith("machine: machine-b, before ") for line in taken.differences)
     assert any("another path" in line for line in taken.differences)
     assert sessions.summary(taken.run.state).startswith("2 sessions (")
-    assert known.is_known(run_id, str(there.store))
+    assert run_notes.is_known(run_id, str(there.store))
     assert str(begun.root) not in taken.slip.text
 
 

@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow import start as starting
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact, fingerprint
 
@@ -39,7 +39,7 @@ def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
     binding = scene.space().local.binding(SESSION)
     assert binding is not None
     assert binding["run_id"] == begun.run.run_id
-    assert known.is_known(begun.run.run_id, str(scene.store))
+    assert run_notes.is_known(begun.run.run_id, str(scene.store))
     assert scene.event_names()[:3] == ["run.created", "lease.taken", "session.started"]
 
 
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_remember_is_said(scene: Scene, monkeypatch: pytest
     scene.workflow()
     begun = scene.begin()
     assert any("could not be remembered" in note for note in begun.notes)
-    assert not known.is_known(begun.run.run_id, str(scene.store))
+    assert not run_notes.is_known(begun.run.run_id, str(scene.store))
 
 
 def test_a_linked_worktree_has_its_own_root_in_the_main_store(scene: Scene) -> None:

@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow import decide, drive, resume
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.caller import Workspace
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import Local
 from loomctl.runs.tools import recording
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
@@ -30,7 +30,7 @@ def begun(scene: Scene) -> Scene:
 def forget(scene: Scene) -> str:
     """Make the run one that this machine neither started nor resumed."""
     run_id = scene.run_dir.name
-    known.forget(run_id, str(scene.store))
+    run_notes.forget_known(run_id, str(scene.store))
     return run_id
 
 

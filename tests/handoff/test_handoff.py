@@ -23,7 +23,7 @@ from loomctl.handoff.repository import Repository
 from loomctl.kit import exchange
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_values, find, log_verdict
-from loomctl.runs.machine import agreed, handoff_notes, known
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import arrivals, event_log, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
@@ -83,7 +83,7 @@ def test_a_run_goes_on_at_another_path(
     for name in names:
         if name.name not in ("state.backup.json", "command.json"):
             assert (desktop.folder(run_id) / name).read_bytes() == (laptop.run_dir / name).read_bytes(), name
-    assert not known.is_known(run_id, str(desktop.store))
+    assert not run_notes.is_known(run_id, str(desktop.store))
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     with pytest.raises(LoomError) as caught:  # the laptop's session drove it a moment ago
         resume.resume(desktop.space(), run_id)
@@ -213,7 +213,7 @@ def test_a_pull_brings_forward_what_nothing_was_done_to(laptop: Machine, desktop
     assert laptop.responses(run_id) == ["Asked.", "Made on the desktop."]
     assert (laptop.run_dir / "state.backup.json").read_bytes() == before
     assert (laptop.run_dir / "outputs" / "x.log").read_text() == "only here"
-    assert not known.is_known(run_id, str(laptop.store))
+    assert not run_notes.is_known(run_id, str(laptop.store))
     assert laptop.pull(run_id).kind == pull.NOTHING
     laptop.done(run_id, "Polished.")
     assert laptop.pull(run_id).kind == pull.AHEAD
@@ -487,7 +487,7 @@ def test_a_remote_that_was_replaced_is_believed_to_go_on_from_here_by_its_log_al
     laptop.push(run_id)
     desktop.pull(run_id)
     git(server, "update-ref", "-d", f"refs/loom/runs/{run_id}")
-    agreed.forget(str(desktop.store / "local"), run_id)
+    run_notes.forget(str(desktop.store / "local"), run_id)
     desktop.done(run_id, "Made.")
     if not goes_on:
         tampered(desktop, run_id)
@@ -508,7 +508,7 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
     commit = laptop.push(run_id).commit
     desk = laptop.desk()
     refs = {desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit}
-    notes = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
+    notes = laptop.store / "local" / run_notes.AGREED / f"{run_id}.json"
     desk.repository.set_refs(refs)
     notes.unlink()
     assert laptop.push(run_id).commit is None
@@ -530,7 +530,7 @@ def test_who_only_looks_writes_nothing(laptop: Machine, run_id: str, monkeypatch
     commit = laptop.push(run_id).commit
     desk = laptop.desk()
     desk.repository.set_refs({desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit})
-    notes = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
+    notes = laptop.store / "local" / run_notes.AGREED / f"{run_id}.json"
     refs = desk.repository.refs("refs/loom/")
     for text in (notes.read_bytes(), b""):
         if not text:
@@ -719,7 +719,7 @@ def test_a_note_that_names_no_driver_locks_nobody_out(
     local, came = str(desktop.store / "local"), shutil.copytree(desktop.folder(run_id), tmp_path / "came")
     drivers: list[object] = [None, [], "x", {"epoch": True}, {"session_id": OTHER}]
     for driver in drivers:
-        handoff_notes.write(local, run_id, {**handoff_notes.read(local, run_id), "driver": driver})
+        run_notes.note_handoff(local, run_id, {**run_notes.handoff(local, run_id), "driver": driver})
         assert desktop.loomctl("resume", run_id).code == 0, driver
         shutil.rmtree(desktop.folder(run_id))
         shutil.copytree(came, desktop.folder(run_id))

@@ -17,7 +17,7 @@ from loomctl.flow import drive, resume
 from loomctl.handoff import copies, pull, push
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
-from loomctl.runs.machine import agreed
+from loomctl.runs.machine import run_notes
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
@@ -199,7 +199,7 @@ def test_a_word_about_two_states_holds_as_long_as_the_log_has_it(
     desktop.push(run_id)
     laptop.pull(run_id, pull.KEPT_MINE)
     assert here(laptop) == "newer here"
-    local = laptop.store / "local" / agreed.FOLDER / f"{run_id}.json"
+    local = laptop.store / "local" / run_notes.AGREED / f"{run_id}.json"
     kept = local.read_bytes()
     put_back(laptop, backup)
     local.write_bytes(kept)
@@ -246,7 +246,7 @@ def test_what_no_log_tells_is_not_dropped(laptop: Machine, tmp_path: Path, serve
         unlogged(laptop, run_id, what)
         for noted in (True, False):
             if not noted:
-                agreed.forget(str(laptop.store / "local"), run_id)
+                run_notes.forget(str(laptop.store / "local"), run_id)
             assert here(laptop) in ("diverged", "unknown")
             assert refused(lambda: laptop.push(run_id)) == refused(lambda: laptop.pull(run_id)) == "DIVERGED"
 
@@ -322,7 +322,7 @@ def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id:
     laptop.push(run_id)
     laptop.done(run_id, "Made.")
     for text in ODD_NOTES:
-        (laptop.store / "local" / agreed.FOLDER / f"{run_id}.json").write_text(text, encoding="utf-8")
+        (laptop.store / "local" / run_notes.AGREED / f"{run_id}.json").write_text(text, encoding="utf-8")
         assert here(laptop) == "newer here"
         assert push.prepare(laptop.desk(), run_id).is_due
     assert laptop.push(run_id).commit
@@ -332,9 +332,9 @@ def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id:
 def test_a_run_that_is_put_away_is_not_remembered(laptop: Machine, run_id: str) -> None:
     """What was agreed on goes with it."""
     laptop.push(run_id)
-    assert agreed.read(str(laptop.store / "local"), run_id)
+    assert run_notes.agreed(str(laptop.store / "local"), run_id)
     assert laptop.loomctl("runs", "rm", run_id, "--yes", "--force").code == 0
-    assert not (laptop.store / "local" / agreed.FOLDER / f"{run_id}.json").exists()
+    assert not (laptop.store / "local" / run_notes.AGREED / f"{run_id}.json").exists()
     assert laptop.pull(run_id).kind == pull.NEW
 
 

@@ -18,7 +18,7 @@ from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import clock
 from loomctl.runs import config, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
-from loomctl.runs.machine import call_marks
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.model import lease
 from loomctl.runs.store.store import Store
 
@@ -221,7 +221,7 @@ class Scene:
         pid: whose; this one's by default.
         """
         if (self.store / "local").is_dir():
-            mark = self.store / "local" / call_marks.FOLDER / f"{pid or os.getpid()}.{call_marks.RESTED}"
+            mark = self.store / "local" / launcher_files.HOSTS / f"{pid or os.getpid()}.{launcher_files.RESTED}"
             mark.parent.mkdir(exist_ok=True)
             mark.write_text("\n", encoding="utf-8")
 

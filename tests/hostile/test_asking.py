@@ -17,7 +17,7 @@ import pytest
 from loomctl.cli import caller
 from loomctl.kit.process import ancestry
 from loomctl.kit.process.ancestry import Process
-from loomctl.runs.machine import call_marks
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
 from tests.helpers.waiting import next_tick, until
@@ -239,7 +239,7 @@ def test_what_its_user_saw_is_decided_however_it_is_written(host: Host, command:
 def test_a_call_that_could_not_be_marked_is_no_rest(host: Host, way: str) -> None:
     """What stands in the mark's place is no mark, and nobody knows when the last call was."""
     turn(host)
-    mark = host.scene.store / "local" / call_marks.FOLDER / f"{os.getpid()}.{call_marks.CALLED}"
+    mark = host.scene.store / "local" / launcher_files.HOSTS / f"{os.getpid()}.{launcher_files.CALLED}"
     mark.unlink()
     if way == "folder":
         mark.mkdir()
@@ -383,8 +383,8 @@ def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
     interrupt(time.time() - 1)
     host.calls("sh x.sh")
     assert refused(host.shell(APPROVE))
-    interrupt(call_marks.read(local.folder, os.getpid()).called + 0.1)
-    until(lambda: time.time() > call_marks.read(local.folder, os.getpid()).called + 0.2)
+    interrupt(launcher_files.marks(local.folder, os.getpid()).called + 0.1)
+    until(lambda: time.time() > launcher_files.marks(local.folder, os.getpid()).called + 0.2)
     assert host.shell(APPROVE).code == 0
 
 
@@ -405,14 +405,14 @@ def test_an_assistant_without_hooks_decides_nothing(scene: Scene, name: str) -> 
 
 def test_the_marks_of_a_process_that_is_gone_are_nobodys(host: Host) -> None:
     """Its number may be another process's by now; what was made before that began is not its own."""
-    folder = host.scene.store / "local" / call_marks.FOLDER
+    folder = host.scene.store / "local" / launcher_files.HOSTS
     for mark in folder.iterdir():
         os.utime(mark, (1_000, 1_000))
     assert refused(host.shell(APPROVE))
     with subprocess.Popen([PYTHON, "-c", "pass"]) as gone:
         pass
     (folder / f"{gone.pid}.called").write_text("\n")
-    call_marks.make_room(str(folder.parent))
+    launcher_files.make_room_for_calls(str(folder.parent))
     assert {path.name.partition(".")[0] for path in folder.iterdir()} == {str(os.getpid())}
 
 
@@ -431,7 +431,7 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     """Every process descends from the machine's own first one, whose number its marks in a shared folder bear."""
     scene.workflow()
     scene.begin()
-    folder = scene.store / "local" / call_marks.FOLDER
+    folder = scene.store / "local" / launcher_files.HOSTS
     folder.mkdir(exist_ok=True)
     (folder / "1.called").write_text("\n")
     now = time.time()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.kit.errors import EXIT_USAGE
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
 from tests.hostile import inside
 from tests.hostile.test_git_traps import armed, call
@@ -141,7 +141,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
     origin = made(tmp_path / "origin")
     run_id = origin.run_dir.name
     spoiled(origin)
-    known.forget(run_id, str(origin.store))
+    run_notes.forget_known(run_id, str(origin.store))
     call(tmp_path, "clone", "-q", str(origin.root), str(tmp_path / "clone"))
     mark, program = tmp_path / "sprung", tmp_path / "program.sh"
     program.write_text(f'#!/bin/sh\necho "$0 $*" >> "{mark}"\ncat 2>/dev/null\n', encoding="utf-8")
@@ -292,7 +292,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     """What a machine knows is kept by place in the user's own folder; a copy of the store is another place."""
     trap.scene.loomctl("resume", trap.run_id)
     trap.scene.loomctl("trust", "--yes")
-    assert known.entry(trap.run_id, str(trap.scene.store))["trusted"]
+    assert run_notes.known(trap.run_id, str(trap.scene.store))["trusted"]
     copy = trap.scene.root.parent / "copy"
     subprocess.run(["cp", "-r", str(trap.scene.root), str(copy)], check=True)
     for folder in ("local", "local/runs", "runs"):
@@ -301,7 +301,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     there = Scene.__new__(Scene)
     there.root, there.store = copy, copy / ".loom"
     assert "was not taken up here" in there.hook("session-start", source="startup").message
-    assert known.entry(trap.run_id, str(there.store)) == {}
+    assert run_notes.known(trap.run_id, str(there.store)) == {}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from loomctl.kit.json import cut_json
 from loomctl.kit.text import secrets
 from loomctl.reduction import calls, large_texts, observations
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools import recording, spool, tool_log
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.tools import recording, tool_log
 from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
 from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
@@ -189,7 +190,7 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
     assert "loomctl" in said
     assert SPEC in first.context
     hook(begun, "stop", last_assistant_message="so far")  # what the start had no time for
-    assert spooled(begun) == [f"{SESSION}-{number}.json{spool.UNFINISHED}" for number in (2, 3)]
+    assert spooled(begun) == [f"{SESSION}-{number}.json{launcher_files.UNFINISHED}" for number in (2, 3)]
     assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_004"]
     assert begun.event_names().count("tools.unfinished") == 2
     assert "killed" not in fails_open(hook(begun, "session-start", source="resume"))
@@ -214,7 +215,7 @@ def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> N
     first = hook(begun, "session-start", source="compact")
     assert "a hook was killed" in fails_open(first)
     assert SPEC in first.context
-    assert f"{SESSION}-9.json{spool.UNFINISHED}" in spooled(begun)
+    assert f"{SESSION}-9.json{launcher_files.UNFINISHED}" in spooled(begun)
     assert SPEC in hook(begun, "session-start", source="compact").context
     recording.digest(begun.space())
     assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in (1, 2, 3, 4, 9)]
@@ -247,8 +248,8 @@ def test_a_call_that_no_code_of_looms_gets_through_stops_nobody_twice(begun: Sce
     content = json.dumps(event(2))
     assert begun.loomctl("steps").code == 0
     assert [step.id for step in steps(begun)] == ["toolu_001", "toolu_003"]
-    assert spooled(begun) == [f"{SESSION}-2.json{spool.BAD}"]
-    assert (begun.store / f"local/spool/{SESSION}-2.json{spool.BAD}").read_text() == content
+    assert spooled(begun) == [f"{SESSION}-2.json{launcher_files.BAD}"]
+    assert (begun.store / f"local/spool/{SESSION}-2.json{launcher_files.BAD}").read_text() == content
     assert "tools.unreadable" in begun.event_names()
 
 
@@ -256,10 +257,10 @@ def test_what_was_set_aside_and_is_no_event_is_bad(begun: Scene) -> None:
     """And troubles no command."""
     path = put(begun, event())
     path.write_text("{")
-    path.rename(f"{path}{spool.UNFINISHED}")
-    os.utime(f"{path}{spool.UNFINISHED}", (1_700_000_000, 1_700_000_000))
+    path.rename(f"{path}{launcher_files.UNFINISHED}")
+    os.utime(f"{path}{launcher_files.UNFINISHED}", (1_700_000_000, 1_700_000_000))
     assert recording.digest(begun.space()).trouble == ""
-    assert spooled(begun) == [f"{SESSION}-1.json{spool.BAD}"]
+    assert spooled(begun) == [f"{SESSION}-1.json{launcher_files.BAD}"]
 
 
 def test_a_trouble_of_the_disk_sets_no_call_aside(begun: Scene) -> None:
@@ -325,7 +326,7 @@ def test_many_hooks_after_a_kill_set_one_event_aside(begun: Scene) -> None:
     hook(begun, "session-start", source="resume")
     hook(begun, "stop", last_assistant_message="so far")
     assert [step.id for step in steps(begun)] == [f"toolu_{number:03}" for number in range(1, 9) if number != 5]
-    assert spooled(begun) == [f"{SESSION}-5.json{spool.UNFINISHED}"]
+    assert spooled(begun) == [f"{SESSION}-5.json{launcher_files.UNFINISHED}"]
     assert begun.event_names().count("tools.unfinished") == 1
 
 

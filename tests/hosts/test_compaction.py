@@ -16,7 +16,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.text.units import utf16_units
 from loomctl.priming import survive
 from loomctl.priming.slip import Budget
-from loomctl.runs.machine import owed
+from loomctl.runs.machine import session_notes
 from loomctl.views import document
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
@@ -115,7 +115,7 @@ def test_a_subagents_result_brings_nothing_back(begun: Scene) -> None:
 def test_a_subagents_compaction_is_not_the_conversations(begun: Scene) -> None:
     """None of its hooks primes, asks, judges, gives, notes or ends anything: the session's id is its parent's."""
     compact(begun, compact_summary=SUMMARY)
-    before, owing = begun.state, owed.standing(str(begun.store / "local"), SESSION)
+    before, owing = begun.state, session_notes.read_owed(str(begun.store / "local"), SESSION)
     lines = begun.events()
     primed = (begun.store / f"local/primed/{SESSION}.json").read_bytes()
     inside: Json = {"agent_id": "a1", "agent_type": "Explore"}
@@ -130,7 +130,7 @@ def test_a_subagents_compaction_is_not_the_conversations(begun: Scene) -> None:
     ]
     for event, told in events:
         assert hook(begun, event, **told, **inside).stdout == "", event
-    assert (begun.state, owed.standing(str(begun.store / "local"), SESSION)) == (before, owing)
+    assert (begun.state, session_notes.read_owed(str(begun.store / "local"), SESSION)) == (before, owing)
     assert begun.events() == lines
     assert (begun.store / f"local/primed/{SESSION}.json").read_bytes() == primed
     assert "Cobalt" in tool(begun)[0].stdout
@@ -264,7 +264,7 @@ def test_a_kill_between_taking_and_giving_forgets_nothing(begun: Scene, tmp_path
     """The file that was taken stands until what was given is seen."""
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(begun, file, compact_summary=SUMMARY)
-    owed.claim(str(begun.store / "local"), SESSION)
+    session_notes.claim_owed(str(begun.store / "local"), SESSION)
     assert receipt(begun)["restored"] == []
     assert "Cobalt" in prompted(begun, file).context
     assert receipt(begun)["restored"] == LOST
@@ -286,7 +286,7 @@ def test_nothing_is_put_back_into_a_session_whose_run_was_taken_over(begun: Scen
     resume.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
     for _ in range(2):
         assert "ledger table" not in prompted(begun).stdout
-    assert not owed.is_any(str(begun.store / "local"), SESSION)
+    assert not session_notes.is_owed(str(begun.store / "local"), SESSION)
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_a_session_that_lost_the_run_gets_no_receipt(begun: Scene, tmp_path: Pat
     resume.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
     assert hook(begun, "post-compact", file, trigger="auto", compact_summary=SUMMARY).stdout == ""
     assert "Cobalt" not in prompted(begun, file).stdout
-    assert not owed.is_any(str(begun.store / "local"), SESSION)
+    assert not session_notes.is_owed(str(begun.store / "local"), SESSION)
     names = begun.event_names()
     assert not [name for name in names if name.startswith("survival.") or name in ("lease.refused", "hook.failed")]
     (proven,) = json.loads(begun.loomctl("prove", "--json").stdout)["compactions"]
@@ -366,7 +366,7 @@ def test_a_receipt_that_cannot_be_written_now_is_one_quiet_line(begun: Scene, mo
     monkeypatch.setattr(type(space.store), "update", held)
     said = sessions.after_compaction(space, {"session_id": SESSION, "compact_summary": SUMMARY})
     assert json.loads(str(said))["systemMessage"] == "Loom: no receipt of the compaction now: the run is held"
-    assert owed.is_owed(str(begun.store / "local"), SESSION)
+    assert session_notes.is_owed(str(begun.store / "local"), SESSION)
 
 
 def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:
@@ -472,9 +472,9 @@ def compacts_again(scene: Scene) -> None:
 def another_compaction_is_meant(scene: Scene) -> None:
     """The note is of a compaction that the state does not know."""
     local = str(scene.store / "local")
-    found = owed.standing(local, SESSION)
+    found = session_notes.read_owed(local, SESSION)
     assert found is not None
-    owed.note(local, SESSION, {**found, "at": "2020-01-01T00:00:00Z"})
+    session_notes.note_owed(local, SESSION, {**found, "at": "2020-01-01T00:00:00Z"})
 
 
 @pytest.mark.slow(quick=1)
@@ -503,7 +503,7 @@ def test_what_was_left_out_for_lack_of_room_is_lost(
         file.hook_text(text, "PostToolUse")
     if seen is not None:
         survive.confirm(begun.space(transcript=file.path))
-        assert owed.is_owed(str(begun.store / "local"), SESSION) is not seen
+        assert session_notes.is_owed(str(begun.store / "local"), SESSION) is not seen
     code, document, shown, status = survived(begun)
     assert (code, document["lost"], document["pending"]) == (1, True, False)
     assert "  lost: rules" in shown

@@ -12,7 +12,7 @@ from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 
 from loomctl.kit import folders
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 
 VARIABLES = ("LOOM_STATE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 
@@ -97,11 +97,11 @@ def test_what_others_could_have_filled_is_not_read(
 def test_trust_in_such_a_folder_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was noted before somebody opened the folder to everybody, and is not believed after."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "state"))
-    assert known.note("r1", str(tmp_path), trusted="abc") == ""
+    assert run_notes.note_known("r1", str(tmp_path), trusted="abc") == ""
     (tmp_path / "state").chmod(0o777)
-    assert known.entry("r1", str(tmp_path)) == {}
-    assert not known.is_known("r1", str(tmp_path))
-    assert "LOOM_STATE_HOME" in known.note("r1", str(tmp_path))
+    assert run_notes.known("r1", str(tmp_path)) == {}
+    assert not run_notes.is_known("r1", str(tmp_path))
+    assert "LOOM_STATE_HOME" in run_notes.note_known("r1", str(tmp_path))
 
 
 def test_a_folder_that_a_umask_left_open_to_a_group_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.runs.machine import heartbeats
-from loomctl.runs.machine.heartbeats import EVENTS
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine.launcher_files import EVENTS
 from tests.launcher.world import CHECKOUT, SESSION, SHELLS, World
 
 # All that a hook which starts no Python may use of a system.
@@ -28,9 +28,9 @@ def project(world: World) -> Path:
     return project
 
 
-def beats(project: Path) -> dict[str, heartbeats.Beat]:
+def beats(project: Path) -> dict[str, launcher_files.Beat]:
     """What the package reads of what the launcher noted."""
-    return heartbeats.read(str(project / ".loom/local"))
+    return launcher_files.beats(str(project / ".loom/local"))
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])

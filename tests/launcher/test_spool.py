@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.runs.machine import local
-from loomctl.runs.tools import spool
+from loomctl.runs.machine import launcher_files, local
 from tests.launcher.world import SESSION, SHELLS, World, touch
 
 AFTER = ("post-tool-use", "post-tool-use-failure")
@@ -56,7 +55,7 @@ def test_an_event_is_kept_byte_for_byte_without_python(
     (path,) = spooled(project)
     assert path.read_bytes() == given
     assert path.stat().st_mode & 0o777 == 0o600
-    assert spool.sessions_of(path.name) == [SESSION]
+    assert launcher_files.sessions_of(path.name) == [SESSION]
     assert (project / ".loom/local/hooks" / name).is_file()
 
 
@@ -83,7 +82,7 @@ def test_no_file_is_ever_written_over(world: World, project: Path, shell: list[s
     pid = (folder / "../pid").read_text().strip()
     assert (folder / f"{SESSION}-{pid}.json").read_text() == "old\n"
     assert (folder / f"{SESSION}-{pid}-5.json").read_bytes() == event()
-    assert spool.sessions_of(f"{SESSION}-{pid}-5.json")[-1] == SESSION
+    assert launcher_files.sessions_of(f"{SESSION}-{pid}-5.json")[-1] == SESSION
     assert target.read_text() == "precious"
     assert not (folder / "nowhere").exists()
 
@@ -267,5 +266,5 @@ def test_binding_a_session_makes_the_room(tmp_path: Path) -> None:
     assert (tmp_path / ".loom/local/spool").stat().st_mode & 0o777 == 0o700
     (tmp_path / "other").mkdir()
     (tmp_path / "other/local").symlink_to(tmp_path / ".loom")
-    spool.make_room(str(tmp_path / "other/local"))
+    launcher_files.make_rooms(str(tmp_path / "other/local"))
     assert not (tmp_path / ".loom/spool").exists()

@@ -11,7 +11,7 @@ from loomctl.cli import answer
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.priming.slip import Slip
 from loomctl.runs.caller import Conversation
-from loomctl.runs.machine import given_texts
+from loomctl.runs.machine import session_notes
 from loomctl.workflows import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.kit.test_text_diff import applied
@@ -178,13 +178,13 @@ def test_secrets_are_masked_in_what_is_kept(primed: Scene) -> None:
 
 def test_few_texts_are_kept(primed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go; what is too long is not kept."""
-    monkeypatch.setattr(given_texts, "MOST", 3)
+    monkeypatch.setattr(session_notes, "MOST_TEXTS", 3)
     local = str(primed.store / "local")
-    names = [given_texts.keep(local, f"text {number}") for number in range(9)]
+    names = [session_notes.keep_text(local, f"text {number}") for number in range(9)]
     assert len(list((primed.store / "local/given").iterdir())) == 3
-    assert given_texts.read(local, names[-1]) == "text 8"
-    assert given_texts.keep(local, "x" * (given_texts.LARGEST + 1)) == ""
-    assert [given_texts.read(local, name) for name in ("", "../../x", "0" * 64)] == [None] * 3
+    assert session_notes.read_text(local, names[-1]) == "text 8"
+    assert session_notes.keep_text(local, "x" * (session_notes.LARGEST_TEXT + 1)) == ""
+    assert [session_notes.read_text(local, name) for name in ("", "../../x", "0" * 64)] == [None] * 3
 
 
 @pytest.mark.parametrize("damage", [{"text": 3}, {"needs": [3, None]}, {"needs": "x"}, {"text": "../x"}])

@@ -14,7 +14,7 @@ from loomctl.kit.text.units import utf16_units
 from loomctl.priming import edits, memory_of_session, prime_run, slip
 from loomctl.priming.edits import Notice
 from loomctl.runs import leases
-from loomctl.runs.machine import watched
+from loomctl.runs.machine import session_notes
 from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact
 from tests.kit.test_text_diff import applied
@@ -261,7 +261,7 @@ def test_what_applies_no_longer_is_not_told(scene: Scene, over: dict[str, Any]) 
 def test_of_two_hooks_of_one_moment_one_tells(given: Scene) -> None:
     """Who looks takes the mark away; a prompt looks where there is none."""
     given.write("spec.md", CHANGED)
-    assert watched.take(str(given.store / "local"), SESSION) is not None
+    assert session_notes.take_watch(str(given.store / "local"), SESSION) is not None
     assert told(given) == NOTHING
     assert diffs(told(given, unasked=True)) != []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory, memory_switch
-from loomctl.runs.machine import known
+from loomctl.runs.machine import run_notes
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile, artifact
 
 SENTENCE = "The heliotrope switch survives a reload."
@@ -87,7 +87,7 @@ def test_what_only_looks_leaves_it_as_it_is(begun: Scene) -> None:
 
 def test_nothing_of_a_run_that_was_not_taken_up_here_gets_in(begun: Scene) -> None:
     """The store came with a copied project, `now.md` with it: the first start takes out what it says."""
-    known.forget(begun.run_dir.name, str(begun.store))
+    run_notes.forget_known(begun.run_dir.name, str(begun.store))
     told = start(begun)
     assert now(begun) == memory.NO_RUN
     assert "was not taken up here" in told

@@ -13,7 +13,7 @@ from loomctl.kit.text.units import utf16_units
 from loomctl.priming import survive
 from loomctl.priming.prime_run import hook_budget
 from loomctl.runs import context_values
-from loomctl.runs.machine import owed
+from loomctl.runs.machine import session_notes
 from loomctl.workflows import survival
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import SESSION, Scene, TranscriptFile, artifact
@@ -398,9 +398,9 @@ def numbered(scene: Scene, at: str = "2026-11-23T01:00:00Z") -> None:
     entries = [{**entry, "at": at} for entry in record["compactions"]]
     scene.edit(sessions={**state["sessions"], "session_history": [{**record, "compactions": entries}]})
     local = str(scene.store / "local")
-    noted = owed.standing(local, SESSION)
+    noted = session_notes.read_owed(local, SESSION)
     if noted is not None:
-        owed.note(local, SESSION, {**noted, "at": at})
+        session_notes.note_owed(local, SESSION, {**noted, "at": at})
 
 
 @pytest.mark.slow
@@ -524,11 +524,11 @@ def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
 
     space = scene.space()
     with monkeypatch.context() as patched:
-        patched.setattr(owed, "note_given", full)
+        patched.setattr(session_notes, "note_given", full)
         said = [survive.put_back(space, hook_budget(space), "PostToolUse") for _ in range(3)]
     assert [bool(text) for text in said] == [True, False, False]
-    assert not owed.is_owed(str(scene.store / "local"), SESSION)
-    assert owed.standing(str(scene.store / "local"), SESSION) is not None
+    assert not session_notes.is_owed(str(scene.store / "local"), SESSION)
+    assert session_notes.read_owed(str(scene.store / "local"), SESSION) is not None
 
 
 @pytest.mark.slow
@@ -537,10 +537,12 @@ def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
     begin(scene, "AAA one", "BBB two")
     compact(scene, compact_summary="AAA one")
     local = str(scene.store / "local")
-    noted = owed.standing(local, SESSION)
+    noted = session_notes.read_owed(local, SESSION)
     assert noted is not None
     new = ("left", "parts", "never", "number", "proven", "restored")
-    owed.note(local, SESSION, {**{key: value for key, value in noted.items() if key not in new}, "tries": 0})
+    session_notes.note_owed(
+        local, SESSION, {**{key: value for key, value in noted.items() if key not in new}, "tries": 0}
+    )
     assert survived(scene)[1]["compactions"][0]["pending"] == ["BBB two"]
     assert "BBB two" in prompted(scene).context
     assert receipt(scene)["restored"] == ["BBB two"]
@@ -560,18 +562,18 @@ def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
     if arrived:
         file.hook_text(text, "PostToolUse")
     local = str(scene.store / "local")
-    noted = owed.standing(local, SESSION)
+    noted = session_notes.read_owed(local, SESSION)
     assert noted is not None
-    (part,) = owed.parts(noted)
+    (part,) = session_notes.parts(noted)
     was = {key: noted[key] for key in ("run_id", "at", "kept", "lost")}
     given = {"mark": part["mark"], "given": ["AAA one"], "by": "PostToolUse", "characters": 9, "tries": 1}
-    owed.note_given(local, SESSION, {**was, **given, **({"recorded": ["AAA one"]} if is_recorded else {})})
+    session_notes.note_given(local, SESSION, {**was, **given, **({"recorded": ["AAA one"]} if is_recorded else {})})
     told = prompted(scene, file).context
     assert ("AAA one" in told) is not arrived
     assert "BBB two" in told
     file.hook_text(told)
     assert prompted(scene, file).context == ""
-    assert not owed.is_any(local, SESSION)
+    assert not session_notes.is_owed(local, SESSION)
 
 
 @pytest.mark.slow
@@ -583,7 +585,7 @@ def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(scene, file, compact_summary="nothing")
     with monkeypatch.context() as patched:
-        patched.setattr(owed, "owe_on", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        patched.setattr(session_notes, "owe_on", lambda *_: (_ for _ in ()).throw(OSError("killed")))
         space = scene.space()
         first = survive.put_back(space, hook_budget(space), "PostToolUse")
     file.hook_text(first, "PostToolUse")

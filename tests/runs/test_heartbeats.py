@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from loomctl.hosts.claude.hooks import _ANSWERS
-from loomctl.runs.machine import heartbeats
-from loomctl.runs.machine.heartbeats import Beat
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine.launcher_files import Beat
 from loomctl.runs.machine.local import Local
 
 
@@ -18,13 +18,13 @@ def local(tmp_path: Path) -> Path:
     """A store's `local` folder with room for firings."""
     folder = tmp_path / ".loom/local"
     folder.mkdir(parents=True)
-    heartbeats.make_room(str(folder))
+    launcher_files.make_rooms(str(folder))
     return folder
 
 
 def test_the_events_are_those_that_are_answered() -> None:
     """Hosts call for what the package answers, and each of it is noted."""
-    assert sorted(heartbeats.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
+    assert sorted(launcher_files.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_note_is_read(local: Path, content: str, told: tuple[str, str, str]) -
     path = local / "hooks/stop"
     path.write_text(content)
     os.utime(path, (1000, 1000.5))
-    assert heartbeats.read(str(local)) == {"stop": Beat(1000.5, *told)}
+    assert launcher_files.beats(str(local)) == {"stop": Beat(1000.5, *told)}
 
 
 def test_what_is_no_note_is_left_out(local: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_is_no_note_is_left_out(local: Path) -> None:
     (hooks / "pre-compact").symlink_to("stop")
     (hooks / "pre-tool-use").write_text("x" * 100_000)
     (hooks / "another").write_text("0.1.0 - /bin/loomctl\n")
-    assert list(heartbeats.read(str(local))) == ["stop"]
+    assert list(launcher_files.beats(str(local))) == ["stop"]
 
 
 def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
     (outside / "hooks/stop").write_text("0.1.0 - x\n")
     linked = tmp_path / "linked"
     linked.symlink_to(outside)
-    heartbeats.make_room(str(tmp_path / "nowhere/local"))
-    assert heartbeats.read(str(tmp_path / "nowhere/local")) == {}
-    assert heartbeats.read(str(linked)) == {}
+    launcher_files.make_rooms(str(tmp_path / "nowhere/local"))
+    assert launcher_files.beats(str(tmp_path / "nowhere/local")) == {}
+    assert launcher_files.beats(str(linked)) == {}
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -75,12 +75,12 @@ def test_a_binding_makes_room(tmp_path: Path) -> None:
     """From the moment a session drives a run its hooks are noted; a link in that place is left alone and not used."""
     local = Local(str(tmp_path / ".loom/local"))
     local.bind("a-session", "a-run", host="claude-code", pid=None)
-    assert heartbeats.has_room(str(tmp_path / ".loom/local"))
+    assert launcher_files.has_room_for_beats(str(tmp_path / ".loom/local"))
     other = tmp_path / "other/.loom/local"
     other.mkdir(parents=True)
     (other / "hooks").symlink_to(tmp_path / "dangling")
     Local(str(other)).bind("a-session", "a-run", host="claude-code", pid=None)
-    assert not heartbeats.has_room(str(other))
+    assert not launcher_files.has_room_for_beats(str(other))
     assert not (tmp_path / "dangling").exists()
 
 
@@ -93,17 +93,17 @@ def test_a_sessions_version_is_its_latest_hooks(local: Path) -> None:
     ):
         (local / "hooks" / event).write_text(line)
         os.utime(local / "hooks" / event, (at, at))
-    assert heartbeats.version_in(str(local), "mine") == "0.2.0"
-    assert heartbeats.version_in(str(local), "nobody") == ""
+    assert launcher_files.version_in(str(local), "mine") == "0.2.0"
+    assert launcher_files.version_in(str(local), "nobody") == ""
 
 
 def test_a_thing_is_first_told_once(local: Path, tmp_path: Path) -> None:
     """The same words are not the first any more; other words are; without room each time is the first."""
-    assert [heartbeats.is_first_telling(str(local), words) for words in ("a", "a", "b", "b", "a")] == [
+    assert [launcher_files.is_first_telling(str(local), words) for words in ("a", "a", "b", "b", "a")] == [
         True,
         False,
         True,
         False,
         True,
     ]
-    assert [heartbeats.is_first_telling(str(tmp_path / "none"), "a") for _ in range(2)] == [True, True]
+    assert [launcher_files.is_first_telling(str(tmp_path / "none"), "a") for _ in range(2)] == [True, True]

@@ -22,7 +22,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, leases
 from loomctl.runs.caller import Workspace
-from loomctl.runs.machine import drivers, known
+from loomctl.runs.machine import drivers, run_notes
 from loomctl.runs.model import lease
 from loomctl.runs.model.lease import SILENT_AFTER
 from loomctl.runs.store.events import Event
@@ -351,7 +351,7 @@ def test_taking_up_another_run_leaves_the_first(begun: Scene) -> None:
     first = begun.run_dir.name
     begun.begin("other work")
     assert lease.holder(begun.state_of(begun.store / "runs" / first)) is None
-    assert known.is_known(first, str(begun.store))
+    assert run_notes.is_known(first, str(begun.store))
     assert begun.loomctl("next", first, session=None).code == 0
 
 

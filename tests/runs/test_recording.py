@@ -17,7 +17,8 @@ from loomctl.flow import drive, resume, undo
 from loomctl.kit import files
 from loomctl.kit.lock import Lock
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools import recall, recording, reducer, spool, tool_log
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.tools import recall, recording, reducer, tool_log
 from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.recording import digest
 from loomctl.runs.tools.reducer import StepReducer
@@ -501,4 +502,4 @@ for number in range(int(first), int(first) + 12):
     digest(begun.space())
     assert sorted(step.id for step in steps(begun)) == [f"toolu_{number:03}" for number in range(96)]
     assert sorted(step.more["number"] for step in steps(begun)) == list(range(1, 97))
-    assert spool.waiting(str(begun.store / "local")) == []
+    assert launcher_files.spooled(str(begun.store / "local")) == []

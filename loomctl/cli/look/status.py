@@ -23,11 +23,12 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
 from loomctl.runs.hook_health import Silent
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
 from loomctl.runs.model.standing import saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
-from loomctl.runs.tools import spool, tool_log
+from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.views import event_lines, overview
 
@@ -124,7 +125,10 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
         "events": _events(run),
         "ledger": _ledger(space, run),
-        "hooks": {**_hooks(health), "set_aside": len(spool.waiting(space.store.local, spool.UNFINISHED))},
+        "hooks": {
+            **_hooks(health),
+            "set_aside": len(launcher_files.spooled(space.store.local, launcher_files.UNFINISHED)),
+        },
         "versions": {
             "loomctl": __version__,
             "hooks": max(health.beats.values(), key=lambda beat: beat.at).version if health.beats else None,

@@ -76,22 +76,22 @@ def _entries(arguments: list[str]) -> tuple[str, int, int]:
 
     The third is the bell at which the others wait from now on.
     """
-    from loomctl.runs.machine import parts
+    from loomctl.runs.machine import launcher_files
 
     base, said = (*arguments, "", "")[:2]
     count = int(said) if said.isascii() and said.isdigit() and len(said) == 1 else 1
-    fits = os.path.isabs(base) and 1 < count <= parts.MOST
-    return (base, count, parts.hold_bell(base)) if fits else ("", 1, -1)
+    fits = os.path.isabs(base) and 1 < count <= launcher_files.MOST_PARTS
+    return (base, count, launcher_files.hold_bell(base)) if fits else ("", 1, -1)
 
 
 def _leave_parts(given: Given, base: str, count: int, bell: int) -> str:
     first, *others = given.slip.parts if given.slip is not None and given.slip.parts else [given.text]
     line = given.line
     if base:
-        from loomctl.runs.machine import parts
+        from loomctl.runs.machine import launcher_files
 
         try:
-            parts.leave(base, [events.output("SessionStart", one, None) for one in others], count, bell)
+            launcher_files.leave_parts(base, [events.output("SessionStart", one, None) for one in others], count, bell)
         except OSError as error:
             line += f"; {len(others)} more parts could not be given: {trouble.said(error)}" if others else ""
     return events.output("SessionStart", first, line)
@@ -115,13 +115,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         attempt([], status_shim.renew_own)
     session_id = space.caller.session_id
     if text(event, "source") in ("compact", "clear"):
-        from loomctl.runs.machine import owed
+        from loomctl.runs.machine import session_notes
 
-        attempt([], lambda: owed.drop(space.store.local, session_id))
+        attempt([], lambda: session_notes.drop_owed(space.store.local, session_id))
     if session_id is not None:
-        from loomctl.runs.machine import watched
+        from loomctl.runs.machine import session_notes
 
-        attempt([], lambda: watched.doubt(space.store.local, session_id))
+        attempt([], lambda: session_notes.doubt(space.store.local, session_id))
     given = sessions.start(space, event) or sessions.Given("", "")
     unsafe = folders.unsafe_folders()
     if unsafe:
@@ -162,9 +162,9 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     elif event.get("tool_name") not in tool_calls.SHELLS:
         return None
     elif verdict.words and (pid := space.caller.pid) is not None:
-        from loomctl.runs.machine import call_marks
+        from loomctl.runs.machine import launcher_files
 
-        attempt([], lambda: call_marks.note_asked(space.store.local, pid, verdict.words))
+        attempt([], lambda: launcher_files.note_asked(space.store.local, pid, verdict.words))
     output = {
         "hookEventName": "PreToolUse",
         "permissionDecision": verdict.decision,
@@ -218,9 +218,9 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 
 def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> str:
     """Give what a compaction lost that must survive, once; look whether what was given before arrived."""
-    from loomctl.runs.machine import owed
+    from loomctl.runs.machine import session_notes
 
-    if not owed.is_any(space.store.local, session_id):
+    if not session_notes.is_owed(space.store.local, session_id, or_given=True):
         return ""
     from loomctl.priming import prime_run, survive
 
@@ -242,11 +242,11 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     from loomctl.hosts.claude import sessions
     from loomctl.priming import memory_of_session
     from loomctl.runs import find
-    from loomctl.runs.machine import known
+    from loomctl.runs.machine import run_notes
     from loomctl.workflows import triggers
 
     found = find.find(space, over=False)
-    if found.run_id != run_id or not known.is_known(run_id, space.store.folder):
+    if found.run_id != run_id or not run_notes.is_known(run_id, space.store.folder):
         return None
     if found.may_write and space.store.held(run_id, space.store.read_state(run_id)) is not None:
         return None
@@ -268,9 +268,9 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
 
 
 def _sure(space: Workspace, session_id: str) -> None:
-    from loomctl.runs.machine import watched
+    from loomctl.runs.machine import session_notes
 
-    attempt([], lambda: watched.confirm(space.store.local, session_id))
+    attempt([], lambda: session_notes.confirm(space.store.local, session_id))
 
 
 _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | Given | None]] = {

@@ -40,7 +40,7 @@ class Given(NamedTuple):
 def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
     from loomctl.runs import find, leases
-    from loomctl.runs.machine import known
+    from loomctl.runs.machine import run_notes
     from loomctl.workflows import triggers
 
     source = text(event, "source")[:80] or "startup"
@@ -55,7 +55,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
         attempt(notes, lambda: memory_of_session.forget(space))
     found = find.find(space, over=False)
     run_id = found.run_id
-    if run_id is None or not known.is_known(run_id, space.store.folder):
+    if run_id is None or not run_notes.is_known(run_id, space.store.folder):
         return _announced(space, found)
     damaged = space.local.damaged_binding(session_id)
     if damaged:
@@ -224,21 +224,21 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
     from loomctl.priming import announcements, prime_run
     from loomctl.runs import find
-    from loomctl.runs.machine import known, parts
+    from loomctl.runs.machine import launcher_files, run_notes
     from loomctl.workflows import triggers
 
     recorded = events.digest(space)
     is_manual = event.get("trigger") == "manual"
     untold = "; ".join(filter(None, (_judged(space, is_manual=is_manual), recorded)))
     found = find.find(space, over=False)
-    if found.run_id is None or not known.is_known(found.run_id, space.store.folder):
+    if found.run_id is None or not run_notes.is_known(found.run_id, space.store.folder):
         return None
     session_id = space.caller.session_id
     if session_id is not None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
     run = space.store.read(found.run_id)
-    budget, started = prime_run.hook_budget(space, parts.MOST), triggers.session_start("compact")
+    budget, started = prime_run.hook_budget(space, launcher_files.MOST_PARTS), triggers.session_start("compact")
     coming = prime_run.prime(space, run, started, budget, may_write=found.may_write, force=True)
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]

@@ -12,7 +12,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.priming import prime_run
 from loomctl.runs import leases
 from loomctl.runs.caller import Caller, Workspace
-from loomctl.runs.machine import parts
+from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from loomctl.runs.store.store import LOCAL
@@ -107,7 +107,7 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
         conversation=Transcript(transcript),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
-        parts=parts.MOST,
+        parts=launcher_files.MOST_PARTS,
     )
     local = UnwrittenLocal(os.path.join(space.project.store, LOCAL))
 

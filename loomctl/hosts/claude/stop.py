@@ -14,7 +14,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.json import quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
-from loomctl.runs.tools import spool, tool_log
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _mark(space: Workspace, run: Run) -> str:
     It is the newest call's name in the spool, which its step in the log has too: digesting changes nothing.
     """
     begins = f"{space.caller.session_id}-"
-    own = [one.name for one in spool.waiting(space.store.local) if one.name.startswith(begins)]
+    own = [one.name for one in launcher_files.spooled(space.store.local) if one.name.startswith(begins)]
     if own:
         return own[-1]
     newest = tool_log.tail(run.folder, 1)

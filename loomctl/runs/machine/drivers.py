@@ -107,9 +107,9 @@ def lives(local: str, run_id: str, holder: Holder) -> bool:
     known = _of(local, run_id, holder)
     if known is not None:  # it took the run in this store
         return _lives(local, run_id, holder, known, came=False)
-    from loomctl.runs.machine import handoff_notes
+    from loomctl.runs.machine import run_notes
 
-    return _lives(local, run_id, holder, None, came=handoff_notes.came_driven(local, run_id, holder))
+    return _lives(local, run_id, holder, None, came=run_notes.came_driven(local, run_id, holder))
 
 
 def _lives(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None, *, came: bool) -> bool:
@@ -160,15 +160,14 @@ def _signs(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None
     told = lease.seconds(holder.seen)
     found: list[float] = [] if told is None else [told]
     if known is not None:
-        from loomctl.runs.machine import heartbeats
-        from loomctl.runs.tools import spool
+        from loomctl.runs.machine import launcher_files
 
         found.append(last_sign(local, run_id))
-        beat = heartbeats.read(local).get("user-prompt-submit")
+        beat = launcher_files.beats(local).get("user-prompt-submit")
         if beat is not None and beat.session_id == holder.session_id:
             found.append(beat.at)
         begins = f"{holder.session_id}-"
-        found += [one.at / 1e9 for one in spool.waiting(local) if one.name.startswith(begins)]
+        found += [one.at / 1e9 for one in launcher_files.spooled(local) if one.name.startswith(begins)]
     return found
 
 

@@ -92,13 +92,9 @@ class Local:
         return binding
 
     def _make_room(self) -> None:
-        from loomctl.runs.machine import call_marks, heartbeats, parts
-        from loomctl.runs.tools import spool
+        from loomctl.runs.machine import launcher_files
 
-        call_marks.make_room(self.folder)
-        heartbeats.make_room(self.folder)
-        parts.make_room(self.folder)
-        spool.make_room(self.folder)
+        launcher_files.make_rooms(self.folder)
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
         """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""
@@ -246,15 +242,15 @@ class Local:
 
     def note_watched(self, session_id: str, artifacts: Mapping[str, Any], *, age: float) -> None:
         """Note for the launcher which files a session was given; age: seconds since they were read (D80)."""
-        from loomctl.runs.machine import watched
+        from loomctl.runs.machine import session_notes
 
-        watched.note(self.folder, session_id, watched.lines(artifacts), age=age)
+        session_notes.note_watch(self.folder, session_id, artifacts, age=age)
 
     def keep_given(self, text: str) -> str:
         """Keep a text that was given whole, for the next diff; gives what it is kept under. Raises OSError."""
-        from loomctl.runs.machine import given_texts
+        from loomctl.runs.machine import session_notes
 
-        return given_texts.keep(self.folder, text)
+        return session_notes.keep_text(self.folder, text)
 
     def turns(self, session_id: str | None) -> dict[str, Any]:
         """Give what its host's adapter keeps of a session's turns (D28)."""
@@ -360,3 +356,16 @@ def _last_sign(path: str) -> float:
         return os.stat(path).st_mtime
     except OSError:
         return 0.0
+
+
+def terminal_session(store: str) -> tuple[str, int | None]:
+    """Give the session id of the shell that this process belongs to, in one store, and the process that leads it.
+
+    A terminal gives no id of its own (D24): all commands of one shell, or of one script that was started without one,
+    are one session.
+    """
+    from loomctl.kit import digests, machine  # a host's sessions have ids
+
+    leader = os.getsid(0)
+    which = (machine.hostname(), processes.boot_id(), str(leader), processes.started(leader), store)
+    return f"{TERMINAL}-{digests.of_text(chr(0).join(which))[:12]}", leader or None

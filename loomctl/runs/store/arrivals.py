@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit import clock, digests, exchange, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.json.shapes import following
-from loomctl.runs.machine import handoff_notes
+from loomctl.runs.machine import run_notes
 from loomctl.runs.store import event_log, events, leftovers
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def swap(came: str, target: str, kept: str) -> None:
 
 def aside(local: str, run_id: str) -> str:
     """Name where a run stands between two renames."""
-    return os.path.join(local, handoff_notes.FOLDER, f"{run_id}.aside")
+    return os.path.join(local, run_notes.HANDOFF, f"{run_id}.aside")
 
 
 def mend(store: Store, run_id: str) -> None:

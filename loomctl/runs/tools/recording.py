@@ -8,21 +8,21 @@ import time
 
 from loomctl.kit import files, ids, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import PATIENCE
+from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction import tool_rules
-from loomctl.runs.machine import drivers
-from loomctl.runs.tools import spool
+from loomctl.runs.machine import drivers, launcher_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import TracebackType
     from typing import Any
 
     from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.machine.launcher_files import Spooled
     from loomctl.runs.tools.reducer import StepLog
-    from loomctl.runs.tools.spool import Spooled
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for
 AHEAD = 256_000
@@ -62,12 +62,14 @@ def digest(space: Workspace, limit: float | None = None, *, most: int | None = N
     digests it too, after all others.
     """
     local = space.store.local
-    waiting = [] if space.store.unwritten else spool.waiting(local)
-    if not waiting and (limit is not None or space.store.unwritten or not spool.waiting(local, spool.UNFINISHED)):
+    waiting = [] if space.store.unwritten else launcher_files.spooled(local)
+    if not waiting and (
+        limit is not None or space.store.unwritten or not launcher_files.spooled(local, launcher_files.UNFINISHED)
+    ):
         return Digested()
     try:
         patience = PATIENCE if limit is None else limit
-        with spool.Digesting(local, patience) as digesting:
+        with Digesting(local, patience) as digesting:
             deadline = None if limit is None else time.monotonic() + limit
             return _Digester(space, patience, deadline).work(digesting, most)
     except (OSError, LoomError) as error:
@@ -76,8 +78,10 @@ def digest(space: Workspace, limit: float | None = None, *, most: int | None = N
 
 def note_bindings(space: Workspace) -> None:
     """Note who is bound to which step now, for what is digested later in this process: the answer may change it."""
-    waiting = spool.waiting(space.store.local)[:_MOST_FILES]
-    named = {session_id for one in waiting for session_id in spool.sessions_of(one.name) if ids.is_fit(session_id)}
+    waiting = launcher_files.spooled(space.store.local)[:_MOST_FILES]
+    named = {
+        session_id for one in waiting for session_id in launcher_files.sessions_of(one.name) if ids.is_fit(session_id)
+    }
     space.local.memo[_NOTED] = {session_id: space.local.binding(session_id) for session_id in named}
 
 
@@ -89,7 +93,7 @@ def are_noted(space: Workspace) -> bool:
 def foreseen(space: Workspace) -> dict[str, Sequence[ToolStep]]:
     """Give the steps that digesting would append now, by their runs; nothing is written, moved or removed."""
     digester = _Digester(space, 0.0, None, foresees=True)
-    for spooled in spool.waiting(space.store.local):
+    for spooled in launcher_files.spooled(space.store.local):
         digester.foresee(spooled)
     return digester.fresh
 
@@ -108,15 +112,15 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
             bound[session_id] = binding is not None and binding["run_id"] == run_id
         return bound[session_id]
 
-    newest = spool.waiting(space.store.local)[-_MOST_FILES:]
-    waiting = [one for one in newest if one.plain and any(map(drives, spool.sessions_of(one.name)))]
+    newest = launcher_files.spooled(space.store.local)[-_MOST_FILES:]
+    waiting = [one for one in newest if one.plain and any(map(drives, launcher_files.sessions_of(one.name)))]
     chosen: list[Spooled] = []
     room = NEWEST_BYTES
     for spooled in reversed(waiting):
         if len(chosen) == NEWEST:
             break
         # No large one takes the room of the others; only what may fit is looked into.
-        if spooled.bytes <= room // 2 and (weight := spool.weight(spooled)) <= room // 2:
+        if spooled.bytes <= room // 2 and (weight := launcher_files.weight(spooled)) <= room // 2:
             chosen.append(spooled)
             room -= weight
     left = len(waiting) - len(chosen)
@@ -126,7 +130,7 @@ def newest(space: Workspace, run_id: str) -> tuple[Sequence[ToolStep], int]:
             digester.foresee(spooled)
         return digester.fresh.get(run_id, ()), left
     try:
-        with spool.Digesting(space.store.local, 0.0) as digesting:
+        with Digesting(space.store.local, 0.0) as digesting:
             if digesting.left():
                 return (), len(waiting)
             for spooled in reversed(chosen):
@@ -141,6 +145,65 @@ def noted(space: Workspace) -> list[str]:
     """Digest all that waits, before a command changes what it belongs to; gives a line for its user if that failed."""
     said = digest(space).trouble
     return [said[:1].upper() + said[1:] + "."] if said else []
+
+
+class Digesting:
+    """`with Digesting(local, patience) as digesting:` one process at a time digests, and notes which file it began.
+
+    Whoever comes after a kill, or after a failure that nobody foresaw, finds the note. It costs a write for each file,
+    and stands beside the lock. A failure of the disk, or an end at a person's wish, leaves none. Raises HELD, OSError.
+    """
+
+    def __init__(self, local: str, patience: float) -> None:
+        self._folder = os.path.join(local, launcher_files.SPOOL)
+        self._note = os.path.join(local, "locks", "spool.begun")
+        lock = os.path.join(local, "locks", "spool.digest")
+        files.refuse_links(os.path.dirname(local), lock)
+        self._lock = Lock(lock, patience=patience)
+
+    def __enter__(self) -> Digesting:
+        self._lock.__enter__()
+        try:
+            self._descriptor = files.open_own(self._note, os.O_RDWR)
+        except BaseException:
+            self._lock.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or not issubclass(kind, Exception) or issubclass(kind, (OSError, LoomError)):
+                self.note("")
+        finally:
+            os.close(self._descriptor)
+            self._lock.__exit__(kind, error, trace)
+
+    def left(self) -> str:
+        """Give the name of the file that was begun and never ended; empty where there is none."""
+        name = os.pread(self._descriptor, 300, 0).decode("utf-8", "replace")
+        fits = (
+            name.removesuffix(launcher_files.UNFINISHED).endswith(launcher_files.EVENT)
+            and os.path.basename(name) == name
+        )
+        return name if fits and os.path.lexists(os.path.join(self._folder, name)) else ""
+
+    def set_aside(self, name: str) -> None:
+        """Rename what was begun and never ended, so that no hook begins it again."""
+        os.rename(os.path.join(self._folder, name), os.path.join(self._folder, _aside(name)))
+        self.note("")
+
+    def note(self, name: str) -> None:
+        """Note which file is begun now; empty for none."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, name.encode(), 0)
+
+
+def _aside(name: str) -> str:
+    """Name a file that was begun and never ended; one that was set aside before is bad, for it ended a command too."""
+    unfinished, bad = launcher_files.UNFINISHED, launcher_files.BAD
+    return name.removesuffix(unfinished) + (bad if name.endswith(unfinished) else unfinished)
 
 
 class _Digester:
@@ -166,25 +229,25 @@ class _Digester:
         self._steps = 0
         self._aside: list[str] = []
 
-    def work(self, digesting: spool.Digesting, most: int | None) -> Digested:
+    def work(self, digesting: Digesting, most: int | None) -> Digested:
         """Digest until all is done, the time is over, or so many bytes were digested."""
         local = self._space.store.local
         begun = digesting.left()
         if begun:
-            self._say(spool.aside(begun), begun)  # first, for who is killed between says it again
+            self._say(_aside(begun), begun)  # first, for who is killed between says it again
             digesting.set_aside(begun)
-        waiting = spool.waiting(local)
+        waiting = launcher_files.spooled(local)
         if self._deadline is None:
-            waiting += spool.waiting(local, spool.UNFINISHED)
+            waiting += launcher_files.spooled(local, launcher_files.UNFINISHED)
         done = self._work(waiting if self._deadline is None else waiting[:_MOST_FILES], digesting, most)
         return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=begun)
 
-    def _work(self, waiting: Sequence[Spooled], digesting: spool.Digesting, most: int | None) -> int:
+    def _work(self, waiting: Sequence[Spooled], digesting: Digesting, most: int | None) -> int:
         """Digest files, as many as there is room for; gives how many."""
         done = size = 0
         batch: list[Spooled] = []
         for spooled in waiting:
-            size += spool.weight(spooled) if most is not None else 0
+            size += launcher_files.weight(spooled) if most is not None else 0
             if (done and self._is_over()) or (most is not None and size > most):
                 break
             done += 1
@@ -244,11 +307,11 @@ class _Digester:
         if _may_be_written(spooled):
             return False
         try:
-            spool.put_aside(spooled)
+            os.rename(spooled.path, os.path.join(os.path.dirname(spooled.path), spooled.name + launcher_files.BAD))
         except OSError:
             return False
         self._aside.append(spooled.name)
-        self._say(spooled.name + spool.BAD, spooled.name + spool.BAD)
+        self._say(spooled.name + launcher_files.BAD, spooled.name + launcher_files.BAD)
         return False
 
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
@@ -257,14 +320,16 @@ class _Digester:
         session_id = event.get("session_id") if event else None
         if event is None or binding is None or binding["session_id"] != session_id:
             return False
-        stage = binding.get("stage") if not spooled.path.endswith(spool.UNFINISHED) else ""  # many ended since, maybe
+        stage = (
+            binding.get("stage") if not spooled.path.endswith(launcher_files.UNFINISHED) else ""
+        )  # many ended since, maybe
         self._signs[binding["run_id"], binding["session_id"]] = spooled.at / 1e9
         self._log(binding["run_id"]).take(spooled, event, stage if isinstance(stage, str) else "", whole)
         return True
 
     def _binding(self, name: str) -> dict[str, Any] | None:
         noted = self._space.local.memo.get(_NOTED, {})
-        for session_id in filter(ids.is_fit, spool.sessions_of(name)):
+        for session_id in filter(ids.is_fit, launcher_files.sessions_of(name)):
             binding = noted[session_id] if session_id in noted else self._space.local.binding(session_id)
             try:
                 if binding is not None and self._space.store.has(binding["run_id"]):
@@ -281,11 +346,11 @@ class _Digester:
         """
         from loomctl.runs.store.events import Event
 
-        binding = self._binding(file.removesuffix(spool.BAD).removesuffix(spool.UNFINISHED))
+        binding = self._binding(file.removesuffix(launcher_files.BAD).removesuffix(launcher_files.UNFINISHED))
         if binding is None:
             return
-        size = os.lstat(os.path.join(self._space.store.local, spool.FOLDER, named)).st_size
-        if file.endswith(spool.BAD):
+        size = os.lstat(os.path.join(self._space.store.local, launcher_files.SPOOL, named)).st_size
+        if file.endswith(launcher_files.BAD):
             told = Event("tools.unreadable", {"file": file, "bytes": size}, binding["session_id"])
         else:
             told = Event("tools.unfinished", {"file": file, "bytes": size}, binding["session_id"])

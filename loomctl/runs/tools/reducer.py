@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.reduction.tool_rules import Rule
-    from loomctl.runs.tools.spool import Spooled
+    from loomctl.runs.machine.launcher_files import Spooled
 
 INLINE_MOST = 2048  # bytes of what stands in the record itself
 
