@@ -12,6 +12,7 @@ from loomctl.runs import context_values
 from loomctl.runs.store.blobs import Blobs
 from tests.helpers.patients import patient
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 LARGE = "x" * 102_400
 
@@ -48,8 +49,8 @@ def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
     assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
 
 
-@pytest.mark.parametrize("damage", ["gone", "damaged", "a link"])
-@pytest.mark.parametrize(("status", "told"), [("in_progress", FAIL), ("completed", WARN)])
+@each("damage", ["gone", "damaged", "a link"])
+@each("status, told", [("in_progress", FAIL), ("completed", WARN)])
 def test_what_is_missing_or_damaged_is_named(begun: Scene, damage: str, status: str, told: str) -> None:
     """With its run and its file: red for a run under way, a warning for one that is over."""
     path, ref = blob(begun), begun.state["context"]["report"]

@@ -15,6 +15,7 @@ from loomctl.care.clean import Item
 from loomctl.runs import leases
 from tests.helpers.patients import patient
 from tests.helpers.scenes import OTHER, SESSION, Scene, fingerprint
+from tests.helpers.tables import each
 
 DAY = 86400
 NOW = time.time()
@@ -66,8 +67,8 @@ def test_a_young_project_has_nothing_to_clean(over: Scene) -> None:
     assert fingerprint(over.store) == before
 
 
-@pytest.mark.parametrize(
-    ("status", "days", "age", "goes"),
+@each(
+    "status, days, age, goes",
     [
         ("completed", 30, 31, True),
         ("cancelled", 30, 31, True),
@@ -149,8 +150,8 @@ def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
     assert found(over) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@each(
+    "name, text",
     [
         ("state.json", "{"),
         ("state.backup.json", "{"),
@@ -213,8 +214,8 @@ def test_what_is_left_of_removed_runs_goes(over: Scene) -> None:
     assert (local / f"removed-shop-run-2-{os.getpid()}").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("status", "age", "alive", "goes"),
+@each(
+    "status, age, alive, goes",
     [
         ("completed", 31, False, True),
         ("cancelled", 31, False, True),
@@ -240,7 +241,7 @@ def test_files_of_dead_sessions_of_runs_that_are_over_go(
     assert (local.binding(SESSION) is None) is goes
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"run_id": "gone-run", "session_id": "x"})])
+@each("content", ["{", "[]", "{}", json.dumps({"run_id": "gone-run", "session_id": "x"})])
 def test_files_of_no_run_go(over: Scene, content: str) -> None:
     """A damaged one, one that names no run, and one whose run is gone."""
     aged(over.store / "local" / "sessions" / "x.json", 31, content)

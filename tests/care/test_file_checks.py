@@ -21,6 +21,7 @@ from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Store
 from tests.helpers.machines import SECRET, Machine, server_of
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 STAGE = "001-b.s@1"
 
@@ -50,7 +51,7 @@ def capture(scene: Scene, stored: str, data: bytes) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["Mäde it.", "a\r\nb\n", "lone \udc80 half"])
+@each("text", ["Mäde it.", "a\r\nb\n", "lone \udc80 half"])
 def test_an_answer_is_proven_byte_for_byte(scene: Scene, text: str) -> None:
     """Its hash stands in the log as it is written; any other byte is a fault that names stage and file."""
     run_id = begun(scene)
@@ -144,7 +145,7 @@ def test_a_damaged_blob_is_a_fault_and_one_that_is_gone_is_unproven(scene: Scene
     assert held(scene)[:3] == (3, 1, 0)
 
 
-@pytest.mark.parametrize("wrong", [None, 5, [], "x", {"stage": 5}, {"stage": "../../x", "response_sha256": "0" * 64}])
+@each("wrong", [None, 5, [], "x", {"stage": 5}, {"stage": "../../x", "response_sha256": "0" * 64}])
 def test_whatever_a_log_says_is_judged_without_a_fall(scene: Scene, wrong: Any) -> None:
     """A hostile entry proves nothing and breaks nothing."""
     run_id = begun(scene)

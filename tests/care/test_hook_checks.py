@@ -17,11 +17,12 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.runs.machine.launcher_files import EVENTS
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.tables import each
 
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
 
 
-@pytest.mark.parametrize(("value", "status"), [(None, PASS), ("", PASS), ("1", FAIL), ("true", WARN), ("0", WARN)])
+@each("value, status", [(None, PASS), ("", PASS), ("1", FAIL), ("true", WARN), ("0", WARN)])
 def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, status: str) -> None:
     """Exactly 1 switches hooks off (D57); what a user may have meant to be 1 is said."""
     if value is not None:
@@ -63,8 +64,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("is_clone", [True, False])
-@pytest.mark.parametrize("name", DAMAGES)
+@each("is_clone", [True, False])
+@each("name", DAMAGES)
 def test_hooks_that_cannot_be_called_fail(tmp_path: Path, name: str, is_clone: bool) -> None:
     """Each kind of damage to the bundle is a failure with a command that mends it; git mends a clone."""
     damage, words = DAMAGES[name]
@@ -142,7 +143,7 @@ CASES: dict[str, tuple[dict[str, float], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_silence_is_told_from_what_is_usual(begun: Scene, name: str) -> None:
     """Hooks against what the session did: silence while it worked fails; one silent hook among others warns."""
     ago, status, words = CASES[name]
@@ -203,7 +204,7 @@ def test_hooks_of_an_unbound_session_count_too(scene: Scene) -> None:
     assert __version__ in found.found
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"session_id": "other"}', ""])
+@each("text", ["{", "[]", '{"session_id": "other"}', ""])
 def test_a_binding_that_cannot_be_read_warns(begun: Scene, text: str) -> None:
     """Hooks of that session know no run; the hint removes the file, and what else was found is still told."""
     path = begun.store / f"local/sessions/{OTHER}.json"

@@ -15,6 +15,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.process.processes import Ended
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import Scene, fingerprint
+from tests.helpers.tables import each
 from tests.helpers.waiting import in_time, until
 
 # What a launcher that works as it should answers, with the mark that the trial looks for.
@@ -78,7 +79,7 @@ BROKEN: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@each("name", BROKEN)
 def test_a_hook_that_does_not_do_its_work_fails(tmp_path: Path, temporary: Path, name: str) -> None:
     """Whatever the launcher does instead, the doctor is red and says what came."""
     script, words = BROKEN[name]

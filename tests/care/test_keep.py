@@ -24,6 +24,7 @@ from loomctl.runs import archives, find, leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store.store import Store
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, fingerprint
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -131,8 +132,8 @@ def test_a_link_in_a_run_stops_its_archive(over: Scene) -> None:
     assert list((over.root / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("named", "path"),
+@each(
+    "named, path",
     [
         (None, "{store}/archive/{run}.tar.gz"),
         ("{root}/here.tgz", "{root}/here.tgz"),
@@ -174,9 +175,7 @@ def test_the_id_in_an_archive_is_the_runs_own(over: Scene) -> None:
     assert not list((over.store / "local").glob("arriving-*"))
 
 
-@pytest.mark.parametrize(
-    ("left", "code"), [(["state.backup.json"], "NO_STATE"), (["plan.json"], "BAD_ARCHIVE"), ([], "BAD_ARCHIVE")]
-)
+@each("left, code", [(["state.backup.json"], "NO_STATE"), (["plan.json"], "BAD_ARCHIVE"), ([], "BAD_ARCHIVE")])
 def test_what_holds_no_run_is_no_archive_of_one(over: Scene, left: list[str], code: str) -> None:
     """Without any state it is refused; with the backup alone the run is back and says what mends it."""
     run_id = over.run_dir.name
@@ -230,7 +229,7 @@ def test_an_archive_is_never_overwritten(over: Scene) -> None:
     assert len(over.run_dirs) == 1
 
 
-@pytest.mark.parametrize("place", ["{run}/a.tar.gz", "{run}/stages/new/a.tar.gz", "{root}/link/a.tar.gz"])
+@each("place", ["{run}/a.tar.gz", "{run}/stages/new/a.tar.gz", "{root}/link/a.tar.gz"])
 def test_an_archive_cannot_lie_in_the_folder_that_goes(over: Scene, place: str) -> None:
     """Inside the run's own folder it would be removed along with the run."""
     (over.root / "link").symlink_to(over.run_dir)
@@ -240,7 +239,7 @@ def test_an_archive_cannot_lie_in_the_folder_that_goes(over: Scene, place: str) 
     assert (over.run_dir / "state.json").exists()
 
 
-@pytest.mark.parametrize("fault", ["changed", "lacking", "full"])
+@each("fault", ["changed", "lacking", "full"])
 def test_a_failed_archive_leaves_the_run_and_no_rest(over: Scene, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """If what was written does not read back as what stands on disk, the run stays and the bad archive goes."""
     add = tarfile.TarFile.add
@@ -264,7 +263,7 @@ def test_a_failed_archive_leaves_the_run_and_no_rest(over: Scene, monkeypatch: p
     assert list(target.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("way", [keep.remove, lambda space, run_id: keep.archive(space, run_id, "/dev/null/x")])
+@each("way", [keep.remove, lambda space, run_id: keep.archive(space, run_id, "/dev/null/x")])
 def test_what_came_under_way_meanwhile_stays(over: Scene, way: Callable[[Any, str], object]) -> None:
     """Between the question and the answer somebody resumed the run: it is looked at again under its lock."""
     run_id = keep.removable(over.space(), over.run_dir.name, force=False)
@@ -274,9 +273,7 @@ def test_what_came_under_way_meanwhile_stays(over: Scene, way: Callable[[Any, st
     assert (over.run_dir / "state.json").exists()
 
 
-@pytest.mark.parametrize(
-    "way", [keep.remove, lambda space, run_id: keep.archive(space, run_id, f"{space.project.root}/a.tar.gz")]
-)
+@each("way", [keep.remove, lambda space, run_id: keep.archive(space, run_id, f"{space.project.root}/a.tar.gz")])
 def test_a_run_that_somebody_writes_to_is_not_put_away(
     over: Scene, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any, str], object]
 ) -> None:
@@ -361,7 +358,7 @@ def test_a_kill_leaves_a_run_whole_in_one_place(over: Scene, way: str) -> None:
             shutil.rmtree(over.root / "check")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "../..", ""])
+@each("name", ["nowhere", "../..", ""])
 def test_only_a_run_can_be_put_away(over: Scene, name: str) -> None:
     """No other folder is ever removed (D10)."""
     with pytest.raises(LoomError) as caught:

@@ -17,6 +17,7 @@ from tests.helpers.faber import RUN_ID, lay
 from tests.helpers.machines import SECRET, Machine, server_of
 from tests.helpers.repositories import git
 from tests.helpers.scenes import Ended, Scene
+from tests.helpers.tables import each
 
 FIRST, SECOND = "001-frame.ask@1", "002-build.make@1"
 OF_STAGES = ("prompt.md", "status.json", "changes.json", "changes.patch")
@@ -73,9 +74,9 @@ def changed(scene: Scene, path: Path, kind: str) -> None:
         path.write_bytes(other.read_bytes())
 
 
-@pytest.mark.slow(quick=20)
-@pytest.mark.parametrize("kind", ["edit", "truncate", "empty", "delete", "folder", "swap"])
+@pytest.mark.slow(quick=2)
 @pytest.mark.parametrize("file", ["state.json", "plan.json", *OF_STAGES])
+@each("kind", ["edit", "truncate", "empty", "delete", "folder", "swap"])
 def test_a_changed_file_is_named_with_its_stage(begun: Scene, file: str, kind: str) -> None:
     """Whatever was done to it, in whichever stage: exit code 1, or 5 where no state can be read, and its name."""
     green(begun)

@@ -18,6 +18,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.sizes import Room
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene
+from tests.helpers.tables import each
 
 NEWER, OLDER = "99.0.0", "0.0.1"
 PLUGIN, HELPER = "claude plugin update loom@loom", "pipx upgrade loomctl"
@@ -35,7 +36,7 @@ def program(path: Path, text: str) -> Path:
 # ---- Python and the environment.
 
 
-@pytest.mark.parametrize("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
+@each("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
 def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
     """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
     cache = Path(folders.cache_home())
@@ -76,7 +77,7 @@ def test_an_environment_is_looked_into(tmp_path: Path) -> None:
     assert (found.status, found.hint) == (WARN, "loomctl --version")
 
 
-@pytest.mark.parametrize("text", ["exit 1", "echo nonsense", "kill -9 $$"])
+@each("text", ["exit 1", "echo nonsense", "kill -9 $$"])
 def test_an_environments_python_that_does_not_start_fails(tmp_path: Path, text: str) -> None:
     """Whatever it does instead of answering."""
     python = program(tmp_path / "env/bin/python", text)
@@ -94,7 +95,7 @@ ANSWERS: list[tuple[dict[str, object], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "status", "words"), ANSWERS)
+@each("answer, status, words", ANSWERS)
 def test_what_an_environment_answers_is_judged(
     tmp_path: Path, answer: dict[str, object], status: str, words: str
 ) -> None:
@@ -140,7 +141,7 @@ def test_one_version_everywhere_passes(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("version", [NEWER, OLDER])
+@each("version", [NEWER, OLDER])
 def test_a_bundle_of_another_version_warns(tmp_path: Path, version: str) -> None:
     """The package and the manifest beside it disagree; a manifest that cannot be read fails."""
     bundle = copied_bundle(tmp_path / "bundle")
@@ -151,8 +152,8 @@ def test_a_bundle_of_another_version_warns(tmp_path: Path, version: str) -> None
     assert versions(tmp_path, bundle=bundle).status == FAIL
 
 
-@pytest.mark.parametrize(
-    ("version", "helper_first", "hint"),
+@each(
+    "version, helper_first, hint",
     [(OLDER, True, HELPER), (NEWER, True, CLONE), (OLDER, False, PLUGIN), (NEWER, False, CLONE)],
 )
 def test_another_loomctl_that_comes_first_on_path_warns(
@@ -192,7 +193,7 @@ def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("text", ["exit 1", "echo", "exec /nonexistent"])
+@each("text", ["exit 1", "echo", "exec /nonexistent"])
 def test_one_that_does_not_tell_its_version_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """The hint is to ask it oneself."""
     first = program(tmp_path / "a b/loomctl", text)
@@ -225,7 +226,7 @@ def test_hooks_of_another_version_warn(scene: Scene) -> None:
     assert not (scene.root / "ran").exists()
 
 
-@pytest.mark.parametrize(("version", "status"), [(NEWER, WARN), (OLDER, PASS), (__version__, PASS), ("odd", PASS)])
+@each("version, status", [(NEWER, WARN), (OLDER, PASS), (__version__, PASS), ("odd", PASS)])
 def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, status: str) -> None:
     """An older one is what every update leaves behind."""
     scene.workflow()
@@ -241,8 +242,8 @@ def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, sta
 # ---- The disk, git.
 
 
-@pytest.mark.parametrize(
-    ("room", "status", "words"),
+@each(
+    "room, status, words",
     [
         (Room(10**12, 10**6), PASS, "1.0 TB are free"),
         (Room(10**12, None), PASS, "free"),

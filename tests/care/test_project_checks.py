@@ -19,6 +19,7 @@ from tests.helpers import repositories
 from tests.helpers.faber import LAYOUTS, RUN_ID, lay
 from tests.helpers.patients import patient
 from tests.helpers.scenes import CHECKOUT, OTHER, Scene, fingerprint
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_a_worktrees_store_is_the_main_checkouts(tmp_path: Path) -> None:
     assert any("commit_runs" in line for line in found.details)
 
 
-@pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/runs"])
+@each("link", [".loom", ".loom/local", ".loom/runs"])
 def test_a_link_in_the_stores_place_fails(begun: Scene, link: str) -> None:
     """Loom refuses it at each write, so the doctor is red before."""
     shutil.move(begun.root / link, begun.root / "elsewhere")
@@ -107,7 +108,7 @@ SETTINGS: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "status", "words"), SETTINGS)
+@each("text, status, words", SETTINGS)
 def test_settings_are_judged_without_being_taken_over(begun: Scene, text: str, status: str, words: str) -> None:
     """What cannot be used fails, what is no setting warns, and what hooks use stays as it was."""
     begun.write(".loom/config.yaml", text)
@@ -153,7 +154,7 @@ def test_active_runs_are_told_with_their_standing(begun: Scene) -> None:
     assert project_checks.runs(patient(begun)).found.startswith("0 active runs of 2")
 
 
-@pytest.mark.parametrize("damage", ["gone", "{", "[]"])
+@each("damage", ["gone", "{", "[]"])
 def test_an_active_run_without_its_plan_fails(begun: Scene, damage: str) -> None:
     """No hook can prime it."""
     plan = begun.run_dir / "plan.json"
@@ -178,7 +179,7 @@ STATES: dict[str, tuple[Callable[[Scene], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", STATES)
+@each("name", STATES)
 def test_a_state_that_cannot_be_used_fails_with_the_way_back(begun: Scene, name: str) -> None:
     """Each is named with a command; where the state before says that the run is over it is a warning."""
     damage, hint = STATES[name]
@@ -205,8 +206,8 @@ def test_a_run_of_another_machine_warns(begun: Scene) -> None:
     assert (found.status, found.hint) == (WARN, f"loomctl resume {begun.run_dir.name}")
 
 
-@pytest.mark.parametrize(
-    ("named", "home", "status"),
+@each(
+    "named, home, status",
     [
         ("/dev/null/nowhere", None, FAIL),
         ("", "", FAIL),
@@ -239,7 +240,7 @@ def test_a_state_folder_that_may_not_be_written_fails(tmp_path: Path, monkeypatc
     assert project_checks.known(patient(tmp_path)).status == FAIL
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_a_project_of_fabers_is_examined_as_it_is(scene: Scene, layout: str) -> None:
     """Its run is active, and no stranger's plan is read; once taken up, nothing is left to say (D5)."""
     lay(scene, layout)
@@ -254,7 +255,7 @@ def test_a_project_of_fabers_is_examined_as_it_is(scene: Scene, layout: str) -> 
     assert project_checks.known(patient(scene)).status == PASS
 
 
-@pytest.mark.parametrize("data", ['{"torn', "[]", '{"id": "x"}'])
+@each("data", ['{"torn', "[]", '{"id": "x"}'])
 def test_a_damaged_plan_of_fabers_is_a_failure(scene: Scene, data: str) -> None:
     """The next command would refuse it, taken up here or not; hooks go on with what was frozen."""
     lay(scene)
@@ -269,7 +270,7 @@ def test_a_damaged_plan_of_fabers_is_a_failure(scene: Scene, data: str) -> None:
     assert found.hint
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_a_state_of_fabers_that_is_gone_is_a_failure_with_the_way_back(scene: Scene, layout: str) -> None:
     """Another branch was checked out, or somebody removed it: as for a state of Loom's own."""
     path = lay(scene, layout)

@@ -28,6 +28,7 @@ from loomctl.runs.store import event_log
 from loomctl.workflows import refreeze
 from tests.helpers import faber
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def damaged(scene: Scene, damage: bytes | int | dict[str, Any] | None) -> bytes 
     return json.dumps({**scene.state, **damage}).encode() if isinstance(damage, dict) else damage
 
 
-@pytest.mark.parametrize(("damage", "code"), [case[1:] for case in DAMAGE], ids=[case[0] for case in DAMAGE])
+@each("damage, code", [case[1:] for case in DAMAGE])
 def test_every_damage_is_said_and_mended(begun: Scene, damage: bytes | int | dict[str, Any] | None, code: str) -> None:
     """The state before is back, the broken file is kept byte for byte, the log says it, and the run goes on."""
     path = begun.run_dir / "state.json"
@@ -117,7 +118,7 @@ def test_every_damage_is_said_and_mended(begun: Scene, damage: bytes | int | dic
     assert drive.done(begun.space(), begun.run_dir.name, response=response).ended is not None
 
 
-@pytest.mark.parametrize("kind", ["link", "folder"])
+@each("kind", ["link", "folder"])
 def test_what_stands_in_a_states_place_is_moved_away(begun: Scene, kind: str) -> None:
     """A link or a folder is set aside as it is; what the link leads to is neither read nor changed."""
     path = begun.run_dir / "state.json"
@@ -232,7 +233,7 @@ def test_another_kept_state_is_offered(begun: Scene) -> None:
     assert begun.state["status"] == "in_progress"
 
 
-@pytest.mark.parametrize("source", ["../x.json", "/etc/passwd", "plan.json", "state.json", "state.none.json", ""])
+@each("source", ["../x.json", "/etc/passwd", "plan.json", "state.json", "state.none.json", ""])
 def test_only_a_kept_state_is_a_source(begun: Scene, source: str) -> None:
     """No other file is ever taken for one (D10)."""
     with pytest.raises(LoomError, match="BAD_SOURCE"):
@@ -290,9 +291,7 @@ def refrozen(scene: Scene) -> refreeze.Refrozen:
     return done.plan
 
 
-@pytest.mark.parametrize(
-    "damage", [None, b"", b"{", b"[]", b"\xff", b'{"schema_version": 1}', b'{"schema_version": 0}']
-)
+@each("damage", [None, b"", b"{", b"[]", b"\xff", b'{"schema_version": 1}', b'{"schema_version": 0}'])
 def test_a_damaged_plan_is_made_anew(begun: Scene, damage: bytes | None) -> None:
     """From the same workflow files it is, byte for byte, the one that the run began with; the state is untouched."""
     path = begun.run_dir / "plan.json"
@@ -319,7 +318,7 @@ def test_an_autonomy_of_the_users_own_is_in_the_new_plan(scene: Scene) -> None:
     assert path.read_bytes() == plan
 
 
-@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
+@each("cut", [0.3, 0.6, 0.95])
 def test_what_is_left_of_a_plan_is_enough_where_the_log_says_nothing(begun: Scene, cut: float) -> None:
     """A run without a record of its plan's making: the beginning of the torn file names the sources."""
     path = begun.run_dir / "plan.json"
@@ -356,8 +355,8 @@ def led_out(scene: Scene) -> None:
     path.symlink_to(outside)
 
 
-@pytest.mark.parametrize(
-    ("scenery", "said"),
+@each(
+    "scenery, said",
     [
         (changed_workflow, "not as it was: {project_root}/.loom/workflows/tiny.json"),
         (no_workflow, "tiny.json is gone"),
@@ -404,7 +403,7 @@ def test_a_resume_writes_a_migrated_plan(begun: Scene, monkeypatch: pytest.Monke
 # ---- What this machine alone knows.
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"{}", b"\xff", b'{"session_id": 5}', b'{"run_id": "other"}'])
+@each("damage", [b"", b"{", b"[]", b"{}", b"\xff", b'{"session_id": 5}', b'{"run_id": "other"}'])
 def test_a_damaged_binding_is_refused_said_and_mended(begun: Scene, damage: bytes) -> None:
     """The session drives nothing by it, `done` says why and what helps, and that helps."""
     path = begun.store / "local" / "sessions" / f"{SESSION}.json"
@@ -419,7 +418,7 @@ def test_a_damaged_binding_is_refused_said_and_mended(begun: Scene, damage: byte
     assert begun.loomctl("done", given="made").code == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"artifacts": 5, "epoch": "x"}', b"\xff"])
+@each("damage", [b"", b"{", b"[]", b'{"artifacts": 5, "epoch": "x"}', b"\xff"])
 def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damage: bytes) -> None:
     """What a session was given counts as forgotten: it is given again, and noted anew (D15)."""
     path = begun.store / "local" / "primed" / f"{SESSION}.json"
@@ -429,7 +428,7 @@ def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damag
     assert json.loads(path.read_bytes())["artifacts"]["spec"]["form"] == "full"
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff"])
+@each("damage", [b"", b"{", b"[]", b"\xff"])
 def test_a_damaged_note_that_a_run_is_known_takes_trust_alone(begun: Scene, damage: bytes) -> None:
     """The run is still this machine's own; what was trusted in it is asked again (D23)."""
     run_id, store = begun.run_dir.name, str(begun.store)
@@ -494,7 +493,7 @@ def test_a_kill_while_restoring_loses_nothing(begun: Scene) -> None:
 # ---- FABER's runs, where they stand.
 
 
-@pytest.mark.parametrize("layout", faber.LAYOUTS)
+@each("layout", faber.LAYOUTS)
 def test_a_damaged_state_of_fabers_is_put_back_in_its_place(scene: Scene, layout: str) -> None:
     """In its own form, with every key that Loom does not know; what was broken is kept with Loom's own files (D5)."""
     path = faber.lay(scene, layout, faber.in_object())
@@ -530,7 +529,7 @@ def test_a_state_of_fabers_that_loom_never_wrote_has_no_way_back(scene: Scene) -
     assert path.read_text() == "{torn"
 
 
-@pytest.mark.parametrize("tracked", [False, True])
+@each("tracked", [False, True])
 def test_a_damaged_state_of_fabers_without_a_way_back_leads_to_none_that_is_not_there(
     scene: Scene, *, tracked: bool
 ) -> None:
@@ -574,7 +573,7 @@ def test_a_run_of_fabers_that_is_gone_can_be_forgotten(scene: Scene) -> None:
     assert scene.loomctl("runs", "--json").json["runs"] == []
 
 
-@pytest.mark.parametrize("words", [["rm", "--yes", "--force"], ["archive", "--force"]])
+@each("words", [["rm", "--yes", "--force"], ["archive", "--force"]])
 def test_a_run_of_fabers_is_not_put_away(scene: Scene, words: list[str]) -> None:
     """Its files are FABER's: neither removed nor moved, and that is said."""
     path = faber.lay(scene)

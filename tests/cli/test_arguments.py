@@ -80,8 +80,8 @@ def test_arguments_that_were_cut_are_an_error(text: str) -> None:
     assert caught.value.code == "CUT_ARGUMENTS"
 
 
-@pytest.mark.parametrize(
-    ("text", "goal"),
+@each(
+    "text, goal",
     [
         ("it's \"dark mode\", isn't it? $(rm /)", "it's \"dark mode\", isn't it? $(rm /)"),
         ('"remove the --verbose flag"', "remove the --verbose flag"),
@@ -106,7 +106,7 @@ def test_options_are_understood(scene: Scene, cli: Cli) -> None:
     assert ended.json["workflow_id"] == "tiny"
 
 
-@pytest.mark.parametrize("given", [b"add \xff mode" + END.encode(), b"\x00" + END.encode()])
+@each("given", [b"add \xff mode" + END.encode(), b"\x00" + END.encode()])
 def test_odd_bytes_are_no_bug(scene: Scene, cli: Cli, given: bytes) -> None:
     """Bytes that are not UTF-8, or NUL, are shown as something and break nothing."""
     scene.workflow()

@@ -13,6 +13,7 @@ from loomctl.runs.store.blobs import Blobs
 from tests.cli.conftest import Cli
 from tests.helpers import faber
 from tests.helpers.scenes import BUILT_IN, OTHER, Json, Scene
+from tests.helpers.tables import each
 
 SECRET = "ghp_" + "a1B2" * 9
 LARGE = "x" * 110_000
@@ -67,7 +68,7 @@ VALUES: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("word", "value"), VALUES)
+@each("word, value", VALUES)
 @pytest.mark.usefixtures("begun")
 def test_a_value_is_json_and_what_is_none_is_a_text(cli: Cli, word: str, value: Any) -> None:
     """It reads back as itself, of the same type, however it is kept."""
@@ -78,7 +79,7 @@ def test_a_value_is_json_and_what_is_none_is_a_text(cli: Cli, word: str, value: 
     assert printed.removesuffix("\n") == value if isinstance(value, str) else json.loads(printed) == value
 
 
-@pytest.mark.parametrize("word", ["87", "true", '{"a": 1,}', "-5", "[", "null"])
+@each("word", ["87", "true", '{"a": 1,}', "-5", "[", "null"])
 @pytest.mark.usefixtures("begun")
 def test_text_is_text_whatever_it_looks_like(cli: Cli, word: str) -> None:
     """With `--text`."""
@@ -86,9 +87,7 @@ def test_text_is_text_whatever_it_looks_like(cli: Cli, word: str) -> None:
     assert cli("context", "get", "k", "--json").json["value"] == word
 
 
-@pytest.mark.parametrize(
-    "word", ['{"a": 1,}', "[1, 2", '"torn', '{"a": NaN}', "  {x}", "[" * 500, "[" * 300 + "]" * 300]
-)
+@each("word", ['{"a": 1,}', "[1, 2", '"torn', '{"a": NaN}', "  {x}", "[" * 500, "[" * 300 + "]" * 300])
 def test_what_only_looks_like_json_is_refused(begun: Scene, cli: Cli, word: str) -> None:
     """It is hardly meant to be a text; the error says how it can be one. Nothing is set."""
     ended = cli("context", "set", "k", word, "--json")
@@ -200,9 +199,7 @@ def test_a_key_that_names_a_secret_hides_what_it_holds(begun: Scene, cli: Cli) -
 # ---- What is refused.
 
 
-@pytest.mark.parametrize(
-    "key", [*BUILT_IN, "_mine", "last_stage", "response.x", "output.x", "command.output", "parallel.results"]
-)
+@each("key", [*BUILT_IN, "_mine", "last_stage", "response.x", "output.x", "command.output", "parallel.results"])
 def test_keys_of_looms_own_are_refused(begun: Scene, cli: Cli, key: str) -> None:
     """To be set and to be taken away, with words; state and log stay as they are."""
     before = begun.state
@@ -213,7 +210,7 @@ def test_keys_of_looms_own_are_refused(begun: Scene, cli: Cli, key: str) -> None
     assert begun.state == before
 
 
-@pytest.mark.parametrize("key", ["", "k" * 1001])
+@each("key", ["", "k" * 1001])
 @pytest.mark.usefixtures("begun")
 def test_what_is_no_key_is_refused(cli: Cli, key: str) -> None:
     """Nothing, and what is too long."""
@@ -221,7 +218,7 @@ def test_what_is_no_key_is_refused(cli: Cli, key: str) -> None:
     assert (ended.code, ended.json["error"]["code"]) == (2, "BAD_KEY")
 
 
-@pytest.mark.parametrize("status", ["completed", "cancelled"])
+@each("status", ["completed", "cancelled"])
 def test_a_run_that_is_over_stays_as_it_is(begun: Scene, cli: Cli, status: str) -> None:
     """It is read; to set a value it is reopened first (D4)."""
     cli("context", "set", "k", "1")
@@ -235,7 +232,7 @@ def test_a_run_that_is_over_stays_as_it_is(begun: Scene, cli: Cli, status: str) 
     assert cli("context", "history", "k", "--json").json["back"] is None
 
 
-@pytest.mark.parametrize("status", ["pending", "paused", "failed", "awaiting_feedback"])
+@each("status", ["pending", "paused", "failed", "awaiting_feedback"])
 def test_a_run_that_stands_still_can_be_set_right(begun: Scene, cli: Cli, status: str) -> None:
     """A value is often what a failed or paused run is in want of; the status stays."""
     begun.edit(status=status)
@@ -461,8 +458,8 @@ BACK: list[tuple[list[str], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "value"), BACK)
-@pytest.mark.parametrize("key", ["k", "-x", "a b's"])
+@each("words, value", BACK)
+@each("key", ["k", "-x", "a b's"])
 def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, key: str, words: list[str], value: Any) -> None:
     """A line that a shell runs, whatever key and value are; to what was not set it is taken away."""
     *options, word = words

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, Json, Scene
+from tests.helpers.tables import each
 
 WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
 
@@ -40,8 +41,8 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
     assert document["pending_approvals"][0]["choices"] == ["[A] Approve", "[F] Fix"]
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
+@each(
+    "words, told",
     [
         (["choose", "f"], "Loom: build/gate: [F] Fix by Ada. Now: build/fix, by the label “[F] Fix”\nIn the session"),
         (["choose", "f", "--note", "slow"], "Loom: build/gate: [F] Fix by Ada: slow. Now: build/fix"),
@@ -80,7 +81,7 @@ def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
     assert "Mend it." in told
 
 
-@pytest.mark.parametrize("verb", ["approve", "choose", "reject"])
+@each("verb", ["approve", "choose", "reject"])
 @pytest.mark.usefixtures("waiting")
 def test_a_script_reads_what_was_decided(cli: Cli, verb: str) -> None:
     """The document of `next` and `done`, with the visit that ended and the way from it."""
@@ -185,8 +186,8 @@ def test_a_hexagon_is_a_gate_there_and_back(scene: Scene, cli: Cli) -> None:
     assert scene.state["pending_approvals"][0]["choices"] == ["[A] Approve", "[F] Fix"]
 
 
-@pytest.mark.parametrize(
-    ("ways", "said"),
+@each(
+    "ways, said",
     [
         ([{"to": "end"}], None),
         ([{"to": "end"}, {"to": "a", "on_failure": True}], None),

@@ -427,7 +427,7 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize("case", FAILING, ids=lambda case: " ".join(case.words)[:60])
+@each("case", FAILING)
 def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: Scene, cli: Cli, case: Failing) -> None:
     """Code, where, why and hint are the same in both; the hint's command line does what it promises."""
     if case.scenery is not None:
@@ -500,7 +500,7 @@ MISSING_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "command"), MISSING_VALUES, ids=lambda one: " ".join(one) if one else "")
+@each("words, command", MISSING_VALUES)
 def test_an_option_without_its_value_sends_to_the_help_of_its_own_command(
     cli: Cli, words: list[str], command: str
 ) -> None:
@@ -545,7 +545,7 @@ def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene, cli: 
 # ---- What the system refuses.
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@each("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path: Path, number: int) -> None:
     """The file is named, the system's word given, and the hint is a command line that any shell runs."""
     path = tmp_path / "it's a file"

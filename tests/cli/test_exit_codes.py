@@ -31,6 +31,7 @@ from loomctl.kit.errors import (
 from loomctl.runs import find
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, run
+from tests.helpers.tables import each
 
 
 def begin(scene: Scene) -> None:
@@ -148,7 +149,7 @@ CASES: list[Case] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "words", "scenery", "error"), CASES, ids=[" ".join(case[1]) for case in CASES])
+@each("code, words, scenery, error", CASES)
 def test_each_kind_of_end_has_its_code(
     scene: Scene, cli: Cli, code: int, words: list[str], scenery: Callable[[Scene], None] | None, error: str
 ) -> None:

@@ -69,7 +69,7 @@ def lines_of(path: Path) -> list[str]:
     return [line.replace("…", "WORD").replace("[", "").replace("]", "") for line in found if "` " not in line]
 
 
-@pytest.mark.parametrize("name", ["loomctl", *ALL])
+@each("name", ["loomctl", *ALL])
 def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     """Help says what the command does and shows it; nothing in an example is misunderstood."""
     ended = cli(*name.split()[1:], "--help")
@@ -116,8 +116,7 @@ def test_lines_are_found() -> None:
 HINTS = re.compile(r'hint=f?(?:"(loomctl [^"]*)"|\'(loomctl [^\']*)\')')
 
 
-@pytest.mark.slow(quick=416)
-@pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(CHECKOUT)) for path in SOURCES])
+@each("path", SOURCES)
 def test_every_hint_can_be_pasted(path: Path) -> None:
     """A hint that begins with a command is one (D52)."""
     for match in HINTS.finditer(path.read_text(encoding="utf-8")):

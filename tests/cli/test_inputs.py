@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import pytest
-
 from loomctl.cli import arguments
 from loomctl.expressions import output_schemas
 from loomctl.flow.outcomes import answers
@@ -14,6 +12,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from loomctl.workflows import workflow_files
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 GOOD = '{"outcome": "succeeded"}'
 
@@ -37,7 +36,7 @@ READERS = [
     Reader("simulate core --outcomes FILE", good="{}", largest=workflow_files.LARGEST_JSON),
     Reader("simulate core --context FILE", good="{}", largest=workflow_files.LARGEST_JSON),
 ]
-every_reader = pytest.mark.parametrize("reader", [pytest.param(one, id=one.words) for one in READERS])
+every_reader = each("reader", READERS)
 
 
 def called(scene: Scene, reader: Reader, name: str) -> list[str]:
@@ -58,7 +57,7 @@ def test_a_file_and_standard_input_are_read_alike(scene: Scene, cli: Cli, reader
 
 
 @every_reader
-@pytest.mark.parametrize("what", ["nothing", "a folder", "a pipe", "a name that is too long"])
+@each("what", ["nothing", "a folder", "a pipe", "a name that is too long"])
 def test_a_file_that_cannot_be_read_is_a_matter_of_usage(scene: Scene, cli: Cli, reader: Reader, what: str) -> None:
     """One code, one exit code, the file's name and a line that shows what is there; nobody waits for a pipe."""
     name = "y" * 300 if what == "a name that is too long" else "file"
@@ -73,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_a_matter_of_usage(scene: Scene, cli: Cli,
 
 
 @every_reader
-@pytest.mark.parametrize("source", ["file", "-"])
+@each("source", ["file", "-"])
 def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli, reader: Reader, source: str) -> None:
     """The same of a file and of standard input."""
     data = b" " * (reader.largest + 1)
@@ -85,9 +84,7 @@ def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli
     assert said["hint"]
 
 
-@pytest.mark.parametrize(
-    "words", ["outcome --status-json -", "outcome --from - --schema -", "simulate core --outcomes - --context -"]
-)
+@each("words", ["outcome --status-json -", "outcome --from - --schema -", "simulate core --outcomes - --context -"])
 def test_standard_input_is_read_but_once(cli: Cli, words: str) -> None:
     """Asked for two things it would give the second nothing."""
     ended = cli(*words.split(), "--json", given="{}")

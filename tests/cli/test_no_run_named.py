@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
 from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.tables import each
 
 # What only looks: it takes RUN as its last word, so that the hint is the same command for the last run.
 LOOKING = [
@@ -77,8 +78,8 @@ def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(over: Sc
         assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
 
 
-@pytest.mark.parametrize(
-    ("scenery", "code", "said"),
+@each(
+    "scenery, code, said",
     [(newer_state, 7, "SCHEMA_TOO_NEW"), (broken_state, 5, "BAD_JSON"), (no_state, 5, "NO_STATE")],
 )
 def test_the_only_state_ends_a_command_alike_whether_it_is_named_or_not(

@@ -8,6 +8,7 @@ from loomctl.cli import answer
 from loomctl.kit.text.units import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile
+from tests.helpers.tables import each
 
 STEPS = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for n in range(5)]}}
 HOSTILE = (
@@ -31,7 +32,7 @@ def prompt(scene: Scene, stage: str) -> str:
     return (scene.run_dir / "stages" / stage / "prompt.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("response", ["The result.", HOSTILE, "é\u2028漢字 😀"])
+@each("response", ["The result.", HOSTILE, "é\u2028漢字 😀"])
 def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli, response: str) -> None:
     """Whatever the stages before it said; and the same again."""
     cli("done", "--response-file", "-", given=response)

@@ -10,6 +10,7 @@ import pytest
 from loomctl.kit.text.units import utf16_units
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
 
@@ -81,8 +82,8 @@ def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
     assert "! MISSING: notes" in ended.stdout
 
 
-@pytest.mark.parametrize("more", [[], ["--json"], ["--force"], ["--artifacts", "spec"], ["--trigger", "session_start"]])
-@pytest.mark.parametrize("session", [SESSION, OTHER])
+@each("more", [[], ["--json"], ["--force"], ["--artifacts", "spec"], ["--trigger", "session_start"]])
+@each("session", [SESSION, OTHER])
 def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], session: str) -> None:
     """Neither the project nor the user's folder changes, to the byte and the time."""
     home = Path(os.environ["HOME"])
@@ -93,8 +94,8 @@ def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], sessi
     assert (fingerprint(begun.root), fingerprint(home)) == before
 
 
-@pytest.mark.parametrize(
-    ("word", "loaded"),
+@each(
+    "word, loaded",
     [
         ("session_start", 2),
         ("compaction_detected", 2),
@@ -110,7 +111,7 @@ def test_a_trigger_loads_what_it_names(cli: Cli, word: str, loaded: int) -> None
     assert len([entry for entry in entries if entry["decision"] == "load"]) == loaded
 
 
-@pytest.mark.parametrize("word", ["nonsense", "", "phase_transition", "phase_start:*", "phase_transition:a->*", "a:b"])
+@each("word", ["nonsense", "", "phase_transition", "phase_start:*", "phase_transition:a->*", "a:b"])
 @pytest.mark.usefixtures("begun")
 def test_a_trigger_must_name_one_event(cli: Cli, word: str) -> None:
     """A word that is no event, or any of several, is usage, with those that there are."""

@@ -11,6 +11,7 @@ import pytest
 from loomctl.cli.arguments import complete_stages
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.tables import each
 
 ANSWER = '{"context_updates": {"a": 1}}'
 
@@ -67,7 +68,7 @@ def test_what_is_damaged_is_told(worked: Scene, cli: Cli) -> None:
     assert "  ! the context stays as it is: what it was before 001-frame.ask@1" in ended.stdout
 
 
-@pytest.mark.parametrize("words", [["rewind", "--to", "1"], ["fork", "--at", "1"]])
+@each("words", [["rewind", "--to", "1"], ["fork", "--at", "1"]])
 def test_without_a_stage_or_with_an_unknown_one(worked: Scene, cli: Cli, words: list[str]) -> None:
     """The stages that there are are named; what is left out is asked for."""
     refused = cli(words[0], words[1], "nowhere")

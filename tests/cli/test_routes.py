@@ -11,6 +11,7 @@ from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
 from tests.cli.commands import AT_ONCE, PATIENT, begin, status
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Json, Scene
+from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
 REVIEW: list[Json] = [
@@ -107,7 +108,7 @@ BAD: list[tuple[str, list[Json], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("steps", "code"), [pytest.param(steps, code, id=name) for name, steps, code in BAD])
+@each("steps, code", [pytest.param(steps, code, id=name) for name, steps, code in BAD])
 def test_what_cannot_be_gone_is_refused_before_it_begins(scene: Scene, cli: Cli, steps: list[Json], code: str) -> None:
     """By `check`, with its place in the file, and by `run`, which writes nothing."""
     scene.workflow(phases=phases(*steps))

@@ -11,6 +11,7 @@ import pytest
 from loomctl.runs.machine import run_notes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -40,13 +41,13 @@ def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
     assert "BAD_JSON" in other
 
 
-@pytest.mark.parametrize("words", [["--json"], ["list", "--json"], ["--json", "list"]], ids=" ".join)
+@each("words", [["--json"], ["list", "--json"], ["--json", "list"]])
 def test_an_option_counts_on_either_side_of_the_sub_command(begun: Scene, cli: Cli, words: list[str]) -> None:
     """None is swallowed by the group."""
     assert [one["run_id"] for one in cli("runs", *words).json["runs"]] == [begun.run_dir.name]
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         ["--remote", "nope"],
@@ -56,7 +57,6 @@ def test_an_option_counts_on_either_side_of_the_sub_command(begun: Scene, cli: C
         ["list", "--remote", "nope"],
         ["--json", "--remote", "nope", "list"],
     ],
-    ids=" ".join,
 )
 def test_the_runs_of_a_remote_are_asked_for_on_either_side_of_the_sub_command(
     begun: Scene, cli: Cli, words: list[str]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 Json = dict[str, Any]
 
@@ -127,9 +128,7 @@ def way(told: Json) -> str:
     return " ".join(f"{one['step_id'].partition('/')[2]}:{one['next']['reason']}" for one in told["stages"])
 
 
-@pytest.mark.parametrize(
-    ("phases", "outcomes", "wanted", "status"), [pytest.param(*one[1:], id=one[0]) for one in SCENES]
-)
+@each("phases, outcomes, wanted, status", [pytest.param(*one[1:], id=one[0]) for one in SCENES])
 def test_scenes(scene: Scene, cli: Cli, phases: Json, outcomes: Json, wanted: str, status: str) -> None:
     """Each way is the one that the table says, step by step, and the exit code says how it ended."""
     code, told = played(scene, cli, phases, outcomes)
@@ -233,7 +232,7 @@ BAD: list[tuple[str, Json | list[Any] | str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "words"), [pytest.param(*one[1:], id=one[0]) for one in BAD])
+@each("raw, words", [pytest.param(*one[1:], id=one[0]) for one in BAD])
 def test_bad_outcomes(scene: Scene, cli: Cli, raw: Any, words: str) -> None:
     """Each is refused with its place and the near word, exit code 5."""
     scene.workflow(phases=REVIEW)
@@ -253,8 +252,8 @@ def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:
     assert "write one/a or two/a" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
+@each(
+    "words, code, said",
     [
         ([], 2, "USAGE"),
         (["nowhere"], 2, "UNKNOWN_WORKFLOW"),

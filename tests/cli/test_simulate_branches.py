@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.cli.conftest import Cli
 from tests.cli.test_simulate import FAILED, Json, played, said, way
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 
 ASK: Json = {
     "id": "ask",
@@ -83,7 +82,7 @@ JOINS: list[tuple[str, Json, str, list[str], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("join", "outcomes", "outcome", "statuses", "merged"), JOINS)
+@each("join, outcomes, outcome, statuses, merged", JOINS)
 def test_joins(
     scene: Scene, cli: Cli, join: str, outcomes: Json, outcome: str, statuses: list[str], merged: set[str]
 ) -> None:
@@ -156,8 +155,8 @@ def test_left_over_outcomes_of_a_branch(scene: Scene, cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
+@each(
+    "name, words",
     [
         ("fan", "is a parallel step, which ends as its branches do; write build/fan.api.look or build/fan.web.look"),
         ("look", "names 2 steps; write build/fan.api.look or build/fan.web.look"),

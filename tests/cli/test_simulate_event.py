@@ -14,6 +14,7 @@ from loomctl.flow import drive
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 SPEC = artifact("spec", "specs/spec.md", reload_triggers=["session_start"])
 NOTES = artifact("notes", "notes.md", required=False, reload_triggers=["compaction_detected"])
@@ -30,8 +31,8 @@ def project(scene: Scene) -> None:
         scene.write(path, text)
 
 
-@pytest.mark.parametrize(
-    ("event", "given"),
+@each(
+    "event, given",
     [
         ("startup", {"spec"}),
         ("resume", {"spec"}),
@@ -55,7 +56,7 @@ def test_each_event_gives_what_its_triggers_say(cli: Cli, scene: Scene, event: s
     assert fingerprint(scene.root) == before
 
 
-@pytest.mark.parametrize("event", ["startup", "resume", "clear", "fork", "compact", "phase_start:build"])
+@each("event", ["startup", "resume", "clear", "fork", "compact", "phase_start:build"])
 def test_the_same_files_always_give_the_same(cli: Cli, event: str) -> None:
     """The clock, the session and the machine are not in it."""
     first = cli("simulate", "tiny", "--event", event, "--goal", "add dark mode")
@@ -234,7 +235,7 @@ def test_as_json(cli: Cli) -> None:
     }
 
 
-@pytest.mark.parametrize("event", ["startup", "resume", "clear", "fork", "compact", "manual"])
+@each("event", ["startup", "resume", "clear", "fork", "compact", "manual"])
 def test_of_a_run_as_it_stands(cli: Cli, scene: Scene, event: str) -> None:
     """The hook prints the same, and the simulation leaves the run and what this machine keeps as they were."""
     scene.begin()
@@ -259,8 +260,8 @@ def test_a_step_that_is_closing_is_not_guessed(cli: Cli, scene: Scene) -> None:
     assert "is closing" in cli("simulate", "--event", "compact").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
+@each(
+    "words, what",
     [
         (["simulate"], "a workflow is missing"),
         (["simulate", "--event", "compact", "--goal", "x"], "--goal cannot be given here"),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
     assert "loomctl done --for 001 <<'LOOM'" in ended.stdout
 
 
-@pytest.mark.parametrize(("status", "line"), [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
+@each("status, line", [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
 def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, status: str, line: str) -> None:
     """That is no fault: exit code 0, no step, a line that says so; named or bound, and nothing is written."""
     begun.edit(status=status)
@@ -98,7 +99,7 @@ def test_outcomes_have_their_words(begun: Scene, cli: Cli, word: str, status: st
     assert (entry["status"], entry["note"]) == (status, "a note")
 
 
-@pytest.mark.parametrize("given", [None, "", "  \n"])
+@each("given", [None, "", "  \n"])
 def test_without_a_response_the_step_is_closing(begun: Scene, cli: Cli, given: str | None) -> None:
     """Nothing on standard input, or only blanks, asks for the final message (D27)."""
     ended = cli("done", given=given)
@@ -107,7 +108,7 @@ def test_without_a_response_the_step_is_closing(begun: Scene, cli: Cli, given: s
     assert begun.state["steps"][0]["status"] == "closing"
 
 
-@pytest.mark.parametrize("name", ["-", "empty.md"])
+@each("name", ["-", "empty.md"])
 def test_an_empty_response_is_no_result(begun: Scene, cli: Cli, name: str) -> None:
     """Without a result nothing succeeds, whatever file it was to be in; what needs none may end by it (D67)."""
     begun.write("empty.md", "")
@@ -147,8 +148,8 @@ def test_only_a_pipe_or_a_file_is_input(begun: Scene, kind: str) -> None:
 # Registering files
 
 
-@pytest.mark.parametrize(
-    ("given", "cwd", "stored"),
+@each(
+    "given, cwd, stored",
     [
         ("specs/x.md", ".", "{project_root}/specs/x.md"),
         ("x.md", "specs", "{project_root}/specs/x.md"),
@@ -182,7 +183,7 @@ def test_a_registered_path_holds_on_every_machine(
     assert begun.state["artifacts"] == {"spec_path": stored}
 
 
-@pytest.mark.parametrize("path", ["../outside.md", "/etc/hostname", "link.md"])
+@each("path", ["../outside.md", "/etc/hostname", "link.md"])
 def test_a_file_that_no_priming_would_read_is_not_registered(begun: Scene, cli: Cli, path: str) -> None:
     """Outside of the project is refused when it is registered, not when it is missed (D10)."""
     outside = begun.root.parent / "outside.md"
@@ -211,7 +212,7 @@ def test_a_linked_worktree_registers_the_runs_own_file(begun: Scene, cli: Cli) -
     assert begun.state["artifacts"] == {"work_path": "{run_dir}/work.md", "spec_path": "{project_root}/x.md"}
 
 
-@pytest.mark.parametrize("given", ["x", "=y", "x=", "../x=spec.md", "a b=spec.md", "1x=spec.md", "x\n=spec.md"])
+@each("given", ["x", "=y", "x=", "../x=spec.md", "a b=spec.md", "1x=spec.md", "x\n=spec.md"])
 def test_an_artifact_is_a_name_and_a_path(begun: Scene, cli: Cli, given: str) -> None:
     """What is no NAME=PATH is usage, and the step stays open."""
     begun.write("spec.md", "x")
@@ -244,7 +245,7 @@ def test_an_approval_is_asked_for_and_given(scene: Scene, cli: Cli) -> None:
     assert "Make it." in cli("approve").stdout
 
 
-@pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"]])
+@each("verb", [["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"]])
 def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb: list[str]) -> None:
     """The only active run is shown to an unbound session and never moved by it, though nobody drives it (D1)."""
     begun.let_go()
@@ -256,10 +257,8 @@ def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "verb", [["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["context", "unset", "k"]], ids=" ".join
-)
-@pytest.mark.parametrize("named", [False, True])
+@each("verb", [["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["context", "unset", "k"]])
+@each("named", [False, True])
 def test_a_session_that_is_not_bound_is_told_who_drives(begun: Scene, cli: Cli, verb: list[str], named: bool) -> None:
     """Exit code 6, who and since when, and a hint that leads on; named or not, the run is not moved."""
     run_id, held = begun.run_dir.name, begun.state["lease"]
