@@ -310,45 +310,23 @@ def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
     assert scale.x(7200) == pytest.approx(64)
 
 
+def became(kept: str = "", lost: str = "", restored: str = "", pending: str = "", absent: str = "") -> dict[str, Any]:
+    """A receipt of items of one letter each."""
+    lists = {"kept": kept, "lost": lost, "restored": restored, "pending": pending, "absent": absent}
+    return {"proven": True, **{name: list(items) for name, items in lists.items()}}
+
+
 RECEIPTS = [
     (None, "", "calm"),
-    (
-        {"proven": False, "kept": [], "lost": [], "restored": [], "pending": [], "absent": []},
-        "unproven: no summary came",
-        "warn",
-    ),
-    ({"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": []}, "all 1 kept", "good"),
-    (
-        {"proven": True, "kept": ["a"], "lost": ["b"], "restored": ["b"], "pending": [], "absent": []},
-        "1 kept, 1 lost, 1 put back",
-        "good",
-    ),
-    (
-        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": [], "absent": []},
-        "0 kept, 1 lost, 0 put back, 1 still missing",
-        "bad",
-    ),
-    (
-        {"proven": True, "kept": [], "lost": ["b", "c"], "restored": [], "pending": ["c"], "absent": []},
-        "0 kept, 2 lost, 0 put back, 1 still to be put back, 1 still missing",
-        "bad",
-    ),
-    (
-        {"proven": True, "kept": [], "lost": ["b"], "restored": [], "pending": ["b"], "absent": []},
-        "0 kept, 1 lost, 0 put back, 1 still to be put back",
-        "warn",
-    ),
-    (
-        {"proven": True, "kept": ["a"], "lost": [], "restored": [], "pending": [], "absent": ["c", "d"]},
-        "all 1 kept, 2 absent",
-        "good",
-    ),
-    ({"proven": True, "kept": [], "lost": [], "restored": [], "pending": [], "absent": ["c"]}, "1 absent", "calm"),
-    (
-        {"proven": True, "kept": [], "lost": ["b"], "restored": ["b"], "pending": [], "absent": ["c"]},
-        "0 kept, 1 lost, 1 put back, 1 absent",
-        "good",
-    ),
+    ({**became(), "proven": False}, "unproven: no summary came", "warn"),
+    (became("a"), "all 1 kept", "good"),
+    (became("a", "b", "b"), "1 kept, 1 lost, 1 put back", "good"),
+    (became("", "b"), "0 kept, 1 lost, 0 put back, 1 still missing", "bad"),
+    (became("", "bc", "", "c"), "0 kept, 2 lost, 0 put back, 1 still to be put back, 1 still missing", "bad"),
+    (became("", "b", "", "b"), "0 kept, 1 lost, 0 put back, 1 still to be put back", "warn"),
+    (became("a", absent="cd"), "all 1 kept, 2 absent", "good"),
+    (became(absent="c"), "1 absent", "calm"),
+    (became("", "b", "b", absent="c"), "0 kept, 1 lost, 1 put back, 1 absent", "good"),
 ]
 
 
