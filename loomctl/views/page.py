@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import files
+from loomctl.kit import clock, files
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.runs.model import standing
@@ -32,7 +31,6 @@ _TITLE = 140  # UTF-16 units of a run's goal in the page's title
 _RELATIVE = re.compile(r"(?:#|\./|(?:\.\./)+)[A-Za-z0-9._~%/@+-]*\Z")
 _TAKEN_OVER = "lease.taken_over"
 _ROWS = 80  # steps that are drawn
-_STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z\Z")
 _GAP_WIDTH = 4.0  # percent of the line that a stretch without anything has
 _MOST_GAPS = 8
 _LEAST_GAP = 3600  # seconds
@@ -387,13 +385,7 @@ def _turns(report: Mapping[str, Any], scale: Scale, *, is_taken_over: bool) -> l
 
 def seconds(stamp: object) -> int | None:
     """Give a time of the form `YYYY-MM-DDTHH:MM:SSZ` in seconds since the epoch; None for what is none."""
-    found = _STAMP.match(stamp) if isinstance(stamp, str) else None
-    if found is None:
-        return None
-    year, month, day, hour, minute, second = map(int, found.groups())
-    if not (1970 <= year <= 9999 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
-        return None
-    return calendar.timegm((year, month, day, hour, minute, second, 0, 0, 0))
+    return max(0, clock.seconds_of(stamp)) or None if isinstance(stamp, str) else None
 
 
 def lasted(count: int | None) -> str:
@@ -473,9 +465,7 @@ def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     kept, lost, restored = (len(receipt[key]) for key in ("kept", "lost", "restored"))
     absent = f", {len(receipt['absent'])} absent" if receipt["absent"] else ""
     if not lost:
-        return f"all {kept} kept{absent}" if kept or not absent else absent.removeprefix(
-            ", "
-        ), "good" if kept else "calm"
+        return f"all {kept} kept{absent}" if kept or not absent else absent[2:], "good" if kept else "calm"
     pending = len(receipt["pending"])
     coming = f", {pending} still to be put back" if pending else ""
     missing = f", {lost - restored - pending} still missing" if lost > restored + pending else ""
