@@ -377,9 +377,6 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 # Names that are put together, and what they become.
-_MADE = {"{kind}.migrated": ("state.migrated", "plan.migrated")}
-
-
 class Written(NamedTuple):
     """A place that writes an event. properties: the names that can be read from the source."""
 
@@ -414,8 +411,6 @@ def _event_names(tree: ast.Module, path: Path) -> set[str]:
 def _names(node: ast.expr, function: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant):
         yield str(node.value)
-    elif isinstance(node, ast.JoinedStr):
-        yield from _MADE[ast.unparse(node)[2:-1]]
     elif isinstance(node, ast.IfExp):
         yield from (*_names(node.body, function), *_names(node.orelse, function))
     else:  # the parameter of a function: what its callers give for it
