@@ -376,6 +376,7 @@ EVENTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
+
 # Names that are put together, and what they become.
 class Written(NamedTuple):
     """A place that writes an event. properties: the names that can be read from the source."""

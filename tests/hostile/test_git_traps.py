@@ -17,6 +17,7 @@ from loomctl.kit import git
 from loomctl.workflows import git_commands
 from loomctl.workflows.git_commands import git_argv
 from tests.helpers.scenes import Scene, artifact
+from tests.helpers.tables import each
 
 PROGRAMS = (
     "core.fsmonitor",
@@ -165,7 +166,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 @pytest.mark.shows("switched off that would start a program or reach the network")
 def test_a_question_of_an_artifact_starts_nothing(armed_trap: Trap, command: str) -> None:
     """Of all that a workflow may ask (D16), with every setting armed, here and in a submodule."""
@@ -184,7 +185,7 @@ def test_loom_itself_starts_nothing(armed_trap: Trap) -> None:
     assert not armed_trap.mark.exists()
 
 
-@pytest.mark.parametrize("command", ["git describe --tags", "git status", "git diff", "git diff HEAD"])
+@each("command", ["git describe --tags", "git status", "git diff", "git diff HEAD"])
 @pytest.mark.shows("without looking into submodules")
 def test_a_clean_tree_with_a_changed_submodule_starts_nothing(armed_trap: Trap, command: str) -> None:
     """Where nothing else is changed, the submodule is the only thing left to look at."""

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 from tests.hostile.victim import KINDS, READERS, Trial, Victim, tried
 
 COUNTS = {"state": 50, "plan": 50, "workflow": 20, "events": 15, "transcript": 20, "primed": 20}
@@ -52,7 +53,7 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("at_the_victims")
-@pytest.mark.parametrize(("kind", "path", "hostile", "reader"), FOUND, ids=[f"{one[0]} {one[3]}" for one in FOUND])
+@each(("kind", "path", "hostile", "reader"), FOUND)
 def test_what_was_found_once_stays_mended(
     victim: Victim, kind: str, path: tuple[str | int, ...], hostile: str, reader: str
 ) -> None:
@@ -60,9 +61,9 @@ def test_what_was_found_once_stays_mended(
     assert tried(victim, Trial(kind, path, hostile), reader) is None
 
 
-@pytest.mark.slow(quick=27)
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_the_victims")
-@pytest.mark.parametrize("reader", READERS)
+@each("reader", READERS)
 def test_an_undamaged_project_is_read_in_good_order(victim: Victim, reader: str) -> None:
     """Every reader of these tests works where nothing is wrong: what they refuse is the damage."""
     assert tried(victim, Trial("known", ("since",), "no text"), reader) is None

@@ -15,6 +15,7 @@ import pytest
 
 from loomctl.hosts.claude.hooks import _ANSWERS
 from tests.helpers.scenes import SESSION, Json, Scene, artifact
+from tests.helpers.tables import each
 from tests.hostile import inside
 from tests.hostile.limited import fails_open, hook
 from tests.hostile.victim import READERS, Victim, is_raw, judged
@@ -51,8 +52,8 @@ pytestmark = pytest.mark.usefixtures("at_the_victims")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("kind", KINDS)
+@each("content", CONTENTS)
 @pytest.mark.shows("make Loom say that a file of its is broken")
 def test_a_file_that_is_none_is_refused_in_good_order(victim: Victim, kind: str, content: str) -> None:
     """By three readers of each kind and content, in turn, so that every reader meets every kind."""
@@ -64,8 +65,8 @@ def test_a_file_that_is_none_is_refused_in_good_order(victim: Victim, kind: str,
         assert judged(f"{kind}: {content}", reader, partial(READERS[reader], victim)) is None
 
 
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize(("kind", "errors"), [("state", STATE_ERRORS), ("plan", PLAN_ERRORS)])
+@each("content", CONTENTS)
+@each(("kind", "errors"), [("state", STATE_ERRORS), ("plan", PLAN_ERRORS)])
 def test_a_run_that_cannot_be_read_says_which_file_and_what_to_do(
     victim: Victim, kind: str, errors: dict[str, str], content: str
 ) -> None:
@@ -97,7 +98,7 @@ def _put(path: Path, instead: str) -> None:
 
 @pytest.mark.slow(quick=8)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])
-@pytest.mark.parametrize("instead", ["a folder", "a pipe", "a link to nowhere", "a link to itself", "/dev/zero"])
+@each("instead", ["a folder", "a pipe", "a link to nowhere", "a link to itself", "/dev/zero"])
 @pytest.mark.shows("what is not a regular file (a device, a pipe) is not read")
 def test_what_is_no_file_holds_nobody_up(victim: Victim, kind: str, instead: str) -> None:
     """A pipe is not waited for, a device not read to its end."""
@@ -206,7 +207,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("word", WORDS)
+@each("word", WORDS)
 def test_an_unknown_trigger_is_named(victim: Victim, word: str) -> None:
     """By one error that lists the known ones, and nothing is loaded."""
     victim.restore()
