@@ -184,7 +184,7 @@ def _way_on(
         way.next.update(_as_come_to(state, ended))
         return visits.replaced(state, _with_next(plan, ended, way)), way, "retry"
     if place is not None and is_routed(plan):
-        way = routing.routed(state, plan, place, ended, judge)
+        way = routing.choose_way(state, plan, place, ended, judge)
         follows = "stop" if way.why else "prompt" if way.asks else "done"
     else:
         said = routing.handling(place.step if place is not None else {}, ended["status"])

@@ -64,10 +64,9 @@ class CriticalArtifact:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def read(of: Fields, problems: list[Problem]) -> tuple[tuple[CriticalArtifact, ...], tuple[str, ...]]:
+def read(of: Fields) -> tuple[tuple[CriticalArtifact, ...], tuple[str, ...]]:
     """Read a workflow's `critical_artifacts`: those declared, in their order, and the phases of phase_specific."""
-    key = "critical_artifacts"
-    fields = Fields.opened(of.raw(key), of.path(key), problems) if of.has(key) else None
+    fields = of.inner("critical_artifacts")
     if fields is None:
         return (), ()
     groups: list[tuple[str, str | None, list[tuple[str, Any]]]] = [
@@ -78,13 +77,14 @@ def read(of: Fields, problems: list[Problem]) -> tuple[tuple[CriticalArtifact, .
         if isinstance(group, list):
             groups.append((PHASE, name, [(at(where, index), entry) for index, entry in enumerate(group)]))
         else:
-            problems.append(error("WRONG_TYPE", where, "expected a list of artifacts"))
+            fields.problems.append(error("WRONG_TYPE", where, "expected a list of artifacts"))
     fields.rest()
     seen: dict[str, str] = {}
     found = [
-        _read_artifact(raw, where, when, phase, seen, problems)
+        _read_artifact(opened, when, phase, seen)
         for when, phase, entries in groups
         for where, raw in entries
+        if (opened := Fields.opened(raw, where, fields.problems)) is not None
     ]
     return tuple(one for one in found if one is not None), tuple(str(phase) for _, phase, _ in groups[2:])
 
@@ -100,24 +100,19 @@ def declared(raw: object) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from objects(phases, name, at(where, "phase_specific"))
 
 
-def _read_artifact(
-    raw: object, where: str, when: str, phase: str | None, seen: dict[str, str], problems: list[Problem]
-) -> CriticalArtifact | None:
-    fields = Fields.opened(raw, where, problems)
-    if fields is None:
-        return None
+def _read_artifact(fields: Fields, when: str, phase: str | None, seen: dict[str, str]) -> CriticalArtifact | None:
     name = _read_id(fields, seen)
     kind = _read_type(fields)
     path, from_state, command = fields.text("path"), fields.text("path_from_state"), fields.text("command")
     if kind is not None:
-        _check_source(fields, kind, problems)
+        _check_source(fields, kind)
     if kind == "git_info" and command is not None:
         reason = git_command_problem(command)
         if reason is not None:
             fields.fail("GIT_COMMAND", "command", f"this git command is refused: {reason}", "git log --oneline -10")
     required = fields.flag("required", required=True)
     for text, key in ((path, "path"), (command, "command")):
-        problems += placeholder_problems(text, fields.path(key), optional=required is False)
+        fields.problems += placeholder_problems(text, fields.path(key), optional=required is False)
     if path is not None and _leads_out(path):
         hint = "keep it in the project, or allow its folder under extra_roots in your own config"
         fields.warn("PATH_ESCAPE", "path", "this path leads out of the project and is not read by default", hint)
@@ -132,7 +127,7 @@ def _read_artifact(
     if name is None or kind is None:
         return None
     return CriticalArtifact(
-        where=where,
+        where=fields.where,
         when=when,
         phase=phase,
         id=name,
@@ -176,17 +171,17 @@ def _read_type(fields: Fields) -> str | None:
     return fields.choice("type", TYPES, code="UNKNOWN_ARTIFACT_TYPE")
 
 
-def _check_source(fields: Fields, kind: str, problems: list[Problem]) -> None:
+def _check_source(fields: Fields, kind: str) -> None:
     wanted = ("command",) if kind in COMMAND_TYPES else ("path", "path_from_state")
     other = ("path", "path_from_state") if kind in COMMAND_TYPES else ("command",)
     given = [key for key in wanted if fields.has(key)]
     listed = " or ".join(wanted)
     if not given:
         message = f"an artifact of type {kind} needs {listed}"
-        problems.append(error("MISSING_SOURCE", fields.where, message, f"add {listed}"))
+        fields.fail("MISSING_SOURCE", "", message, f"add {listed}")
     if len(given) > 1:
         message = "path and path_from_state are both set; which one is meant?"
-        problems.append(error("AMBIGUOUS_SOURCE", fields.where, message, "keep one of them"))
+        fields.fail("AMBIGUOUS_SOURCE", "", message, "keep one of them")
     for key in other:
         if fields.has(key):
             message = f"{key} means nothing for the type {kind}"
@@ -234,13 +229,13 @@ def _leads_out(path: str) -> bool:
 # ---- What must survive.
 
 
-def read_must_survive(fields: Fields, problems: list[Problem]) -> tuple[str | dict[str, Any], ...]:
+def read_must_survive(fields: Fields) -> tuple[str | dict[str, Any], ...]:
     """Take `must_survive` from a workflow as it stands there; what is wrong with an entry is reported."""
     entries = fields.items(KEY) or []
     if len(entries) > MOST:
         fields.fail("TOO_MANY", KEY, f"{len(entries)} items, and at most {MOST} are looked for", "name an artifact")
     for where, entry in entries:
-        problems += entry_problems(entry, where)
+        fields.problems += entry_problems(entry, where)
     return tuple(entry for _, entry in entries if isinstance(entry, (str, dict)))
 
 

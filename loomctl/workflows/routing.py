@@ -281,7 +281,7 @@ def retry(ended: Mapping[str, Any], attempt: int, at: str) -> Way:
     return Way({**found, "not_before": waits} if waits else found)
 
 
-def routed(
+def choose_way(
     state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, ended: Mapping[str, Any], judge: Judge
 ) -> Way:
     """Decide on the way on from a visit that is not tried again.
@@ -295,13 +295,8 @@ def routed(
     transitions = place.step.get("transitions") or ()
     truths, warnings = judge(state, place.step, ended) if transitions else ((), ())
     label = ended.get("preferred_next_label")
-    choice = choose(
-        place.step,
-        outcome=ended["status"],
-        label=label,
-        suggested=ended.get("suggested_next_ids") or (),
-        truths=truths,
-    )
+    suggested = ended.get("suggested_next_ids") or ()
+    choice = choose(place.step, outcome=ended["status"], label=label, suggested=suggested, truths=truths)
     if choice is not None:
         way = Way({}, said == "prompt" and not failed, weighed=choice.weighed, warnings=warnings)
         return _taken(state, plan, ended, choice, way)
@@ -333,10 +328,7 @@ def _taken(
 
 def _in_order(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, way: Way, *, asks: bool) -> Way:
     behind = frozen_plan.after(plan, place.key)
-    if behind is None:
-        found = {"step_id": None, "reason": END, "by": ORDER}
-    else:
-        found = {"step_id": behind.key, "reason": ORDER}
+    found = {"step_id": behind.key, "reason": ORDER} if behind else {"step_id": None, "reason": END, "by": ORDER}
     return _to(state, plan, way._replace(asks=asks), found)
 
 
@@ -411,36 +403,12 @@ TERMINAL, TRANSIENT, TIMEOUT, FAILURE = "TERMINAL", "TRANSIENT", "TIMEOUT", "FAI
 FIRST_WAIT, LONGEST_WAIT = 5, 60  # seconds
 # Words of a failure that passes by itself; in small letters, anywhere in the reason.
 TRANSIENT_WORDS = (
-    "rate limit",
-    "rate-limit",
-    "ratelimit",
-    "too many requests",
-    "overloaded",
-    "temporarily unavailable",
-    "temporary failure",
-    "service unavailable",
-    "bad gateway",
-    "gateway timeout",
-    "try again later",
-    "connection reset",
-    "connection refused",
-    "connection timed out",
-    "connection closed",
-    "connection aborted",
-    "could not resolve host",
-    "name resolution",
-    "network is unreachable",
-    "no route to host",
-    "econnreset",
-    "econnrefused",
-    "etimedout",
-    "eai_again",
-    "http 429",
-    "http 502",
-    "http 503",
-    "http 504",
-    "resource temporarily",
-    "database is locked",
+    *("rate limit", "rate-limit", "ratelimit", "too many requests", "overloaded", "try again later"),
+    *("temporarily unavailable", "temporary failure", "service unavailable", "bad gateway", "gateway timeout"),
+    *("connection reset", "connection refused", "connection timed out", "connection closed", "connection aborted"),
+    *("could not resolve host", "name resolution", "network is unreachable", "no route to host"),
+    *("econnreset", "econnrefused", "etimedout", "eai_again", "http 429", "http 502", "http 503", "http 504"),
+    *("resource temporarily", "database is locked"),
 )
 # Exit codes of a shell whose command cannot run at all; and the one that `sysexits.h` has for "try again later".
 _NEVER_RUNS = (126, 127)
@@ -457,25 +425,17 @@ def error_of(reason: str, *, command: Mapping[str, Any] | None = None, final: bo
     (`EX_TEMPFAIL`), was killed, or was lost with the machine: a retry waits for a while. All others: FAILURE.
     command: what `status.json` tells of a command step.
     """
-    kind = TERMINAL if final else _of_words(reason) if command is None else _of_command(command, reason)
-    details = {}
-    if command is not None:
-        details = {key: command[key] for key in ("exit_code", "signal") if command.get(key) is not None}
+    if final or (command is not None and command.get("exit_code") in _NEVER_RUNS and not command.get("timed_out")):
+        kind = TERMINAL
+    elif command is None:
+        kind = TRANSIENT if any(word in reason.casefold() for word in TRANSIENT_WORDS) else FAILURE
+    elif command.get("timed_out"):
+        kind = TIMEOUT
+    else:
+        killed = command.get("signal") in _KILLED or reason.startswith("lost:")
+        kind = TRANSIENT if killed or command.get("exit_code") == _TRY_LATER else FAILURE
+    details = {key: command[key] for key in ("exit_code", "signal") if command and command.get(key) is not None}
     return {"type": kind, "message": reason, "retryable": kind != TERMINAL, "details": details}
-
-
-def _of_command(command: Mapping[str, Any], reason: str) -> str:
-    if command.get("timed_out"):
-        return TIMEOUT
-    if command.get("exit_code") in _NEVER_RUNS:
-        return TERMINAL
-    passes = command.get("exit_code") == _TRY_LATER or command.get("signal") in _KILLED or reason.startswith("lost:")
-    return TRANSIENT if passes else FAILURE
-
-
-def _of_words(reason: str) -> str:
-    small = reason.casefold()
-    return TRANSIENT if any(word in small for word in TRANSIENT_WORDS) else FAILURE
 
 
 def not_before(error: Mapping[str, Any] | None, attempt: int, at: str) -> str | None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
-from loomctl.kit.json.fields import ID_RULE, Fields, is_id
+from loomctl.kit.json.fields import ID_RULE, Fields, is_id, objects
 from loomctl.kit.problems import at, choices, error, kind_of, shown
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
 
@@ -189,11 +189,8 @@ def each_step(raw: object) -> list[tuple[str, dict[str, Any]]]:
 # ---- A step.
 
 
-def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem]) -> Step | None:
+def read(fields: Fields, seen: dict[str, str]) -> Step:
     """Read one step. seen: the ids of its phase so far with their JSON paths; it grows."""
-    fields = Fields.opened(raw, where, problems)
-    if fields is None:
-        return None
     name = fields.text("name", blank=True)
     step_id = _read_step_id(fields, name, seen)
     kind = fields.text("kind")
@@ -203,22 +200,22 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
     run = fields.text("run")
     description = fields.text("description", blank=True)
     if fields.has("parallel") or kind == "parallel":
-        _check_parallel(fields, kind, problems)
+        _check_parallel(fields, kind)
     elif fields.has("run") or kind == "command":
-        _check_run(fields, kind, problems)
+        _check_run(fields, kind)
     elif kind == HUMAN:
-        _check_human(fields, description, problems)
+        _check_human(fields, description)
     elif not any(fields.has(key) for key in LATER_FIELDS):
-        _check_text(fields, description, problems)
+        _check_text(fields, description)
     if command is not None and not _SLASH_COMMAND.fullmatch(command):
         hint = "write the slash command (/name:command …), or ask for it in words in prompt"
         message = "command names a slash command that the assistant is asked to run; for a shell command there is run"
         fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
     workdir = _read_workdir(fields)
     for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
-        problems += placeholder_problems(text, fields.path(key))
+        fields.problems += placeholder_problems(text, fields.path(key))
     return Step(
-        where=where,
+        where=fields.where,
         id=step_id,
         name=name,
         description=description,
@@ -233,13 +230,13 @@ def read(raw: object, where: str, seen: dict[str, str], problems: list[Problem])
         output_retries=_read_output_retries(fields),
         fidelity=fields.choice("fidelity", FIDELITIES),
         max_visits=read_max_visits(fields),
-        transitions=_read_transitions(fields, problems),
+        transitions=_read_transitions(fields),
         retry_target=read_target(fields, "retry_target"),
-        parallel=_read_parallel(fields, step_id, seen, problems),
-        evidence=_read_evidence(fields, problems),
+        parallel=_read_parallel(fields, step_id, seen),
+        evidence=_read_evidence(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
-        result_handling=read_handling(fields, problems),
+        result_handling=read_handling(fields),
         extra=fields.rest(later=LATER_FIELDS, inert=INERT_FIELDS),
     )
 
@@ -263,57 +260,52 @@ def _read_step_id(fields: Fields, name: str | None, seen: dict[str, str]) -> str
     return given
 
 
-def _check_run(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+def _check_run(fields: Fields, kind: str | None) -> None:
     """Check a step that Loom runs itself: it has a command and asks nobody for anything."""
     if not fields.has("run"):
         message = "kind: command without a command to run"
-        problems.append(error("MISSING_TEXT", fields.where, message, 'add "run": "pytest -q"'))
+        fields.fail("MISSING_TEXT", "", message, 'add "run": "pytest -q"')
     elif kind not in (None, "command"):
         fields.fail("TWO_TEXTS", "kind", f"run makes a step of the kind command, not {shown(kind)}", "leave kind out")
-    for key in ("prompt", "command", "skill"):
-        if fields.has(key):
-            message = f"run and {key} are both set; Loom runs the one, the assistant is asked the other"
-            fields.fail("TWO_TEXTS", key, message, "keep one, or make two steps")
-    for key in ("output_schema", "output_retries"):
-        if fields.has(key):
-            message = f"{key} is for what an assistant answers; a command has its exit code"
-            fields.fail("NOT_FOR_COMMANDS", key, message, f"leave {key} out")
-    listed = fields.raw(EVIDENCE)
-    if any(isinstance(one, dict) and "run" in one for one in (listed if isinstance(listed, list) else ())):
+    message = "run and {} are both set; Loom runs the one, the assistant is asked the other"
+    _refuse(fields, ("prompt", "command", "skill"), "TWO_TEXTS", message, "keep one, or make two steps")
+    message = "{} is for what an assistant answers; a command has its exit code"
+    _refuse(fields, ("output_schema", "output_retries"), "NOT_FOR_COMMANDS", message, "leave {} out")
+    if any("run" in one for _, one in objects({EVIDENCE: fields.raw(EVIDENCE)}, EVIDENCE)):
         message = "a command step is a command; another one that has to pass is a step of its own"
         fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make it a step with run")
 
 
-def _check_human(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+def _check_human(fields: Fields, description: str | None) -> None:
     """Check a step that a person decides: it has a question, and asks no assistant for anything."""
-    for key, why in (("command", "is run there"), ("skill", "is used there")):
-        if fields.has(key):
-            message = f"{key} is for an assistant; at a step of kind: human a person decides, and nothing {why}"
-            fields.fail("NOT_FOR_HUMANS", key, message, f"ask in words in prompt, and leave {key} out")
-    for key in ("output_schema", "output_retries", EVIDENCE):
-        if fields.has(key):
-            message = f"{key} is for what an assistant answers; a person chooses a label"
-            fields.fail("NOT_FOR_HUMANS", key, message, f"leave {key} out")
+    message = "{} is for an assistant; at a step of kind: human a person decides, and nothing is run or used there"
+    _refuse(fields, ("command", "skill"), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out")
+    message = "{} is for what an assistant answers; a person chooses a label"
+    _refuse(fields, ("output_schema", "output_retries", EVIDENCE), "NOT_FOR_HUMANS", message, "leave {} out")
     for key in ("workdir", "max_retries"):
         if fields.has(key):
             fields.warn("IGNORED_FIELD", key, f"kept, but a step that a person decides has no {key}")
     if not fields.has("prompt") and not (description or "").strip():
         hint = 'add "prompt": "Is this good enough to ship?"'
-        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what a person is asked", hint))
+        fields.fail("MISSING_TEXT", "", "the step does not say what a person is asked", hint)
 
 
-def _check_parallel(fields: Fields, kind: str | None, problems: list[Problem]) -> None:
+def _check_parallel(fields: Fields, kind: str | None) -> None:
     """Check a step that is its branches: it may say in a prompt what they are for, and asks for nothing itself."""
     if not fields.has("parallel"):
         hint = '"parallel": {"branches": [{"id": "api", "steps": […]}, …]}'
-        problems.append(error("MISSING_FIELD", fields.path("parallel"), "kind: parallel without branches", hint))
+        fields.fail("MISSING_FIELD", "parallel", "kind: parallel without branches", hint)
     elif kind not in (None, "parallel"):
         message = f"parallel makes a step of the kind parallel, not {shown(kind)}"
         fields.fail("TWO_TEXTS", "kind", message, "leave kind out")
-    for key in NOT_FOR_PARALLEL:
+    message = "{} is for a step of a branch; the parallel step itself is worked on by nobody"
+    _refuse(fields, NOT_FOR_PARALLEL, "NOT_FOR_PARALLEL", message, "put {} at the branch's step")
+
+
+def _refuse(fields: Fields, keys: Sequence[str], code: str, message: str, hint: str) -> None:
+    for key in keys:
         if fields.has(key):
-            message = f"{key} is for a step of a branch; the parallel step itself is worked on by nobody"
-            fields.fail("NOT_FOR_PARALLEL", key, message, f"put {key} at the branch's step")
+            fields.fail(code, key, message.format(key), hint.format(key))
 
 
 def _read_timeout(fields: Fields) -> float | None:
@@ -348,11 +340,11 @@ def _read_output_retries(fields: Fields) -> int | None:
     return fields.whole("output_retries")
 
 
-def _check_text(fields: Fields, description: str | None, problems: list[Problem]) -> None:
+def _check_text(fields: Fields, description: str | None) -> None:
     given = [key for key in ("prompt", "command", "skill") if fields.has(key)]
     if "command" in given and "skill" in given:
         message = "command and skill are both set; a step asks for one thing"
-        problems.append(error("TWO_TEXTS", fields.where, message, "keep one, or make two steps"))
+        fields.fail("TWO_TEXTS", "", message, "keep one, or make two steps")
     elif len(given) == 2:
         message = f"the {given[1]} is named in front of the prompt: together they are what the step asks for"
         fields.warn("TWO_TEXTS", given[1], message, "one of the two is enough")
@@ -360,18 +352,15 @@ def _check_text(fields: Fields, description: str | None, problems: list[Problem]
         fields.warn("NO_PROMPT", "prompt", "no prompt: the description is what the step asks for", "write a prompt")
     elif not given:
         hint = 'add "prompt": "…" (or command, or skill)'
-        problems.append(error("MISSING_TEXT", fields.where, "the step does not say what is to be done", hint))
+        fields.fail("MISSING_TEXT", "", "the step does not say what is to be done", hint)
 
 
 # ---- Its transitions.
 
 
-def _read_transitions(fields: Fields, problems: list[Problem]) -> tuple[dict[str, Any], ...] | None:
-    entries = fields.items("transitions")
-    if entries is None:
-        return None
-    opened = [Fields.opened(raw, where, problems) for where, raw in entries]
-    return tuple(_transition(one) for one in opened if one is not None)
+def _read_transitions(fields: Fields) -> tuple[dict[str, Any], ...] | None:
+    opened = fields.each("transitions")
+    return None if opened is None else tuple(_transition(one) for one in opened)
 
 
 def _transition(fields: Fields) -> dict[str, Any]:
@@ -411,13 +400,13 @@ def _read_weight(fields: Fields) -> float | None:
 # ---- Its evidence.
 
 
-def _read_evidence(fields: Fields, problems: list[Problem]) -> tuple[dict[str, Any], ...] | None:
+def _read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
     entries = fields.items(EVIDENCE)
     if entries is None:
         return None
     if len(entries) > MOST_EVIDENCE:
         fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
-    found = (_piece(raw, where, problems) for where, raw in entries[:MOST_EVIDENCE])
+    found = (_piece(raw, where, fields.problems) for where, raw in entries[:MOST_EVIDENCE])
     return tuple(one for one in found if one is not None)
 
 
@@ -433,7 +422,7 @@ def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] |
     if len(given) != 1:
         said = f"{' and '.join(given)} are given" if given else "none of them is given"
         message = f"one of {', '.join(_SOURCES)} says what is to be shown; {said}"
-        problems.append(error("ONE_EVIDENCE", where, message, '{"file": "dist/report.html"}'))
+        fields.fail("ONE_EVIDENCE", "", message, '{"file": "dist/report.html"}')
     file, run = fields.text("file"), fields.text("run")
     found = {
         "file": file if file is None or _is_pattern(fields, file) else None,
@@ -445,7 +434,7 @@ def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] |
     }
     fields.rest()
     for key, text in (("file", file), ("run", run)):
-        problems += placeholder_problems(text, fields.path(key))
+        fields.problems += placeholder_problems(text, fields.path(key))
     for key, of in (("changed", "file"), ("timeout", "run")):
         if fields.has(key) and not fields.has(of):
             fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {of} has {key}")
@@ -466,53 +455,37 @@ def _is_pattern(fields: Fields, text: str) -> bool:
 # ---- Its branches.
 
 
-def _read_parallel(fields: Fields, owner: str, seen: dict[str, str], problems: list[Problem]) -> Parallel | None:
+def _read_parallel(fields: Fields, owner: str, seen: dict[str, str]) -> Parallel | None:
     """Read what `parallel` says; None where it is not there or is no object.
 
     owner: the step's id; seen: the ids of its phase so far with their JSON paths; it grows.
     """
-    if not fields.has(PARALLEL):
-        return None
-    inner = Fields.opened(fields.raw(PARALLEL), fields.path(PARALLEL), problems)
+    inner = fields.inner(PARALLEL)
     if inner is None:
         return None
     join = inner.choice("join", JOINS)
-    entries = inner.items("branches", required=True)
-    if entries is not None and not entries:
+    opened = inner.each("branches", required=True)
+    if inner.raw("branches") == []:
         inner.fail("EMPTY_LIST", "branches", "a parallel step without branches", '"branches": [{"id": "api", …}]')
     known: dict[str, str] = {}
-    found = [_read_branch(raw, where, owner, known, seen, problems) for where, raw in entries or ()]
-    branches = tuple(branch for branch in found if branch is not None)
+    branches = tuple(_read_branch(one, owner, known, seen) for one in opened or ())
     return Parallel(join=join, branches=branches, extra=inner.rest())
 
 
-def _read_branch(
-    raw: object,
-    where: str,
-    owner: str,
-    known: dict[str, str],
-    seen: dict[str, str],
-    problems: list[Problem],
-) -> Branch | None:
-    fields = Fields.opened(raw, where, problems)
-    if fields is None:
-        return None
+def _read_branch(fields: Fields, owner: str, known: dict[str, str], seen: dict[str, str]) -> Branch:
     name = _read_branch_id(fields, known)
-    entries = fields.items("steps", required=True)
-    if entries is not None and not entries:
+    opened = fields.each("steps", required=True)
+    if fields.raw("steps") == []:
         fields.fail("EMPTY_LIST", "steps", "a branch without steps", "give it a step, or leave the branch out")
     own: dict[str, str] = {}
     steps = []
-    for place, entry in entries or ():
-        step = read(entry, place, own, problems)
-        if step is None:
-            continue
+    for entry in opened or ():
+        step = read(entry, own)
         if step.kind == PARALLEL or step.parallel is not None:
-            message = "a parallel step in a branch of another"
             hint = "make one parallel step of both, or put one after the other"
-            problems.append(error("NESTED_PARALLEL", place, message, hint))
-        if known.get(name) == fields.where and own.get(step.id) == place:  # what stands twice was told
-            _check_name(inner_id(owner, name, step.id), place, seen, problems)
+            entry.fail("NESTED_PARALLEL", "", "a parallel step in a branch of another", hint)
+        if known.get(name) == fields.where and own.get(step.id) == entry.where:  # what stands twice was told
+            _check_name(inner_id(owner, name, step.id), entry, seen)
         steps.append(step)
     return Branch(id=name, steps=tuple(steps), extra=fields.rest())
 
@@ -527,25 +500,23 @@ def _read_branch_id(fields: Fields, known: dict[str, str]) -> str:
     return name
 
 
-def _check_name(name: str, where: str, seen: dict[str, str], problems: list[Problem]) -> None:
+def _check_name(name: str, of: Fields, seen: dict[str, str]) -> None:
     """Check the id of a branch's step in its phase: a stage's folder is named by it."""
-    if name in seen and seen[name] != where:
+    if name in seen and seen[name] != of.where:
         message = f"the step would be known as {shown(name)}, which stands already at {seen[name]}"
-        problems.append(error("DUPLICATE_ID", where, message, "give one of them another id"))
+        of.fail("DUPLICATE_ID", "", message, "give one of them another id")
     elif len(name) > LONGEST_INNER:
         message = f"its name with those of its parallel step and branch has over {LONGEST_INNER} characters"
-        problems.append(error("TOO_LONG", where, message, "give them shorter ids"))
-    seen.setdefault(name, where)
+        of.fail("TOO_LONG", "", message, "give them shorter ids")
+    seen.setdefault(name, of.where)
 
 
 # ---- What phases and workflows say, too.
 
 
-def read_handling(fields: Fields, problems: list[Problem]) -> dict[str, str] | None:
+def read_handling(fields: Fields) -> dict[str, str] | None:
     """Read an object's `result_handling`; None if it has none."""
-    if not fields.has("result_handling"):
-        return None
-    inner = Fields.opened(fields.raw("result_handling"), fields.path("result_handling"), problems)
+    inner = fields.inner("result_handling")
     if inner is None:
         return None
     said: dict[str, str] = {}

@@ -87,18 +87,18 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
     fields.text("extends")
     fields.choice("default_fidelity", FIDELITIES)
     steps.read_max_visits(fields)
-    declared, artifact_phases = artifacts.read(fields, problems)
+    declared, artifact_phases = artifacts.read(fields)
     workflow = Workflow(
         id=_read_id(fields),
         description=fields.text("description", blank=True),
-        autonomy=_read_autonomy(fields, problems),
-        result_handling=steps.read_handling(fields, problems),
+        autonomy=_read_autonomy(fields),
+        result_handling=steps.read_handling(fields),
         retry_target=steps.read_target(fields, "retry_target"),
         skip_steps=fields.texts("skip_steps") or (),
         artifacts=declared,
         artifact_phases=artifact_phases,
-        must_survive=artifacts.read_must_survive(fields, problems),
-        phases=_read_phases(fields, problems),
+        must_survive=artifacts.read_must_survive(fields),
+        phases=_read_phases(fields),
     )
     fields.rest(inert=INERT_FIELDS)
     return (None if errors(problems) else workflow), problems
@@ -117,21 +117,20 @@ def _read_id(fields: Fields) -> str:
     return name or ""
 
 
-def _read_autonomy(fields: Fields, problems: list[Problem]) -> dict[str, Any] | None:
+def _read_autonomy(fields: Fields) -> dict[str, Any] | None:
     """Read a workflow's `autonomy`, a word or an object; FABER's pause_before_release is an approval of release."""
     if not fields.has("autonomy"):
         return None
     raw = fields.raw("autonomy")
     if isinstance(raw, str):
         raw = {"level": raw}
-    inner = Fields.opened(raw, fields.path("autonomy"), problems)
+    inner = Fields.opened(raw, fields.path("autonomy"), fields.problems)
     if inner is None:
         return None
     where = "level" if isinstance(fields.raw("autonomy"), dict) else ""
     level = inner.text("level")
     if level is not None and level not in LEVELS:
-        place = inner.path(where) if where else inner.where
-        problems.append(error("UNKNOWN_VALUE", place, f"{shown(level)} is no autonomy", choices(level, LEVELS)))
+        inner.fail("UNKNOWN_VALUE", where, f"{shown(level)} is no autonomy", choices(level, LEVELS))
         level = None
     names = inner.texts("require_approval_for")
     before_release = inner.flag("pause_before_release")
@@ -147,7 +146,7 @@ def _read_autonomy(fields: Fields, problems: list[Problem]) -> dict[str, Any] | 
     return {**{key: value for key, value in said.items() if value is not None}, **extra}
 
 
-def _read_phases(fields: Fields, problems: list[Problem]) -> tuple[Phase, ...]:
+def _read_phases(fields: Fields) -> tuple[Phase, ...]:
     if isinstance(fields.raw("phases"), list):
         hint = 'write {"build": {"steps": […]}}: the phases by their ids, in their order'
         fields.fail("WRONG_TYPE", "phases", "phases: expected an object, got a list", hint)
@@ -156,19 +155,19 @@ def _read_phases(fields: Fields, problems: list[Problem]) -> tuple[Phase, ...]:
     if entries is None:
         if not fields.has("phases") and not fields.has("extends"):
             hint = "write phases, or extend a workflow that has them: core"
-            problems.append(error("MISSING_FIELD", fields.where, "neither phases nor extends is there", hint))
+            fields.fail("MISSING_FIELD", "", "neither phases nor extends is there", hint)
         return ()
-    return tuple(
-        phase for name, where, raw in entries if (phase := _read_phase(name, raw, where, problems)) is not None
-    )
+    found = []
+    for name, where, raw in entries:
+        if not is_id(name):
+            fields.problems.append(error("BAD_ID", where, f"{shown(name)} is no phase id", ID_RULE))
+        opened = Fields.opened(raw, where, fields.problems)
+        if opened is not None:
+            found.append(_read_phase(name, opened))
+    return tuple(found)
 
 
-def _read_phase(name: str, raw: object, where: str, problems: list[Problem]) -> Phase | None:
-    if not is_id(name):
-        problems.append(error("BAD_ID", where, f"{shown(name)} is no phase id", ID_RULE))
-    fields = Fields.opened(raw, where, problems)
-    if fields is None:
-        return None
+def _read_phase(name: str, fields: Fields) -> Phase:
     seen: dict[str, str] = {}
     return Phase(
         id=name,
@@ -176,14 +175,13 @@ def _read_phase(name: str, raw: object, where: str, problems: list[Problem]) -> 
         enabled=fields.flag("enabled"),
         require_approval=fields.flag("require_approval"),
         max_retries=fields.whole("max_retries"),
-        result_handling=steps.read_handling(fields, problems),
-        pre_steps=_read_steps(fields, "pre_steps", seen, problems),
-        steps=_read_steps(fields, "steps", seen, problems),
-        post_steps=_read_steps(fields, "post_steps", seen, problems),
+        result_handling=steps.read_handling(fields),
+        pre_steps=_read_steps(fields, "pre_steps", seen),
+        steps=_read_steps(fields, "steps", seen),
+        post_steps=_read_steps(fields, "post_steps", seen),
         extra=fields.rest(inert=INERT_PHASE_FIELDS),
     )
 
 
-def _read_steps(fields: Fields, part: str, seen: dict[str, str], problems: list[Problem]) -> tuple[Step, ...]:
-    found = (steps.read(raw, where, seen, problems) for where, raw in fields.items(part) or ())
-    return tuple(step for step in found if step is not None)
+def _read_steps(fields: Fields, part: str, seen: dict[str, str]) -> tuple[Step, ...]:
+    return tuple(steps.read(one, seen) for one in fields.each(part) or ())

@@ -21,7 +21,7 @@ class Fields:
     """Getters over one object. Each gives None (or an empty tuple) for what is absent or was reported as wrong."""
 
     def __init__(self, raw: Mapping[str, Any], where: str, problems: list[Problem]) -> None:
-        self._raw, self._problems = raw, problems
+        self._raw, self.problems = raw, problems
         self._taken: set[str] = set()
         self.where = where
 
@@ -47,12 +47,12 @@ class Fields:
         return at(self.where, *keys)
 
     def fail(self, code: str, key: str, message: str, hint: str = "") -> None:
-        """Report an error at one key."""
-        self._problems.append(error(code, self.path(key), message, hint))
+        """Report an error at one key, or at the object itself if that is empty."""
+        self.problems.append(error(code, self.path(key) if key else self.where, message, hint))
 
     def warn(self, code: str, key: str, message: str, hint: str = "") -> None:
         """Report a warning at one key."""
-        self._problems.append(warning(code, self.path(key), message, hint))
+        self.problems.append(warning(code, self.path(key), message, hint))
 
     def seconds(self, key: str, *, most: int) -> float | None:
         """Take a number of seconds above 0 and at most `most`."""
@@ -126,13 +126,13 @@ class Fields:
         found: list[str] = []
         for where, entry in entries:
             if not isinstance(entry, str):
-                self._problems.append(error("WRONG_TYPE", where, f"expected text, got {kind_of(entry)}"))
+                self.problems.append(error("WRONG_TYPE", where, f"expected text, got {kind_of(entry)}"))
             elif not entry.strip():
-                self._problems.append(error("EMPTY_TEXT", where, "an empty entry", "leave it out"))
+                self.problems.append(error("EMPTY_TEXT", where, "an empty entry", "leave it out"))
             else:
                 objection = check(where, entry) if check else None
                 if objection is not None:
-                    self._problems.append(objection)
+                    self.problems.append(objection)
                 found.append(entry)
         return tuple(found)
 
@@ -145,6 +145,18 @@ class Fields:
             self._wrong(key, "a list", value)
             return None
         return [(self.path(key, index), entry) for index, entry in enumerate(value)]
+
+    def inner(self, key: str) -> Fields | None:
+        """Take an object to read; None if it is absent or none."""
+        return Fields.opened(self.raw(key), self.path(key), self.problems) if self.has(key) else None
+
+    def each(self, key: str, *, required: bool = False) -> list[Fields] | None:
+        """Take a list of objects to read; what is none is reported."""
+        entries = self.items(key, required=required)
+        if entries is None:
+            return None
+        opened = (Fields.opened(raw, where, self.problems) for where, raw in entries)
+        return [one for one in opened if one is not None]
 
     def entries(self, key: str) -> list[tuple[str, str, Any]] | None:
         """Take an object as (name, JSON path, value) in its order."""
