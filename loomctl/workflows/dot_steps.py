@@ -5,20 +5,21 @@ from __future__ import annotations
 import html
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.expressions.placeholders import NAMES
 from loomctl.kit.ids import slug
 from loomctl.kit.json.fields import is_id
-from loomctl.kit.problems import at, choices, error, nearest, note, shown, warning
+from loomctl.kit.problems import at, choices, nearest, note, shown
 from loomctl.runs.model.visits import JOINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from loomctl.kit.problems import Problem
-    from loomctl.workflows.dot_text import Graph, Node, Value
+    from loomctl.workflows.dot_text import Graph, Node, Report, Value
+
+_T = TypeVar("_T", int, float, bool)
 
 START, END, DECISION, JOIN, PARALLEL = "start", "end", "decision", "join", "parallel"
 AGENT, PROMPT, COMMAND, HUMAN, WAIT = "agent", "prompt", "command", "human", "wait"
@@ -72,10 +73,9 @@ def is_step(role: Role) -> bool:
     return role.kind in _STEPS
 
 
-def roles_of(graph: Graph, where: Callable[[int], str]) -> tuple[dict[str, Role], list[Problem]]:
-    """Give each node its role, and what is wrong with them."""
-    problems: list[Problem] = []
-    roles = {name: _role(node, where, problems) for name, node in graph.nodes.items()}
+def roles_of(graph: Graph, report: Report) -> dict[str, Role]:
+    """Give each node its role."""
+    roles = {name: _role(node, report) for name, node in graph.nodes.items()}
     for kind, names in ((START, _START_NAMES), (END, _END_NAMES)):
         if any(role.kind == kind for role in roles.values()):
             continue
@@ -85,25 +85,23 @@ def roles_of(graph: Graph, where: Callable[[int], str]) -> tuple[dict[str, Role]
     starts = [name for name, role in roles.items() if role.kind == START]
     if len(starts) > 1:
         message = f"a workflow begins once: {', '.join(shown(name) for name in starts[:5])}"
-        problems.append(error("BAD_START", where(graph.nodes[starts[1]].at), message, "keep one shape=Mdiamond"))
-    return roles, problems
+        report.fail("BAD_START", graph.nodes[starts[1]].at, message, "keep one shape=Mdiamond")
+    return roles
 
 
-def _role(node: Node, where: Callable[[int], str], problems: list[Problem]) -> Role:
+def _role(node: Node, report: Report) -> Role:
     asks = any((said := node.own.get(key)) and said.text.strip() for key in ("prompt", "script", "tool_command", "run"))
-    kind, shape = node.get("type"), node.get("shape")
+    kind, named = node.get("type"), node.get("shape")
     if kind is not None and kind.text:
-        found = _TYPES.get(kind.text)
+        named, found = kind, _TYPES.get(kind.text)
         if found is None:
             message = f"{shown(kind.text)} is no type of a node that Loom knows"
-            problems.append(error("UNKNOWN_VALUE", where(kind.at), message, choices(kind.text, list(_TYPES))))
+            report.fail("UNKNOWN_VALUE", kind.at, message, choices(kind.text, list(_TYPES)))
     else:
-        found = _SHAPES.get(shape.text.lower()) if shape is not None else None
-    if found == _UNSUPPORTED:
-        said = kind if kind is not None and kind.text else shape
-        message = f"{said.text if said else ''}: Loom has no such step"
+        found = _SHAPES.get(named.text.lower()) if named is not None else None
+    if found == _UNSUPPORTED and named is not None:
         hint = "a command step can do it (shape=parallelogram, script=…), or an agent's prompt ask for it"
-        problems.append(error("NOT_SUPPORTED", where(said.at if said else node.at), message, hint))
+        report.fail("NOT_SUPPORTED", named.at, f"{named.text}: Loom has no such step", hint)
     if found in (DECISION, JOIN) and asks:
         return Role(AGENT, asks, joins=found == JOIN)
     scripted = any(key in node.own for key in ("script", "tool_command", "run"))
@@ -170,7 +168,7 @@ _TAG = re.compile(r"<[^<>]*>")
 _LINE_BREAK = re.compile(r"\s+|\\[lr]")
 
 
-def unused(graph: Graph, where: Callable[[int], str]) -> Iterator[Problem]:
+def report_unused(graph: Graph, report: Report) -> None:
     """Tell of every attribute that Loom does nothing with: a warning where that matters, one note of the others."""
     idle: dict[str, int] = {}
     for part, key, value in _each(graph):
@@ -179,17 +177,17 @@ def unused(graph: Graph, where: Callable[[int], str]) -> Iterator[Problem]:
         if key in _CHANGES[part]:
             if value.text.lower() not in ("false", "0", "", *_HARMLESS.get(key, ())):
                 message = f"{key}={value.text[:40]} does nothing here: {_CHANGES[part][key]}"
-                yield warning("IGNORED_FIELD", where(value.at), message)
+                report.warn("IGNORED_FIELD", value.at, message)
         elif key in _IDLE or key.startswith("_"):
             idle[key] = idle.get(key, 0) + 1
         else:
             meant = nearest(key, USED[part])
             hint = f"write {meant} if you meant that" if meant else "nothing needs to be done if no step relies on it"
-            yield warning("UNKNOWN_ATTRIBUTE", where(value.at), f"Loom knows no attribute {shown(key)} here", hint)
+            report.warn("UNKNOWN_ATTRIBUTE", value.at, f"Loom knows no attribute {shown(key)} here", hint)
     if idle:
         told = ", ".join(key if times == 1 else f"{key} ({times} times)" for key, times in sorted(idle.items()))
         message = f"Loom does nothing with these, and the workflow takes the same ways without them: {told}"
-        yield note("UNUSED_ATTRIBUTES", "$", message)
+        report.problems.append(note("UNUSED_ATTRIBUTES", "$", message))
 
 
 def _each(graph: Graph) -> Iterator[tuple[str, str, Value]]:
@@ -207,17 +205,17 @@ def _each(graph: Graph) -> Iterator[tuple[str, str, Value]]:
 
 
 class Attributes:
-    """Getters over the attributes of one node, edge or graph; what is wrong becomes a problem at its place."""
+    """Getters over the attributes of one node, edge or graph; the first key that is said and not empty counts."""
 
-    def __init__(self, held: Mapping[str, Value], where: Callable[[int], str], problems: list[Problem]) -> None:
-        self._held, self._where, self._problems = held, where, problems
+    def __init__(self, held: Mapping[str, Value], report: Report) -> None:
+        self._held, self.report = held, report
 
     def value(self, *keys: str) -> Value | None:
-        """Give the first of these that is said and not empty."""
+        """Take a value as it is written."""
         return next((held for key in keys if (held := self._held.get(key)) is not None and held.text.strip()), None)
 
     def text(self, *keys: str) -> str | None:
-        """Take text; None for none or an empty one."""
+        """Take text."""
         found = self.value(*keys)
         return None if found is None else plain(found)
 
@@ -228,57 +226,50 @@ class Attributes:
 
     def whole(self, *keys: str) -> int | None:
         """Take a whole number."""
-        found = self.value(*keys)
-        if found is None:
-            return None
-        if _WHOLE.fullmatch(found.text.strip()):
-            return int(found.text)
-        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no whole number")
-        return None
+        return self._read("is no whole number", lambda text: int(text) if _WHOLE.fullmatch(text) else None, *keys)
 
     def number(self, *keys: str) -> float | None:
         """Take a number, whole where it is one."""
-        found = self.value(*keys)
-        if found is None:
-            return None
-        try:
-            number = float(found.text)
-        except ValueError:
-            number = float("nan")
-        if abs(number) < 1e15:
-            return int(number) if number.is_integer() else number
-        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no number")
-        return None
+        return self._read("is no number", _number, *keys)
 
     def flag(self, *keys: str) -> bool | None:
         """Take true or false."""
-        found = self.value(*keys)
-        if found is None:
-            return None
-        if found.text.lower() in ("true", "false"):
-            return found.text.lower() == "true"
-        self.fail("WRONG_TYPE", found, f"{shown(found.text)} is neither true nor false")
-        return None
+        words = {"true": True, "false": False}
+        return self._read("is neither true nor false", lambda text: words.get(text.lower()), *keys)
 
     def seconds(self, *keys: str) -> float | None:
         """Take a duration: `900s`, `15m`, `250ms`, `2h`, `1d`, or seconds alone."""
-        found = self.value(*keys)
-        if found is None:
-            return None
-        parts = _DURATION.fullmatch(found.text.strip())
-        if parts is None or len(parts[1]) > 15:
-            self.fail("WRONG_TYPE", found, f"{shown(found.text)} is no duration", "900s, 15m, 250ms, 2h or 1d")
-            return None
-        seconds = float(parts[1]) * _SECONDS[parts[2]]
-        return int(seconds) if seconds.is_integer() else seconds
+        return self._read("is no duration", _seconds, *keys, hint="900s, 15m, 250ms, 2h or 1d")
 
-    def fail(self, code: str, value: Value, message: str, hint: str = "") -> None:
-        """Report an error at a value."""
-        self._problems.append(error(code, self._where(value.at), message, hint))
+    def visits(self) -> int | None:
+        """Take a bound on visits; 0 means no bound elsewhere, which Loom has not."""
+        bound, said = self.whole("max_visits", "max_node_visits"), self.value("max_visits", "max_node_visits")
+        if bound == 0 and said is not None:
+            self.report.warn("IGNORED_FIELD", said.at, "0 is no bound; Loom's own default bound holds")
+        return bound or None
 
-    def warn(self, code: str, value: Value, message: str, hint: str = "") -> None:
-        """Report a warning at a value."""
-        self._problems.append(warning(code, self._where(value.at), message, hint))
+    def _read(self, wrong: str, read: Callable[[str], _T | None], *keys: str, hint: str = "") -> _T | None:
+        said = self.value(*keys)
+        found = read(said.text.strip()) if said is not None else None
+        if said is not None and found is None:
+            self.report.fail("WRONG_TYPE", said.at, f"{shown(said.text)} {wrong}", hint)
+        return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return (int(number) if number.is_integer() else number) if abs(number) < 1e15 else None
+
+
+def _seconds(text: str) -> float | None:
+    parts = _DURATION.fullmatch(text)
+    if parts is None or len(parts[1]) > 15:
+        return None
+    seconds = float(parts[1]) * _SECONDS[parts[2]]
+    return int(seconds) if seconds.is_integer() else seconds
 
 
 def plain(value: Value) -> str:
@@ -299,22 +290,20 @@ def id_of(name: str) -> str:
     return name if is_id(name) else slug(name, empty="step")
 
 
-def places(node: Node, where: str, place: Callable[[int], str]) -> dict[str, str]:
+def places(node: Node, where: str, report: Report) -> dict[str, str]:
     """Say where in the text each field of a step comes from, by its JSON path."""
-    return {at(where, _FROM.get(key, key)): place(value.at) for key, value in node.attributes().items()}
+    return {at(where, _FROM.get(key, key)): report.where(value.at) for key, value in node.attributes().items()}
 
 
-def fields(
-    node: Node, step_id: str, role: Role, place: Callable[[int], str], problems: list[Problem]
-) -> dict[str, Any]:
+def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, Any]:
     """Give a step as a raw workflow holds it, without its ways."""
-    held = Attributes(node.attributes(), place, problems)
+    held = Attributes(node.attributes(), report)
     label = held.line("name", "label")
     name = label.replace("\\N", node.name) if label is not None else node.name if node.name != step_id else None
     timed = role.kind in (COMMAND, WAIT)
     timeout = held.seconds("timeout") if timed else None
     if not timed and (said := held.value("timeout")) is not None:
-        held.warn("IGNORED_FIELD", said, "timeout does nothing here: only a command has a time limit")
+        report.warn("IGNORED_FIELD", said.at, "timeout does nothing here: only a command has a time limit")
     step = {
         "id": step_id,
         "name": name,
@@ -326,7 +315,7 @@ def fields(
         "output_schema": held.text("output_schema"),
         "output_retries": held.whole("output_retries"),
         "fidelity": held.text("fidelity"),
-        "max_visits": visits(held, held.value("max_visits"), problems, place),
+        "max_visits": held.visits(),
         "max_retries": _retries(held),
         "require_approval": held.flag("require_approval"),
     }
@@ -344,7 +333,7 @@ def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str
         if seconds is None and (held.value("duration") is None):
             said = node.get("shape") or node.get("type")
             if said is not None:
-                held.fail("MISSING_FIELD", said, "a step that waits has a duration", 'duration="30s"')
+                held.report.fail("MISSING_FIELD", said.at, "a step that waits has a duration", 'duration="30s"')
         return {"run": f"sleep {seconds:g}" if seconds is not None else None}
     if role.kind == COMMAND:
         return {"run": _script(node, held)}
@@ -357,14 +346,15 @@ def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str
             return {"prompt": text, "command": held.text("command"), "skill": held.text("skill")}
         said = node.get("label") or node.get("shape")
         if said is not None:
-            held.warn("NO_PROMPT", said, f"{node.name} has no prompt: its label is what it asks for", 'prompt="…"')
+            message = f"{node.name} has no prompt: its label is what it asks for"
+            held.report.warn("NO_PROMPT", said.at, message, 'prompt="…"')
         return {"prompt": name}
     left = [found[0] for found in _TEMPLATE.finditer(prompt.text) if not _GOAL.fullmatch(found[0])]
     if left:
         message = (
             f"{shown(left[0])} stays in the text: Loom fills in {{run_id}} and the like, and gives the goal itself"
         )
-        held.warn("TEMPLATE", prompt, message)
+        held.report.warn("TEMPLATE", prompt.at, message)
     text = prompt.text.strip()
     return {
         "prompt": text if text.startswith("@") else prompt_text(prompt.text),
@@ -378,13 +368,15 @@ def _script(node: Node, held: Attributes) -> str | None:
     if script is None:
         said = node.get("shape") or node.get("type")
         if said is not None:
-            held.fail("MISSING_TEXT", said, f"the command {shown(node.name)} has no script", 'script="pytest -q"')
+            message = f"the command {shown(node.name)} has no script"
+            held.report.fail("MISSING_TEXT", said.at, message, 'script="pytest -q"')
         return None
     language = held.value("language")
     if language is not None and language.text not in ("shell", "python"):
-        held.fail("UNKNOWN_VALUE", language, f"{shown(language.text)} is no language of a script", "shell or python")
+        message = f"{shown(language.text)} is no language of a script"
+        held.report.fail("UNKNOWN_VALUE", language.at, message, "shell or python")
     if _TEMPLATE.search(script.text):
-        held.warn("TEMPLATE", script, "a template stays in the script as it stands")
+        held.report.warn("TEMPLATE", script.at, "a template stays in the script as it stands")
     text = _literal(script.text)
     return f"python3 -c {shlex.quote(text)}" if language is not None and language.text == "python" else text
 
@@ -395,32 +387,21 @@ def _literal(text: str) -> str:
     return _BRACED.sub(lambda found: found[0] if found[1] in known else "{" + found[0] + "}", text)
 
 
-def visits(held: Attributes, said: Value | None, problems: list[Problem], place: Callable[[int], str]) -> int | None:
-    """Give a bound on visits; 0 means no bound elsewhere, which Loom has not."""
-    if said is None:
-        return None
-    bound = held.whole("max_visits", "max_node_visits")
-    if bound == 0:
-        problems.append(warning("IGNORED_FIELD", place(said.at), "0 is no bound; Loom's own default bound holds"))
-    return bound or None
-
-
 def _retries(held: Attributes) -> int | None:
     said = held.whole("max_retries")
     policy = held.value("retry_policy")
     if said is not None or policy is None:
         return said
     if policy.text not in RETRIES:
-        held.fail("UNKNOWN_VALUE", policy, f"{shown(policy.text)} is no retry policy", ", ".join(RETRIES))
+        held.report.fail("UNKNOWN_VALUE", policy.at, f"{shown(policy.text)} is no retry policy", ", ".join(RETRIES))
     return RETRIES.get(policy.text)
 
 
-def join_of(node: Node, place: Callable[[int], str], problems: list[Problem]) -> str:
+def join_of(node: Node, report: Report) -> str:
     """Give a parallel step's join policy."""
-    held = Attributes(node.attributes(), place, problems)
-    said = held.value("join", "join_policy")
+    said = Attributes(node.attributes(), report).value("join", "join_policy")
     if said is None:
         return JOINS[0]
     if said.text not in JOINS:
-        held.fail("UNKNOWN_VALUE", said, f"{shown(said.text)} is no join policy", ", ".join(JOINS))
+        report.fail("UNKNOWN_VALUE", said.at, f"{shown(said.text)} is no join policy", ", ".join(JOINS))
     return said.text

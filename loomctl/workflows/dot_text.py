@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.kit.problems import error, shown
+from loomctl.kit.problems import error, shown, warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,24 +81,34 @@ class Graph(NamedTuple):
     edges: Sequence[Edge]
 
 
-class Lines:
-    """Names places in a text as `line 3, column 7`."""
+class Report:
+    """What is wrong with a text, each named by its place: `line 3, column 7`."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self.problems: list[Problem] = []
 
-    def of(self, at: int) -> str:
+    def where(self, at: int) -> str:
         """Name the place at an offset."""
         line = bisect_right(self._starts, at)
         return f"line {line}, column {at - self._starts[line - 1] + 1}"
 
+    def fail(self, code: str, at: int, message: str, hint: str = "") -> None:
+        """Report an error."""
+        self.problems.append(error(code, self.where(at), message, hint))
 
-def parse(text: str) -> tuple[Graph | None, list[Problem]]:
-    """Read one digraph, or give the first thing that is wrong with the text, with line and column."""
+    def warn(self, code: str, at: int, message: str, hint: str = "") -> None:
+        """Report a warning."""
+        self.problems.append(warning(code, self.where(at), message, hint))
+
+
+def parse(text: str, report: Report) -> Graph | None:
+    """Read one digraph, or report the first thing that is wrong with the text."""
     try:
-        return _Reader(text).graph(), []
-    except _NotDotError as wrong:
-        return None, [error(wrong.code, Lines(text).of(wrong.at), str(wrong), wrong.hint)]
+        return _Reader(text).graph()
+    except NotDotError as wrong:
+        report.fail(wrong.code, wrong.at, str(wrong), wrong.hint)
+        return None
 
 
 def quoted(text: str) -> str:
@@ -108,7 +118,9 @@ def quoted(text: str) -> str:
     return f'"{text}"'
 
 
-class _NotDotError(Exception):
+class NotDotError(Exception):
+    """What is wrong with a text, at an offset."""
+
     def __init__(self, at: int, message: str, hint: str = "", code: str = "DOT_SYNTAX") -> None:
         super().__init__(message)
         self.at, self.hint, self.code = at, hint, code
@@ -139,19 +151,19 @@ class _Reader:
         word = first.text.lower() if first.kind == "word" else ""
         if word == "strict":
             message = "strict is not read: two arrows between the same steps are two ways to go on"
-            raise _NotDotError(first.at, message, "write digraph without strict")
+            raise NotDotError(first.at, message, "write digraph without strict")
         if word == "graph":
             message = "an undirected graph has no way to go: a workflow is a digraph"
-            raise _NotDotError(first.at, message, "write digraph, and -> for --")
+            raise NotDotError(first.at, message, "write digraph, and -> for --")
         if word != "digraph":
             hint = "digraph review { start -> review -> exit }"
-            raise _NotDotError(first.at, f"a workflow in DOT begins with digraph, not {_named(first)}", hint)
+            raise NotDotError(first.at, f"a workflow in DOT begins with digraph, not {_named(first)}", hint)
         name = self._whole(self._take()) if self._peek().kind in _TEXTS else None
         outer = _Scope(self._expect("{", "the graph's body"))
         self._statements(outer)
         after = self._take()
         if after.kind != "end":
-            raise _NotDotError(after.at, f"{_named(after)} after the graph's end", "one file holds one digraph")
+            raise NotDotError(after.at, f"{_named(after)} after the graph's end", "one file holds one digraph")
         return Graph(name, outer.graph, self._nodes, self._edges)
 
     # ---- Tokens.
@@ -189,14 +201,14 @@ class _Reader:
         while token.kind == "string" and self._next_is("+"):
             plus, following = self._take(), self._take()
             if following.kind != "string":
-                raise _NotDotError(plus.at, "+ joins two quoted strings")
+                raise NotDotError(plus.at, "+ joins two quoted strings")
             parts.append(following.text)
         return token._replace(text="".join(parts))
 
     def _expect(self, mark: str, what: str) -> int:
         token = self._take()
         if token.kind != mark:
-            raise _NotDotError(token.at, f"{mark} is missing before {what}: here stands {_named(token)}")
+            raise NotDotError(token.at, f"{mark} is missing before {what}: here stands {_named(token)}")
         return token.at
 
     # ---- Statements.
@@ -204,11 +216,11 @@ class _Reader:
     def _statements(self, scope: _Scope) -> None:
         """Read what stands in a graph or subgraph, with the } at its end."""
         if scope.depth > DEEPEST:
-            raise _NotDotError(scope.at, f"nested more than {DEEPEST} deep", "make it flatter", "TOO_DEEP")
+            raise NotDotError(scope.at, f"nested more than {DEEPEST} deep", "make it flatter", "TOO_DEEP")
         while True:
             token = self._take()
             if token.kind == "end":
-                raise _NotDotError(scope.at, "this { has no }", "close it with }")
+                raise NotDotError(scope.at, "this { has no }", "close it with }")
             if token.kind == "}":
                 return
             if token.kind == "word" and token.text.lower() in ("graph", "node", "edge"):
@@ -218,7 +230,7 @@ class _Reader:
 
     def _defaults(self, scope: _Scope, token: Value) -> None:
         if self._next_is("="):
-            raise _NotDotError(token.at, f"{token.text} is a word of DOT, no attribute", _in_quotes(token))
+            raise NotDotError(token.at, f"{token.text} is a word of DOT, no attribute", _in_quotes(token))
         if not self._next_is("["):
             self._expect("[", f"the attributes of {token.text}")
         held = dict(getattr(scope, token.text.lower()))
@@ -229,7 +241,7 @@ class _Reader:
     def _statement(self, scope: _Scope, token: Value) -> None:
         """Read an attribute of the graph, a node, a subgraph, or arrows between such."""
         if token.kind in ("[", "]"):
-            raise _NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
+            raise NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
         token = self._whole(token)
         if token.kind in _TEXTS and self._next_is("="):
             self._take()
@@ -240,7 +252,7 @@ class _Reader:
         while self._next_is("->"):
             arrow = self._take()
             if self._peek().kind not in (*_TEXTS, "{", "->"):
-                raise _NotDotError(arrow.at, "an arrow leads to a step", "a -> b")
+                raise NotDotError(arrow.at, "an arrow leads to a step", "a -> b")
             _, heads = self._operand(scope, self._whole(self._take()))
             arrows.append((tails, heads, arrow.at))
             tails = heads
@@ -265,20 +277,20 @@ class _Reader:
             scope.members.update(inner.members)
             return False, list(inner.members)
         if token.kind == "->":
-            raise _NotDotError(token.at, "an arrow begins at a step", "a -> b")
+            raise NotDotError(token.at, "an arrow begins at a step", "a -> b")
         if token.kind not in _TEXTS:
-            raise _NotDotError(token.at, f"{_named(token)} has no meaning here")
+            raise NotDotError(token.at, f"{_named(token)} has no meaning here")
         if word in _KEYWORDS:
-            raise _NotDotError(token.at, f"{token.text} is a word of DOT", _in_quotes(token))
+            raise NotDotError(token.at, f"{token.text} is a word of DOT", _in_quotes(token))
         if word and not _NODE_NAME.fullmatch(token.text):
             hint = f"letters, digits and _, or in quotes: {quoted(token.text)}"
-            raise _NotDotError(token.at, f"{shown(token.text)} is no name of a step", hint)
+            raise NotDotError(token.at, f"{shown(token.text)} is no name of a step", hint)
         for _ in range(2):  # a port and its compass point, which are drawing
             if self._next_is(":"):
                 colon = self._take()
                 if self._peek().kind not in _TEXTS:
                     hint = "a name with : in it stands in quotes"
-                    raise _NotDotError(colon.at, "a port is missing behind :", hint)
+                    raise NotDotError(colon.at, "a port is missing behind :", hint)
                 self._whole(self._take())
         if token.text not in self._nodes:
             if len(self._nodes) == MOST_NODES:
@@ -298,24 +310,24 @@ class _Reader:
                 continue
             if token.kind not in _TEXTS:
                 hint = "attributes are name=value, then ]"
-                raise _NotDotError(token.at, f"{_named(token)} among attributes", hint)
+                raise NotDotError(token.at, f"{_named(token)} among attributes", hint)
             key, equals = self._whole(token), self._take()
             if equals.kind != "=":
                 hint = f'write {key.text[:40]}="…"; text with spaces or signs in it stands in double quotes'
-                raise _NotDotError(equals.at, f"= is missing behind {shown(key.text)}", hint)
+                raise NotDotError(equals.at, f"= is missing behind {shown(key.text)}", hint)
             self._put(said, key)
 
     def _put(self, said: dict[str, Value], key: Value) -> None:
         token = self._take()
         if token.kind not in _TEXTS:
             hint = "text, paths and conditions stand in double quotes"
-            raise _NotDotError(token.at, f"a value is missing before {_named(token)}", hint)
+            raise NotDotError(token.at, f"a value is missing before {_named(token)}", hint)
         said[key.text] = self._whole(token)
         if len(said) > MOST_ATTRIBUTES:
             raise _too_large(token.at, f"more than {MOST_ATTRIBUTES} attributes")
 
 
-def _unread(text: str, at: int) -> _NotDotError:
+def _unread(text: str, at: int) -> NotDotError:
     """Say what is wrong at a place where nothing that DOT knows begins."""
     for begin, message, hint in (
         ('"', "a quoted text has no end", 'close it with "; a quote inside is written \\"'),
@@ -325,12 +337,12 @@ def _unread(text: str, at: int) -> _NotDotError:
         ("#", "'#' has no meaning here", "a comment begins with //"),
     ):
         if text.startswith(begin, at):
-            return _NotDotError(at, message, hint)
-    return _NotDotError(at, f"{shown(text[at])} has no meaning here", "text with such characters stands in quotes")
+            return NotDotError(at, message, hint)
+    return NotDotError(at, f"{shown(text[at])} has no meaning here", "text with such characters stands in quotes")
 
 
-def _too_large(at: int, message: str) -> _NotDotError:
-    return _NotDotError(at, message, "no workflow needs this", "TOO_LARGE")
+def _too_large(at: int, message: str) -> NotDotError:
+    return NotDotError(at, message, "no workflow needs this", "TOO_LARGE")
 
 
 def _named(token: Value) -> str:

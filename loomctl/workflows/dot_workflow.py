@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.expressions.conditions import MAX_SOURCE
 from loomctl.kit.ids import slug
-from loomctl.kit.problems import at, choices, error, errors, shown, warning
+from loomctl.kit.problems import at, choices, errors, shown
 from loomctl.workflows import dot_conditions, dot_steps, dot_text
 from loomctl.workflows.dot_conditions import both, neither
-from loomctl.workflows.dot_steps import DECISION, END, PARALLEL, START, Attributes, is_step, unused
-from loomctl.workflows.dot_text import Edge, Lines, Node
+from loomctl.workflows.dot_steps import DECISION, END, PARALLEL, START, Attributes, is_step
+from loomctl.workflows.dot_text import NotDotError, Report
 from loomctl.workflows.workflow import is_workflow_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.workflows.dot_steps import Role
-    from loomctl.workflows.dot_text import Graph, Value
+    from loomctl.workflows.dot_text import Edge, Graph, Node, Value
 
 DEFAULT_PHASE = "main"
 
@@ -33,24 +33,25 @@ class Converted(NamedTuple):
 
 def convert(text: str, *, name: str) -> Converted:
     """Read a workflow written in DOT. name: the workflow's where the digraph has none. Raises nothing for the text."""
-    graph, problems = dot_text.parse(text)
+    report = Report(text)
+    graph = dot_text.parse(text, report)
     if graph is None:
-        return Converted(None, problems, {})
-    made = _Conversion(graph, Lines(text), name)
+        return Converted(None, report.problems, {})
+    made = _Conversion(graph, report, name)
     raw = made.raw()
-    made.problems += unused(graph, made.lines.of)
-    return Converted(None if errors(made.problems) else raw, made.problems, made.places)
+    dot_steps.report_unused(graph, report)
+    return Converted(None if errors(report.problems) else raw, report.problems, made.places)
 
 
 class _Conversion:
-    """One file on its way to a raw workflow; problems and places gather on the way."""
+    """One file on its way to a raw workflow; places gather on the way."""
 
-    def __init__(self, graph: Graph, lines: Lines, name: str) -> None:
-        self.graph, self.lines, self._name = graph, lines, name
-        self.problems: list[Problem] = []
+    def __init__(self, graph: Graph, report: Report, name: str) -> None:
+        self.graph, self._report, self._name = graph, report, name
+        self._fail = report.fail
         self.places: dict[str, str] = {}
-        self._attributes = Attributes(graph.attributes, lines.of, self.problems)
-        self._roles: dict[str, Role] = {}
+        self._attributes = Attributes(graph.attributes, report)
+        self._roles = dot_steps.roles_of(graph, report)
         self._ids: dict[str, str] = {}
         self._phases: dict[str, str] = {}
         self._ways: dict[str, list[Way]] = {}
@@ -59,11 +60,9 @@ class _Conversion:
 
     def raw(self) -> dict[str, Any] | None:
         """Make the workflow; None if there is nothing to make it of."""
-        self._roles, found = dot_steps.roles_of(self.graph, self.lines.of)
-        self.problems += found
         self._name_steps()
         self._find_ways()
-        if errors(self.problems) or self._first is None:
+        if errors(self._report.problems) or self._first is None:
             return None
         order = self._in_order()
         workflow = {"id": self._workflow_id(), **self._workflow_fields()}
@@ -104,17 +103,15 @@ class _Conversion:
             if roles[edge.tail].kind == END:
                 self._fail("AFTER_END", edge.at, f"a way leads on from {shown(edge.tail)}, where the run ends")
             else:
-                ways[edge.tail].append(read(edge, self.lines.of, self.problems))
+                ways[edge.tail].append(read(edge, self._report))
         self._first = self._find_first(ways)
         for name, leading in ways.items():
             ways[name] = [self._settled(way) for way in leading]
-        self._branches, found = take_branches(ways, roles, self.graph.nodes, self.lines.of)
-        self.problems += found
+        self._branches = take_branches(ways, roles, self.graph.nodes, self._report)
         passed = [name for name, role in roles.items() if not dot_steps.is_step(role) and role.kind not in (START, END)]
         decisions = {name for name in passed if roles[name].kind == DECISION}
         steps = {name: leading for name, leading in ways.items() if roles[name].kind not in (START, END)}
-        self._ways, found = fold(steps, passed, decisions, self.lines.of)
-        self.problems += found
+        self._ways = fold(steps, passed, decisions, self._report)
 
     def _find_first(self, ways: Mapping[str, Sequence[Way]]) -> str | None:
         start = next((name for name, role in self._roles.items() if role.kind == START), None)
@@ -178,9 +175,9 @@ class _Conversion:
     def _step(self, name: str, where: str, following: str | None, fidelity: str | None = None) -> dict[str, Any]:
         """Make one step. following: the node that the order leads to, None if every way is to be said."""
         node = self.graph.nodes[name]
-        self.places[where] = self.lines.of(node.at)
-        self.places.update(dot_steps.places(node, where, self.lines.of))
-        step = dot_steps.fields(node, self._ids[name], self._roles[name], self.lines.of, self.problems)
+        self.places[where] = self._report.where(node.at)
+        self.places.update(dot_steps.places(node, where, self._report))
+        step = dot_steps.fields(node, self._ids[name], self._roles[name], self._report)
         if fidelity is not None:
             step = {**step, "fidelity": fidelity}
         target = self._target_of(node.get("retry_target"), name)
@@ -189,7 +186,7 @@ class _Conversion:
         if self._roles[name].kind == PARALLEL:
             branches = self._branches.get(name, [])
             held = [self._branch(branch, at(where, "parallel", "branches", n)) for n, branch in enumerate(branches)]
-            step["parallel"] = {"join": dot_steps.join_of(node, self.lines.of, self.problems), "branches": held}
+            step["parallel"] = {"join": dot_steps.join_of(node, self._report), "branches": held}
         transitions = self._transitions(name, where, following)
         return {**step, "transitions": transitions} if transitions else step
 
@@ -208,7 +205,7 @@ class _Conversion:
             return []
         found: list[dict[str, Any]] = []
         for index, way in enumerate(ways):
-            self.places[at(where, "transitions", index)] = self.lines.of(way.at)
+            self.places[at(where, "transitions", index)] = self._report.where(way.at)
             said = {
                 "to": self._address(way.to, name),
                 "label": way.label,
@@ -251,20 +248,16 @@ class _Conversion:
         for field in ("extends", "autonomy", "default_fidelity"):
             said = held.value(field)
             if said is not None:
-                self.places[f"$.{field}"] = self.lines.of(said.at)
-        visits = held.value("max_visits", "max_node_visits")
+                self.places[f"$.{field}"] = self._report.where(said.at)
         fields = {
             "description": held.text("description", "goal", "label"),
             "extends": held.text("extends"),
             "autonomy": held.text("autonomy"),
             "default_fidelity": held.text("default_fidelity"),
             "retry_target": self._target_of(self.graph.attributes.get("retry_target"), None),
-            "max_visits": dot_steps.visits(held, visits, self.problems, self.lines.of),
+            "max_visits": held.visits(),
         }
         return {key: value for key, value in fields.items() if value is not None}
-
-    def _fail(self, code: str, place: int, message: str, hint: str = "") -> None:
-        self.problems.append(error(code, self.lines.of(place), message, hint))
 
 
 MOST_WAYS = 100  # of one step, once its decisions are folded in
@@ -294,18 +287,18 @@ class Way(NamedTuple):
     branch: str | None = None
 
 
-def read(edge: Edge, where: Callable[[int], str], problems: list[Problem]) -> Way:
+def read(edge: Edge, report: Report) -> Way:
     """Read an edge's attributes; what is wrong with them becomes a problem."""
-    held = Attributes(edge.attributes, where, problems)
+    held = Attributes(edge.attributes, report)
     condition, said = "", held.value("condition")
     if said is not None:
         compiled = dot_conditions.compile_condition(said.text)
         condition = compiled.javascript
         hint = "outcome=succeeded && context.tests_passed=true"
         for message in compiled.errors:
-            held.fail("CONDITION_SYNTAX", said, f"this is no condition: {message}", hint)
+            report.fail("CONDITION_SYNTAX", said.at, f"this is no condition: {message}", hint)
         for message in compiled.warnings:
-            held.warn("NEVER_TRUE", said, message)
+            report.warn("NEVER_TRUE", said.at, message)
     return Way(
         edge.head,
         edge.at,
@@ -330,14 +323,13 @@ def is_plain(way: Way) -> bool:
 
 
 def fold(
-    ways: Mapping[str, Sequence[Way]], passed: Collection[str], decisions: Collection[str], where: Callable[[int], str]
-) -> tuple[dict[str, list[Way]], list[Problem]]:
-    """Give each step's ways with every decision's in the place of the way to it, and what cannot be folded.
+    ways: Mapping[str, Sequence[Way]], passed: Collection[str], decisions: Collection[str], report: Report
+) -> dict[str, list[Way]]:
+    """Give each step's ways with every decision's in the place of the way to it.
 
     ways: by the node that they begin at. passed: the nodes that no step is made of; decisions: those of them that
     route. A step that fails goes on to a decision too: its unconditional ways hold for failure as well.
     """
-    problems: list[Problem] = []
     done: dict[str, list[Way]] = {}
     written = 0
     for name in _innermost_first(ways, passed):
@@ -345,27 +337,21 @@ def fold(
         for way in ways.get(name, ()):
             if way.to in passed and way.to not in done:
                 message = "decisions lead to each other in a circle, without a step between them"
-                problems.append(error("DECISION_LOOP", where(way.at), message, "put a step into the circle"))
+                report.fail("DECISION_LOOP", way.at, message, "put a step into the circle")
         try:
             done[name] = _through(own, done, passed, decisions)
-        except _FoldingError as refused:
-            problems.append(error(refused.code, where(refused.at), refused.message, refused.hint))
+        except NotDotError as refused:
+            report.fail(refused.code, refused.at, str(refused), refused.hint)
             done[name] = []
         written += sum(len(way.condition) for way in done[name])
         if written > MOST_TEXT:
             message = f"the conditions have more than {MOST_TEXT:,} characters once decisions are folded into them"
-            problems.append(error("TOO_LARGE", where(0), message, "put steps between the decisions"))
+            report.fail("TOO_LARGE", 0, message, "put steps between the decisions")
             break
-    return {name: _twinned(found) for name, found in done.items() if name not in passed}, problems
+    return {name: _twinned(found) for name, found in done.items() if name not in passed}
 
 
 _BETWEEN = "put a step between the decisions"
-
-
-class _FoldingError(Exception):
-    def __init__(self, code: str, at: int, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.code, self.at, self.message, self.hint = code, at, message, hint
 
 
 def _innermost_first(ways: Mapping[str, Sequence[Way]], passed: Collection[str]) -> list[str]:
@@ -418,14 +404,14 @@ def _through(
             )
             if len(guarded) > MAX_SOURCE:
                 message = f"decisions make a condition of more than {MAX_SOURCE:,} characters"
-                raise _FoldingError("TOO_LARGE", way.at, message, _BETWEEN)
+                raise NotDotError(way.at, message, _BETWEEN, "TOO_LARGE")
         if len(found) > MOST_WAYS:
             raise _too_many(way.at)
     return found
 
 
-def _too_many(place: int) -> _FoldingError:
-    return _FoldingError("TOO_MANY_WAYS", place, f"decisions make more than {MOST_WAYS} ways from here", _BETWEEN)
+def _too_many(place: int) -> NotDotError:
+    return NotDotError(place, f"decisions make more than {MOST_WAYS} ways from here", _BETWEEN, "TOO_MANY_WAYS")
 
 
 def _exclusive(own: Sequence[Way]) -> list[tuple[Way, str]]:
@@ -447,7 +433,7 @@ def _check_clear(way: Way, free: Sequence[Way], onward: Sequence[Way]) -> None:
     ):
         message = "labels or weights choose between this way to a decision and others, which one step cannot do"
         hint = "put a step before the decision, or write its conditions on the ways of the step itself"
-        raise _FoldingError("AMBIGUOUS_DECISION", way.at, message, hint)
+        raise NotDotError(way.at, message, hint, "AMBIGUOUS_DECISION")
 
 
 def _twinned(ways: Sequence[Way]) -> list[Way]:
@@ -470,31 +456,24 @@ class Branch(NamedTuple):
 
 
 def take_branches(
-    ways: dict[str, list[Way]],
-    roles: Mapping[str, Role],
-    nodes: Mapping[str, Node],
-    where: Callable[[int], str],
-) -> tuple[dict[str, list[Branch]], list[Problem]]:
-    """Give each parallel step's branches, and what is wrong with them; `ways` is changed.
+    ways: dict[str, list[Way]], roles: Mapping[str, Role], nodes: Mapping[str, Node], report: Report
+) -> dict[str, list[Branch]]:
+    """Give each parallel step's branches; `ways` is changed.
 
     A way to the join becomes the branch's end, and the parallel step's own one way leads to the join.
     """
-    found = _Finder(ways, roles, nodes, where)
+    found = _Finder(ways, roles, nodes, report)
     branches = {name: found.of(name) for name, role in roles.items() if role.kind == PARALLEL}
     found.check_entries(branches)
-    return branches, found.problems
+    return branches
 
 
 class _Finder:
     def __init__(
-        self,
-        ways: dict[str, list[Way]],
-        roles: Mapping[str, Role],
-        nodes: Mapping[str, Node],
-        where: Callable[[int], str],
+        self, ways: dict[str, list[Way]], roles: Mapping[str, Role], nodes: Mapping[str, Node], report: Report
     ) -> None:
-        self._ways, self._roles, self._nodes, self._where = ways, roles, nodes, where
-        self.problems: list[Problem] = []
+        self._ways, self._roles, self._nodes, self._report = ways, roles, nodes, report
+        self._fail = report.fail
 
     def of(self, name: str) -> list[Branch]:
         """Take the branches of one parallel step out."""
@@ -503,7 +482,7 @@ class _Finder:
         for way in self._ways[name]:
             if way.condition:
                 message = "every branch begins, whatever its arrow's condition says"
-                self.problems.append(warning("IGNORED_FIELD", self._where(way.at), message))
+                self._report.warn("IGNORED_FIELD", way.at, message)
             members = self._members(name, way, joins)
             if members and not is_step(self._roles[way.to]):
                 self._fail("BAD_BRANCH", way.at, "a branch begins with a decision", "put a step before it")
@@ -585,6 +564,3 @@ class _Finder:
                 if branch is not None and name not in branch.members:
                     message = f"{shown(way.to)} is in a branch of {shown(parallel)}: nothing else leads there"
                     self._fail("BAD_BRANCH", way.at, message, "lead to the parallel step itself")
-
-    def _fail(self, code: str, place: int, message: str, hint: str) -> None:
-        self.problems.append(error(code, self._where(place), message, hint))

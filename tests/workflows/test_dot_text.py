@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loomctl.kit.problems import Problem
 from loomctl.workflows import dot_text
-from loomctl.workflows.dot_text import DEEPEST, Graph, parse, quoted
+from loomctl.workflows.dot_text import DEEPEST, Graph, Report, quoted
 from tests.helpers import graphviz
 from tests.helpers.tables import each
+
+
+def parse(text: str) -> tuple[Graph | None, list[Problem]]:
+    """Read a text: what it holds, and what is wrong."""
+    report = Report(text)
+    return dot_text.parse(text, report), report.problems
 
 
 def read(text: str) -> Graph:
@@ -271,8 +278,8 @@ def test_a_quoted_text_is_read_as_it_was(text: str) -> None:
 
 def test_places_are_counted_in_characters() -> None:
     """Lines and columns from one, whatever stands before them."""
-    lines = dot_text.Lines("aé\n\n  b")
-    assert [lines.of(at) for at in (0, 1, 3, 6)] == [
+    lines = Report("aé\n\n  b")
+    assert [lines.where(at) for at in (0, 1, 3, 6)] == [
         "line 1, column 1",
         "line 1, column 2",
         "line 2, column 1",
