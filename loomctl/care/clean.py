@@ -129,7 +129,6 @@ def _outputs(space: Workspace, run_id: str, now: float) -> tuple[list[Item], int
 
 
 def _beginnings(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
-    """Give the runs that were begun and have no state."""
     for found in leftovers.half_made(space.store.runs_folder, standing):
         if found.changed < now - LEFTOVER_AFTER:
             why = "a run that was not written to the end: it has no state, and nothing was done in it"
@@ -204,7 +203,6 @@ def _baselines(space: Workspace, standing: dict[str, str | None], now: float) ->
 
 
 def _unsent(space: Workspace, now: float) -> Iterator[Item]:
-    """Give the results that were refused, for another drove their run, and that nobody gave again for long."""
     days = space.settings.local_days
     for found, _ in leftovers.unsent(space.store.local):
         if found.changed < now - days * DAY:
@@ -223,7 +221,6 @@ def _hooks(space: Workspace, now: float) -> Iterator[Item]:
 
 
 def _environments(space: Workspace, now: float) -> Iterator[Item]:
-    """Give environments of other versions that nobody used, half-made ones, and compiled modules without sources."""
     days = space.settings.environments_days
     own = lock_id(space.project.plugin_root)
     for base in bases():

@@ -147,7 +147,6 @@ def environment(patient: Patient) -> Finding:
 
 
 def _locked(bundle: str) -> dict[str, set[str]]:
-    """Give the versions that requirements.lock names for each package, whatever the platform they are for."""
     found: dict[str, set[str]] = {}
     try:
         text = files.read_bytes(os.path.join(bundle, "requirements.lock"), limit=1 << 20).decode()
@@ -349,7 +348,6 @@ def _fenced(check: Check, patient: Patient) -> Finding:
 
 
 def _shown(finding: Finding) -> Finding:
-    """Give a finding that can be shown: no secrets, no control characters, each part on a line of its own."""
     return Finding(
         finding.status,
         _line(finding.found),

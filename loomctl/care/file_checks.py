@@ -271,7 +271,6 @@ class _Held:
 
 
 def _is_aside(run: Run, one: _Own) -> bool:
-    """Tell whether a file that an undo put aside is the one that was written."""
     folder = os.path.dirname(os.path.join(run.folder, one.path))
     for name in stages.aside(run.folder, one.stage, one.file):
         try:
@@ -308,7 +307,6 @@ def _sha256_of(path: str) -> tuple[str, bool]:
 
 
 def _outputs(folder: str, number: int) -> set[str]:
-    """Give the hashes of what each try of a command that is evidence printed."""
     try:
         names = os.listdir(folder)
     except OSError:

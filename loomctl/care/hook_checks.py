@@ -253,7 +253,6 @@ def _tried(patient: Patient, folder: str) -> Finding:
 
 
 def _environ(folder: str, shop: str) -> dict[str, str]:
-    """Give the hook's environment: the caller's own without its session, and a state folder of the trial's."""
     environ = {name: value for name, value in os.environ.items() if name not in _APART}
     environ |= {
         "LOOM_STATE_HOME": os.path.join(folder, "state"),
@@ -268,7 +267,6 @@ def _environ(folder: str, shop: str) -> dict[str, str]:
 
 
 def _made(shop: str, environ: dict[str, str]) -> str:
-    """Start the trial's run in a process of its own; gives what went wrong, or an empty string."""
     os.mkdir(shop)
     begin = "from loomctl.care.hook_checks import begin; begin(sys.argv[2])"
     program = f"import sys; sys.path.insert(0, sys.argv[1]); {begin}"

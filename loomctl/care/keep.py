@@ -69,7 +69,6 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
 
 
 def _fabers_end(space: Workspace, home: Home) -> str:
-    """Give what ends a run of FABER's, or mends one that cannot be read; one that is gone is forgotten."""
     if not os.path.lexists(home.state):
         return f"rm -r {quoted(home.folder)}"
     try:
@@ -80,7 +79,6 @@ def _fabers_end(space: Workspace, home: Home) -> str:
 
 
 def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
-    """Refuse a run that is under way, or that a live session is bound to. Raises RUN_IS_ACTIVE."""
     if force:
         return
     try:
@@ -101,7 +99,6 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
 
 
 def _drivers(space: Workspace, run_id: str) -> list[str]:
-    """Name who else drives a run, wherever; nobody where its state cannot be read."""
     try:
         found = space.store.held(run_id, space.store.read_state(run_id))
     except LoomError:
@@ -216,7 +213,6 @@ def _archive_exists(path: str, run_id: str) -> LoomError:
 
 
 def _free_name(path: str) -> str:
-    """Give the first name like `path` that nothing has yet."""
     stem = path.removesuffix(archives.SUFFIX)
     number = 2
     while os.path.lexists(f"{stem}-{number}{archives.SUFFIX}"):
@@ -347,7 +343,6 @@ def examine_state(space: Workspace, run_id: str, *, source: str | None = None) -
 
 
 def _state(space: Workspace, home: Home) -> tuple[LoomError | None, State | None]:
-    """Give what is wrong with the state, and the state where nothing is."""
     try:
         files.refuse_links(home.top, home.state)
         return None, space.store.read_home(home)
@@ -395,7 +390,6 @@ def _file_time(path: str) -> str:
 def _no_way_back(
     home: Home, trouble: LoomError | None, name: str, unusable: LoomError, usable: Sequence[str]
 ) -> LoomError:
-    """Say that a state cannot be put back, what is left of the run, and what else could be tried."""
     what = "it is not there" if unusable.code == "NO_STATE" else unusable.what
     spot = unusable.where.removeprefix(os.path.join(home.folder, name)).strip(": ")
     if spot and unusable.why:
@@ -440,7 +434,6 @@ def _is_usable(space: Workspace, home: Home, name: str) -> bool:
 
 
 def _stages(folder: str) -> list[str]:
-    """Name the stages that have a result."""
     try:
         names = sorted(os.listdir(os.path.join(folder, "stages")))
     except OSError:

@@ -154,7 +154,6 @@ def runs(patient: Patient) -> Finding:
 
 
 def _driven(patient: Patient, run_id: str, state: State, *, is_bound: bool) -> str:
-    """Say who drives a run, if anybody who may live does."""
     found = lease.holder(state)
     if found is None or patient.local is None:
         return ", bound to this session" if is_bound else ""

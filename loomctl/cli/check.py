@@ -125,8 +125,6 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
 
 
 class _Verified(NamedTuple):
-    """A run as it was verified. way: what to do, where something differs."""
-
     verdict: Verdict
     files: Files
     way: WayOn | None
@@ -146,7 +144,6 @@ def _examine(space: Workspace, run_id: str) -> _Verified:
 
 
 def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
-    """Say what can be done now about the first thing that does not fit; None where all does."""
     run_id = verdict.run_id
     if verdict.fault is not None:
         return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
@@ -221,7 +218,6 @@ def _log_lines(verdict: Verdict, *, mark: str) -> list[str]:
 
 
 def _file_lines(held: Files) -> list[str]:
-    """Say which of the files are proven, which differ, and which nobody can judge; nothing where none has a hash."""
     counts = [f"{held.proven:,} proven"] if held.proven else []
     counts += [f"{held.faulty:,} changed"] if held.faulty else []
     counts += [f"{held.unproven:,} unproven"] if held.unproven else []

@@ -143,7 +143,6 @@ def _who(change: Change) -> str:
 
 
 def _cell(key: str, value: Any) -> str:
-    """Give a key's value as one short line, its secrets masked, also one that the key alone tells of."""
     if value is NOTHING:
         return "not set"
     return masked_line(context_values.encoded(context_history.noted(key, value)).decode(), _SHOWN)
@@ -198,7 +197,6 @@ def _masked(change: Change) -> Change:
 
 
 def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
-    """Find out which key and which run are meant. Raises NO_SUCH_KEY where a key never was."""
     if not words:
         _, found = _read(None)
         return None, found, context_history.of_run(found)
@@ -218,7 +216,6 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
 
 
 def _run_alone(word: str) -> Run | None:
-    """Give the run that a single word means, if it is no key of the run that is meant without it."""
     space = caller.space()
     current = find.find(space).run_id
     if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):

@@ -198,7 +198,6 @@ def _play(base: str, say: Any) -> dict[str, Any]:
 
 
 def _compacted(machine: Machine, say: Any) -> str:
-    """Play a compaction; gives the text that comes back."""
     told = machine.hook("session-two", "pre-compact", trigger="auto").get("text", "").partition("\n")[0]
     say(f"   the summariser is told: {told}")
     restored = machine.hook("session-two", "session-start", source="compact")
@@ -219,7 +218,7 @@ def _history(history: dict[str, Any], say: Any) -> None:
 
 
 def _silent(_: str = "", **__: Any) -> None:
-    """Say nothing: the one JSON document is all."""
+    pass
 
 
 def _heading(say: Any, words: str) -> None:

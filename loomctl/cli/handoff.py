@@ -106,7 +106,6 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
 
 
 def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
-    """List by kind what leaves the machine, what is masked in it, and what stays."""
     size = f"{counted(len(parcel.new), 'file')}, {counted(parcel.bytes, 'byte')}"
     lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {parcel.run_id}"]
     left = list(parcel.new)
@@ -253,7 +252,6 @@ def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomErro
 
 
 def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
-    """Give the run that is meant among those that the remote has. Raises NO_SUCH_RUN and AMBIGUOUS_RUN."""
     if named is not None:
         found = [run_id for run_id in there if run_id == named] or [one for one in there if one.startswith(named)]
     else:
@@ -325,7 +323,6 @@ def _lines(desk: Desk, pulled: Pulled) -> list[str]:
 
 
 def _taken_up(desk: Desk, run_id: str) -> list[str]:
-    """Say how a run that was not taken up here is."""
     from loomctl.runs.machine import run_notes
 
     store = desk.space.store

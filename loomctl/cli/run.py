@@ -106,7 +106,6 @@ def run(
 
 
 def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, object]:
-    """Give what starting and taking up a run both tell."""
     state = run.state
     return {
         "run_id": run.run_id,
@@ -147,7 +146,6 @@ def _started_text(space: Workspace, begun: Started) -> str:
 
 
 def _warned(begun: Started) -> list[str]:
-    """Give what is doubtful about the workflow, a line each, and how to mend it."""
     lines = []
     for one in begun.warnings:
         lines.append(f"  ! {one.where}: {one.message}")
@@ -213,7 +211,6 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
 
 
 def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
-    """Show the commands that this machine does not trust yet and ask (D23); gives what the user must know."""
     try:
         commands = command_trust.untrusted(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run

@@ -30,7 +30,6 @@ _UNNAMED = "\0"  # no command line holds it
 
 
 def _remote_option(command: Command) -> Command:
-    """Add `--remote [NAME|URL]`."""
     return click.option(
         "--remote",
         is_flag=False,
@@ -149,7 +148,6 @@ def list_remote(named: str, as_json: bool) -> int:
 
 
 def _driver(space: Workspace, summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give who drives a run that is active; None where nobody does."""
     if summary.get("status") not in ACTIVE:
         return None
     try:

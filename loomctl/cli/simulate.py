@@ -43,8 +43,6 @@ _ENDS = {"completed": "was completed", "failed": "failed"}
 
 
 class _Beginning(NamedTuple):
-    """A workflow that is to be played, and with what."""
-
     plan: dict[str, Any]
     script: Script
     judge: Judge
@@ -250,7 +248,6 @@ def _rows(stages: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[lis
 
 
 def _onward(stage: Mapping[str, Any]) -> str:
-    """Say where a stage leads, and why."""
     way = stage["next"]
     ended = way["reason"] == "end"
     why = str(way.get("by") if ended else way["reason"])
@@ -269,7 +266,6 @@ def _onward(stage: Mapping[str, Any]) -> str:
 
 
 def _at_a_run(event: str, named: str | None, session: str | None, *, as_json: bool) -> int:
-    """Print what a run's conversation would get at the event now."""
     _check_event(event)
     space = unwritten(caller.space(writes=False))
     run_id = arguments.run_id(space, named)
@@ -278,7 +274,6 @@ def _at_a_run(event: str, named: str | None, session: str | None, *, as_json: bo
 
 
 def _gate(asked: Mapping[str, Any]) -> str:
-    """Say what somebody would have been asked, with the choices that they would have had."""
     told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
     where = f" in the branch {asked['branch']}" if "branch" in asked else ""
     if "choices" not in asked:
@@ -312,7 +307,6 @@ def _until(
 
 
 def _not_reached(ended: State, wanted: str) -> LoomError:
-    """Say which way the play went instead, from the end back, and how that is seen whole."""
     went = [f"{one['step_id']}@{one['visit']}" for one in ended["steps"]]
     way = ", ".join([*([f"{len(went) - _WAY:,} visits"] if len(went) > _WAY else []), *went[-_WAY:]]) or "no step"
     return LoomError(
@@ -326,13 +320,11 @@ def _not_reached(ended: State, wanted: str) -> LoomError:
 
 
 def _phase_begun(event: str) -> str:
-    """Give the phase that a trigger begins; empty where it names none."""
     _, left, right = triggers.split(event)
     return next((name for name in (right or left,) if name != "*"), "")
 
 
 def _first_of_phase(plan: Mapping[str, Any], event: str) -> str | None:
-    """Give the first step of the phase that an event begins; None where it begins none, or one without a step."""
     phase = _phase_begun(event)
     steps = (one for one in frozen_plan.places(plan) if not one.step.get("engine"))
     return next((one.key for one in steps if phase and str(one.phase["id"]) == phase), None)

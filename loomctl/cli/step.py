@@ -162,7 +162,6 @@ def done(
 
 
 def _asked(step_id: str) -> str:
-    """Ask a person for the result of a step."""
     return str(
         click.prompt(f"Result of {masked_line(step_id, 120)}, in a line", default="", show_default=False, err=True)
     )
@@ -280,7 +279,6 @@ def _branch(driven: Driven) -> dict[str, object] | None:
 
 
 def _repair(driven: Driven) -> list[str]:
-    """Say what is wrong with an answer, and how the step is ended with another."""
     entry = visits.open_visit(driven.run.state)
     name = masked_line(entry["step_id"], 120) if entry else "The step"
     if driven.repair.startswith("EVIDENCE_MISSING"):
@@ -318,7 +316,6 @@ def _asks_at_a_step(driven: Driven) -> bool:
 
 
 def _had_ended(driven: Driven) -> list[str]:
-    """Say how a step ended that was to be ended once more, and where the run stands."""
     entry = driven.ended or {}
     said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
     now = visits.open_visit(driven.run.state)
