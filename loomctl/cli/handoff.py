@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import complete_runs, json_option, run_argument
+from loomctl.cli.arguments import Command, json_option, run_argument, yes_option
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
@@ -18,7 +17,7 @@ from loomctl.runs import find
 from loomctl.runs.model import lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from loomctl.handoff.handoff import Desk
     from loomctl.handoff.pull import Pulled
@@ -40,22 +39,17 @@ _KINDS = (
 )
 
 
-def remote_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--remote NAME|URL`."""
+def _remote_option(command: Command) -> Command:
     return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin, or the only one).")(
         command
     )
 
 
-def _may_ask(*, as_json: bool) -> bool:
-    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
-
-
 @click.command()
 @run_argument
-@remote_option
+@_remote_option
 @click.option("--with-outputs", is_flag=True, help="Carry what tools gave, too (outputs/); from then on it always is.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
 @json_option
 def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
@@ -76,7 +70,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
 
     space = caller.space()
     run_id = arguments.run_id(space, run)
-    desk = Desk(space, remote, asks=_may_ask(as_json=as_json))
+    desk = Desk(space, remote, asks=output.may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.warned(space, run_id)
@@ -84,18 +78,19 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
             "\n".join([_listing(desk, parcel, "would go"), *damaged])
         )
         return EXIT_OK
+    more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
+    if parcel.is_due and not as_json:
+        warned = [] if yes else handoff.warned(space, run_id)
+        output.note("\n".join([_listing(desk, parcel, "goes" if yes else "would go"), *warned]))
     if parcel.is_due and not yes:
-        if not as_json:
-            output.note("\n".join([_listing(desk, parcel, "would go"), *handoff.warned(space, run_id)]))
-        if not (_may_ask(as_json=as_json) and output.is_agreed("Push it?")):
-            again = f"loomctl push {run_id}{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
-            why = "what leaves this machine is confirmed by a person, or by --yes"
-            raise LoomError("NOT_CONFIRMED", "nothing was pushed", why=why, hint=f"{again} --yes", exit_code=EXIT_USAGE)
-    elif parcel.is_due and not as_json:
-        output.note(_listing(desk, parcel, "goes"))
-    caller.must_decide(
-        space, "push", run_id, *shlex.split(desk.remote.option), *(["--with-outputs"] if with_outputs else ())
-    )
+        output.must_agree(
+            "Push it?",
+            asks=output.may_ask(as_json=as_json),
+            what="nothing was pushed",
+            why="what leaves this machine is confirmed by a person, or by --yes",
+            hint=f"loomctl push {run_id}{more} --yes",
+        )
+    caller.must_decide(space, "push", run_id, *shlex.split(more))
     pushed = pushing.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}
@@ -172,8 +167,8 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
 
 
 @click.command()
-@click.argument("run", required=False, shell_complete=complete_runs)
-@remote_option
+@run_argument
+@_remote_option
 @click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
 @click.option("--keep-mine", is_flag=True, help="Of two states: keep this one, save theirs as a run of its own.")
 @click.option("--take-theirs", is_flag=True, help="Of two states: take theirs, save this one as a run of its own.")
@@ -200,12 +195,14 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
         what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
-    desk = Desk(caller.space(make=True), remote, asks=_may_ask(as_json=as_json))
+    desk = Desk(caller.space(make=True), remote, asks=output.may_ask(as_json=as_json))
     there = desk.listed()
     if not every:
         run_id = _meant(desk, run, there)
         pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
-        output.document(_pulled_document(desk, pulled)) if as_json else output.text("\n".join(_lines(desk, pulled)))
+        output.document(_pulled_document(desk, pulled)) if as_json else output.text(
+            "\n".join(_pulled_lines(desk, pulled))
+        )
         return EXIT_OK
     return _pull_all(desk, there, keep, as_json=as_json)
 
@@ -224,7 +221,7 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
         else:
             told.append(_pulled_document(desk, found))
             if not as_json:
-                output.text("\n".join(_lines(desk, found)))
+                output.text("\n".join(_pulled_lines(desk, found)))
         if codes and codes[-1] == ON_INTERRUPT:
             break
     if as_json:
@@ -292,7 +289,7 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
     }
 
 
-def _lines(desk: Desk, pulled: Pulled) -> list[str]:
+def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
     from loomctl.handoff import handoff
     from loomctl.handoff import pull as pulling
 

@@ -22,6 +22,9 @@ from loomctl.runs import project
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 SCHEMA_VERSION = 1
 _STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -89,6 +92,11 @@ def _is_stuck(stream: TextIO) -> bool:
 def document(value: dict[str, Any]) -> None:
     """Print one JSON document, its schema version first, its secrets masked."""
     print(rendered(value), flush=True)
+
+
+def result(told: dict[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    """Print a command's result: one JSON document, or lines of text."""
+    document(told) if as_json else text("\n".join(lines))
 
 
 def original(value: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`loomctl runs`: list the runs of a project, remove one, archive one, bring one back."""
+"""`loomctl runs`: list the runs of a project or of a remote, remove one, archive one, bring one back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from loomctl.cli import caller, output
-from loomctl.cli.arguments import Command, Listing, complete_runs, json_option
-from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.cli.arguments import Command, Listing, complete_runs, json_option, yes_option
+from loomctl.kit.errors import EXIT_OK, LoomError
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import leases
@@ -55,7 +55,7 @@ def runs(context: click.Context, *, remote: str | None = None, as_json: bool = F
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
+    return _list_here(as_json) if remote is None else _list_there(remote, as_json)
 
 
 @runs.command("list")
@@ -69,11 +69,10 @@ def list_command(remote: str | None, as_json: bool) -> int:
       loomctl runs list
       loomctl runs list --remote backup
     """
-    return list_runs(as_json) if remote is None else list_remote(remote, as_json)
+    return _list_here(as_json) if remote is None else _list_there(remote, as_json)
 
 
-def list_runs(as_json: bool) -> int:
-    """Print every run with its standing; one that cannot be read is listed with the reason, a saved copy as such."""
+def _list_here(as_json: bool) -> int:
     space = caller.space(make=True)
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
     found = [
@@ -96,26 +95,18 @@ def list_runs(as_json: bool) -> int:
             one.get("current_step") or "",
             one.get("sessions") or one.get("error", ""),
             one.get("updated_at") or "",
-            *([_who(others.get(one["run_id"]))] if others else []),
-            *([copies.get(one["run_id"], "")] if copies else []),
+            _who(others.get(one["run_id"])),
+            copies.get(one["run_id"], ""),
         ]
         for one in found
     ]
-    header = [
-        "  RUN",
-        "STATUS",
-        "STEP",
-        "SESSIONS",
-        "UPDATED",
-        *(["DRIVEN BY"] if others else []),
-        *(["COPY OF"] if copies else []),
-    ]
-    output.text(output.table(header, rows))
+    header = ["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED", "DRIVEN BY", "COPY OF"]
+    shown = [at for at in range(len(header)) if at < 5 or any(row[at] for row in rows)]
+    output.text(output.table([header[at] for at in shown], [[row[at] for at in shown] for row in rows]))
     return EXIT_OK
 
 
-def list_remote(named: str, as_json: bool) -> int:
-    """Print every run that a remote has: who pushed it, where it stands, and how that is to what is here."""
+def _list_there(named: str, as_json: bool) -> int:
     from loomctl.handoff import copies
     from loomctl.handoff.handoff import Desk
 
@@ -128,17 +119,8 @@ def list_remote(named: str, as_json: bool) -> int:
         output.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}")
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
-    rows = [
-        [
-            one.run_id,
-            one.work,
-            one.status,
-            one.step,
-            f"{one.at} by {one.by} ({one.machine})" if one.at else "",
-            one.here,
-        ]
-        for one in found
-    ]
+    at = [f"{one.at} by {one.by} ({one.machine})" if one.at else "" for one in found]
+    rows = [[one.run_id, one.work, one.status, one.step, when, one.here] for one, when in zip(found, at, strict=True)]
     output.text(output.table(header, rows))
     for one in found:
         if one.trouble:
@@ -162,7 +144,7 @@ def _who(driver: Mapping[str, Any] | None) -> str:
 
 @runs.command("rm")
 @click.argument("run", shell_complete=complete_runs)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--force", is_flag=True, help="Remove a run that is still active.")
 @json_option
 def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
@@ -177,10 +159,9 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     space = caller.space()
     run_id = keep.removable(space, run, force=force)
     folder = space.store.run_dir(run_id)
-    if not yes and (as_json or not output.is_agreed(f"Remove {folder} and all that is in it?")):
-        raise LoomError(
-            "NOT_CONFIRMED", "nothing was removed", hint=f"loomctl runs rm {run_id} --yes", exit_code=EXIT_USAGE
-        )
+    if not yes:
+        question, hint = f"Remove {folder} and all that is in it?", f"loomctl runs rm {run_id} --yes"
+        output.must_agree(question, asks=not as_json, what="nothing was removed", hint=hint)
     caller.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
     if as_json:
