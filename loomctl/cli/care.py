@@ -13,7 +13,7 @@ import click
 from loomctl.care import clean as machine
 from loomctl.care import keep
 from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import json_option, run_argument
+from loomctl.cli.arguments import json_option, run_argument, yes_option
 from loomctl.expressions import engine, questions
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
@@ -38,7 +38,7 @@ _SHOWN = 20
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="List what would go, and remove nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     """Remove what was left behind on this machine, and the blobs that no run refers to. A terminal asks first.
@@ -57,19 +57,15 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     space = caller.space()
     now = time.time()
     left, blobs = machine.look(space, now=now), run_blobs.look(space, now=now)
-    is_asked = not (dry_run or yes or as_json) and sys.stdin.isatty() and sys.stderr.isatty()
-    if is_asked and (left.items or (blobs.going and not blobs.unsure)):
+    asks = not (dry_run or yes) and output.may_ask(as_json=as_json)
+    if asks and (left.items or (blobs.going and not blobs.unsure)):
         output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
-        if not output.is_agreed("Remove them?"):
-            hint = "loomctl clean --yes"
-            raise LoomError("NOT_CONFIRMED", "nothing was removed", hint=hint, exit_code=EXIT_USAGE)
+        output.must_agree("Remove them?", asks=True, what="nothing was removed", hint="loomctl clean --yes")
     removal = None if dry_run else machine.clean(space, left)
     collected = None if dry_run else run_blobs.collect(space, blobs, now=now)
-    if as_json:
-        parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
-        output.document({"dry_run": dry_run, **parts})
-    else:
-        output.text("\n".join([*_machine_lines(left, removal), *_blob_lines(blobs, collected)]))
+    parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
+    lines = [*_machine_lines(left, removal), *_blob_lines(blobs, collected)]
+    output.result({"dry_run": dry_run, **parts}, lines, as_json=as_json)
     has_failed = bool((removal and removal.failed) or (collected and collected.failed))
     return EXIT_FINDINGS if blobs.unsure or has_failed else EXIT_OK
 
@@ -216,34 +212,25 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
         _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else keep.restore_state(space, standing)
     plan = standing.plan if done is None else done.plan
-    if as_json:
-        output.document(_restored_document(standing, done, plan))
-    else:
-        output.text(
-            "\n".join(
-                [
-                    *_state_lines(standing, done),
-                    *_driver_lines(space, run_id, driver if dry_run else None),
-                    *_plan_lines(standing, plan, done=done is not None),
-                ]
-            )
-        )
+    output.result(
+        _restored_document(standing, done, plan),
+        [
+            *_state_lines(standing, done),
+            *_driver_lines(space, run_id, driver if dry_run else None),
+            *_plan_lines(standing, plan, done=done is not None),
+        ],
+        as_json=as_json,
+    )
     return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
 
 
 def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None:
-    """Ask a person whether a state that can be used shall go. Raises NOT_CONFIRMED."""
-    if not (sys.stdin.isatty() and output.is_agreed("Put it back?")):
-        chosen = f" --from {source}" if source else ""
-        raise LoomError(
-            "NOT_CONFIRMED",
-            "the state can be used; it was not replaced" if trouble is None else "the state was not replaced",
-            why="what came after the state that would be put back would be taken back, too"
-            if trouble is None
-            else f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}",
-            hint=f"loomctl state restore {run_id}{chosen} --yes",
-            exit_code=EXIT_USAGE,
-        )
+    what = "the state can be used; it was not replaced" if trouble is None else "the state was not replaced"
+    why = "what came after the state that would be put back would be taken back, too"
+    if trouble is not None:
+        why = f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}"
+    hint = f"loomctl state restore {run_id}{f' --from {source}' if source else ''} --yes"
+    output.must_agree("Put it back?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
 
 
 def _restored_document(standing: Standing, done: Restored | None, plan: Refrozen | LoomError | None) -> dict[str, Any]:

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loomctl.cli import output
 from loomctl.kit import package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SPEC = """# Dark mode for the shop
 
@@ -61,10 +64,9 @@ class Machine:
         own = {"LOOM_HOSTNAME": self.name, "LOOM_STATE_HOME": self._state, "CLAUDE_PROJECT_DIR": self.project}
         return {**kept, **own, "CLAUDE_CODE_SESSION_ID": session, "PWD": self.project}
 
-    def loomctl(self, session: str, *arguments: str, given: str = "") -> dict[str, Any]:
-        """Run a command as the session's assistant would; gives its JSON document."""
-        done = subprocess.run(
-            [*_own_command(), *arguments, "--json"],
+    def _call(self, session: str, words: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", package.MAIN, *words],
             cwd=self.project,
             env=self._surroundings(session),
             input=given,
@@ -73,6 +75,10 @@ class Machine:
             encoding="utf-8",
             check=False,
         )
+
+    def loomctl(self, session: str, *arguments: str, given: str = "") -> dict[str, Any]:
+        """Run a command as the session's assistant would; gives its JSON document."""
+        done = self._call(session, [*arguments, "--json"], given)
         document: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
         if done.returncode != EXIT_OK:
             told = json.dumps(document.get("error")) if document else done.stderr
@@ -88,22 +94,9 @@ class Machine:
     def hook(self, session: str, event: str, **told: str) -> dict[str, Any]:
         """Send a host's hook event; gives what the hook answers."""
         body = {"session_id": session, "cwd": self.project, "transcript_path": "", "hook_event_name": event, **told}
-        done = subprocess.run(
-            [*_own_command(), "hook", event],
-            cwd=self.project,
-            env=self._surroundings(session),
-            input=json.dumps(body),
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-        )
+        done = self._call(session, ["hook", event], json.dumps(body))
         answer: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {"text": done.stdout}
         return answer
-
-
-def _own_command() -> list[str]:
-    return [sys.executable, "-I", package.MAIN]
 
 
 @click.command()

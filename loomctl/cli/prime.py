@@ -144,10 +144,7 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     if context.invoked_subcommand is not None:
         return EXIT_OK
     found = memory_switch.standing(caller.space(make=True))
-    if as_json:
-        output.document(_document(found))
-    else:
-        output.text("\n".join(_lines(found)))
+    output.result(_document(found), _lines(found), as_json=as_json)
     return EXIT_OK
 
 
@@ -198,10 +195,7 @@ def on(where: str, yes: bool, as_json: bool) -> int:
             hint=f"{again} --yes",
         )
     found = memory_switch.on(space, _IN[where])
-    if as_json:
-        output.document({**_document(found), "changed": not was_on})
-    else:
-        output.text("\n".join(_lines(found)))
+    output.result({**_document(found), "changed": not was_on}, _lines(found), as_json=as_json)
     return EXIT_OK
 
 
@@ -218,10 +212,11 @@ def off(as_json: bool) -> int:
       loomctl memory off
     """
     changed = memory_switch.off(caller.space(make=True))
-    if as_json:
-        output.document({"on": False, "changed": changed})
-    else:
-        output.text("Loom: memory is off" + ("; what was written for it is gone" if changed else " already"))
+    output.result(
+        {"on": False, "changed": changed},
+        ["Loom: memory is off" + ("; what was written for it is gone" if changed else " already")],
+        as_json=as_json,
+    )
     return EXIT_OK
 
 
