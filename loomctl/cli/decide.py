@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import answer, caller, output, step
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import close, command_events, command_trust, decide, drive
+from loomctl.flow import command_events, command_trust, decide, moves, stop
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
@@ -112,7 +112,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     """Print what became of a decision; to a person in a terminal without the next step, which is the assistant's."""
     if as_json or space.caller.host != TERMINAL:
         return step.told(space, driven, as_json=as_json)
-    lines = [f"Loom: {_decided(driven.ended, what)}. {drive.say_move(driven)}", *driven.notes]
+    lines = [f"Loom: {_decided(driven.ended, what)}. {moves.say_move(driven)}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("In the session that drives the run, say that it may go on.")
     output.text("\n".join(lines))
@@ -160,7 +160,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
         caller.must_decide(space, verb, run_id)
-    changed = close.set_standing(space, run_id, status, event, allowed=allowed)
+    changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = command_events.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         output.document({"run_id": changed.run_id, "status": status, "notes": said})

@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_stages, complete_workflows, json_option, run_argument
-from loomctl.flow import command_trust, drive, start
+from loomctl.flow import command_trust, drive, moves, start
 from loomctl.flow import fork as forking
 from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
@@ -271,7 +271,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(drive.say_move(drive.Driven(rewound.run, rewound.move)))
+    lines.append(moves.say_move(drive.Driven(rewound.run, rewound.move)))
     output.text(answer.whole(space, rewound.run, lines, None))
     return EXIT_OK
 

@@ -5,7 +5,7 @@ The assistant's word is not a person's: its host asks its user before such a com
 
 from __future__ import annotations
 
-from loomctl.flow import drive, finish, finish_records, lines, refuse, settle
+from loomctl.flow import drive, finish, finish_records, lines, settle
 from loomctl.flow.outcomes import directives
 from loomctl.kit import clock, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -89,7 +89,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     space = leases.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, said.verb, branch)
-    refuse.refuse_over(run.state, run_id)
+    drive.refuse_over(run.state, run_id)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
@@ -99,7 +99,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
         ended.clear()
-        refuse.refuse_over(state, run_id)
+        drive.refuse_over(state, run_id)
         _refuse_moved(run_id, seen, _waits_for(state, run.plan), state)
         found = gates.decision(state, run.plan, said.verb, said.label)
         happened: list[Event] = []

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from loomctl.flow import close, finish, lines, refuse, route, settle
-from loomctl.flow.finish_records import WITHOUT_RESULT, Ended, Given, is_result, with_mark
+from loomctl.flow import close, finish, lines, route, settle, turn_ends
+from loomctl.flow.finish_records import Ended, Given, is_result, with_mark
+from loomctl.flow.turn_ends import WITHOUT_RESULT
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import standing, visits
+from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
-from loomctl.workflows import branches
+from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def next_step(
         happened: list[Event] = []
         if state["status"] in OVER and not branch:
             return state, []  # there is nothing to do in it, and that is no fault
-        refuse.refuse_standing(state, run_id)
+        refuse_standing(state, run_id)
         close.refuse_pending(space, state, run_id)
         ended, said = close.close(space, run, state, happened, found)
         if ended is not None:
@@ -198,7 +199,7 @@ def _done(
         if entry is not None:
             before.append(entry)
             return state, []
-        entry = refuse.open_for(run, state, told)
+        entry = open_for(run, state, told)
         now = with_mark(entry, given)
         if ends:
             ended.append(finish.end(space, run, state, happened, now, known or finish.gather(space, run, entry, now)))
@@ -248,7 +249,7 @@ def _closed(
         notes.append(said)
         return [closed] if closed is not None else []
     if not is_own or now != with_mark(entry, Given(None, "done")):  # else it is the same call again
-        refuse.refuse_unheard(run, entry, now)
+        refuse_unheard(run, entry, now)
         happened.append(Event("stage.closing", {"stage": entry["stage"]}, space.caller.session_id, entry["step_id"]))
     return []
 
@@ -301,7 +302,7 @@ def _with_a_result(run: Run, given: Given, ask: Callable[[str], str | None] | No
     if is_result(with_mark(entry or {}, given)):
         return given
     if entry is not None:
-        refuse.open_for(run, run.state, {})  # a person decides it, or its branches end it
+        open_for(run, run.state, {})  # a person decides it, or its branches end it
     line = ask(str(entry["step_id"])) if entry is not None and ask is not None and given.response is None else None
     if line and line.strip():
         return given._replace(response=line)
@@ -356,52 +357,121 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     return settle.update(space, run, change)
 
 
-def say_move(driven: Driven) -> str:
-    """Say in one line where the run stands after a verb, and by which way it came there where that is new."""
-    from loomctl.flow import gate_texts
-    from loomctl.workflows import routing
+def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+    """Refuse what is to be done in a run that is completed or cancelled, or in a branch that has ended (D4, D43).
 
-    state = driven.run.state
-    if visits.is_branch(state):
-        return _say_branch(driven)
-    if driven.move.kind == "approval":
-        return gate_texts.line(driven.run)
-    if driven.move.kind == "completed":
-        return "The run is completed."
-    if driven.move.kind == "cancelled":
-        return f"The run is cancelled. To take it up again: loomctl resume {driven.run.run_id} --reopen"
-    if driven.move.kind == "failed":
-        return _say_failed(driven.run)
-    if driven.move.kind == "paused" and state["pending_approvals"]:
-        refused = gate_texts.paused(driven.run)
-        if refused:
-            return refused
-    if driven.move.kind == "paused":
-        return f"The run is paused. To go on: loomctl resume {driven.run.run_id}"
-    way = route.way_to(state, driven.move.step)
-    how = routing.how(way) if driven.ended is not None or driven.untold or way.get("not_before") else ""
-    return f"Now: {driven.move.step}" + (f", {masked_line(how, 120)}" if how else "")
+    Raises BAD_STATUS and BRANCH_ENDED.
+    """
+    branches.refuse_ended(state)
+    if state["status"] in OVER:
+        raise LoomError(
+            "BAD_STATUS",
+            f"the run is {state['status']}",
+            hint=f"loomctl resume {run_id} --reopen",
+            exit_code=EXIT_USAGE,
+        )
 
 
-def _say_branch(driven: Driven) -> str:
-    outside = visits.seen_from(driven.run.state)
-    name = masked_line(outside.name, 80)
-    if outside.outcome is None:
-        if driven.move.kind == "approval":
-            waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in driven.run.state["pending_approvals"])
-            return f"The branch {name} waits for its user: {waits}."
-        return f"Now: {driven.move.step}" if driven.move.step else f"The branch {name} stands still with its run."
-    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
+def refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
+    """Refuse to go on in a run that is paused, failed or over. Raises BAD_STATUS and BRANCH_ENDED."""
+    branches.refuse_ended(state)
+    status = state["status"]
+    if status in ("paused", "failed"):
+        raise LoomError(
+            "BAD_STATUS",
+            f"the run is {status}",
+            why="a run that is paused or failed goes on after it was resumed",
+            hint=f"loomctl resume {run_id}",
+            exit_code=EXIT_USAGE,
+        )
+    refuse_over(state, run_id)
 
 
-def _say_failed(run: Run) -> str:
-    """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
-    way = route.way_to(run.state, None)
-    again = f"loomctl resume {run.run_id}"
-    if way.get("reason") == visits.MAX_VISITS:
-        why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
-        return f"The run failed: {why}. To visit it once more: {again}"
-    why = ""
-    if way.get("reason") == visits.NOWHERE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
-        why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
-    return f"The run failed{why}. To try the step again: {again}"
+def open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
+    refuse_over(state, run.run_id)
+    entry = visits.open_visit(state)
+    if entry is None:
+        raise _nothing_open(run, state)
+    _refuse_moved(run.run_id, entry, told)
+    _refuse_human(run, state)
+    if "branches" in entry:
+        raise _has_branches(run, entry)
+    return entry
+
+
+def refuse_unheard(run: Run, entry: Mapping[str, Any], given: Given) -> None:
+    """Refuse to wait for the final message of a step that has a command to pass: no hook runs one (D23).
+
+    Raises NO_RESPONSE.
+    """
+    place = frozen_plan.place_of(run.plan, entry["step_id"])
+    wanted = (place.step.get("evidence") or ()) if place else ()
+    if given.outcome in turn_ends.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+        return
+    raise LoomError(
+        "NO_RESPONSE",
+        f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input",
+        why="a command has to pass before it counts as done, and only `loomctl done` runs it",
+        hint=f"{visits.done_command(entry)} {run.run_id} --response-file result.md",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _refuse_human(run: Run, state: State) -> None:
+    """Refuse to end a step that a person decides: the assistant's word is not theirs. Raises HUMAN_STEP."""
+    found = gates.open_human(state, run.plan)
+    if found is None:
+        return
+    offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
+    raise LoomError(
+        "HUMAN_STEP",
+        f"{found[1].key} is decided by a person, not ended by its result",
+        why=f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else "",
+        hint=gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
+    if not told or told["stage"] == entry.get("stage"):
+        return
+    raise LoomError(
+        "STAGE_MOVED",
+        f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}",
+        why="a step is ended by who worked on it",
+        hint=f"loomctl next {run_id}",
+        exit_code=EXIT_USAGE,
+    )
+
+
+_AFTER = {"paused": "resume", "failed": "resume"}
+
+
+def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
+    waits = bool(state["pending_approvals"])
+    branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
+    return LoomError(
+        "NO_OPEN_STEP",
+        f"no step of {f'the branch {masked_line(branch, 80)}' if branch else 'this run'} is being worked on "
+        f"(status {state['status']})",
+        where=run.state_path,
+        why="the run waits for its user's approval" if waits else "next begins it" if branch else "",
+        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.run_id, "", branch),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
+    left = [
+        str(record["id"]) for record in entry["branches"] if record["status"] not in (*visits.OUTCOMES, "cancelled")
+    ]
+    return LoomError(
+        "PARALLEL_STEP",
+        f"{entry['step_id']} is a parallel step: it ends with its branches",
+        where=run.state_path,
+        why=f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed",
+        hint=f"loomctl next --branch {left[0] if left else 'NAME'}",
+        exit_code=EXIT_USAGE,
+    )

@@ -10,8 +10,8 @@ import os
 import time
 
 from loomctl.changes import working_tree
-from loomctl.flow import lines
-from loomctl.flow.beginnings import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.flow import command_trust, lines
+from loomctl.flow.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit
@@ -44,10 +44,18 @@ class Place(NamedTuple):
 def run(space: Workspace, run: Run, asked: Command) -> Item:
     """Run a command to its end, or to where `next` would stop waiting; what still runs then is waited for again.
 
-    Raises LoomError and OSError where it cannot be run.
+    Without trust nothing is run. Raises nothing of its own.
     """
-    from loomctl.flow import command_trust
+    try:
+        if not command_trust.untrusted(space, run):
+            return _run(space, run, asked)
+        why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
+    except (LoomError, OSError) as error:
+        why = masked_line(error.what if isinstance(error, LoomError) else str(error), 300)
+    return Item(COMMAND, name_of(asked.wanted), passed=False, why=why, pending=True)
 
+
+def _run(space: Workspace, run: Run, asked: Command) -> Item:
     entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
     at = _place(space, run, str(entry["stage"]), number)
     until = time.monotonic() + command_trust.patience()

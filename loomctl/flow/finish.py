@@ -5,15 +5,20 @@ What takes time (git, the transcript, a walk for assets) is gathered before the 
 
 from __future__ import annotations
 
+import functools
 import os
 
 from loomctl.changes import track
+from loomctl.expressions import placeholders
 from loomctl.flow import finish_records, route
-from loomctl.flow.finish_records import WITHOUT_RESULT, Ended, Gathered, Given, with_mark
+from loomctl.flow.finish_records import Ended, Gathered, Given, with_mark
 from loomctl.flow.outcomes import answers
-from loomctl.kit import clock
+from loomctl.flow.turn_ends import WITHOUT_RESULT
+from loomctl.kit import clock, trouble
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import context_values, stages
+from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
 from loomctl.runs.store.events import Event
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.beginnings import Checked
+    from loomctl.flow.evidence import Checked, Command, Item
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
@@ -133,7 +138,16 @@ def _shown(
 
     updates = {**given.context, **given.updates, **reading.context_updates}
     claim = evidence.claim(outcome, given.response)
-    return evidence.check(space, run, entry, step, outcome, updates, may_run=may_run, claim=claim)
+    by = None
+    if may_run and not space.caller.on_hook_path:  # hooks never execute (D23)
+        by = functools.partial(_run_evidence, space, run)
+    return evidence.check(space, run, entry, step, outcome, updates, run_command=by, claim=claim)
+
+
+def _run_evidence(space: Workspace, run: Run, asked: Command) -> Item:
+    from loomctl.flow import evidence_commands
+
+    return evidence_commands.run(space, run, asked)
 
 
 def asks_for_evidence(run: Run, state: Mapping[str, Any], known: Gathered) -> bool:
@@ -314,3 +328,36 @@ def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
         f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
         for name in sorted(names - set(run.state["artifacts"]))
     ]
+
+
+def portable(space: Workspace, run_id: str, path: str) -> str:
+    """Give the portable name of a file, for `state.artifacts`.
+
+    path: absolute, or relative to the caller's folder, else to the project's root. Raises MISSING, and PATH_ESCAPE for
+    what no priming would read.
+    """
+    root, run_dir = space.project.root, space.store.run_dir(run_id)
+    found = os.path.normpath(os.path.join(space.caller.cwd, path))
+    if not os.path.exists(found):
+        found = os.path.normpath(os.path.join(root, path))
+    if not os.path.exists(found):
+        raise LoomError(
+            "MISSING",
+            f"there is no {path}",
+            where=os.path.normpath(os.path.join(space.caller.cwd, path)),
+            why="a file is written first; a relative path counts from here or from the project's root",
+            hint=trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path))),
+            exit_code=EXIT_USAGE,
+        )
+    allowed = (root, run_dir, space.project.plugin_root, *space.settings.extra_roots)
+    if not any(is_inside(os.path.realpath(found), os.path.realpath(folder)) for folder in allowed):
+        raise LoomError(
+            "PATH_ESCAPE",
+            f"{path} lies outside of the project, so no session could be given it",
+            where=found,
+            why="symbolic links are followed before this is decided",
+            hint=f"cp -r {quoted(found)} {quoted(root)}",
+            exit_code=EXIT_USAGE,
+        )
+    found = os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))
+    return placeholders.to_portable(found, root, run_dir=run_dir)

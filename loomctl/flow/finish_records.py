@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow.outcomes import answers
+from loomctl.flow.turn_ends import WITHOUT_RESULT
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from loomctl.changes.track import Tracked
     from loomctl.flow import route
-    from loomctl.flow.beginnings import Checked
+    from loomctl.flow.evidence import Checked
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.runs.model import run_context
     from loomctl.runs.model.state import State
@@ -34,8 +35,6 @@ _LISTED = 200  # files of a stage that its event names; status.json has all
 _MARK = blobs.REF_PREFIX.encode()
 # Ways that no transition explains, and that are told all the same.
 _TOLD = (visits.RETRY_TARGET, visits.MAX_VISITS)
-# Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
-WITHOUT_RESULT = ("failed", "skipped")
 
 
 class Given(NamedTuple):

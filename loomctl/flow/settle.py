@@ -264,9 +264,9 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(entry.get("stage"), str):
         return
     try:
-        from loomctl.flow import beginnings
+        from loomctl.flow import evidence
 
-        beginnings.begin(space, run, entry)
+        evidence.begin(space, run, entry)
     except Exception:  # noqa: BLE001 - as above
         return
 

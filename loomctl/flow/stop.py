@@ -5,18 +5,19 @@ from __future__ import annotations
 from loomctl.flow import close, lines, turn_ends
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.kit.errors import LoomError
+from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
-from loomctl.runs.model import frozen_plan, visits
+from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.model.standing import is_under_way
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.flow import finish_records
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
+_LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
 _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
 _IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
@@ -80,7 +82,12 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         return Stopped()
     step = place.step
     if frozen_plan.is_human(step):
-        return _at_human(run, turn)
+        from loomctl.flow import (
+            gate_texts,  # they are told at the end of every turn of Loom's
+        )
+
+        waits_here = run.state["status"] == "awaiting_feedback" and turn.driven
+        return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits_here else "", waits=waits_here)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
         return waits
@@ -96,7 +103,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         untold=is_under_way(run.state) and turn.told != entry["stage"],
         paused=run.state["status"] == "paused",
         closing=here,
-        settled=_is_settled(entry),
+        settled=close.as_object(entry.get("closing")).get("outcome") in turn_ends.WITHOUT_RESULT,
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
@@ -113,12 +120,10 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if verdict in _ENDS:
         if here and response is None:  # it ended without a word: the transcript may hold some
             return Stopped(line=closed_without_message(space, run))
-        from loomctl.flow import (
-            finish,  # most stops end nothing
-        )
+        from loomctl.flow import finish, finish_records  # most stops end nothing
         from loomctl.runs.tools import recording
 
-        found = _given(entry, response)
+        found = finish_records.with_mark(entry, finish_records.Given(response, "conversation"))
         recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
         known = finish.gather(space, run, entry, found, reading)
         if _is_sent_in_vain(turn, entry, known) and stop.open and finish.asks_for_evidence(run, run.state, known):
@@ -126,7 +131,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
             return Stopped(line=_unjudged(run, entry, known))
         if turn.blocks_left <= 0 and stop.open and finish.asks_for_evidence(run, run.state, known):
             stages.write_candidate(run.folder, entry["stage"], message)
-            return Stopped(line=close.pause_at_cap(space, run))
+            return Stopped(line=pause_at_cap(space, run))
         ended = _ended(space, run, turn, found, known, stop)
         if ended.block or not any(one.step.get("kind") == "command" for one in frozen_plan.places(run.plan)):
             return ended
@@ -170,10 +175,10 @@ def _left_open(
         words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
-        asks = close.wait_for_answer(space, run, entry, message)
+        asks = wait_for_answer(space, run, entry, message)
         return Stopped(line=" ".join(filter(None, (asks, _unchecked(reading, entry)))), waits=True)
     if verdict == turn_ends.PAUSE:
-        return Stopped(line=close.pause_at_cap(space, run))
+        return Stopped(line=pause_at_cap(space, run))
     if verdict == turn_ends.KEEP and run.state["status"] == "paused" and reading.found and reading.errors:
         return Stopped(line=_kept(run, entry, reading))
     return Stopped(line=_not_seen(entry, reading) if verdict == turn_ends.KEEP else "")
@@ -208,16 +213,6 @@ def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
     return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
 
 
-def _at_human(run: Run, turn: Turn) -> Stopped:
-    """Let the assistant stop at a step that a person decides; they are told at the end of every turn of Loom's."""
-    from loomctl.flow import (
-        gate_texts,  # most stops are at no such step
-    )
-
-    waits = run.state["status"] == "awaiting_feedback" and turn.driven
-    return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits else "", waits=waits)
-
-
 def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     """Let a run wait for trust that stands at a command step which lacks it; None where it stands elsewhere.
 
@@ -246,7 +241,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.flow import drive, finish, settle
+    from loomctl.flow import drive, finish, moves, settle
 
     found = close.ready(space, run, run.state)
     said: list[str] = []
@@ -264,7 +259,7 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         result = settle.rest_here(space, run, ended.state)
         opened.append(result)
         now = drive.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
-        said.append(f"Loom: {how} {drive.say_move(now)}")
+        said.append(f"Loom: {how} {moves.say_move(now)}")
         return leases.note_activity(space, result.state), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -295,22 +290,6 @@ def _noted(space: Workspace, run: Run, happened: Event) -> bool:
         return True
 
 
-def _given(entry: Mapping[str, Any], response: str | None) -> finish_records.Given:
-    from loomctl.flow import finish_records
-
-    return finish_records.with_mark(entry, finish_records.Given(response, "conversation"))
-
-
-def _is_settled(entry: Mapping[str, Any]) -> bool:
-    """Tell whether a closing visit was marked with an outcome that needs no result (D36)."""
-    outcome = close.as_object(entry.get("closing")).get("outcome")
-    if outcome is None:
-        return False
-    from loomctl.flow import finish_records
-
-    return outcome in finish_records.WITHOUT_RESULT
-
-
 def _unchecked(reading: Reading, entry: Mapping[str, Any]) -> str:
     if not reading.errors:
         return ""
@@ -327,7 +306,7 @@ def _ended(
     known: finish_records.Gathered,
     stop: turn_ends.Stop,
 ) -> Stopped:
-    from loomctl.flow import drive, finish, settle  # most stops end nothing
+    from loomctl.flow import drive, finish, moves, settle  # most stops end nothing
 
     held: list[Stopped] = []
     opened: list[settle.Settled] = []
@@ -364,12 +343,12 @@ def _ended(
             from loomctl.workflows import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
-            held[:] = [Stopped(line=f"Loom: {said}. {drive.say_move(now)}", waits=asks)]
+            held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
-            state, paused = close.paused_at_cap(state, space.caller.session_id)
+            state, paused = paused_at_cap(state, space.caller.session_id)
             happened += paused
-            held[:] = [Stopped(line=close.say_paused(run.run_id, f"{said}. "))]
+            held[:] = [Stopped(line=say_paused(run.run_id, f"{said}. "))]
         return leases.note_activity(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -383,3 +362,70 @@ def _said(entry: Mapping[str, Any], reading: Reading) -> str:
     why, by = finish_records.why(entry, reading, _LAST_WORDS), finish_records.by_file(reading)
     told = f"{entry['step_id']} {entry['status']}" + (f" ({by})" if by else "")
     return f"{told}: {why.removesuffix('.')}" if why else told
+
+
+def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allowed: Sequence[str]) -> Run:
+    """Pause or cancel a run. allowed: the statuses from which that can be done; raises BAD_STATUS from others.
+
+    A cancelled run is cancelled again without a change: the first cancel may have been killed before it was through.
+    """
+    space = leases.deciding(space)
+    run = space.store.read(run_id)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        if state["status"] == status == "cancelled":
+            return state, []
+        if state["status"] not in allowed:
+            raise LoomError(
+                "BAD_STATUS",
+                f"the run is {state['status']}",
+                where=run.state_path,
+                why=f"from {', '.join(allowed)} it can become {status}",
+                hint=f"loomctl show {run_id}",
+                exit_code=EXIT_USAGE,
+            )
+        return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
+
+    return run._replace(state=space.store.update(run_id, change))
+
+
+def wait_for_answer(space: Workspace, run: Run, entry: Mapping[str, Any], message: str) -> str:
+    """Let the run wait for its user, who is told so: the assistant stopped twice without a result."""
+    from loomctl.kit.text.secrets import masked_line
+
+    session_id = space.caller.session_id
+    words = masked_line(message[:_LOOKED_AT], _LAST_WORDS)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        now = visits.open_visit(state)
+        if now is None or now["stage"] != entry["stage"] or not standing.is_under_way(state) or "feedback" in state:
+            return state, []
+        waits = Event("run.awaiting_feedback", {"stage": entry["stage"]}, session_id, entry["step_id"])
+        return standing.awaiting(state, entry, words, at=clock.now()), [waits]
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it."
+
+
+def pause_at_cap(space: Workspace, run: Run) -> str:
+    """Pause a run whose assistant the host lets stop now, whatever a hook says; gives the line for its user."""
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        return paused_at_cap(state, space.caller.session_id) if standing.is_under_way(state) else (state, [])
+
+    space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
+    return say_paused(run.run_id)
+
+
+def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Event]]:
+    """Give the state of such a run, and the event."""
+    happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
+    return {**standing.answered(state), "status": "paused"}, [happened]
+
+
+def say_paused(run_id: str, before: str = "") -> str:
+    """Say that a run is paused so, and how it goes on."""
+    return (
+        f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
+        f"To go on: loomctl resume {run_id}"
+    )

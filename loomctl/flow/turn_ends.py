@@ -15,6 +15,9 @@ ASKING = "autonomous"
 # What a message holds of what the step is to answer with.
 ABSENT, FITS, UNFIT = "absent", "fits", "unfit"
 
+# Outcomes that a person or the assistant gives, and that need no result to be believed (D36).
+WITHOUT_RESULT = ("failed", "skipped")
+
 # What a stop leads to.
 KEEP = "keep"  # the message is kept as a candidate; nothing is blocked
 END = "end"  # the message is the step's response

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.flow import close
+from loomctl.flow import stop
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
 from loomctl.kit.process import processes
 from loomctl.runs import command_runs
@@ -217,7 +217,7 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monk
     until(lambda: (scene.root / "child").exists() and (scene.root / "child").read_text())
     child = int((scene.root / "child").read_text())
     run_id = scene.run_dir.name
-    close.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    stop.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
     assert processes.started(child)
     assert "The command of build/c1 was stopped." in scene.loomctl("cancel", run_id).stdout
     assert processes.started(child) == ""

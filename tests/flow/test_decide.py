@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import close, drive, resume, stop, undo
 from loomctl.flow import decide as deciding
+from loomctl.flow import drive, moves, resume, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -304,7 +304,7 @@ def test_a_paused_run_keeps_its_question(scene: Scene) -> None:
     before = scene.state["pending_approvals"]
     space, run_id = scene.space(), scene.run_dir.name
     for status, reopen in (("paused", False), ("cancelled", True)):
-        close.set_standing(space, run_id, status, f"run.{status}", allowed=("awaiting_feedback",))
+        stop.set_standing(space, run_id, status, f"run.{status}", allowed=("awaiting_feedback",))
         resumed = resume.resume(space, run_id, reopen=reopen)
         assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
         assert scene.state["pending_approvals"] == before
@@ -413,14 +413,14 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     asked = gated(scene, kind)
     driven = decide(scene, "reject", note="not today")
     assert (driven.move.kind, scene.state["status"]) == ("paused", "paused")
-    assert f"Ada rejected {asked}: not today" in drive.say_move(driven)
+    assert f"Ada rejected {asked}: not today" in moves.say_move(driven)
     (record,) = scene.state["approvals"]
     assert (record["id"], record["by"], record["note"], "rejected_at" in record) == (asked, "Ada", "not today", True)
     assert events(scene, "approval.rejected") == [{"id": asked, "by": "Ada", "label": None, "note": "not today"}]
     assert refused(scene, "approve").code == "NOTHING_TO_APPROVE"
     resumed = resume.resume(scene.space(), scene.run_dir.name)
     assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
-    assert "rejected before by Ada: not today" in drive.say_move(Driven(resumed.run, resumed.move))
+    assert "rejected before by Ada: not today" in moves.say_move(Driven(resumed.run, resumed.move))
     assert decide(scene, "approve", by="Bea").move.step == "two/b"
     assert [one["by"] for one in scene.state["approvals"]] == ["Ada", "Bea"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import close, decide, drive, undo
+from loomctl.flow import decide, drive, moves, undo
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
@@ -76,12 +76,12 @@ def stop(scene: Scene, message: str | None, conversation: Conversation | None = 
 
 def pause(scene: Scene) -> None:
     """Pause the run."""
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
+    stopping.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
 
 
 def cancel(scene: Scene) -> None:
     """Cancel the run."""
-    close.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    stopping.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
 
 
 def test_a_run_goes_from_step_to_step_to_its_end(begun: Scene) -> None:
@@ -118,7 +118,7 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
         lambda: undo.undo(space, name),
         lambda: drive.done(space, name, response="It failed.", outcome="failed", note="no"),
         lambda: undo.undo(space, name),
-        lambda: close.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
+        lambda: stopping.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
     ]
     for verb in verbs:
         held = space.store.read(name)
@@ -342,7 +342,7 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     for _ in range(3):
         driven = done(scene)
     assert driven.move.kind == "approval"
-    assert "loomctl approve" in drive.say_move(driven)
+    assert "loomctl approve" in moves.say_move(driven)
     assert go_on(scene).move.kind == "approval"
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
     assert decide.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
@@ -394,7 +394,7 @@ def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene) -> N
     pause(begun)
     driven = done(begun)
     assert driven.move.kind == "paused"
-    assert "paused" in drive.say_move(driven)
+    assert "paused" in moves.say_move(driven)
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
     assert begun.state["status"] == "paused"
 

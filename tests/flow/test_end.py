@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from loomctl.expressions import engine
-from loomctl.flow import close, drive, resume, undo
+from loomctl.flow import drive, resume, undo
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.flow.outcomes import answers
-from loomctl.flow.outcomes.outcomes import LONGEST
+from loomctl.flow.outcomes.answers import LONGEST
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
@@ -787,7 +787,7 @@ def test_a_stop_that_fails_a_step_tells_why(scene: Scene) -> None:
 
 def paused(scene: Scene) -> None:
     """Pause the run from outside."""
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    stopping.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
 
 
 def test_an_answer_that_comes_as_its_run_is_paused_counts(scene: Scene) -> None:
@@ -835,7 +835,7 @@ def test_what_is_paused_while_a_stop_is_decided_is_neither_asked_nor_sent_on(sce
     begun(scene, {"id": "one", "output_schema": "routing"}, {"id": "two"}, autonomy="autonomous")
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
-    close.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
+    stopping.set_standing(space, run.run_id, "paused", "run.paused", allowed=("in_progress",))
     turn = stopping.Turn(told="001-build.one@1", driven=True, blocks_left=8)
     for message in (BAD, "Which colour?"):
         assert stopping.stopped(space, run, turn, message).block == ""
@@ -850,7 +850,7 @@ def test_a_closing_step_of_a_paused_run_waits_where_its_answer_does_not_fit(scen
     """At a stop and at a session's start: nothing is asked for, nothing fails; `next` asks when the run goes on."""
     begun(scene, {"id": "one", "output_schema": "routing", "output_retries": 0}, {"id": "two"})
     done(scene, None)
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    stopping.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
     assert stop(scene, "Done.") == stopping.Stopped()
     assert stop(scene, "") == stopping.Stopped()
     space = scene.space()

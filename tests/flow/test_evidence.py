@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import beginnings, close, command_events, command_trust, drive, rewind, undo
+from loomctl.flow import command_events, command_trust, drive, evidence, rewind, undo
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.flow.stop import Stopped, Turn
@@ -369,7 +369,7 @@ def test_a_kept_command_folder_that_is_a_link_is_not_followed(scene: Scene, tmp_
     (scene.run_dir / "stages" / STAGE / "evidence-1").symlink_to(tmp_path)
     assert done(scene, run_id).ended is None
     assert list(tmp_path.glob("command*")) == []
-    assert beginnings.NOTED == "evidence.json"
+    assert evidence.NOTED == "evidence.json"
 
 
 def _wait_for_end(scene: Scene) -> None:
@@ -438,7 +438,7 @@ def test_nothing_is_left_of_what_this_machine_noted(scene: Scene) -> None:
 def cancelled(scene: Scene, run_id: str) -> None:
     """Cancel a run as the command line does."""
     space = scene.space()
-    run = close.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
+    run = stopping.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
     assert command_events.stop_all(space, run) == [f"The evidence `{LONG}` was stopped."]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loomctl.changes import evidence_files
-from loomctl.flow import beginnings, drive, resume
+from loomctl.flow import drive, evidence, resume
 from loomctl.flow.drive import Driven
 from loomctl.kit import digests
 from loomctl.runs import artifact_paths
@@ -78,7 +78,7 @@ def committed_at(root: Path, when: str, text: str, monkeypatch: pytest.MonkeyPat
 
 def noted(scene: Scene) -> Json:
     """Read what was noted of the step's files."""
-    path = scene.run_dir / "stages" / STAGE / beginnings.NOTED
+    path = scene.run_dir / "stages" / STAGE / evidence.NOTED
     found: Json = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -88,9 +88,9 @@ def test_the_note_tells_its_place_and_not_where_that_is(laptop: Machine, monkeyp
     place = noted(laptop)["place"]
     assert len(place) == 16
     assert str(laptop.root) not in json.dumps(noted(laptop))
-    assert beginnings._place(laptop.space()) == place
+    assert evidence._place(laptop.space()) == place
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
-    assert beginnings._place(laptop.space()) != place
+    assert evidence._place(laptop.space()) != place
 
 
 @pytest.mark.parametrize("settings", [(), ("-c", "core.autocrlf=true")], ids=["as it is", "with CRLF"])
@@ -185,11 +185,11 @@ def test_a_note_without_a_place_counts_everywhere(
     laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that were begun before notes had places end as they did."""
-    note = laptop.run_dir / "stages" / STAGE / beginnings.NOTED
+    note = laptop.run_dir / "stages" / STAGE / evidence.NOTED
     data = json.dumps({"schema_version": 1, "files": noted(laptop)["files"]}).encode()
     note.write_bytes(data)
     state = laptop.state
-    state["steps"][-1][beginnings.HASHED] = digests.of_bytes(data)
+    state["steps"][-1][evidence.HASHED] = digests.of_bytes(data)
     laptop.edit(**state)
     desktop = brought(laptop, tmp_path / "desktop", server, monkeypatch)
     committed_at(desktop.root, LONG_AGO, "another\n", monkeypatch)

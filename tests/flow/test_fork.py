@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.changes import stage_changes, track
-from loomctl.flow import close, command_trust, contexts, decide, drive, resume, rewind, undo
+from loomctl.flow import command_trust, contexts, decide, drive, resume, rewind, stop, undo
 from loomctl.flow import fork as forking
 from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
@@ -134,7 +134,7 @@ def test_from_every_status(scene: Scene, status: str) -> None:
     elif status == "failed":
         done(scene, outcome="failed", note="no")
     elif status != "in_progress":
-        close.set_standing(scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",))
+        stop.set_standing(scene.space(), scene.run_dir.name, status, f"run.{status}", allowed=("in_progress",))
     forked = fork(scene, "fix")
     state = forked.run.state
     assert (state["status"], state["errors"], "completed_at" in state) == ("pending", [], False)

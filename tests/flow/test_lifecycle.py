@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow import close, decide, drive
+from loomctl.flow import decide, drive, stop
 from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
 from loomctl.flow import undo as undoing
@@ -198,7 +198,7 @@ def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
     assert told.scene.state["status"] == "failed"
     told.resume(OTHER)
     for verb, event in (("paused", "run.paused"), ("cancelled", "run.cancelled")):
-        close.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
+        stop.set_standing(told.space(), told.run_id, verb, event, allowed=("in_progress",))
         told.hold(verb)
         told.resume(OTHER, reopen=verb == "cancelled")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loomctl.flow.outcomes import outcomes
+from loomctl.flow.outcomes import answers
+from loomctl.flow.outcomes.answers import LONGEST, part
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.flow.outcomes.outcomes import LONGEST, part
 from tests.helpers.tables import each
 
 DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
@@ -14,7 +14,7 @@ DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
 
 def read(text: str) -> Reading:
     """Read a text as the response of a step without a schema."""
-    return outcomes.understood({"kind": "prompt"}, text)
+    return answers.understood({"kind": "prompt"}, text)
 
 
 def filled(before: str, after: str, length: int, sign: str = "x") -> str:
@@ -70,14 +70,14 @@ def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None
     assert (looked.left, read(text).outcome) == (0, "skipped")
     assert looked.alone is not None
     step = {"output_schema": "@x.json", "schema": {"required": ["note"]}}
-    assert outcomes.understood(step, text).output == looked.alone
+    assert answers.understood(step, text).output == looked.alone
 
 
 @pytest.mark.parametrize("schema", ["routing", "@x.json"])
 def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str) -> None:
     """For that may be why it does."""
     text = DIRECTIVE + "x" * LONGEST
-    reading = outcomes.understood({"output_schema": schema, "schema": {}}, text)
+    reading = answers.understood({"output_schema": schema, "schema": {}}, text)
     assert [one.code for one in reading.errors][1:] == ["PARTLY_READ"]
     assert not reading.found
 
@@ -85,4 +85,4 @@ def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str
 def test_a_fence_is_taken_off_that_holds_all() -> None:
     """One that opens or closes within a text does not make the rest of it an object."""
     text = '```json\n{"outcome": "skipped"}\n```\n' + "x" * LONGEST + "\n```"
-    assert outcomes.part(text).alone is None
+    assert answers.part(text).alone is None

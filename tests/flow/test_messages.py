@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.flow import turn_ends
-from loomctl.flow.outcomes import answers, outcomes
+from loomctl.flow.outcomes import answers
 from loomctl.flow.turn_ends import ASK, END, KEEP, NOTHING, REPAIR, WAIT
 from tests.helpers.tables import each
 
@@ -118,7 +118,7 @@ ROWS = [pytest.param(row, id=row.name) for row in (*ENDS, *KEPT)]
 def at_a_stop(message: str, schema: str | None = None, **known: object) -> str:
     """Decide on a message as a Stop does, at a step with or without a schema."""
     step = {"kind": "agent", "key": "build/one", "output_schema": schema}
-    reading = outcomes.understood(step, message)
+    reading = answers.understood(step, message)
     stop = turn_ends.Stop(
         level="guarded",
         spoken=bool(message.strip()),
@@ -148,7 +148,7 @@ def test_a_message_means_what_its_user_would_say(row: Row) -> None:
     assert at_a_stop(row.message, "routing", driven=True) == row.routing
     assert at_a_stop(row.message, "routing") == (END if row.routing == END else kept)
     if row.outcome is not None:
-        assert (outcomes.understood({"kind": "agent"}, row.message).outcome or "") == row.outcome
+        assert (answers.understood({"kind": "agent"}, row.message).outcome or "") == row.outcome
 
 
 def test_there_are_many() -> None:

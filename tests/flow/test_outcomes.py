@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.expressions import engine
-from loomctl.flow.outcomes import outcomes
+from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import Resolved, resolve
@@ -33,7 +33,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def custom(response: str, schema: Any = None, python: str | None = sys.executable) -> Reading:
     """Read a response of a step with a custom schema, with fallbacks that must not count."""
     step = {"kind": "agent", "output_schema": "@x.json", "schema": SCHEMA if schema is None else schema}
-    return outcomes.understood(step, response, status_json=FAILED, last_file=FAILED, environment_python=python)
+    return answers.understood(step, response, status_json=FAILED, last_file=FAILED, environment_python=python)
 
 
 def codes(reading: Reading) -> list[tuple[str, str]]:
@@ -59,19 +59,19 @@ def test_an_agent_may_answer_in_a_file_and_a_prompt_may_not(
 ) -> None:
     """D35, in both modes."""
     step = {"kind": kind, "output_schema": schema}
-    reading = outcomes.understood(step, response, status_json=status_json, last_file=last_file)
+    reading = answers.understood(step, response, status_json=status_json, last_file=last_file)
     assert reading.source == source
     assert bool(reading.errors) == (source is None and schema == "routing")
-    assert outcomes.is_absent(reading) == (source is None)
+    assert answers.is_absent(reading) == (source is None)
 
 
 def test_a_bad_directive_ends_the_chain_under_the_schema() -> None:
     """The response is to be repaired, whatever the files say."""
     for response in ('{"outcome": 1}', '{"outcome": "succeeded",}'):
         step = {"kind": "agent", "output_schema": "routing"}
-        reading = outcomes.understood(step, response, status_json=SUCCEEDED)
+        reading = answers.understood(step, response, status_json=SUCCEEDED)
         assert (reading.source, len(reading.errors)) == ("response", 1)
-        assert not outcomes.is_absent(reading)
+        assert not answers.is_absent(reading)
 
 
 @each(

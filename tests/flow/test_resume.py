@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from loomctl.cli import answer
-from loomctl.flow import close, drive
+from loomctl.flow import drive, stop
 from loomctl.flow import resume as resuming
 from loomctl.flow.resume import Resumed
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
@@ -112,7 +112,7 @@ def test_a_failed_run_tries_its_step_again(begun: Scene) -> None:
 
 def test_a_paused_run_goes_on(begun: Scene) -> None:
     """Resume wakes it at the step where it was."""
-    close.set_standing(begun.space(), begun.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
+    stop.set_standing(begun.space(), begun.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
     taken = resume(begun)
     assert (taken.run.state["status"], taken.move.step) == ("in_progress", "build/make")
     assert len(begun.state["steps"]) == 2
@@ -142,7 +142,7 @@ def test_a_closing_step_is_settled_first(begun: Scene, outcome: str | None, stat
 def test_a_closing_step_of_a_cancelled_run_is_closed_when_it_is_reopened(begun: Scene) -> None:
     """The step that was closing when its run was cancelled does not stay so, and did not succeed for it."""
     drive.done(begun.space(), begun.run_dir.name, response=None)
-    close.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    stop.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     begun.space().local.mark_ended(SESSION)
     taken = resume(begun, begun.run_dir.name, reopen=True)
     assert taken.move.step == "build/make"

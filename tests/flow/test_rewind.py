@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import close, command_trust, contexts, decide, drive, run_commands, undo
+from loomctl.flow import command_trust, contexts, decide, drive, run_commands, stop, undo
 from loomctl.flow import rewind as rewinding
 from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
@@ -136,7 +136,7 @@ def completed(scene: Scene) -> None:
 
 def paused(scene: Scene) -> None:
     """Pause the run."""
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=("in_progress",))
 
 
 def closing(scene: Scene) -> None:
@@ -161,7 +161,7 @@ def test_from_every_status_it_is_as_with_undo(scene: Scene, meanwhile: Callable[
 def test_a_cancelled_run_is_refused(scene: Scene) -> None:
     """It is taken up first; nothing is written."""
     worked(scene)
-    close.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
+    stop.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
     before = (scene.run_dir / "state.json").read_bytes()
     with pytest.raises(LoomError) as caught:
         rewind(scene, "fix")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow import beginnings
+from loomctl.flow import evidence
 from loomctl.handoff import carried, copies, pull, repository
 from loomctl.handoff.remotes import Done, Remote, unreachable
 from loomctl.handoff.repository import Repository
@@ -393,7 +393,7 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
     """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
-    for name in (*names, command_runs.LOG, beginnings.NOTED):
+    for name in (*names, command_runs.LOG, evidence.NOTED):
         assert carried.trouble(f"{STAGE}/{name}") == ""
         assert carried.trouble(f"{STAGE}/{name}", is_folder=True)
         assert carried.trouble(f"{STAGE}/{name}/x")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.flow import close, drive, resume
+from loomctl.flow import drive, resume, stop
 from loomctl.kit.text.units import utf16_units
 from loomctl.runs.model.state import ACTIVE
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
@@ -516,7 +516,7 @@ def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene
 def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
     """Nothing ends in a run that is over (D4)."""
     drive.done(begun.space(), begun.run_dir.name, response=None)
-    close.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
+    stop.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     before = (begun.run_dir / "state.json").read_bytes()
     assert silent(begun.hook("stop", last_assistant_message="too late"))
     assert (begun.run_dir / "state.json").read_bytes() == before

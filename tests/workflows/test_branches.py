@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import close, contexts, decide, drive, lines, preambles, refuse, resume, rewind, stop, undo
+from loomctl.flow import contexts, decide, drive, lines, moves, preambles, resume, rewind, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import context_history, stage_records
@@ -98,7 +98,7 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
     assert web.state["context"]["base"] == 1
     done(scene, "web", sets(w=1, both="web"))
     driven = done(scene, "web", "Checked.")
-    assert drive.say_move(driven) == (
+    assert moves.say_move(driven) == (
         "The branch web has ended: succeeded. All have ended: build/fan succeeded. "
         "The run's own session goes on: loomctl next"
     )
@@ -220,7 +220,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api", outcome="failed")
     driven = worked(scene, "web", outcome="failed")
-    assert drive.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
+    assert moves.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
     assert scene.state["status"] == "failed"
     assert "api: failed, web: failed" in scene.state["errors"][-1]["message"]
     resume.resume(scene.space(), scene.run_dir.name)
@@ -355,7 +355,7 @@ def test_an_ended_branch_is_not_called_a_run_that_is_over(scene: Scene, outcome:
     line = lines.read(space, run_id, "api")
 
     def late(state: Json) -> tuple[Json, list[Event]]:
-        refuse.refuse_over(state, run_id)
+        drive.refuse_over(state, run_id)
         return state, []
 
     worked(scene, "api", outcome=outcome)
@@ -387,7 +387,7 @@ def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
     """A result is kept and goes no further, as in the main line; a resume goes on."""
     begun(scene)
     opened(scene, "web")
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "api"))
     done(scene, "web")
     assert scene.state["status"] == "paused"
@@ -401,7 +401,7 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene)
     worked(scene, "web", "a", "b")
     opened(scene, "api")
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     assert statuses(scene) == {"api": "failed", "web": "succeeded"}
     assert scene.state["status"] == "paused"
@@ -460,7 +460,7 @@ def test_a_cancelled_run(scene: Scene) -> None:
     """Its branches are over with it."""
     begun(scene)
     opened(scene, "web")
-    close.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "web"))
     refused("BAD_STATUS", lambda: done(scene, "web"))
 
@@ -560,7 +560,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = decide.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert drive.say_move(driven) == "Now: build/fan.web.again"
+    assert moves.say_move(driven) == "Now: build/fan.web.again"
     assert scene.state["status"] == "in_progress"
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"
@@ -739,7 +739,7 @@ def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
     done(scene, None)
     opened(scene, "api")
     opened(scene, "web")
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
     resume.resume(scene.space(), scene.run_dir.name)
     assert scene.state["current_step"] == "build/sum"
@@ -755,7 +755,7 @@ def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
     begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}))
     opened(scene, "api")
     opened(scene, "web")
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", sets(a=1))
     done(scene, "web", sets(w=1))
     assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
@@ -819,7 +819,7 @@ def test_a_late_join_stops_what_it_goes_on_without(scene: Scene, monkeypatch: py
     assert scene.loomctl("trust", "--yes", session=None).code == 0
     assert scene.loomctl("next", "--branch", "slow").code == 0
     opened(scene, "api")
-    close.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api")
     assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
     assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}

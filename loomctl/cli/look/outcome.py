@@ -10,7 +10,7 @@ import click
 from loomctl.cli import arguments, output
 from loomctl.cli.arguments import json_option
 from loomctl.expressions import output_schemas
-from loomctl.flow.outcomes import answers, outcomes
+from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import ROUTING
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
@@ -56,7 +56,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
         output.note(
             f"loomctl: {arguments.source_name(last_file or '')} is not read: of the file touched last {ends} count"
         )
-    reading = outcomes.understood(
+    reading = answers.understood(
         step,
         arguments.read_text(source, hint=_HELP),
         status_json=None if status_json is None else _fallback(status_json),
