@@ -8,6 +8,7 @@ carried stays, and secrets that were masked come back. Of two states the one tha
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import IO, Any, NamedTuple
 
 from loomctl.flow import command_events
@@ -358,12 +359,13 @@ def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
 
 
 def _write(repository: Repository, wanted: Mapping[str, str], folder: str) -> None:
-    for path, (size, stream) in zip(wanted, repository.contents(list(wanted.values())), strict=True):
-        target = os.path.join(folder, path)
-        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(target, flags, 0o600 if carried.is_output(path) else 0o644), "wb") as out:
-            _copy(stream, out, size)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(repository.contents(list(wanted.values()))) as contents:
+        for path, (size, stream) in zip(wanted, contents, strict=True):
+            target = os.path.join(folder, path)
+            os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+            with os.fdopen(os.open(target, flags, 0o600 if carried.is_output(path) else 0o644), "wb") as out:
+                _copy(stream, out, size)
 
 
 def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:

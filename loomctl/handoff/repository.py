@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import IO, NamedTuple
 
 from loomctl.handoff import remotes
@@ -202,7 +202,7 @@ class Repository:
         if code:
             raise self._failed("ls-tree", said)
 
-    def contents(self, oids: Sequence[str]) -> Iterator[tuple[int, IO[bytes]]]:
+    def contents(self, oids: Sequence[str]) -> Generator[tuple[int, IO[bytes]], None, None]:
         """Give the content of blobs, one after the other: its size, and a stream of which so much is to be read."""
         given = "".join(f"{oid}\n" for oid in oids).encode()
         with self._beside("cat-file", "--batch", given=given, patience=CARRYING) as (stream, _):
@@ -215,7 +215,9 @@ class Repository:
 
     def content(self, oid: str) -> bytes:
         """Give a blob's content. Raises GIT_FAILED."""
-        return next(stream.read(size) for size, stream in self.contents([oid]))
+        with closing(self.contents([oid])) as contents:
+            size, stream = next(contents)
+            return stream.read(size)
 
     def write(self, ref: str, parts: Iterable[bytes]) -> str:
         """Have `git fast-import` write objects and a commit, and point a ref to it; gives the commit.
