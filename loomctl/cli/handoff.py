@@ -73,14 +73,14 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
     desk = Desk(space, remote, asks=output.may_ask(as_json=as_json))
     parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
-        damaged = handoff.warned(space, run_id)
+        damaged = handoff.log_warnings(space, run_id)
         output.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else output.text(
             "\n".join([_listing(desk, parcel, "would go"), *damaged])
         )
         return EXIT_OK
     more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
     if parcel.is_due and not as_json:
-        warned = [] if yes else handoff.warned(space, run_id)
+        warned = [] if yes else handoff.log_warnings(space, run_id)
         output.note("\n".join([_listing(desk, parcel, "goes" if yes else "would go"), *warned]))
     if parcel.is_due and not yes:
         output.must_agree(
@@ -196,7 +196,7 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
     desk = Desk(caller.space(make=True), remote, asks=output.may_ask(as_json=as_json))
-    there = desk.listed()
+    there = desk.list_runs()
     if not every:
         run_id = _meant(desk, run, there)
         pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)

@@ -111,7 +111,7 @@ def _list_there(named: str, as_json: bool) -> int:
     from loomctl.handoff.handoff import Desk
 
     desk = Desk(caller.space(make=True), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty())
-    found = copies.listed(desk)
+    found = copies.list_runs(desk)
     if as_json:
         output.document({"remote": desk.remote.shown, "runs": [one._asdict() for one in found]})
         return EXIT_OK

@@ -52,9 +52,9 @@ class RemoteRun(NamedTuple):
     trouble: str = ""
 
 
-def listed(desk: Desk) -> list[RemoteRun]:
+def list_runs(desk: Desk) -> list[RemoteRun]:
     """List a remote's runs by id. Raises as a remote does."""
-    there, held = desk.listed(), desk.held()
+    there, held = desk.list_runs(), desk.commits_here()
     texts = {run_id: _text(desk.repository, desk, run_id, oid) for run_id, oid in there.items() if oid in held}
     unknown = {run_id: oid for run_id, oid in there.items() if oid not in held}
     if unknown:
@@ -96,7 +96,7 @@ def _fetched(desk: Desk, run_ids: Sequence[str], bare: str) -> dict[str, LoomErr
     except LoomError as error:
         if error.code not in ("BAD_HANDOFF", "REMOTE_UNREACHABLE"):
             raise
-        desk.repository.listed(desk.remote)  # it answers still: the trouble is with a run
+        desk.repository.list_runs(desk.remote)  # it answers still: the trouble is with a run
         if len(run_ids) == 1:
             return {run_ids[0]: error}
         half = len(run_ids) // 2

@@ -103,15 +103,15 @@ class Desk:
 
     # ---- Names.
 
-    def kept(self, run_id: str) -> str:
+    def last_ref(self, run_id: str) -> str:
         """Name the ref of what was last pushed or pulled."""
         return f"refs/loom/remotes/{self.remote.key}/{_fit(run_id)}"
 
-    def pending(self, run_id: str) -> str:
+    def pending_refs(self, run_id: str) -> str:
         """Name where the refs of commits stand that are on their way to the remote, or may be."""
         return f"refs/loom/pending/{self.remote.key}/{_fit(run_id)}/"
 
-    def incoming(self, run_id: str = "") -> str:
+    def incoming_ref(self, run_id: str = "") -> str:
         """Name the ref of what was fetched and is not taken yet; without a run, what all those begin with."""
         return f"refs/loom/incoming/{self.remote.key}/{_fit(run_id) if run_id else ''}"
 
@@ -172,8 +172,8 @@ class Desk:
 
         log: the run's here, where that is not the commit's: a word settled that it counts for one that goes on from it.
         """
-        done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending(run_id)))
-        self.repository.set_refs({self.kept(run_id): commit, self.incoming(run_id): None, **done})
+        done: dict[str, str | None] = dict.fromkeys(self.repository.refs(self.pending_refs(run_id)))
+        self.repository.set_refs({self.last_ref(run_id): commit, self.incoming_ref(run_id): None, **done})
         line = run_notes.last_line(self.log(commit, run_id) if log is None else log)
         try:
             run_notes.note_agreed(self.space.store.local, run_id, self.remote.key, run_notes.Agreed(commit, line))
@@ -183,7 +183,7 @@ class Desk:
 
     def let_go(self, run_id: str, commit: str) -> None:
         """Let go of a commit that was on its way and is known not to have arrived."""
-        held = self.repository.refs(self.pending(run_id))
+        held = self.repository.refs(self.pending_refs(run_id))
         self.repository.set_refs({name: None for name, oid in held.items() if oid == commit})
 
     # ---- How both stand.
@@ -204,7 +204,7 @@ class Desk:
         theirs: the remote's commit as it was just listed; notes: what the logs alone told is noted, by who holds
         `lock`. Raises as fetching does, and BAD_HANDOFF.
         """
-        with self.taking(run_id, theirs):
+        with self.drop_unfit(run_id, theirs):
             if theirs is not None:
                 self.get(run_id, theirs)
             found = self._standing(run_id, theirs, is_read=True)
@@ -219,7 +219,7 @@ class Desk:
 
         A moved one that is not here counts as one that goes on from what was agreed on. Raises BAD_HANDOFF.
         """
-        return self._standing(run_id, theirs, is_read=theirs in self.held())
+        return self._standing(run_id, theirs, is_read=theirs in self.commits_here())
 
     def _standing(self, run_id: str, theirs: str | None, *, is_read: bool) -> Standing:
         message = self.message(theirs, run_id) if theirs is not None and is_read else None
@@ -303,30 +303,32 @@ class Desk:
         It does not where the log alone knows it: of a push that nobody heard of, or by another name of the remote.
         """
         held = self.repository.refs("refs/loom/")
-        return held.get(self.kept(run_id)) == theirs and not any(name.startswith(self.pending(run_id)) for name in held)
+        return held.get(self.last_ref(run_id)) == theirs and not any(
+            name.startswith(self.pending_refs(run_id)) for name in held
+        )
 
     def with_outputs(self, run_id: str, base: str | None) -> bool:
         """Tell whether the outputs of tools are carried: once they were, they always are."""
         return base is not None and self.message(base, run_id).outputs
 
-    def held(self) -> frozenset[str]:
+    def commits_here(self) -> frozenset[str]:
         """Give the commits that are here and kept, under whatever name of a remote."""
         return frozenset(self.repository.refs("refs/loom/").values())
 
     # ---- What the remote has.
 
-    def listed(self) -> dict[str, str]:
+    def list_runs(self) -> dict[str, str]:
         """Give the remote's runs with their commits; what was fetched of a run that it no longer has is let go.
 
         Raises REMOTE_UNREACHABLE and REMOTE_DENIED.
         """
-        there, below = self.repository.listed(self.remote), self.incoming()
+        there, below = self.repository.list_runs(self.remote), self.incoming_ref()
         held = self.repository.refs(below)
         self.repository.set_refs({name: None for name in held if name.removeprefix(below) not in there})
         return there
 
     @contextmanager
-    def taking(self, run_id: str, theirs: str | None) -> Iterator[None]:
+    def drop_unfit(self, run_id: str, theirs: str | None) -> Iterator[None]:
         """Let go what was fetched of a run if it turns out to be nothing that can be taken: no ref holds on to it.
 
         theirs: the remote's commit.
@@ -335,7 +337,7 @@ class Desk:
             yield
         except LoomError as error:
             if error.code in _UNFIT:
-                self.repository.set_refs({self.incoming(run_id): None})
+                self.repository.set_refs({self.incoming_ref(run_id): None})
             if theirs is not None and error.code in _LOST and _COPIES not in error.why:
                 self._say_way_past(error, run_id, theirs)
             raise
@@ -361,10 +363,10 @@ class Desk:
 
     def get(self, run_id: str, commit: str) -> None:
         """Have a remote's commit here. Raises as fetching does, and MOVED_MEANWHILE where it is no longer that one."""
-        if commit in self.held():
+        if commit in self.commits_here():
             return
-        self.repository.fetch(self.remote, {run_id: self.incoming(run_id)})
-        if self.repository.commit_of(self.incoming(run_id)) != commit:
+        self.repository.fetch(self.remote, {run_id: self.incoming_ref(run_id)})
+        if self.repository.commit_of(self.incoming_ref(run_id)) != commit:
             what, where = f"the remote's run {run_id} was pushed once more at this moment", self.remote.place(run_id)
             why = "nothing was changed here; the same command again takes the newest"
             raise LoomError("MOVED_MEANWHILE", what, where=where, why=why, hint=self.pull_command(run_id))
@@ -441,7 +443,7 @@ def who(message: Message | None) -> str:
     return message.who() if message is not None else "somebody pushed it"
 
 
-def warned(space: Workspace, run_id: str) -> list[str]:
+def log_warnings(space: Workspace, run_id: str) -> list[str]:
     """Say, before and after a run is handed on, that its log is damaged; empty where it is not."""
     found = log_verdict.warning(space.store, run_id)
     return [f"Run {run_id}: {found}"] if found else []

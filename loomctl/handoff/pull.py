@@ -24,7 +24,8 @@ from loomctl.kit.text.fences import one_line
 from loomctl.runs import leases, log_verdict
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import frozen_plan, lease, standing
+from loomctl.runs.model import frozen_plan, lease
+from loomctl.runs.model.standing import MINE, THEIRS
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
 from loomctl.runs.store import arrivals, blobs, event_log, events
 from loomctl.runs.store.events import Event
@@ -63,23 +64,23 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
     """
     desk.space.store.prepare(commit_runs=desk.space.settings.commit_runs)
     recording.digest(desk.space)  # what waits is a part of what is here
-    with desk.lock(run_id), desk.taking(run_id, theirs):
+    with desk.lock(run_id), desk.drop_unfit(run_id, theirs):
         arrivals.mend(desk.space.store, run_id)
-        found = desk.standing(run_id, theirs, notes=True)
-        stays = found.kind != handoff.THEIRS or (found.look is not None and keep == KEPT_MINE)
+        standing = desk.standing(run_id, theirs, notes=True)
+        stays = standing.kind != handoff.THEIRS or (standing.look is not None and keep == KEPT_MINE)
         brought = _bring_missing(desk, run_id, theirs) if stays else []
-        if found.kind in (handoff.SAME, handoff.MINE):
-            kind = NOTHING if found.kind == handoff.SAME else AHEAD
-            return Pulled(run_id, kind, None, len(brought), found.message, (), brought=brought)
-        if found.look is not None and keep != KEPT_MINE:
+        if standing.kind in (handoff.SAME, handoff.MINE):
+            kind = NOTHING if standing.kind == handoff.SAME else AHEAD
+            return Pulled(run_id, kind, None, len(brought), standing.message, (), brought=brought)
+        if standing.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
-        if found.kind == handoff.DIVERGED and not keep:
+        if standing.kind == handoff.DIVERGED and not keep:
             but = f" but {counted(len(brought), 'file')} that the run here names and lacked" if brought else ""
-            raise desk.diverged(run_id, found, f"nothing was pulled{but}")
+            raise desk.diverged(run_id, standing, f"nothing was pulled{but}")
         with arrivals.room(desk.space.store, "pull-") as room:
-            pulled = _Pull(desk, run_id, found, room).take(keep)
+            pulled = _Pull(desk, run_id, standing, room).take(keep)
     came = pulled.saved if pulled.kind == KEPT_MINE and pulled.saved else run_id
-    return pulled._replace(notes=handoff.warned(desk.space, came), brought=brought)
+    return pulled._replace(notes=handoff.log_warnings(desk.space, came), brought=brought)
 
 
 class _Pull:
@@ -89,12 +90,12 @@ class _Pull:
     may have kept another state than ours, and pushed that.
     """
 
-    def __init__(self, desk: Desk, run_id: str, found: Standing, room: str) -> None:
-        assert found.theirs is not None  # the remote has it
-        assert found.message is not None
-        self._desk, self._run_id, self._found, self._room = desk, run_id, found, room
+    def __init__(self, desk: Desk, run_id: str, standing: Standing, room: str) -> None:
+        assert standing.theirs is not None  # the remote has it
+        assert standing.message is not None
+        self._desk, self._run_id, self._standing, self._room = desk, run_id, standing, room
         self._space, self._store = desk.space, desk.space.store
-        self._theirs, self._message, self._look = found.theirs, found.message, found.look
+        self._theirs, self._message, self._look = standing.theirs, standing.message, standing.look
         self._folder = os.path.join(room, "run")
         self._fetched = self._bytes = 0
 
@@ -107,8 +108,8 @@ class _Pull:
             self._announce(NEW, None, state)
             arrivals.into_place(self._store, self._folder, self._run_id)
             return self._done(NEW, None)
-        if self._found.apart and keep == KEPT_MINE:
-            saved = self._save(self._folder, state, standing.THEIRS)
+        if self._standing.apart and keep == KEPT_MINE:
+            saved = self._save(self._folder, state, THEIRS)
             return self._done(KEPT_MINE, saved, log=handoff.log_of(self._look))
         return self._replace(self._look, state, keep)
 
@@ -136,7 +137,7 @@ class _Pull:
         if here is None or here.oid != oid:
             return False
         target = os.path.join(self._room, path)
-        if self._found.apart:  # two runs share no files
+        if self._standing.apart:  # two runs share no files
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
@@ -176,7 +177,7 @@ class _Pull:
 
     def _replace(self, here: Look, came: dict[str, Any], keep: str) -> Pulled:
         """Let what came take the place of the run that is here, which is saved first if it is no part of what came."""
-        diverged = self._found.kind == handoff.DIVERGED
+        diverged = self._standing.kind == handoff.DIVERGED
         kind = TOOK_THEIRS if diverged else FORWARD
         target = self._store.run_dir(self._run_id)
         self._unmask(here)
@@ -184,17 +185,17 @@ class _Pull:
         with self._store.lock(self._run_id):
             _refuse_driven(self._desk, self._run_id, keep)
             self._refuse_running()
-            had_outputs = self._desk.with_outputs(self._run_id, self._found.base)
+            had_outputs = self._desk.with_outputs(self._run_id, self._standing.base)
             if not diverged and _work_in(self._desk.look(self._run_id, outputs=had_outputs)) != _work_in(here):
                 what = (
                     f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed"
                 )
                 why, hint = "the same command again tells how both stand now", self._desk.pull_command(self._run_id)
                 raise LoomError("WORKED_ON_MEANWHILE", what, where=target, why=why, hint=hint, exit_code=EXIT_HELD)
-            if self._found.apart:
+            if self._standing.apart:
                 mine = os.path.join(self._room, "mine")
                 links.give_all(target, mine)
-                saved = self._save(mine, self._store.read_state(self._run_id), standing.MINE)
+                saved = self._save(mine, self._store.read_state(self._run_id), MINE)
             self._bring_over(target, {entry.name.removeprefix(carried.RUN) for entry in here.left_out})
             arrivals.sync(self._folder)
             self._store.forget_open_runs()
@@ -245,7 +246,7 @@ class _Pull:
 
         folder: of one's own, with the state's files. Raises OSError, and what renaming a run raises.
         """
-        is_theirs = whose == standing.THEIRS
+        is_theirs = whose == THEIRS
         origin = {"whose": whose, "remote": self._desk.remote.shown}
         origin |= (
             {"machine": self._message.machine, "by": self._message.by} if is_theirs else {"machine": machine.hostname()}
@@ -310,10 +311,10 @@ def _work_in(look: Look) -> dict[str, str]:
 def _damage(folder: str, state: dict[str, Any], run_id: str) -> list[Event]:
     """Give what the copy's log tells of faults that its new chain would hide (D54)."""
     try:
-        found = log_verdict.of_log(os.path.join(folder, events.FILE), run_id, state, event_log.every(folder))
+        verdict = log_verdict.of_log(os.path.join(folder, events.FILE), run_id, state, event_log.every(folder))
     except LoomError:  # what cannot be read is not copied either
         return []
-    event = log_verdict.handed_on(found)
+    event = log_verdict.handed_on(verdict)
     return [event] if event is not None else []
 
 

@@ -77,12 +77,12 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     Raises REMOTE_NEWER, DIVERGED, NOT_LOOMS, and as a remote does.
     """
     recording.digest(desk.space)  # what waits belongs into it
-    found = _allowed(desk, run_id, desk.repository.listed(desk.remote).get(run_id))
-    outputs = outputs or desk.with_outputs(run_id, found.base)
+    standing = _allowed(desk, run_id, desk.repository.list_runs(desk.remote).get(run_id))
+    outputs = outputs or desk.with_outputs(run_id, standing.base)
     look = desk.look(run_id, outputs=outputs)
     desk.looker.add_blobs(look, Blobs(desk.space.store.folder))
     state = desk.space.store.read_state(run_id)
-    parcel = _parcel(desk, found, look, state, outputs=outputs)
+    parcel = _parcel(desk, standing, look, state, outputs=outputs)
     if not parcel.is_due:
         return parcel
     count = len({path for path, _, _ in parcel.new} | {LOG, STATE})
@@ -104,9 +104,9 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)], message=message)
 
 
-def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
+def _parcel(desk: Desk, standing: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
     run_id = str(state["run_id"])
-    known = desk.tree(found.base, run_id) if found.base and found.theirs is not None else {}
+    known = desk.tree(standing.base, run_id) if standing.base and standing.theirs is not None else {}
     entries = sorted(look.files.items())
     new = [(path, entry.size, entry.masked) for path, entry in entries if known.get(path) != entry.oid]
     summary = {
@@ -119,7 +119,7 @@ def _parcel(desk: Desk, found: Standing, look: Look, state: dict[str, Any], *, o
     by = mask(committer[0] if committer is not None else git.user_name(desk.repository.top))[0]
     left_out = tuple((entry.name, entry.why) for entry in look.left_out[:_MOST_NAMED])
     message = Message(run_id, clock.now(), by, machine.hostname(), outputs, left_out, summary)
-    return Parcel(run_id, found, new, _gone(known, look), look.left_out, outputs, message)
+    return Parcel(run_id, standing, new, _gone(known, look), look.left_out, outputs, message)
 
 
 def _gone(known: dict[str, str], look: Look) -> list[str]:
@@ -128,20 +128,20 @@ def _gone(known: dict[str, str], look: Look) -> list[str]:
 
 def _allowed(desk: Desk, run_id: str, theirs: str | None, *, notes: bool = False) -> Standing:
     """Give how the run stands, if it may be pushed over what the remote has. Raises REMOTE_NEWER, DIVERGED."""
-    found = desk.standing(run_id, theirs, notes=notes)
-    if found.kind in (handoff.THEIRS, handoff.DIVERGED):
-        raise _refused(desk, run_id, found)
-    return found
+    standing = desk.standing(run_id, theirs, notes=notes)
+    if standing.kind in (handoff.THEIRS, handoff.DIVERGED):
+        raise _refused(desk, run_id, standing)
+    return standing
 
 
-def _refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
-    if found.kind != handoff.THEIRS:
-        return desk.diverged(run_id, found, "nothing was pushed")
+def _refused(desk: Desk, run_id: str, standing: Standing) -> LoomError:
+    if standing.kind != handoff.THEIRS:
+        return desk.diverged(run_id, standing, "nothing was pushed")
     brings = "it goes on from what is here, so a pull brings it"
-    if found.apart:
+    if standing.apart:
         brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
     what = f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed"
-    where, why = desk.remote.place(run_id), f"{handoff.who(found.message)}; {brings}"
+    where, why = desk.remote.place(run_id), f"{handoff.who(standing.message)}; {brings}"
     hint = desk.pull_command(run_id)
     return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
@@ -149,17 +149,17 @@ def _refused(desk: Desk, run_id: str, found: Standing) -> LoomError:
 def send(desk: Desk, parcel: Parcel) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
     run_id, store = parcel.run_id, desk.space.store
-    notes = [*handoff.warned(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
+    notes = [*handoff.log_warnings(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
     if not parcel.is_due:
         _note_as_had(desk, run_id, parcel.standing)
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
-        found = _allowed(desk, run_id, desk.repository.listed(desk.remote).get(run_id), notes=True)
+        standing = _allowed(desk, run_id, desk.repository.list_runs(desk.remote).get(run_id), notes=True)
         recording.digest(desk.space)
         event = _event(desk, len(parcel.new), outputs=parcel.outputs)
         store.tell(run_id, lambda _: [event])
         try:
-            pushed = _sent(desk, parcel, found)
+            pushed = _sent(desk, parcel, standing)
             return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
             reason = error.code if isinstance(error, LoomError) else type(error).__name__
@@ -169,12 +169,12 @@ def send(desk: Desk, parcel: Parcel) -> Pushed:
             raise
 
 
-def _note_as_had(desk: Desk, run_id: str, found: Standing) -> None:
+def _note_as_had(desk: Desk, run_id: str, standing: Standing) -> None:
     """Note that the remote has a run as it is here, where the logs alone told it; who hands it on now does so else."""
     with suppress(OSError, LoomError):
-        if found.theirs is not None and not desk.is_noted(run_id, found.theirs):
+        if standing.theirs is not None and not desk.is_noted(run_id, standing.theirs):
             with desk.lock(run_id, patience=0):
-                desk.standing(run_id, found.theirs, notes=True)
+                desk.standing(run_id, standing.theirs, notes=True)
 
 
 def _event(desk: Desk, count: int, *, outputs: bool) -> Event:
@@ -185,7 +185,7 @@ def _where(desk: Desk) -> dict[str, Any]:
     return {"remote": desk.remote.shown, "machine": machine.hostname()}
 
 
-def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
+def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
     store, run_id = desk.space.store, parcel.run_id
     with arrivals.room(store, "push-") as staging:
         folder = os.path.join(staging, "run")
@@ -196,13 +196,13 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(store.folder))
         state = files.read_json(os.path.join(folder, "state.json"))
-        now = _parcel(desk, found, look, state, outputs=parcel.outputs)
-        ref = f"{desk.pending(run_id)}{os.urandom(6).hex()}"
+        now = _parcel(desk, standing, look, state, outputs=parcel.outputs)
+        ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))
-    done = desk.repository.push(desk.remote, commit, run_id, found.theirs)
+    done = desk.repository.push(desk.remote, commit, run_id, standing.theirs)
     notes = []
     if done.code != 0:
-        _hold_arrived(desk, run_id, commit, found, done)
+        _hold_arrived(desk, run_id, commit, standing, done)
         notes = [f"{desk.remote.shown} has it; of the rest git says: {remotes.besides(done)}"]
     try:
         desk.agree(run_id, commit)
@@ -212,17 +212,17 @@ def _sent(desk: Desk, parcel: Parcel, found: Standing) -> Pushed:
     return Pushed(now, commit, notes)
 
 
-def _hold_arrived(desk: Desk, run_id: str, commit: str, found: Standing, done: Done) -> None:
+def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done: Done) -> None:
     """Return where a push that did not end well arrived all the same; else say what became of it."""
     try:
-        now = desk.repository.listed(desk.remote).get(run_id)
+        now = desk.repository.list_runs(desk.remote).get(run_id)
     except LoomError:
         raise remotes.unreachable(desk.remote, done) from None
     if now == commit:
         return
     if remotes.is_answer(done):
         desk.let_go(run_id, commit)
-    if now != found.theirs:
+    if now != standing.theirs:
         raise _refused(desk, run_id, desk.standing(run_id, now))
     why = remotes.refusal(done)
     if not why:

@@ -241,7 +241,7 @@ class Repository:
 
     # ---- A remote.
 
-    def listed(self, remote: Remote) -> dict[str, str]:
+    def list_runs(self, remote: Remote) -> dict[str, str]:
         """Give the runs of a remote with their commits.
 
         Raises REMOTE_UNREACHABLE, REMOTE_DENIED, and OTHER_OBJECT_FORMAT for commits whose names are not of this kind.

@@ -131,7 +131,7 @@ def push(pair: Pair, at: int, outputs: str) -> None:
 def pull(pair: Pair, at: int, keep: str) -> None:
     """Take the run."""
     desk = pair.desk(at)
-    there = desk.repository.listed(desk.remote)
+    there = desk.repository.list_runs(desk.remote)
     if pair.run_id not in there:
         raise LoomError("NO_SUCH_RUN", "nobody pushed it yet", hint="loomctl push")
     pulling.pull(desk, pair.run_id, there[pair.run_id], keep=keep)

@@ -135,7 +135,7 @@ def test_a_push_is_by_whom_a_commit_of_gits_would_be(
         push.send(laptop.desk(), parcel)
         told = git(server, "log", "-1", "--format=%cn <%ce>|%an <%ae>", f"refs/loom/runs/{run_id}")
         assert told == f"{identity}|{identity}", name
-        (listed,) = copies.listed(laptop.desk())
+        (listed,) = copies.list_runs(laptop.desk())
         assert listed.by == by, name
 
 
@@ -173,7 +173,7 @@ def test_what_differs_is_told_against_who_was_last_here_or_there(
     laptop.push(run_id)
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     desk = handoff.Desk(desktop.space("third"), None)
-    saved = pull.pull(desk, run_id, desk.listed()[run_id], keep=pull.TOOK_THEIRS).saved
+    saved = pull.pull(desk, run_id, desk.list_runs()[run_id], keep=pull.TOOK_THEIRS).saved
     assert saved is not None
     assert resume.resume(desktop.space("third"), saved).differences == []
     again = resume.resume(desktop.space("third"), run_id, take_over=True)
@@ -188,7 +188,7 @@ def test_a_second_push_sends_what_is_new_alone(laptop: Machine, server: Path, ru
     assert laptop.push(run_id).commit is None
     assert (tips(server), (laptop.run_dir / "state.json").read_bytes()) == before
     git(laptop.root, "gc", "-q", "--prune=now")
-    assert laptop.desk().repository.commit_of(laptop.desk().kept(run_id)) == first
+    assert laptop.desk().repository.commit_of(laptop.desk().last_ref(run_id)) == first
     laptop.done(run_id, "Made.")
     pushed = laptop.push(run_id)
     commits = git(server, "rev-parse", f"refs/loom/runs/{run_id}", f"refs/loom/runs/{run_id}~1").split()
@@ -237,7 +237,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
     assert "build/polish" in str(caught.value.why)
     assert "it goes on from what is here, so a pull brings it" in str(caught.value.why)
     assert caught.value.hint == f"loomctl pull {run_id}"
-    assert laptop.desk().repository.listed(laptop.desk().remote) == {run_id: commit}
+    assert laptop.desk().repository.list_runs(laptop.desk().remote) == {run_id: commit}
 
 
 @pytest.mark.slow
@@ -507,12 +507,12 @@ def test_a_push_of_which_nobody_heard_counts(laptop: Machine, desktop: Machine, 
     laptop.done(run_id, "Made.")
     commit = laptop.push(run_id).commit
     desk = laptop.desk()
-    refs = {desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit}
+    refs = {desk.last_ref(run_id): before, f"{desk.pending_refs(run_id)}0123": commit}
     notes = laptop.store / "local" / run_notes.AGREED / f"{run_id}.json"
     desk.repository.set_refs(refs)
     notes.unlink()
     assert laptop.push(run_id).commit is None
-    assert desk.repository.refs("refs/loom/") == {desk.kept(run_id): commit}
+    assert desk.repository.refs("refs/loom/") == {desk.last_ref(run_id): commit}
     desk.repository.set_refs(refs)
     notes.unlink()
     desktop.pull(run_id)
@@ -529,7 +529,7 @@ def test_who_only_looks_writes_nothing(laptop: Machine, run_id: str, monkeypatch
     laptop.done(run_id, "Made.")
     commit = laptop.push(run_id).commit
     desk = laptop.desk()
-    desk.repository.set_refs({desk.kept(run_id): before, f"{desk.pending(run_id)}0123": commit})
+    desk.repository.set_refs({desk.last_ref(run_id): before, f"{desk.pending_refs(run_id)}0123": commit})
     notes = laptop.store / "local" / run_notes.AGREED / f"{run_id}.json"
     refs = desk.repository.refs("refs/loom/")
     for text in (notes.read_bytes(), b""):
@@ -538,7 +538,7 @@ def test_who_only_looks_writes_nothing(laptop: Machine, run_id: str, monkeypatch
         with desk.lock(run_id):
             with monkeypatch.context() as patch:
                 patch.setattr(Repository, "set_refs", _never_but_nothing)
-                (found,) = copies.listed(laptop.desk())
+                (found,) = copies.list_runs(laptop.desk())
                 assert found.here == "the same"
             assert not push.prepare(laptop.desk(), run_id).is_due
             assert laptop.push(run_id).commit is None
@@ -561,18 +561,18 @@ def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
     desk = laptop.desk()
     if not due:
         laptop.push(run_id)
-        desk.repository.set_refs({desk.kept(run_id): before})
-    stands = laptop.root / ".git" / f"{desk.kept(run_id)}.lock"
+        desk.repository.set_refs({desk.last_ref(run_id): before})
+    stands = laptop.root / ".git" / f"{desk.last_ref(run_id)}.lock"
     stands.write_text("", encoding="utf-8")
     pushed = laptop.push(run_id)
     assert (pushed.commit is not None) == due
     assert any("that could not be noted here: " in note for note in pushed.notes) == due
     assert laptop.pull(run_id).kind == pull.NOTHING
-    assert desk.repository.refs("refs/loom/")[desk.kept(run_id)] == before
+    assert desk.repository.refs("refs/loom/")[desk.last_ref(run_id)] == before
     assert "run.push_failed" not in laptop.event_names()
     stands.unlink()
     assert laptop.push(run_id).commit is None
-    assert set(desk.repository.refs("refs/loom/")) == {desk.kept(run_id)}
+    assert set(desk.repository.refs("refs/loom/")) == {desk.last_ref(run_id)}
     desktop.pull(run_id)
     assert desktop.responses(run_id) == ["Asked.", "Made."]
 
@@ -601,7 +601,7 @@ def test_nothing_of_the_users_is_touched(laptop: Machine, desktop: Machine, apar
         laptop.push(apart)
     with pytest.raises(LoomError):
         laptop.pull(apart)
-    copies.listed(laptop.desk())
+    copies.list_runs(laptop.desk())
     laptop.pull(apart, pull.KEPT_MINE)
     laptop.push(apart)
     desktop.pull(apart)
@@ -853,7 +853,7 @@ def test_a_push_drops_no_output_that_is_only_not_here(
     laptop.push(run_id, outputs=True)
     desktop.pull(run_id)
     (desktop.folder(run_id) / "outputs" / output.name).unlink()
-    assert copies.listed(desktop.desk())[0].here == "the same"
+    assert copies.list_runs(desktop.desk())[0].here == "the same"
     desktop.done(run_id, "Made.")
     parcel = pushing_of(desktop, run_id)
     assert (list(parcel.gone), parcel.outputs) == ([], True)
@@ -971,11 +971,11 @@ def test_the_list_says_how_each_run_stands(laptop: Machine, desktop: Machine, ru
     """Not here, the same, newer there, newer here, diverged; and the project's repository takes no part in it."""
 
     def here(machine: Machine) -> str:
-        (found,) = copies.listed(machine.desk())
+        (found,) = copies.list_runs(machine.desk())
         assert (found.run_id, found.work, found.machine) == (run_id, "add dark mode", "laptop")
         return found.here
 
-    assert copies.listed(laptop.desk()) == []
+    assert copies.list_runs(laptop.desk()) == []
     laptop.push(run_id)
     before = set((desktop.root / ".git" / "objects").rglob("*"))
     assert (here(laptop), here(desktop)) == ("the same", "not here")
@@ -1006,7 +1006,7 @@ def test_the_newest_are_told_apart_by_who_pushed_them(laptop: Machine, run_id: s
     git(laptop.root, "config", "user.name", "Eve\x1b[2J <x>")
     laptop.push(run_id)
     desk = laptop.desk()
-    told = desk.message(desk.repository.listed(desk.remote)[run_id], run_id)
+    told = desk.message(desk.repository.list_runs(desk.remote)[run_id], run_id)
     said = handoff.who(told)
     assert "laptop" in said
     assert "\x1b" not in said

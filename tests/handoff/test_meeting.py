@@ -65,7 +65,7 @@ def begun(made: Machine) -> str:
 
 def here(made: Machine, named: str | None = None) -> str:
     """Give how the list says that the run stands."""
-    (found,) = copies.listed(made.desk(named))
+    (found,) = copies.list_runs(made.desk(named))
     return found.here
 
 

@@ -37,7 +37,7 @@ class Machine(Scene):
     def pull(self, run_id: str, keep: str = "", *, named: str | None = None) -> Pulled:
         """Take a run."""
         desk = self.desk(named)
-        return pulling.pull(desk, run_id, desk.repository.listed(desk.remote)[run_id], keep=keep)
+        return pulling.pull(desk, run_id, desk.repository.list_runs(desk.remote)[run_id], keep=keep)
 
     def done(self, run_id: str, response: str = "Done.") -> None:
         """End the open step; a session that has not taken the run up does so first."""

@@ -233,7 +233,7 @@ def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path,
             assert fingerprint(machine.store / "runs") == before[machine.root], trap.name
             assert [name for name in os.listdir(machine.store / "local") if name.startswith("arriving-")] == []
             assert machine.desk().repository.refs("refs/loom/incoming/") == {}, trap.name
-            assert [one.run_id for one in copies.listed(machine.desk())] == [run_id], trap.name
+            assert [one.run_id for one in copies.list_runs(machine.desk())] == [run_id], trap.name
         git(tmp_path / "server.git", "update-ref", tree.ref, good)
     assert other.pull(run_id).kind == pull.NEW
 
@@ -277,7 +277,7 @@ def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine) -> None:
     for name in ("-x", "..x", "x.lock", "é"):
         (server / "refs" / "loom" / "runs" / name).write_text(oid + "\n", encoding="utf-8")
     desk = pushed.desk()
-    assert list(desk.repository.listed(desk.remote)) == [pushed.run_dir.name]
+    assert list(desk.repository.list_runs(desk.remote)) == [pushed.run_dir.name]
 
 
 REMOTES = {
@@ -469,7 +469,7 @@ def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, m
     another(pushed, "more")
     monkeypatch.setattr(repository.Repository, "fetch", silent)
     with pytest.raises(LoomError) as caught:
-        copies.listed(desk)
+        copies.list_runs(desk)
     assert (caught.value.code, len(tries)) == ("REMOTE_UNREACHABLE", 1)
 
 
@@ -486,20 +486,20 @@ def test_the_list_fetches_commits_alone_and_each_once(pushed: Machine, monkeypat
         fetched.append(git(Path(bare), "count-objects", "-v").split("in-pack: ")[1].split("\n")[0])
 
     monkeypatch.setattr(repository.Repository, "fetch", counting)
-    first = copies.listed(other.desk())
-    assert copies.listed(other.desk()) == first
+    first = copies.list_runs(other.desk())
+    assert copies.list_runs(other.desk()) == first
     assert fetched == ["1"]
     another(pushed, "more")
-    assert [one.trouble for one in copies.listed(other.desk())] == ["", ""]
+    assert [one.trouble for one in copies.list_runs(other.desk())] == ["", ""]
     assert fetched == ["1", "1"]
     kept = other.store / "local" / "seen-commits.json"
     kept.write_text(kept.read_text().replace("add dark mode", "something else"), encoding="utf-8")
-    assert {one.work for one in copies.listed(other.desk())} == {"add dark mode", "more"}
+    assert {one.work for one in copies.list_runs(other.desk())} == {"add dark mode", "more"}
     assert len(fetched) == 3
     for damaged in ("{", "[]", '{"origin": 5}', '{"origin": {"x": 1}}'):
         kept.write_text(damaged, encoding="utf-8")
-        assert len(copies.listed(other.desk())) == 2
+        assert len(copies.list_runs(other.desk())) == 2
     git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dirs[0].name}")
     broken_ref(server, "new-run-1")
-    copies.listed(other.desk())
+    copies.list_runs(other.desk())
     assert len(json.loads(kept.read_text())["origin"]) == 1
