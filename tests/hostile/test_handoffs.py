@@ -211,7 +211,7 @@ MESSAGES = [
     Trap("a commit that says too much", lambda tree: setattr(tree, "message", "x\n\n" + "y" * 100_000)),
     Trap("a commit of odd shapes", lambda tree: tree.tell(summary=[], by=5)),
 ]
-TRAPS = {"places": PLACES, "sizes": SIZES, "contents": CONTENTS, "messages": MESSAGES}
+TRAPS = {"messages": MESSAGES, "places": PLACES, "sizes": SIZES, "contents": CONTENTS}
 
 
 @pytest.mark.slow(quick=1)
