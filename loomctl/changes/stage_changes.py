@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.changes import asset_files, track
 from loomctl.kit import digests, files, targets
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.json.shapes import as_list
 from loomctl.runs import stage_records, stages
 from loomctl.runs.model import visits
 
@@ -78,7 +79,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
     raw = _record(os.path.join(folder, track.CHANGES))
     held = raw or {}
     count = held.get("count")
-    touched = [one for one in _list(held.get("files")) if isinstance(one, dict) and isinstance(one.get("path"), str)]
+    touched = [one for one in as_list(held.get("files")) if isinstance(one, dict) and isinstance(one.get("path"), str)]
     return StageChanges(
         entry["stage"],
         str(entry["step_id"]),
@@ -88,7 +89,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
         files=touched,
         total=count if type(count) is int else len(touched),
         unknown=str(held.get("files_unknown") or ""),
-        warnings=[one for one in _list(held.get("warnings")) if isinstance(one, str)],
+        warnings=[one for one in as_list(held.get("warnings")) if isinstance(one, str)],
         assets=list(_assets(run, entry["stage"], held)),
         passed_over=list(_passed_over(entry["stage"], held)),
         patch_path=os.path.join(folder, track.PATCH),
@@ -104,12 +105,8 @@ def _record(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
-    for one in _list(held.get("assets")):
+    for one in as_list(held.get("assets")):
         raw = one if isinstance(one, dict) else {}
         path, stored = raw.get("path"), raw.get("stored")
         if isinstance(path, str) and isinstance(stored, str) and _is_inside(stored):
@@ -125,7 +122,7 @@ def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
 
 
 def _passed_over(stage: str, held: dict[str, Any]) -> Iterator[PassedOver]:
-    for one in _list(held.get("assets_passed_over")):
+    for one in as_list(held.get("assets_passed_over")):
         raw = one if isinstance(one, dict) else {}
         path, size, reason = raw.get("path"), raw.get("bytes"), raw.get("reason")
         if isinstance(path, str):

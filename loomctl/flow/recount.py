@@ -7,6 +7,7 @@ import os
 from loomctl.flow.preamble_text import Stage, Text, Value, as_text, is_told, path
 from loomctl.kit import files, trouble
 from loomctl.kit.errors import LoomError
+from loomctl.kit.json.shapes import as_object, as_objects, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import artifact_paths, command_runs, context_values, stages
 from loomctl.runs.model import visits
@@ -100,22 +101,22 @@ class Reader:
         if not known or not entry.get("stage"):
             return bare
         status, missing = read_status(self._run, entry)
-        bare = bare._replace(files=_texts(status.get("files_touched")))
+        bare = bare._replace(files=as_texts(status.get("files_touched")))
         if not detailed:
             wanted = not self._mode.detailed and not bare.reason and not bare.note
             said = self._response(entry, status, 2048) if wanted else None
             return bare._replace(first_line=_first_line(said.text if said is not None else None))
-        command, usage = _object(status.get("command")), _object(status.get("usage"))
+        command, usage = as_object(status.get("command")), as_object(status.get("usage"))
         tokens = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens")]
         spent, output = [count for count in tokens if type(count) is int], usage.get("output_tokens")
         if missing:
             self.troubles.append(f"{entry['stage']}: {missing}")
         return bare._replace(
             reason=bare.reason or (str(status.get("failure_reason") or "") if failed else ""),
-            models=_texts(usage.get("models")),
+            models=as_texts(usage.get("models")),
             tokens_in=sum(spent) if spent else None,
             tokens_out=output if type(output) is int else None,
-            assets=_texts([one.get("path") for one in _objects(status.get("assets"))]),
+            assets=as_texts([one.get("path") for one in as_objects(status.get("assets"))]),
             response=None if command else self._response(entry, status, _READ),
             script=str(command.get("script") or ""),
             ended=_how_it_ended(command),
@@ -189,9 +190,9 @@ class Reader:
 
 def _sets(status: Mapping[str, Any], key: str) -> bool:
     """Tell whether a stage set a key of the context, by what it noted of the value before (D31)."""
-    before = _object(status.get("context_before"))
+    before = as_object(status.get("context_before"))
     gone = before.get("gone")
-    return key in _object(before.get("set")) or (isinstance(gone, list) and key in gone)
+    return key in as_object(before.get("set")) or (isinstance(gone, list) and key in gone)
 
 
 def _how_it_ended(command: Mapping[str, Any]) -> str:
@@ -205,18 +206,6 @@ def _how_it_ended(command: Mapping[str, Any]) -> str:
 
 def _first_line(text: str | None) -> str:
     return next((line.strip() for line in (text or "").split("\n") if line.strip()), "")
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
 class _Copy(NamedTuple):

@@ -10,6 +10,7 @@ import os
 
 from loomctl.kit import digests, files, folders, package
 from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.json.shapes import as_list, as_object
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -157,7 +158,7 @@ def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
 def _read(level: _Level, *, with_yaml: bool, keep: bool) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     compiled = _compiled(level)
     source = compiled.get("source")
-    path = level.path if level.path is not None else (source.get("path") if isinstance(source, dict) else None)
+    path = level.path if level.path is not None else as_object(source).get("path")
     leads_out = level.names is _PROJECT and level.path is not None and _leads_out(level.path)
     if leads_out and with_yaml:
         raise _led_out(level.path or "")
@@ -360,9 +361,7 @@ def _is_no_path(text: str) -> bool:
 
 def _fit(compiled: dict[str, Any], level: _Level) -> dict[str, Any]:
     """Give of a compiled file what its level may say; the file may be damaged, or a repository's own."""
-    settings = compiled.get("settings")
-    if not isinstance(settings, dict):
-        return {}
+    settings = as_object(compiled.get("settings"))
     return {name: settings[name] for name in level.names if name in settings and not _misfit(name, settings[name])}
 
 
@@ -385,8 +384,7 @@ def _led_out(path: str) -> LoomError:
 
 
 def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:
-    said = compiled.get("warnings")
-    pairs = said if isinstance(said, list) else []
+    pairs = as_list(compiled.get("warnings"))
     return [(str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
 
 
@@ -405,7 +403,6 @@ def _compiled(level: _Level) -> dict[str, Any]:
     try:
         if level.names is _PROJECT:
             files.refuse_links(os.path.dirname(os.path.dirname(level.compiled)), level.compiled)
-        value = files.read_json(level.compiled, limit=LARGEST)
+        return as_object(files.read_json(level.compiled, limit=LARGEST))
     except (OSError, LoomError):
         return {}
-    return value if isinstance(value, dict) else {}

@@ -74,38 +74,38 @@ def test_a_hook_that_no_command_came_before_says_so(store: Path) -> None:
     assert (loaded.hook_budget, [code for code, _ in loaded.warnings]) == (38000, ["STALE_CONFIG"])
 
 
-@pytest.mark.parametrize("name", ["extra_roots", "no_such_setting"])
 @pytest.mark.shows("in a project's settings the word means nothing")
-def test_what_a_project_may_not_say_is_told_and_has_no_effect(store: Path, name: str) -> None:
+def test_what_a_project_may_not_say_is_told_and_has_no_effect(store: Path) -> None:
     """A root that a project would allow itself, and a word that is no setting, are warnings."""
-    (store / "config.yaml").write_text(f"{name}: [/]\n")
-    for with_yaml in (True, False):
-        loaded = load(str(store), with_yaml=with_yaml)
-        assert loaded.extra_roots == ()
-        ((code, message),) = loaded.warnings
-        assert code == "UNKNOWN_SETTING"
-        assert name in message
+    for name in ["extra_roots", "no_such_setting"]:
+        (store / "config.yaml").write_text(f"{name}: [/]\n")
+        for with_yaml in (True, False):
+            loaded = load(str(store), with_yaml=with_yaml)
+            assert loaded.extra_roots == ()
+            ((code, message),) = loaded.warnings
+            assert code == "UNKNOWN_SETTING"
+            assert name in message
 
 
-@pytest.mark.parametrize("key", ["source", "sources"])
 @pytest.mark.shows("in a project's settings the word means nothing")
-def test_a_compiled_file_that_a_repository_brings_allows_no_root(store: Path, key: str) -> None:
+def test_a_compiled_file_that_a_repository_brings_allows_no_root(store: Path) -> None:
     """Whatever a project's own compiled file says, its roots are not the user's word: neither a hook nor a command
     reads a file that it allows.
     """
-    (store / "local").mkdir()
-    paths = [str(store / "config.yaml"), config.user_config(), ""]
-    for path in paths:
-        source = {"path": path, "size": 0, "sha256": ""}
-        brought = {
-            key: source if key == "source" else [source, source],
-            "settings": {"extra_roots": ["/"], "hook_budget": 10**9, "commit_runs": "yes", "x": 1},
-            "warnings": [["X"], "Y", ["CODE", "text"]],
-        }
-        (store / "local" / "config.json").write_text(json.dumps(brought))
-        for with_yaml in (False, True):
-            loaded = load(str(store), with_yaml=with_yaml)
-            assert (loaded.extra_roots, loaded.hook_budget, loaded.commit_runs) == ((), 38000, False)
+    for key in ["source", "sources"]:
+        (store / "local").mkdir(exist_ok=True)
+        paths = [str(store / "config.yaml"), config.user_config(), ""]
+        for path in paths:
+            source = {"path": path, "size": 0, "sha256": ""}
+            brought = {
+                key: source if key == "source" else [source, source],
+                "settings": {"extra_roots": ["/"], "hook_budget": 10**9, "commit_runs": "yes", "x": 1},
+                "warnings": [["X"], "Y", ["CODE", "text"]],
+            }
+            (store / "local" / "config.json").write_text(json.dumps(brought))
+            for with_yaml in (False, True):
+                loaded = load(str(store), with_yaml=with_yaml)
+                assert (loaded.extra_roots, loaded.hook_budget, loaded.commit_runs) == ((), 38000, False)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"source": 1, "settings": 2, "warnings": 3}'])
@@ -119,9 +119,9 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
     assert load(str(store), with_yaml=False) == Settings(hook_budget=5000)
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
+def test_bad_settings_are_named_with_their_place(store: Path) -> None:
+    """A file that cannot be used stops a command with its place; a hook goes on with the last good one and warns."""
+    for text, where in [
         ("hook_budget: 100", "$.hook_budget"),
         ("hook_budget: 38001", "$.hook_budget"),
         ("hook_budget: true", "$.hook_budget"),
@@ -141,20 +141,17 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
         ("just words", ""),
         ("[" * 5000, "line 1"),
         ("\x07", ""),
-    ],
-)
-def test_bad_settings_are_named_with_their_place(store: Path, text: str, where: str) -> None:
-    """A file that cannot be used stops a command with its place; a hook goes on with the last good one and warns."""
-    (store / "config.yaml").write_text("hook_budget: 5000\n")
-    load(str(store), with_yaml=True)
-    (store / "config.yaml").write_text(text)
-    with pytest.raises(LoomError) as error:
+    ]:
+        (store / "config.yaml").write_text("hook_budget: 5000\n")
         load(str(store), with_yaml=True)
-    assert (error.value.code, error.value.exit_code) == ("BAD_CONFIG", EXIT_INVALID)
-    assert str(store / "config.yaml") in error.value.where
-    assert where in error.value.where
-    hook = load(str(store), with_yaml=False)
-    assert (hook.hook_budget, [code for code, _ in hook.warnings]) == (5000, ["STALE_CONFIG"])
+        (store / "config.yaml").write_text(text)
+        with pytest.raises(LoomError) as error:
+            load(str(store), with_yaml=True)
+        assert (error.value.code, error.value.exit_code) == ("BAD_CONFIG", EXIT_INVALID)
+        assert str(store / "config.yaml") in error.value.where
+        assert where in error.value.where
+        hook = load(str(store), with_yaml=False)
+        assert (hook.hook_budget, [code for code, _ in hook.warnings]) == (5000, ["STALE_CONFIG"])
 
 
 def test_settings_that_are_no_text_or_too_much_are_refused(store: Path) -> None:
@@ -169,12 +166,12 @@ def test_settings_that_are_no_text_or_too_much_are_refused(store: Path) -> None:
     assert load(str(store), with_yaml=False).warnings
 
 
-@pytest.mark.parametrize("value", ["[relative]", "/srv", "[1]", "['~nobody-of-that-name/x']", "[[/]]"])
-def test_an_extra_root_is_an_absolute_folder(store: Path, user: Path, value: str) -> None:
+def test_an_extra_root_is_an_absolute_folder(store: Path, user: Path) -> None:
     """Anything but a list of absolute folders is refused."""
-    user.write_text(f"extra_roots: {value}\n")
-    with pytest.raises(LoomError, match="extra_roots"):
-        load(str(store), with_yaml=True)
+    for value in ["[relative]", "/srv", "[1]", "['~nobody-of-that-name/x']", "[[/]]"]:
+        user.write_text(f"extra_roots: {value}\n")
+        with pytest.raises(LoomError, match="extra_roots"):
+            load(str(store), with_yaml=True)
 
 
 def test_an_empty_file_sets_nothing(store: Path) -> None:
@@ -227,24 +224,24 @@ def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("value", ["5", "[]", "x", "", "true"])
-def test_retention_is_a_mapping(store: Path, value: str) -> None:
+def test_retention_is_a_mapping(store: Path) -> None:
     """Anything else is an error with its place; an empty mapping is none."""
-    (store / "config.yaml").write_text(f"retention: {value}\n")
-    with pytest.raises(LoomError, match="BAD_CONFIG") as error:
-        load(str(store), with_yaml=True)
-    assert error.value.where.endswith("$.retention")
-    (store / "config.yaml").write_text("retention: {}\n")
-    assert load(str(store), with_yaml=True) == Settings()
+    for value in ["5", "[]", "x", "", "true"]:
+        (store / "config.yaml").write_text(f"retention: {value}\n")
+        with pytest.raises(LoomError, match="BAD_CONFIG") as error:
+            load(str(store), with_yaml=True)
+        assert error.value.where.endswith("$.retention")
+        (store / "config.yaml").write_text("retention: {}\n")
+        assert load(str(store), with_yaml=True) == Settings()
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "'7'", "true", "null", "36501", "[7]"])
-def test_days_are_whole_and_at_least_one(store: Path, value: str) -> None:
+def test_days_are_whole_and_at_least_one(store: Path) -> None:
     """No number of days deletes at once, and none is guessed."""
-    (store / "config.yaml").write_text(f"retention:\n  outputs_days: {value}\n")
-    with pytest.raises(LoomError, match="BAD_CONFIG") as error:
-        load(str(store), with_yaml=True)
-    assert error.value.where.endswith("$.retention.outputs_days")
+    for value in ["0", "-1", "1.5", "'7'", "true", "null", "36501", "[7]"]:
+        (store / "config.yaml").write_text(f"retention:\n  outputs_days: {value}\n")
+        with pytest.raises(LoomError, match="BAD_CONFIG") as error:
+            load(str(store), with_yaml=True)
+        assert error.value.where.endswith("$.retention.outputs_days")
 
 
 def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> None:
@@ -260,58 +257,61 @@ def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> N
     assert load(str(store), with_yaml=True).local_days == 3
 
 
-@pytest.mark.parametrize("word", ["off", '"off"', "false", "no"])
-def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path, word: str) -> None:
+def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path) -> None:
     """YAML takes `off` for false; a hook reads the word."""
-    (store / "config.yaml").write_text(
-        f"reduce: {{live: {word}, tools: {{Bash: {{live: {word}}}, WebFetch: {{live: large}}}}}}\n"
-    )
-    loaded = load(str(store), with_yaml=True)
-    assert (loaded.reduce_live, loaded.reduce_live_threshold) == ("off", 8000)
-    assert loaded.reduce_tools == {"Bash": {"live": "off"}, "WebFetch": {"live": "large"}}
-    assert load(str(store), with_yaml=False) == loaded
+    for word in ["off", '"off"', "false", "no"]:
+        (store / "config.yaml").write_text(
+            f"reduce: {{live: {word}, tools: {{Bash: {{live: {word}}}, WebFetch: {{live: large}}}}}}\n"
+        )
+        loaded = load(str(store), with_yaml=True)
+        assert (loaded.reduce_live, loaded.reduce_live_threshold) == ("off", 8000)
+        assert loaded.reduce_tools == {"Bash": {"live": "off"}, "WebFetch": {"live": "large"}}
+        assert load(str(store), with_yaml=False) == loaded
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "reduce: {rules: 1}", "reduce: {rules: [{keep: [a]}]}", "reduce: {rules: [{tool: a, kep: [a]}]}",
-        "reduce: {rules: [{tool: a, keep: a}]}", "reduce: {rules: [{tool: a, threshold: -1}]}",
-        "reduce: {rules: [{tool: a, template: 1}]}", "reduce: {rules: [{tool: ''}]}",
-        "reduce: 1", "reduce: {live: small}", "reduce: {live: true}", "reduce: {live_threshold: 7999}",
-        "reduce: {live_threshold: 10 kB}", "reduce: {tools: [Bash]}", "reduce: {tools: {Bash: off}}",
-        "reduce: {tools: {Bash: {alive: off}}}", "reduce: {tools: {Bash: {live: 3}}}",
-        "reduce: {tools: {Bash: {live_threshold: 1}}}",
-    ],
-)  # fmt: skip
-def test_what_reduce_may_not_say_is_refused(store: Path, said: str) -> None:
+def test_what_reduce_may_not_say_is_refused(store: Path) -> None:
     """With the place of it."""
-    (store / "config.yaml").write_text(f"{said}\n")
-    with pytest.raises(LoomError) as raised:
-        load(str(store), with_yaml=True)
-    assert (raised.value.code, "$.reduce" in raised.value.where) == ("BAD_CONFIG", True)
+    for said in [
+        "reduce: {rules: 1}",
+        "reduce: {rules: [{keep: [a]}]}",
+        "reduce: {rules: [{tool: a, kep: [a]}]}",
+        "reduce: {rules: [{tool: a, keep: a}]}",
+        "reduce: {rules: [{tool: a, threshold: -1}]}",
+        "reduce: {rules: [{tool: a, template: 1}]}",
+        "reduce: {rules: [{tool: ''}]}",
+        "reduce: 1",
+        "reduce: {live: small}",
+        "reduce: {live: true}",
+        "reduce: {live_threshold: 7999}",
+        "reduce: {live_threshold: 10 kB}",
+        "reduce: {tools: [Bash]}",
+        "reduce: {tools: {Bash: off}}",
+        "reduce: {tools: {Bash: {alive: off}}}",
+        "reduce: {tools: {Bash: {live: 3}}}",
+        "reduce: {tools: {Bash: {live_threshold: 1}}}",
+    ]:
+        (store / "config.yaml").write_text(f"{said}\n")
+        with pytest.raises(LoomError) as raised:
+            load(str(store), with_yaml=True)
+        assert (raised.value.code, "$.reduce" in raised.value.where) == ("BAD_CONFIG", True)
 
 
-@pytest.mark.parametrize(
-    ("rule", "why"),
-    [
+def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path) -> None:
+    """What no rule could ever read is refused when it is declared, instead of being left out in silence."""
+    keep = "keep: [location, $.unit.name, \"$['a b']\"]"
+    good = f"{{tool: 'weather:*', {keep}, template: '{{location}}: {{result.days[0].t}}'}}"
+    for rule, why in [
         ("{keep: [a]}", "a rule has a tool: "),
         ("{tool: b, keep: ['$[?(@.a)]']}", "'$[?(@.a)]' is neither"),
         ("{tool: b, keep: ['$..a']}", "'$..a' is neither"),
         ("{tool: b, template: 'at {a.b[*]}'}", "'{a.b[*]}' is neither"),
         ("{tool: b, template: 'at {place'}", "'{place' is neither"),
         ("{tool: b, template: '{}'}", "'{}' is neither"),
-    ],
-)
-def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path, rule: str, why: str) -> None:
-    """What no rule could ever read is refused when it is declared, instead of being left out in silence."""
-    good = (
-        "{tool: 'weather:*', keep: [location, $.unit.name, \"$['a b']\"], template: '{location}: {result.days[0].t}'}"
-    )
-    (store / "config.yaml").write_text(f"reduce: {{rules: [{good}]}}\n")
-    assert len(load(str(store), with_yaml=True).reduce_rules) == 1
-    (store / "config.yaml").write_text(f"reduce: {{rules: [{good}, {rule}]}}\n")
-    with pytest.raises(LoomError, match="BAD_CONFIG") as raised:
-        load(str(store), with_yaml=True)
-    assert raised.value.where.endswith("$.reduce.rules[1]")
-    assert why in str(raised.value.why)
+    ]:
+        (store / "config.yaml").write_text(f"reduce: {{rules: [{good}]}}\n")
+        assert len(load(str(store), with_yaml=True).reduce_rules) == 1
+        (store / "config.yaml").write_text(f"reduce: {{rules: [{good}, {rule}]}}\n")
+        with pytest.raises(LoomError, match="BAD_CONFIG") as raised:
+            load(str(store), with_yaml=True)
+        assert raised.value.where.endswith("$.reduce.rules[1]")
+        assert why in str(raised.value.why)

@@ -81,24 +81,26 @@ TORN = [
 ]
 
 
-@pytest.mark.parametrize("torn", TORN)
-@pytest.mark.parametrize("before", [(), ("a", "b")])
-def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path, torn: bytes, before: tuple[str, ...]) -> None:
+def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path) -> None:
     """After a kill the next append closes the rest, says how much it was, and counts on from the last entry."""
-    append(tmp_path, *before)
-    whole = (tmp_path / events.FILE).read_bytes()
-    (tmp_path / events.FILE).write_bytes(whole + torn)
-    head = append(tmp_path, "c")
-    note = json.loads((tmp_path / events.FILE).read_bytes().split(b"\n")[-3])
-    assert note["event"] == "ledger.torn_line"
-    assert note["seq"] == len(before) + 1
-    assert note["properties"] == {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
-    assert head.seq == len(before) + 2
-    assert append(tmp_path, "d").seq == head.seq + 1
-    rest = (tmp_path / events.FILE).read_bytes()[len(whole) + len(torn) :]
-    (tmp_path / events.FILE).write_bytes(whole + rest.removeprefix(b"\n"))  # a reader that heeds the note
-    assert names(tmp_path) == [*before, "ledger.torn_line", "c", "d"]
-    assert [entry["seq"] for entry in entries(tmp_path)] == list(range(1, len(before) + 4))
+    for number, torn in enumerate(TORN):
+        for before in [(), ("a", "b")]:
+            root = tmp_path / f"{number}-{len(before)}"
+            root.mkdir()
+            append(root, *before)
+            whole = (root / events.FILE).read_bytes()
+            (root / events.FILE).write_bytes(whole + torn)
+            head = append(root, "c")
+            note = json.loads((root / events.FILE).read_bytes().split(b"\n")[-3])
+            assert note["event"] == "ledger.torn_line"
+            assert note["seq"] == len(before) + 1
+            assert note["properties"] == {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
+            assert head.seq == len(before) + 2
+            assert append(root, "d").seq == head.seq + 1
+            rest = (root / events.FILE).read_bytes()[len(whole) + len(torn) :]
+            (root / events.FILE).write_bytes(whole + rest.removeprefix(b"\n"))  # a reader that heeds the note
+            assert names(root) == [*before, "ledger.torn_line", "c", "d"]
+            assert [entry["seq"] for entry in entries(root)] == list(range(1, len(before) + 4))
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

@@ -5,6 +5,7 @@ They are data to test against, never committed; LOOM_CORPUS names the folder tha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -84,8 +85,7 @@ def test_real_files_are_not_refused() -> None:
     }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("path", STATES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("layout", "path"), list(zip(itertools.cycle(LAYOUTS), STATES, strict=False)))
 def test_a_real_run_is_listed_checked_shown_and_primed_in_place(scene: Scene, path: Path, layout: str) -> None:
     """Completed as it is: never active, read in place, and left as it was to the byte."""
     state = of(path)
@@ -108,8 +108,10 @@ def test_a_real_run_is_listed_checked_shown_and_primed_in_place(scene: Scene, pa
     assert place.read_bytes() == before
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("cut", ["all that was noted stays", "what came later is taken out"])
+@pytest.mark.parametrize(
+    ("layout", "cut"),
+    list(zip(LAYOUTS, itertools.cycle(["all that was noted stays", "what came later is taken out"]), strict=False)),
+)
 def test_the_run_with_sessions_goes_on_from_build(scene: Scene, layout: str, cut: str) -> None:
     """Set back to `in_progress` at `build` it resumes, goes on, and has every key that it had."""
     (path,) = [path for path in STATES if "sessions" in of(path)]

@@ -140,13 +140,13 @@ BELONGING = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "run_id", "fits"), BELONGING)
+@each(("raw", "run_id", "fits"), BELONGING)
 def test_ids_of_every_era_are_held_against_their_place(raw: Json, run_id: str, *, fits: bool) -> None:
     """With and without Z, UUIDs, with slashes in front; a copy under another name is not the run (D6)."""
     assert faber_state.belongs(raw, run_id) is fits
 
 
-@pytest.mark.parametrize("era", ERAS)
+@each("era", ERAS)
 def test_nothing_changed_writes_nothing(era: str) -> None:
     """What is read and written back unchanged is the file, key by key, in its order."""
     raw = ERAS[era]()
@@ -155,7 +155,7 @@ def test_nothing_changed_writes_nothing(era: str) -> None:
         assert json.dumps(written(found, found.state)) == json.dumps(raw)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@each("era", ERAS)
 def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> None:
     """Step by step to the end; after each the file says what the engine knows, and has all that it had."""
     raw = first = ERAS[era]()
@@ -308,7 +308,7 @@ def test_a_step_below_its_phase_keeps_what_it_held_in_another_shape(step: str, k
         assert after["phases"][phase]["steps"][step_id]["attempts"] == 7
 
 
-@pytest.mark.parametrize("odd", [["precious"], "precious", [{"id": "x", "odd": "precious"}]])
+@each("odd", [["precious"], "precious", [{"id": "x", "odd": "precious"}]])
 def test_a_phase_of_another_shape_is_kept_beside_what_is_written(odd: object) -> None:
     """It is none of Loom's to throw away when a step of the phase is done."""
     raw = {**in_list(), "phases": {"build": odd}}

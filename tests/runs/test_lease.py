@@ -16,14 +16,7 @@ from tests.helpers.tables import each
 
 AT = "2026-01-01T00:00:00Z"
 NOWHERE = Sight(
-    known=False,
-    same_boot=False,
-    same_names=False,
-    pid=False,
-    running=False,
-    same_host=False,
-    came=False,
-    ages=(10.0,),
+    known=False, same_boot=False, same_names=False, pid=False, running=False, same_host=False, came=False, ages=(10.0,)
 )
 HERE = NOWHERE._replace(known=True, same_boot=True, same_names=True, pid=True, running=True, same_host=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
@@ -19,11 +20,14 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, migrations, state
 from loomctl.runs.model.migrations import Step
+from loomctl.runs.model.state import new_state
 from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.layouts import Home
+from loomctl.runs.store.recovery import losses
 from loomctl.runs.store.store import Store
-from tests.helpers.runs import RUN_ID, make_run
+from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
+from tests.helpers.tables import each
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -67,24 +71,26 @@ def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path) -> None:
     """A link, a folder or a pipe in a state's place is kept itself; what a link leads to is not touched."""
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    path = tmp_path / "run" / "state.json"
-    path.parent.mkdir()
-    if kind == "link":
-        path.symlink_to(victim)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        os.mkfifo(path)
-    mode = path.lstat().st_mode
-    assert aside(path.parent) == "state.broken-1.json"
-    assert path.with_name("state.broken-1.json").lstat().st_mode == mode
-    assert not os.path.lexists(path)
-    assert victim.read_text() == "mine"
+    for number, kind in enumerate(["link", "folder", "pipe"]):
+        root = tmp_path / str(number)
+        root.mkdir()
+        victim = root / "victim"
+        victim.write_text("mine")
+        path = root / "run" / "state.json"
+        path.parent.mkdir()
+        if kind == "link":
+            path.symlink_to(victim)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            os.mkfifo(path)
+        mode = path.lstat().st_mode
+        assert aside(path.parent) == "state.broken-1.json"
+        assert path.with_name("state.broken-1.json").lstat().st_mode == mode
+        assert not os.path.lexists(path)
+        assert victim.read_text() == "mine"
 
 
 def test_kept_states_are_listed_backup_first(tmp_path: Path) -> None:
@@ -122,22 +128,23 @@ def entry(seq: int) -> bytes:
     return b'{"seq": %d, "event": "a", "prev": ""}\n' % seq
 
 
-@pytest.mark.parametrize(
-    ("text", "seqs", "damaged"),
-    [
-        (b"", [], 0),
-        (entry(1) + entry(2), [1, 2], 0),
-        (entry(1) + b"\x00\xff\xfe rubbish\n\n" + entry(2) + b'{"seq": 3, "ev', [1, 2], 2),
-        (b'[]\n5\n{"seq": "1", "event": "a"}\n{"seq": 1}\n{"seq": true, "event": "a"}\n', [], 5),
-        (b"[" * 100_000 + b"\n" + entry(4), [4], 1),
-    ],
-)
-def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path, text: bytes, seqs: list[int], damaged: int) -> None:
+def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path) -> None:
     """Every entry is read, whatever stands between, and what is none is counted."""
-    (tmp_path / "events.jsonl").write_bytes(text)
-    found, lines = event_log.entries(str(tmp_path))
-    assert ([entry["seq"] for entry in found], lines) == (seqs, damaged)
-    assert [entry["seq"] for entry in event_log.entries(str(tmp_path), after=1)[0]] == [seq for seq in seqs if seq > 1]
+    for number, (text, seqs, damaged) in enumerate(
+        [
+            (b"", [], 0),
+            (entry(1) + entry(2), [1, 2], 0),
+            (entry(1) + b"\x00\xff\xfe rubbish\n\n" + entry(2) + b'{"seq": 3, "ev', [1, 2], 2),
+            (b'[]\n5\n{"seq": "1", "event": "a"}\n{"seq": 1}\n{"seq": true, "event": "a"}\n', [], 5),
+            (b"[" * 100_000 + b"\n" + entry(4), [4], 1),
+        ]
+    ):
+        root = tmp_path / str(number)
+        root.mkdir()
+        (root / "events.jsonl").write_bytes(text)
+        found, lines = event_log.entries(str(root))
+        assert ([entry["seq"] for entry in found], lines) == (seqs, damaged)
+        assert [entry["seq"] for entry in event_log.entries(str(root), after=1)[0]] == [seq for seq in seqs if seq > 1]
 
 
 def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
@@ -274,9 +281,7 @@ def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytes
         path.unlink()
         path.write_bytes(old)
         process = subprocess.Popen(
-            [sys.executable, "-B", "-c", MIGRATOR, store.folder, RUN_ID],
-            cwd=CHECKOUT,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-B", "-c", MIGRATOR, store.folder, RUN_ID], cwd=CHECKOUT, stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         process.stdout.readline()
@@ -324,19 +329,21 @@ def test_the_store_knows_a_run_by_what_is_left(tmp_path: Path) -> None:
         assert error.value.hint == f"loomctl state restore {RUN_ID}"
 
 
-@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b'{"schema_version": 1}', b"\xff"])
-def test_a_damaged_plan_says_the_way_back(tmp_path: Path, damage: bytes | None) -> None:
+def test_a_damaged_plan_says_the_way_back(tmp_path: Path) -> None:
     """Missing, torn or misshapen: one error with the file and a hint that helps."""
-    store, made = make_run(tmp_path)
-    path = Path(made.folder, "plan.json")
-    path.unlink()
-    if damage is not None:
-        path.write_bytes(damage)
-    with pytest.raises(LoomError) as error:
-        store.read(RUN_ID)
-    assert error.value.code in ("BAD_PLAN", "BAD_JSON")
-    assert str(path) in error.value.where
-    assert error.value.hint == f"loomctl state restore {RUN_ID}"
+    for number, damage in enumerate([None, b"", b"{", b"[]", b'{"schema_version": 1}', b"\xff"]):
+        root = tmp_path / str(number)
+        root.mkdir()
+        store, made = make_run(root)
+        path = Path(made.folder, "plan.json")
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        with pytest.raises(LoomError) as error:
+            store.read(RUN_ID)
+        assert error.value.code in ("BAD_PLAN", "BAD_JSON")
+        assert str(path) in error.value.where
+        assert error.value.hint == f"loomctl state restore {RUN_ID}"
 
 
 def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
@@ -356,3 +363,56 @@ def test_what_replaces_a_state_leaves_the_backup_alone(tmp_path: Path) -> None:
     assert store.read_state(RUN_ID)["ledger_head"]["seq"] == 3
     assert [entry["event"] for entry in event_log.entries(made.folder)[0]][-1] == "state.restored"
     store.update(RUN_ID, no_change)
+
+
+BASE = new_state(PLAN, run_id=RUN_ID, work_id=None, goal="g", at=AT)
+
+
+def visit(key: str, number: int, status: str) -> dict[str, Any]:
+    """Give a visit of a step."""
+    return {"step_id": key, "visit": number, "status": status}
+
+
+def with_sessions(*records: dict[str, Any]) -> dict[str, Any]:
+    """Give a state with session records."""
+    return {**BASE, "sessions": {"session_history": list(records)}}
+
+
+@each(
+    ("before", "after", "steps"),
+    [
+        ([], [], []),
+        ([visit("a/b", 1, "succeeded")], [visit("a/b", 1, "succeeded")], []),
+        ([visit("a/b", 1, "succeeded")], [visit("a/b", 1, "in_progress")], [("a/b", 1, "succeeded", "in_progress")]),
+        (
+            [visit("a/b", 1, "failed"), visit("a/b", 2, "in_progress")],
+            [visit("a/b", 1, "failed")],
+            [("a/b", 2, "in_progress", None)],
+        ),
+        ([], [visit("a/b", 1, "closing")], [("a/b", 1, None, "closing")]),
+    ],
+)
+def test_visits_are_told_apart(before: list[Any], after: list[Any], steps: list[tuple[Any, ...]]) -> None:
+    """A visit that is gone, one that is there again, and one that stands otherwise."""
+    found = losses({**BASE, "steps": before}, {**BASE, "steps": after})
+    assert [tuple(one.values()) for one in found.steps] == steps
+    assert found.any == bool(steps)
+
+
+def test_sessions_are_told_apart() -> None:
+    """A session that is gone, and one that would be open again."""
+    ended = {"session_id": "a", "ended_at": AT, "end_reason": "logout"}
+    found = losses(with_sessions(ended, {"session_id": "b"}), with_sessions({"session_id": "a", "ended_at": None}))
+    assert found.sessions == [
+        {"session_id": "a", "was": "logout", "now": "open"},
+        {"session_id": "b", "was": "open", "now": None},
+    ]
+
+
+def test_other_keys_are_named_and_bookkeeping_is_not() -> None:
+    """Any other key whose value differs, known or not; revision, time, head and context do not count."""
+    after = copy.deepcopy(BASE)
+    after |= {"goal": "h", "x-own": 1, "revision": 7, "updated_at": "later", "ledger_head": {"seq": 9, "sha256": "x"}}
+    after["context_metadata"] = {"reload_count": 5}
+    assert losses(BASE, after).keys == ["goal", "x-own"]
+    assert not losses(BASE, {**BASE, "revision": 9}).any

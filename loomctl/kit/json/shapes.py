@@ -7,6 +7,7 @@ from loomctl.kit.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 TEXT, WHOLE, FLAG, LIST, OBJECT = (str,), (int,), (bool,), (list,), (dict,)
 NUMBER = (float, int)
@@ -21,6 +22,26 @@ _NAMES: dict[type, str] = {
     dict: "an object",
     type(None): "null",
 }
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Give what should be an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Give what should be a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_objects(value: object) -> list[dict[str, Any]]:
+    """Give the objects in what should be a list."""
+    return [one for one in as_list(value) if isinstance(one, dict)]
+
+
+def as_texts(value: object) -> list[str]:
+    """Give the texts in what should be a list."""
+    return [one for one in as_list(value) if isinstance(one, str)]
 
 
 def following(count: object) -> int:

@@ -8,6 +8,7 @@ writes a change of that shape into the file's own words.
 from __future__ import annotations
 
 from loomctl.kit import ids
+from loomctl.kit.json.shapes import as_list, as_object, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.state import STATUSES, TERMINAL, new_state
 from loomctl.runs.model.visits import OPEN, is_last_word
@@ -93,7 +94,7 @@ def _state(raw: Mapping[str, Any], run_id: str, visits: list[dict[str, Any]], pl
 def asked(raw: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Give the approvals that a file asks for, each with its index and an id."""
     entries = raw.get("pending_approvals")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    for index, entry in enumerate(as_list(entries)):
         if isinstance(entry, dict):
             phase = text_of(entry.get("phase"))
             named = text_of(entry.get("id")) or (f"phase:{phase}" if phase else f"faber:{index}")
@@ -130,7 +131,7 @@ def _visits(raw: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[tuple[st
     entries: dict[tuple[str, int], int] = {}
     counted: dict[str, int] = {}
     listed = raw.get("steps")
-    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+    for index, entry in enumerate(as_list(listed)):
         visit = _visit(entry, counted)
         if visit is not None and (visit["step_id"], visit["visit"]) not in entries:
             entries[visit["step_id"], visit["visit"]] = index
@@ -154,9 +155,9 @@ def _counted(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, An
                     record,
                 )
         for counter in ("completed_steps", "completed_step_ids"):
-            for step_id in texts_of(phase.get(counter)):
+            for step_id in as_texts(phase.get(counter)):
                 yield f"{name}/{step_id.rpartition(':')[2]}", "succeeded", {}
-    for key in texts_of(raw.get("steps_completed")):
+    for key in as_texts(raw.get("steps_completed")):
         before, mark, after = key.partition(":")
         if mark and before and after:
             yield f"{before}/{after}", "succeeded", {}
@@ -308,29 +309,23 @@ def _work_id(raw: Mapping[str, Any]) -> str | None:
 
 def _goal(raw: Mapping[str, Any]) -> str:
     items = raw.get("work_items")
-    item = items[0] if isinstance(items, list) and items else None
-    title = value_of(value_of(item, "issue"), "title")
-    said = (raw.get("goal"), title, value_of(item, "target"), raw.get("target"))
+    item = as_object(next(iter(as_list(items)), None))
+    title = as_object(item.get("issue")).get("title")
+    said = (raw.get("goal"), title, item.get("target"), raw.get("target"))
     return next((text for text in map(text_of, said) if text), "")
 
 
 def _sessions(raw: object, empty: dict[str, Any]) -> dict[str, Any]:
-    found = {**empty, **(raw if isinstance(raw, dict) else {})}
+    found = {**empty, **as_object(raw)}
     entries = found["session_history"]
-    named = [entry for entry in (entries if isinstance(entries, list) else ()) if name_of(entry, "session_id")]
+    named = [entry for entry in as_list(entries) if name_of(entry, "session_id")]
     found["session_history"] = [_record(entry) for entry in named]
     if not isinstance(found["current_session_id"], (str, type(None))):
         found["current_session_id"] = None
     return found
 
 
-_SHAPES = {
-    "environment": dict,
-    "compactions": list,
-    "phases_completed": list,
-    "artifacts_loaded": list,
-    "resumes": int,
-}
+_SHAPES = {"environment": dict, "compactions": list, "phases_completed": list, "artifacts_loaded": list, "resumes": int}
 
 
 def _record(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,11 +334,9 @@ def _record(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metadata(raw: object, empty: dict[str, Any]) -> dict[str, Any]:
-    found = {**empty, **(raw if isinstance(raw, dict) else {})}
+    found = {**empty, **as_object(raw)}
     entries = found["artifacts_in_context"]
-    found["artifacts_in_context"] = [
-        entry for entry in (entries if isinstance(entries, list) else ()) if name_of(entry, "artifact_id")
-    ]
+    found["artifacts_in_context"] = [entry for entry in as_list(entries) if name_of(entry, "artifact_id")]
     if type(found["reload_count"]) is not int:
         found["reload_count"] = 0
     return found
@@ -374,16 +367,6 @@ def text_of(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def value_of(value: object, key: str) -> object:
-    """Give what an object holds under a key; None for anything else."""
-    return value.get(key) if isinstance(value, dict) else None
-
-
-def texts_of(value: object) -> list[str]:
-    """Give the texts in a list; none for anything else."""
-    return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
-
-
 def phases_in(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give the phases by name, from an object or a list."""
     return _named(value, "name", "id", "phase")
@@ -399,7 +382,7 @@ def _named(value: object, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def name_of(entry: object, *keys: str) -> str | None:
     """Give the first of an entry's keys that names it."""
-    return next((name for key in keys if (name := text_of(value_of(entry, key)))), None)
+    return next((name for key in keys if (name := text_of(as_object(entry).get(key)))), None)
 
 
 def outcome_of(word: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.kit.json.shapes import as_list, as_object
 from loomctl.runs.faber import faber_state
 from loomctl.runs.faber.faber_state import asked
 from loomctl.runs.model.visits import OPEN, is_last_word
@@ -79,7 +80,7 @@ def _write_visits(raw: dict[str, Any], view: View, after: State) -> list[dict[st
     if not changed and not gone:
         return []
     old = view.raw.get("steps")
-    listed = list(old) if isinstance(old, list) else []
+    listed = list(as_list(old))
     for visit in changed:
         index = view.entries.get((visit["step_id"], visit["visit"]))
         if index is None and visit.get("by") == faber_state.BY_FABER:
@@ -116,7 +117,7 @@ def _entry(old: Mapping[str, Any], visit: Mapping[str, Any]) -> dict[str, Any]:
 
 def _step_below(old: object, visit: Mapping[str, Any]) -> dict[str, Any]:
     """Write a visit as the record that stands below its phase."""
-    record: dict[str, Any] = dict(old) if isinstance(old, dict) else {}
+    record = dict(as_object(old))
     status = visit["status"]
     if status in OPEN:
         for key in ("completed_at", "result", "error"):  # of the attempt before
@@ -160,7 +161,7 @@ def _write_phases(raw: dict[str, Any], view: View, after: State, visits: list[di
         ]
         raw["phases"] = [*kept, *({"name": name, **phase} for name, phase in changed.items() if name not in names)]
     elif changed:
-        merged = dict(listed) if isinstance(listed, dict) else {}
+        merged = dict(as_object(listed))
         for name, phase in changed.items():
             _put(merged, name, phase)
         _put(raw, "phases", merged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from threading import RLock
@@ -191,79 +192,61 @@ def checked_key(key: object, *, by_engine: bool = False) -> str:
 
 def checked(key: object, value: Any) -> Any:
     """Give a copy of a value of which everything is JSON. key: whose, for words. Raises BAD_VALUE."""
-    return _Check(str(key)).copy(value, 0)
+    return _copied(value, (one_line(str(key), _SHOWN),), (), itertools.count(1))
 
 
-class _Check:
-    """Copies one value, and refuses what is no JSON, with its place."""
+def _copied(value: Any, place: tuple[str, ...], above: tuple[Any, ...], counter: Iterator[int]) -> Any:
+    """Copy one value. above: the lists and objects that it is in; counter: of the values within the whole."""
+    if next(counter) > MOST:
+        raise _bad_value(place, f"it holds more than {MOST:,} values")
+    if not isinstance(value, (dict, list)):
+        why = _misfit(value)
+        if why:
+            raise _bad_value(place, why)
+        return _bare(value)
+    if any(value is one for one in above):
+        raise _bad_value(place, "it holds itself")
+    if len(above) == DEEPEST:
+        raise _bad_value(place, f"it is nested deeper than {DEEPEST} levels")
+    above = (*above, value)
+    if isinstance(value, list):
+        return [_copied(inner, (*place, str(at)), above, counter) for at, inner in enumerate(value)]
+    for name in value:
+        if not isinstance(name, str) or not _is_unicode(name):
+            raise _bad_value(place, f"{name!r:.{_SHOWN}} is no name in an object: it has to be text")
+    return {
+        _plain(name): _copied(inner, (*place, one_line(name, _SHOWN)), above, counter) for name, inner in value.items()
+    }
 
-    def __init__(self, key: str) -> None:
-        self._place: list[str] = [one_line(key, _SHOWN)]
-        self._above: set[int] = set()  # the lists and objects that the place is in
-        self._count = 0
 
-    def copy(self, value: Any, depth: int) -> Any:
-        self._count += 1
-        if self._count > MOST:
-            raise self._bad(f"it holds more than {MOST:,} values")
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, str):
-            if not _is_unicode(value):
-                raise self._bad("the text holds half a character: it is no Unicode")
-            return _plain(value)
-        if isinstance(value, int):
-            if abs(value) >= _TOO_LONG:
-                raise self._bad("the number has more than 400 digits")
-            return int(value)
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise self._bad(f"{value} is no JSON number")
-            return float(value)
-        if not isinstance(value, (dict, list)):
-            raise self._bad(f"{type(value).__name__} is no JSON value: {_ADVICE.get(type(value), _JSON)}")
-        if id(value) in self._above:
-            raise self._bad("it holds itself")
-        if depth == DEEPEST:
-            raise self._bad(f"it is nested deeper than {DEEPEST} levels")
-        self._above.add(id(value))
-        made = self._members(value, depth + 1)
-        self._above.remove(id(value))
-        return made
+def _misfit(value: Any) -> str:
+    """Say why a value that is no list and no object is no JSON; empty if it is."""
+    if isinstance(value, str):
+        return "" if _is_unicode(value) else "the text holds half a character: it is no Unicode"
+    if isinstance(value, int):
+        return "" if abs(value) < _TOO_LONG else "the number has more than 400 digits"
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{value} is no JSON number"
+    return "" if value is None else f"{type(value).__name__} is no JSON value: {_ADVICE.get(type(value), _JSON)}"
 
-    def _members(self, value: Any, depth: int) -> Any:
-        if isinstance(value, list):
-            return [self._member(str(at), inner, depth) for at, inner in enumerate(value)]
-        for name in value:
-            if not isinstance(name, str) or not _is_unicode(name):
-                raise self._bad(f"{name!r:.{_SHOWN}} is no name in an object: it has to be text")
-        return {_plain(name): self._member(one_line(name, _SHOWN), inner, depth) for name, inner in value.items()}
 
-    def _member(self, name: str, value: Any, depth: int) -> Any:
-        self._place.append(name)
-        made = self.copy(value, depth)
-        self._place.pop()
-        return made
+def _bare(value: Any) -> Any:
+    """Give a member of an enumeration, or whatever else is more than text or a number, as just that."""
+    if value is None or isinstance(value, bool):
+        return value
+    return _plain(value) if isinstance(value, str) else int(value) if isinstance(value, int) else float(value)
 
-    def _bad(self, why: str) -> LoomError:
-        shown = self._place if len(self._place) <= 8 else [*self._place[:4], "…", *self._place[-3:]]
-        return LoomError(
-            "BAD_VALUE",
-            "this value cannot stand in a context",
-            where=" / ".join(shown),
-            why=why,
-            hint="loomctl context set --help",
-            exit_code=EXIT_USAGE,
-        )
+
+def _bad_value(place: tuple[str, ...], why: str) -> LoomError:
+    shown = place if len(place) <= 8 else (*place[:4], "…", *place[-3:])
+    what, hint = "this value cannot stand in a context", "loomctl context set --help"
+    return LoomError("BAD_VALUE", what, where=" / ".join(shown), why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 _JSON = "there are text, numbers, true, false, null, lists and objects"
 _ADVICE: dict[type, str] = {
-    bytes: "give it as text, decoded",
-    bytearray: "give it as text, decoded",
-    tuple: "give a list",
-    set: "give a list",
-    frozenset: "give a list",
+    **dict.fromkeys((bytes, bytearray), "give it as text, decoded"),
+    **dict.fromkeys((tuple, set, frozenset), "give a list"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.ids import is_fit
-from loomctl.kit.json.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, misfit, not_text
+from loomctl.kit.json.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, as_object, misfit, not_text
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.visits import JOINS
 
@@ -123,7 +123,7 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
 
 
 def _of_evidence(path: str, wanted: Any) -> Iterator[tuple[str, str] | None]:
-    kind = wanted.get("kind") if isinstance(wanted, dict) else None
+    kind = as_object(wanted).get("kind")
     if not isinstance(kind, str) or kind not in _EVIDENCE:
         yield path, f"evidence has a kind, one of {', '.join(_EVIDENCE)}"
         return
@@ -150,33 +150,26 @@ def _of_branches(path: str, parallel: Any, where: str) -> Iterator[tuple[str, st
 
 
 def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what leads to a step that the plan, or the branch, does not have."""
+    """Give what leads to a step that the plan, or the branch, does not have; the end is no step."""
     steps = [
         (f"$.phases[{index}].steps[{number}]", step)
         for index, phase in enumerate(plan["phases"])
         for number, step in enumerate(phase["steps"])
     ]
-    led = [("$.retry_target", plan["retry_target"])] if "retry_target" in plan else []
-    yield from _nowhere_among(steps, led)
+    groups = [steps]
     for path, step in steps:
         for number, branch in enumerate(step["parallel"]["branches"] if "parallel" in step else ()):
             inside = f"{path}.parallel.branches[{number}].steps"
-            yield from _nowhere_among([(f"{inside}[{at}]", one) for at, one in enumerate(branch["steps"])], [])
-
-
-def _nowhere_among(steps: list[tuple[str, Any]], led: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    led = [*led, *(found for path, step in steps for found in _led(path, step))]
-    keys = {step["key"] for _, step in steps} if led else ()
-    yield from ((path, "the plan has no such step here") for path, key in led if key not in keys)
-
-
-def _led(path: str, step: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give where a step's ways lead, each with its place; the end is no step."""
-    if "retry_target" in step:
-        yield f"{path}.retry_target", step["retry_target"]
-    for place, transition in enumerate(step.get("transitions", ())):
-        if transition["to"] != "end":
-            yield f"{path}.transitions[{place}].to", transition["to"]
+            groups.append([(f"{inside}[{at}]", one) for at, one in enumerate(branch["steps"])])
+    for group in groups:
+        led = [(f"{path}.retry_target", step["retry_target"]) for path, step in group if "retry_target" in step]
+        if group is steps and "retry_target" in plan:
+            led.insert(0, ("$.retry_target", plan["retry_target"]))
+        for path, step in group:
+            ways = enumerate(step.get("transitions", ()))
+            led += [(f"{path}.transitions[{at}].to", way["to"]) for at, way in ways if way["to"] != "end"]
+        keys = {step["key"] for _, step in group} if led else ()
+        yield from ((path, "the plan has no such step here") for path, key in led if key not in keys)
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
@@ -200,8 +193,7 @@ def _bad(where: str, path: str, why: str) -> LoomError:
 
 def steps_unknown(plan: Mapping[str, Any]) -> str:
     """Say why a run of FABER's has steps that nobody knows, so that it is looked at alone; empty for others (D5)."""
-    made_of = plan.get("faber")
-    return str(made_of.get("unknown") or "") if isinstance(made_of, dict) else ""
+    return str(as_object(plan.get("faber")).get("unknown") or "")
 
 
 # ---- Where its steps stand, and which comes after which (D7).
@@ -268,8 +260,7 @@ def place_of(plan: Mapping[str, Any], key: str | None) -> Place | None:
 
 def inner(place: Place) -> list[Place]:
     """List the steps of a parallel step's branches, as declared; nothing of every other step (D43)."""
-    parallel = place.step.get("parallel")
-    branches = parallel["branches"] if isinstance(parallel, dict) else ()
+    branches = as_object(place.step.get("parallel")).get("branches", ())
     return [Place(place.phase, step) for branch in branches for step in branch["steps"]]
 
 

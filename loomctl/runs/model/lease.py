@@ -8,7 +8,7 @@ number that every reader counts to comes 1, so that whatever stands there, the n
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.json.shapes import LARGEST, following
+from loomctl.kit.json.shapes import LARGEST, as_object, following
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -60,13 +60,13 @@ class Sight(NamedTuple):
 
 def epoch(state: Mapping[str, Any]) -> int:
     """Give the epoch of a run's lease; 0 where nobody ever drove it."""
-    found = _object(state).get("epoch")
+    found = as_object(state.get(KEY)).get("epoch")
     return found if type(found) is int and 0 <= found <= LARGEST else 0
 
 
 def holder(state: Mapping[str, Any]) -> Holder | None:
     """Give who drives a run, alive or not; None where nobody does."""
-    found = _object(state)
+    found = as_object(state.get(KEY))
     session_id = found.get("session_id")
     if not isinstance(session_id, str) or not session_id or found.get("epoch") != epoch(state):
         return None
@@ -92,28 +92,32 @@ def lives(sight: Sight) -> bool:
 def taken(state: State, session_id: str, *, host: str, hostname: str, at: str) -> State:
     """Give the lease to a session, under the next epoch."""
     now = {"session_id": session_id, "host": host, "hostname": hostname, "since": at, "seen": at}
-    return _with(state, {**_object(state), "epoch": following(epoch(state)), **now})
+    return _with(state, {**as_object(state.get(KEY)), "epoch": following(epoch(state)), **now})
 
 
 def seen(state: State, at: str) -> State:
     """Note a sign of who drives; nothing where nobody does."""
-    return state if holder(state) is None else {**state, KEY: {**_object(state), "seen": at}}
+    return state if holder(state) is None else {**state, KEY: {**as_object(state.get(KEY)), "seen": at}}
 
 
 def released(state: State, at: str) -> State:
     """Let nobody drive; the epoch stays, so that the next one is another."""
-    return state if holder(state) is None else {**state, KEY: {**_object(state), "session_id": None, "seen": at}}
+    return (
+        state
+        if holder(state) is None
+        else {**state, KEY: {**as_object(state.get(KEY)), "session_id": None, "seen": at}}
+    )
 
 
 def anew(state: State, last: int) -> State:
     """Let nobody drive a state that takes another's place, under an epoch that no driver has yet. last: the latest."""
     last = max(last, epoch(state))
-    return _with(state, {**_object(state), "epoch": following(last), "session_id": None}) if last else state
+    return _with(state, {**as_object(state.get(KEY)), "epoch": following(last), "session_id": None}) if last else state
 
 
 def as_told(state: State, entries: Sequence[Mapping[str, Any]]) -> State:
     """Give a state with the lease that the log's later entries tell of, for one that cannot be read came after it."""
-    held = dict(_object(state))
+    held = dict(as_object(state.get(KEY)))
     for entry in entries:
         name, told, session_id = entry.get("event"), entry.get("properties"), entry.get("session_id")
         if name in ("lease.taken", "lease.taken_over") and isinstance(told, dict):
@@ -191,11 +195,6 @@ def refusal(run_id: str, found: Holder | None, began: int, *, is_here: bool = Tr
         hint=f"loomctl resume {run_id} --take-over",
         exit_code=EXIT_HELD,
     )
-
-
-def _object(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = state.get(KEY)
-    return found if isinstance(found, dict) else {}
 
 
 def _with(state: State, held: dict[str, Any]) -> State:

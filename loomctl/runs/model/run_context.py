@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.kit.json.shapes import as_object, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
@@ -55,15 +56,9 @@ def taken_back(context: Mapping[str, Any], before: object) -> dict[str, Any]:
 
     Keys that were changed by others since are set back too: what is undone is undone with all that came after it.
     """
-    kept = dict(context)
-    if not isinstance(before, dict):
-        return kept
-    gone, values = before.get("gone"), before.get("set")
-    for key in gone if isinstance(gone, list) else ():
-        if isinstance(key, str):
-            kept.pop(key, None)
-    kept.update(values if isinstance(values, dict) else {})
-    return kept
+    told = as_object(before)
+    gone = as_texts(told.get("gone"))
+    return {**{key: value for key, value in context.items() if key not in gone}, **as_object(told.get("set"))}
 
 
 # ---- What the engine itself says (D44).

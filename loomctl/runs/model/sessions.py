@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.kit.json.shapes import as_object, as_texts
 from loomctl.kit.text.fences import one_line
 
 TYPE_CHECKING = False
@@ -87,9 +88,7 @@ def entered(
 
 def _with_earlier_root(state: State, record: Mapping[str, Any], environment: Mapping[str, Any]) -> State:
     """Keep the project root that a session's record is about to forget, for it came to another place (D9)."""
-    before = root_of(record)
-    kept = state["sessions"].get("earlier_roots")
-    earlier = kept if isinstance(kept, list) else []
+    before, earlier = root_of(record), as_texts(state["sessions"].get("earlier_roots"))
     if before is None or before == environment.get("project_root", before) or before in earlier:
         return state
     return {**state, "sessions": {**state["sessions"], "earlier_roots": [*earlier, before]}}
@@ -97,8 +96,8 @@ def _with_earlier_root(state: State, record: Mapping[str, Any], environment: Map
 
 def root_of(record: Mapping[str, Any]) -> str | None:
     """Give the project root in which a session worked, as far as its record tells."""
-    environment = record.get("environment")
-    root = environment.get("project_root") or environment.get("cwd") if isinstance(environment, dict) else None
+    environment = as_object(record.get("environment"))
+    root = environment.get("project_root") or environment.get("cwd")
     return root if isinstance(root, str) else None
 
 
@@ -114,9 +113,7 @@ def was_elsewhere(state: Mapping[str, Any], environment: Mapping[str, Any]) -> b
 
 def roots(state: Mapping[str, Any]) -> list[str]:
     """Give every project root in which the run was worked on, each once: what paths of other places begin with (D9)."""
-    kept = state["sessions"].get("earlier_roots")
-    earlier = [root for root in kept if isinstance(root, str)] if isinstance(kept, list) else []
-    found = [*(root_of(record) for record in history(state)), *earlier]
+    found = [*(root_of(record) for record in history(state)), *as_texts(state["sessions"].get("earlier_roots"))]
     return list(dict.fromkeys(root for root in found if root is not None))
 
 
@@ -146,10 +143,7 @@ def with_compactions(state: State, session_id: str, compactions: list[Any]) -> S
 
 def completed_phase(state: State, session_id: str | None, phase: str) -> State:
     """Note that a phase was completed during this session."""
-    record = record_of(state, session_id) if session_id else None
-    if record is None or session_id is None:
-        return state
-    return _changed(state, session_id, phases_completed=_grown(record.get("phases_completed"), [phase]))
+    return _grown(state, session_id, "phases_completed", [phase])
 
 
 def uncompleted_phases(state: State, phases: Collection[str]) -> State:
@@ -180,11 +174,7 @@ def primed(state: State, session_id: str | None, loaded: Collection[Mapping[str,
         "reload_count": before.get("reload_count", 0) + 1,
         "artifacts_in_context": [*kept, *fresh.values()],
     }
-    state = {**state, "context_metadata": metadata}
-    record = record_of(state, session_id) if session_id else None
-    if record is None or session_id is None:
-        return state
-    return _changed(state, session_id, artifacts_loaded=_grown(record.get("artifacts_loaded"), list(fresh)))
+    return _grown({**state, "context_metadata": metadata}, session_id, "artifacts_loaded", list(fresh))
 
 
 def told_history(state: State, history: Mapping[str, Any] | None) -> State:
@@ -202,22 +192,14 @@ def forgotten(state: State) -> State:
 
 def last_writer(state: Mapping[str, Any]) -> str:
     """Give the version of Loom that the latest session worked with; empty if it is not recorded."""
-    for record in reversed(history(state)):
-        environment = record.get("environment")
-        version = environment.get("loom") if isinstance(environment, dict) else None
-        if isinstance(version, str) and version:
-            return version
-    return ""
+    versions = (as_object(record.get("environment")).get("loom") for record in reversed(history(state)))
+    return next((version for version in versions if isinstance(version, str) and version), "")
 
 
 def summary(state: Mapping[str, Any]) -> str:
     """Say it in one line: `2 sessions (machine-a, machine-b)`; machines once each, in order."""
-    machines: list[str] = []
-    for record in history(state):
-        environment = record.get("environment")
-        name = environment.get("hostname") if isinstance(environment, dict) else None
-        if isinstance(name, str) and one_line(name, 80) not in machines:
-            machines.append(one_line(name, 80))
+    names = (as_object(record.get("environment")).get("hostname") for record in history(state))
+    machines = list(dict.fromkeys(one_line(name, 80) for name in names if isinstance(name, str)))
     total = count(state)
     return f"{total} session{'' if total == 1 else 's'}" + (f" ({', '.join(machines)})" if machines else "")
 
@@ -249,14 +231,17 @@ def overflowing(state: State) -> tuple[State, list[dict[str, Any]]]:
 
 
 def _where(record: Mapping[str, Any]) -> tuple[str, str]:
-    environment = record.get("environment")
-    environment = environment if isinstance(environment, dict) else {}
+    environment = as_object(record.get("environment"))
     return str(environment.get("hostname")), str(environment.get("project_root") or environment.get("cwd"))
 
 
-def _grown(before: object, more: list[str]) -> list[str]:
-    kept = [entry for entry in before if isinstance(entry, str)] if isinstance(before, list) else []
-    return kept + [entry for entry in more if entry not in kept]
+def _grown(state: State, session_id: str | None, key: str, more: list[str]) -> State:
+    """Add to a list of a session's record what is not in it yet."""
+    record = record_of(state, session_id) if session_id else None
+    if record is None or session_id is None:
+        return state
+    kept = as_texts(record.get(key))
+    return _changed(state, session_id, **{key: kept + [entry for entry in more if entry not in kept]})
 
 
 def _changed(state: State, session_id: str, **changes: Any) -> State:

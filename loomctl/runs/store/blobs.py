@@ -9,6 +9,7 @@ import os
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.json.shapes import as_object, as_objects
 from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.runs.tools import output_files
 
@@ -215,33 +216,27 @@ def refs_of(context: object) -> list[str]:
 
     Within a larger value one is text, whoever wrote it: Loom puts none there.
     """
-    return sorted({one for one in context.values() if is_ref(one)}) if isinstance(context, dict) else []
+    return sorted({one for one in as_object(context).values() if is_ref(one)})
 
 
 def refs_of_state(state: object) -> list[str]:
     """List those that a state holds where Loom writes them: in its context, and in what open branches changed (D43)."""
-    if not isinstance(state, dict):
-        return []
-    visits = state.get("steps")
-    fans = [one.get("branches") for one in visits if isinstance(one, dict)] if isinstance(visits, list) else []
-    held = [_changed(records) for records in fans]
-    return sorted({*refs_of(state.get("context")), *(ref for one in held for ref in one)})
+    held = as_object(state)
+    fans = [_changed(visit.get("branches")) for visit in as_objects(held.get("steps"))]
+    return sorted({*refs_of(held.get("context")), *(ref for found in fans for ref in found)})
 
 
 def _changed(records: object) -> list[str]:
     """List those among what branches set, as a visit or a `status.json` holds them."""
-    found = [one for one in records if isinstance(one, dict)] if isinstance(records, list) else []
-    return [ref for one in found for ref in refs_of(one.get("set"))]
+    return [ref for record in as_objects(records) for ref in refs_of(record.get("set"))]
 
 
 def refs_of_status(status: object) -> list[str]:
     """List those that a stage's `status.json` holds where Loom writes them: what its step set, replaced and printed."""
-    if not isinstance(status, dict):
-        return []
-    before, command = status.get("context_before"), status.get("command")
-    held = [status.get("context_updates"), before.get("set") if isinstance(before, dict) else None]
-    alone = [status.get("output"), command.get("output") if isinstance(command, dict) else None]
-    found = {*(ref for one in held for ref in refs_of(one)), *_changed(status.get("branches"))}
+    held = as_object(status)
+    contexts = (held.get("context_updates"), as_object(held.get("context_before")).get("set"))
+    alone = (held.get("output"), as_object(held.get("command")).get("output"))
+    found = {*(ref for one in contexts for ref in refs_of(one)), *_changed(held.get("branches"))}
     return sorted({*found, *(str(one) for one in alone if is_ref(one))})
 
 
@@ -268,10 +263,7 @@ def copy_room(workdir: str) -> str:
     """
     if not os.path.isdir(workdir):
         raise LoomError(
-            "BAD_WORKDIR",
-            "the step's workdir is no directory",
-            where=workdir,
-            hint=f"mkdir -p {quoted(workdir)}",
+            "BAD_WORKDIR", "the step's workdir is no directory", where=workdir, hint=f"mkdir -p {quoted(workdir)}"
         )
     folder = os.path.join(workdir, ".loom")
     files.refuse_links(workdir, folder)

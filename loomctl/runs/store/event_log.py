@@ -17,6 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import digests, files
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.text.fences import one_line
 from loomctl.runs.store import events
 from loomctl.runs.store.events import DAMAGED, FILE, MISMATCH, TORN, Head
@@ -147,10 +148,7 @@ def _line_at(descriptor: int, at: int) -> int:
 
 
 def tail(
-    run_dir: str,
-    count: int,
-    wanted: Callable[[dict[str, Any]], bool] | None = None,
-    mentions: Sequence[bytes] = (),
+    run_dir: str, count: int, wanted: Callable[[dict[str, Any]], bool] | None = None, mentions: Sequence[bytes] = ()
 ) -> list[Line]:
     """Give the last entries that are wanted, oldest first, and the lines between them that are none.
 
@@ -425,7 +423,7 @@ class Walked:
     def _take_entry(self, line: Line, entry: Mapping[str, Any], place: Place) -> None:
         now = _Entry(place, Head(entry["seq"], digests.of_bytes(line.data)), line.bytes)
         is_note = entry["event"] == TORN
-        told = _object(entry.get("properties")) if is_note else {}
+        told = as_object(entry.get("properties")) if is_note else {}
         gap, self._gap = self._gap, None
         closes = gap is None and is_note and self._closes_whole(entry, told)
         if self._doubt is not None and closes:
@@ -446,7 +444,7 @@ class Walked:
             what = f"entry {seq} tells of a torn line, and none stands before it"
             self._fault(BROKEN_CHAIN, place, seq, what, "what was torn was taken out")
         if entry["event"] in (MISMATCH, DAMAGED):
-            self._told_damage(_object(entry.get("properties")), now, is_of_origin=entry["event"] == DAMAGED)
+            self._told_damage(as_object(entry.get("properties")), now, is_of_origin=entry["event"] == DAMAGED)
         self._count(now)
 
     @staticmethod
@@ -502,7 +500,7 @@ class Walked:
             why = one_line(f"{where}{told.get('what', '')}", 200)
         else:
             what = f"entry {seq} tells that the log was damaged before it: it did not end as the state remembered"
-            known, found = (_object(told.get(key)).get("seq") for key in ("expected", "found"))
+            known, found = (as_object(told.get(key)).get("seq") for key in ("expected", "found"))
             whole = type(known) is int and type(found) is int
             why = f"the state remembered entry {known}, the log ended with entry {found}" if whole else ""
         self._fault(TOLD_DAMAGE, now.place, seq, what, why)
@@ -538,7 +536,3 @@ class Walked:
             why = "its end was cut off, or changed so that it is no entry"
             self._fault(LOG_CUT_OFF, self.torn_at or self._next, None, what, why)
         self.faults.sort(key=lambda fault: fault.at)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -59,13 +59,7 @@ def are_told_apart(state: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def append(
-    run_dir: str,
-    run_id: str,
-    events: Sequence[Event],
-    *,
-    durable: bool,
-    known: Head | None = None,
-    state: str = "",
+    run_dir: str, run_id: str, events: Sequence[Event], *, durable: bool, known: Head | None = None, state: str = ""
 ) -> Head:
     """Append events in one write; the caller holds the run's lock. Gives the new head.
 

@@ -7,6 +7,7 @@ import os
 from loomctl.kit import files, git, ids
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
 from loomctl.kit.json import quick_json
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -119,8 +120,7 @@ def _noted_name(folder: str) -> str:
         plan = files.read_json(os.path.join(folder, "plan.json"))
     except (OSError, LoomError):
         return ""
-    made_of = plan.get("faber") if isinstance(plan, dict) else None
-    name = made_of.get("state") if isinstance(made_of, dict) else None
+    name = as_object(as_object(plan).get("faber")).get("state")
     parts = name.split("/") if isinstance(name, str) else []
     return str(name) if parts[:1] == [FABER] and all(map(ids.is_fit, parts[1:])) else ""
 
@@ -230,20 +230,11 @@ def match(known: Collection[str], prefix: str) -> str | None:
 
 def no_such_run(named: str, store: str, roots: Sequence[str]) -> LoomError:
     """Make the error of a name that is no run's. store: its folder; roots: of FABER's runs."""
-    return LoomError(
-        "NO_SUCH_RUN",
-        f"there is no run {named!r} here",
-        where=_where_runs_are(store, roots),
-        hint="loomctl runs",
-        exit_code=EXIT_NO_RUN,
-    )
-
-
-def _where_runs_are(store: str, roots: Sequence[str]) -> str:
-    """Name the folder in which runs are looked for: FABER's where Loom has none of its own."""
-    own = os.path.join(store, "runs")
-    fabers = next((path for root in roots if os.path.isdir(path := os.path.join(root, FABER))), "")
-    return own if os.path.isdir(own) or not fabers else fabers
+    where = os.path.join(store, "runs")
+    if not os.path.isdir(where):  # FABER's, where Loom has none of its own
+        where = next((path for root in roots if os.path.isdir(path := os.path.join(root, FABER))), where)
+    what = f"there is no run {named!r} here"
+    return LoomError("NO_SUCH_RUN", what, where=where, hint="loomctl runs", exit_code=EXIT_NO_RUN)
 
 
 def shown(run_id: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files, ids
 from loomctl.kit.errors import LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.process import processes
 from loomctl.runs.machine import drivers
 from loomctl.runs.store import events
@@ -142,10 +143,9 @@ def _run_of_line(path: str) -> str | None:
 
 def _content(path: str) -> dict[str, Any]:
     try:
-        value = files.read_json(path, limit=1 << 22)
+        return as_object(files.read_json(path, limit=1 << 22))
     except (OSError, LoomError):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def forget_sessions(local: str, run_id: str) -> None:

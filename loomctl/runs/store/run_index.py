@@ -11,6 +11,7 @@ import time
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
 from loomctl.runs.model.standing import saved_from
@@ -74,8 +75,7 @@ def last(store: Store) -> dict[str, Any] | None:
 
 
 def _summaries(store: Store, room: _Room) -> list[dict[str, Any]]:
-    known = _read(store, INDEX).get("runs")
-    known = known if isinstance(known, dict) else {}
+    known = as_object(_read(store, INDEX).get("runs"))
     racy = time.time_ns() - RACY_NS
     kept: dict[str, Any] = {}
     found: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ Every write passes here (`Store.update`). A store without a fence is one that no
 from __future__ import annotations
 
 from loomctl.kit import clock
-from loomctl.kit.json.shapes import following
+from loomctl.kit.json.shapes import as_object, following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL
@@ -145,11 +145,7 @@ class Fence:
         """Give the event of a write that was refused."""
         found = lease.holder(before)
         holder = {"holder": lease.brief(found)} if found is not None else {}
-        why = {
-            "began": self._began[run_id][0] if run_id in self._began else 0,
-            "epoch": lease.epoch(before),
-            **holder,
-        }
+        why = {"began": self._began[run_id][0] if run_id in self._began else 0, "epoch": lease.epoch(before), **holder}
         return [Event("lease.refused", why, self.driver.session_id)]
 
     def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
@@ -181,8 +177,8 @@ class Fence:
 
 
 def _met(state: State) -> Met:
-    held = state.get(lease.KEY)
-    told = [held.get(key) if isinstance(held, dict) else "" for key in ("session_id", "hostname", "since")]
+    held = as_object(state.get(lease.KEY))
+    told = (held.get(key) for key in ("session_id", "hostname", "since"))
     session_id, hostname, since = (one if isinstance(one, str) else "" for one in told)
     return lease.epoch(state), session_id, hostname, since
 

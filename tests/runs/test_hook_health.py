@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.runs.hook_health import (
-    ALL,
-    CUT_OFF,
-    NEVER,
-    STOPPED,
-    Firings,
-    Seen,
-    Silent,
-    in_short,
-    silence_line,
-    silent,
-)
+from loomctl.runs.hook_health import ALL, CUT_OFF, NEVER, STOPPED, Firings, Seen, Silent, in_short, silence_line, silent
 from tests.helpers.tables import each
 
 NOW = 1_000_000.0
@@ -62,10 +51,7 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
     "a stop that may still come": (firings(BUSY, WORKED | ago(stop=MINUTE / 2)), ()),
     "no stop for the turn that ended": (firings(BUSY, WORKED | ago(stop=150)), (Silent(STOP, STOPPED, NOW - HOUR),)),
     "never a stop": (firings(without(BUSY, STOP), WORKED | ago(stop=150)), (Silent(STOP, NEVER),)),
-    "no prompt's hook": (
-        firings(without(BUSY, PROMPT), WORKED),
-        (Silent(PROMPT, NEVER),),
-    ),
+    "no prompt's hook": (firings(without(BUSY, PROMPT), WORKED), (Silent(PROMPT, NEVER),)),
     "no hook after tools": (firings(BUSY | ago(post_tool_use=HOUR), WORKED), (Silent(POST, STOPPED, NOW - HOUR),)),
     "no start after a compaction": (
         firings(BUSY, WORKED | ago(session_start=250)),
@@ -88,10 +74,7 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
         (Silent("pre-compact", STOPPED, NOW - HOUR),),
     ),
     "a start before firings were noted": (firings(without(BUSY, START), WORKED | ago(session_start=2 * DAY)), ()),
-    "several at once": (
-        firings(without(BUSY, PRE, POST), WORKED),
-        (Silent(PRE, NEVER), Silent(POST, NEVER)),
-    ),
+    "several at once": (firings(without(BUSY, PRE, POST), WORKED), (Silent(PRE, NEVER), Silent(POST, NEVER))),
     "none of those that were called": (
         firings(dict.fromkeys(BUSY, NOW - HOUR), ago(user_prompt_submit=300, post_tool_use=200), sign=NOW - HOUR),
         (Silent("", ALL, NOW - HOUR),),
@@ -100,14 +83,8 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
         firings(dict.fromkeys(BUSY, NOW - HOUR)),
         (Silent("", ALL, NOW - HOUR),),
     ),
-    "over: nothing comes late": (
-        firings(BUSY, WORKED | ago(stop=1), over=True),
-        (Silent(STOP, STOPPED, NOW - HOUR),),
-    ),
-    "killed in a turn: its last moment proves nothing": (
-        firings(BUSY, WORKED | ago(stop=150), until=NOW - 150),
-        (),
-    ),
+    "over: nothing comes late": (firings(BUSY, WORKED | ago(stop=1), over=True), (Silent(STOP, STOPPED, NOW - HOUR),)),
+    "killed in a turn: its last moment proves nothing": (firings(BUSY, WORKED | ago(stop=150), until=NOW - 150), ()),
     "works, and has not ended yet": (firings(BUSY, WORKED, begun=ago(stop=30)), ()),
     "cut off": (firings(BUSY, WORKED, begun=ago(stop=120)), (Silent(STOP, CUT_OFF, NOW - 120),)),
     "a session's end may be cut off": (firings(BUSY, WORKED, begun=ago(session_end=HOUR)), ()),
