@@ -142,6 +142,14 @@ def text(value: str = "", *, style: str = "") -> None:
     print(styled(visible(mask(value)[0]), style), flush=True)
 
 
+def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a document for a script, or lines for people."""
+    if as_json:
+        document(told)
+    else:
+        text("\n".join(lines))
+
+
 def raw(pieces: Iterable[bytes]) -> None:
     """Print bytes as they are, for who asks for an original; nothing is added and nothing masked."""
     sys.stdout.flush()

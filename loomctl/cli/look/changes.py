@@ -172,24 +172,21 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     changes = stage_changes.of_run(found)
     held = [one for stage in changes for one in stage.assets]
     over = [one for stage in changes for one in stage.passed_over]
-    if as_json:
-        told = {"assets": [one._asdict() for one in held], "bytes": sum(one.bytes for one in held)}
-        output.document({"run_id": found.run_id, **told, "passed_over": [one._asdict() for one in over]})
-        return EXIT_OK
+    bytes_held = sum(one.bytes for one in held)
+    told = {"assets": [one._asdict() for one in held], "bytes": bytes_held}
+    told["passed_over"] = [one._asdict() for one in over]
     lines = []
     if held:
         rows = [[one.stage, shown_path(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
         lines += [output.table(["STAGE", "PATH", "BYTES"], rows), ""]
     if over:
-        left = [
-            [one.stage, shown_path(one.path), "-" if one.bytes is None else f"{one.bytes:,}", one_line(one.reason, 200)]
-            for one in over
-        ]
-        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], left), ""]
-    size = f"{counted(len(held), 'asset')}, {counted(sum(one.bytes for one in held), 'byte')}"
-    passed = f"; {len(over):,} not captured" if over else ""
-    lines.append(f"{found.run_id}: {size if held else 'no assets'}{passed}")
-    output.text("\n".join(lines))
+        sizes = ["-" if one.bytes is None else f"{one.bytes:,}" for one in over]
+        left = zip(over, sizes, strict=True)
+        rows = [[one.stage, shown_path(one.path), size, one_line(one.reason, 200)] for one, size in left]
+        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], rows), ""]
+    size = f"{counted(len(held), 'asset')}, {counted(bytes_held, 'byte')}" if held else "no assets"
+    lines.append(f"{found.run_id}: {size}{f'; {len(over):,} not captured' if over else ''}")
+    output.answer({"run_id": found.run_id, **told}, lines, as_json=as_json)
     return EXIT_OK
 
 
@@ -217,16 +214,12 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     held = [asset for one in stage_changes.of_run(found, stage) for asset in one.assets]
     again = stage_changes.listed_command(found.run_id, words[-1], stage)
     done = stage_changes.copy(found, held, target, force=force, again=again)
-    if as_json:
-        failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
-        told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
-        output.document({"run_id": found.run_id, **told})
-    else:
-        lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
-        there = f", {done.there:,} stood there already" if done.there else ""
-        copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
-        lines.append(f"Loom: {copied}{there}")
-        output.text("\n".join(lines))
+    failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
+    told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
+    lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
+    there = f", {done.there:,} stood there already" if done.there else ""
+    copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
+    output.answer({"run_id": found.run_id, **told}, [*lines, f"Loom: {copied}{there}"], as_json=as_json)
     return EXIT_FINDINGS if done.failed else EXIT_OK
 
 

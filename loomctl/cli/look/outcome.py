@@ -62,10 +62,7 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
         status_json=None if status_json is None else _fallback(status_json),
         last_file=touched if counts else None,
     )
-    if as_json:
-        output.document(reading.to_dict())
-    else:
-        output.text("\n".join(_lines(reading)))
+    output.answer(reading.to_dict(), _lines(reading), as_json=as_json)
     return EXIT_FINDINGS if reading.errors else EXIT_OK
 
 

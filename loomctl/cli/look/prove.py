@@ -53,10 +53,7 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
         hint = f"\n  hint: {one_line(one.hint, 400)}" if one.hint else ""
         output.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
     found = proving.proof(space, arguments.run_id(space, run))
-    if as_json:
-        output.document(found.to_dict())
-    else:
-        output.text("\n".join(_lines(found)))
+    output.answer(found.to_dict(), _lines(found), as_json=as_json)
     return EXIT_FINDINGS if found.lost or found.stale else EXIT_OK
 
 

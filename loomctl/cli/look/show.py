@@ -149,19 +149,16 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     names = {record.get("session_id") for record in held}
     earlier = recovery.earlier_sessions(space.store.run_dir(found.run_id))
     records = [*(record for record in earlier if record["session_id"] not in names), *held]
-    if as_json:
-        output.document(
-            {
-                "run_id": found.run_id,
-                "current_session_id": found.state["sessions"].get("current_session_id"),
-                "summary": sessions.summary(found.state),
-                "sessions": records,
-            }
-        )
-        return EXIT_OK
     rows = [_row(record) for record in records]
     header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
-    output.text(f"{found.run_id}: {sessions.summary(found.state)}\n\n" + output.table(header, rows))
+    summary = sessions.summary(found.state)
+    told = {
+        "run_id": found.run_id,
+        "current_session_id": found.state["sessions"].get("current_session_id"),
+        "summary": summary,
+        "sessions": records,
+    }
+    output.answer(told, [f"{found.run_id}: {summary}", "", output.table(header, rows)], as_json=as_json)
     return EXIT_OK
 
 
@@ -212,9 +209,7 @@ def paths(run: str | None, as_json: bool) -> int:
             for key, value in artifact_paths.placeholder_values(space.project, read).items()
             if key not in found
         }
-    if as_json:
-        output.document({"paths": found})
-    else:
-        width = max(len(name) for name in found)
-        output.text("\n".join(f"{name.ljust(width)}  {value or '-'}" for name, value in found.items()))
+    width = max(map(len, found))
+    lines = (f"{name.ljust(width)}  {value or '-'}" for name, value in found.items())
+    output.answer({"paths": found}, lines, as_json=as_json)
     return EXIT_OK

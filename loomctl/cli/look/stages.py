@@ -370,10 +370,8 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     space = caller.space()
     run_id = arguments.run_id(space, run)
     told = explain.why(space, space.store.read(run_id, to_show=True), named)
-    if as_json:
-        output.document({"run_id": run_id, **told})
-    else:
-        output.text("\n".join(_load(told) if "artifact_id" in told else _came(told)))
+    lines = _load(told) if "artifact_id" in told else _came(told)
+    output.answer({"run_id": run_id, **told}, lines, as_json=as_json)
     return EXIT_OK
 
 

@@ -400,10 +400,7 @@ def statusline(snippet: bool, as_json: bool) -> int:
     session_id = space.caller.session_id if find.is_bound(space, run_id) else None
     told = overview.line_of(space, run, session_id, Tally(), now=time.time())
     line = overview.fitting(told.forms(), os.environ.get("COLUMNS", ""))
-    if as_json:
-        output.document({"run_id": run_id, "line": line, "alarm": told.alarm or None})
-    else:
-        output.text(line)
+    output.answer({"run_id": run_id, "line": line, "alarm": told.alarm or None}, [line], as_json=as_json)
     return EXIT_OK
 
 

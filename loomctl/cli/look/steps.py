@@ -88,19 +88,17 @@ def steps(
         return EXIT_OK
     found = _record(caller.space(), run)
     seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
-    if as_json:
-        told = [_document(step) for step in seen.steps]
-        counts = {"found": seen.found, "agents_left_out": seen.agents, "total": seen.total}
-        output.document({"run_id": found.run_id, "steps": told, **counts})
-        return EXIT_OK
-    lines = []
-    if seen.steps:
-        wide = max(len(f"{step.tokens_before:,}") for step in seen.steps)
-        header = ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
-        lines.append(output.table(header, [_row(step, wide) for step in seen.steps]))
-        lines.append("")
-    lines.append(_counted(found.run_id, seen))
-    output.text("\n".join(lines))
+    wide = max((len(f"{step.tokens_before:,}") for step in seen.steps), default=0)
+    rows = [_row(step, wide) for step in seen.steps]
+    lines = [output.table(["ID", "TOOL", "WHAT", "TOKENS", "ENDED"], rows), ""] if rows else []
+    told = {
+        "run_id": found.run_id,
+        "steps": [_document(step) for step in seen.steps],
+        "found": seen.found,
+        "agents_left_out": seen.agents,
+        "total": seen.total,
+    }
+    output.answer(told, [*lines, _counted(found.run_id, seen)], as_json=as_json)
     return EXIT_OK
 
 
@@ -152,10 +150,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
     step = recall.find(found, step_id)
     if reduced:
         text = history.full(step)
-        if as_json:
-            output.document({"run_id": found.run_id, "step": _document(step), "text": text})
-        else:
-            output.text(text)
+        output.answer({"run_id": found.run_id, "step": _document(step), "text": text}, [text], as_json=as_json)
         return EXIT_OK
     if as_json:
         args, result = recall.original_call(found, step)
@@ -193,15 +188,15 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
     space = caller.space()
     found = _record(space, run)
     told = recall.recalled(space, found, budget, recent)
-    if as_json:
-        tokens = {"at_most": told.at_most, "estimate": told.estimated, "budget": budget}
-        parts = {"text": told.text, "tokens": tokens, "steps": told.steps, "left_out": told.left_out}
-        output.document({"run_id": found.run_id, **parts})
-        return EXIT_OK
-    if told.text or told.steps:
-        output.text(told.text)
-    else:
-        output.text(f"{found.run_id}: no tool steps yet")
+    document = {
+        "run_id": found.run_id,
+        "text": told.text,
+        "tokens": {"at_most": told.at_most, "estimate": told.estimated, "budget": budget},
+        "steps": told.steps,
+        "left_out": told.left_out,
+    }
+    text = told.text if told.text or told.steps else f"{found.run_id}: no tool steps yet"
+    output.answer(document, [text], as_json=as_json)
     return EXIT_OK
 
 
