@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 
 from loomctl.kit.errors import LoomError, quoted
@@ -252,6 +251,8 @@ def open_beside(path: str, mode: int) -> tuple[int, str]:
 
 def _is_own(descriptor: int, beside: str) -> bool:
     """Tell whether an open file could be locked, still has its name and no other; then it is made empty."""
+    import fcntl  # what a hook does after a tool needs none of it
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         mine, there = os.fstat(descriptor), os.lstat(beside)

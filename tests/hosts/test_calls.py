@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from loomctl.hosts.claude import installation
 from loomctl.hosts.claude.transcript import Transcript
 
@@ -127,23 +125,22 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_was_called(tmp_path: Path, name: str) -> None:
+def test_what_was_called(tmp_path: Path) -> None:
     """Only what certainly called a hook counts, each at its last time."""
-    entries, expected = CASES[name]
-    path = tmp_path / "t.jsonl"
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    assert installation.calls_of(str(path)) == {event: float(BASE + at) for event, at in expected.items()}
-    assert Transcript(None).another(str(path)).called() == installation.calls_of(str(path))
+    for name, (entries, expected) in CASES.items():
+        path = tmp_path / "t.jsonl"
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        assert installation.calls_of(str(path)) == {event: float(BASE + at) for event, at in expected.items()}, name
+        assert Transcript(None).another(str(path)).called() == installation.calls_of(str(path))
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"{", b'"timestamp"\n', b'["timestamp"]\n', b"\xff" * 99, b"[" * 9999])
-def test_damage_shows_nothing(tmp_path: Path, data: bytes) -> None:
+def test_damage_shows_nothing(tmp_path: Path) -> None:
     """A transcript is the host's file, and hostile until parsed."""
-    path = tmp_path / "t.jsonl"
-    path.write_bytes(data)
-    assert installation.calls_of(str(path)) == {}
-    assert installation.calls_of(str(tmp_path / "none")) == installation.calls_of(None) == {}
+    for data in [b"", b"\n\n", b"{", b'"timestamp"\n', b'["timestamp"]\n', b"\xff" * 99, b"[" * 9999]:
+        path = tmp_path / "t.jsonl"
+        path.write_bytes(data)
+        assert installation.calls_of(str(path)) == {}
+        assert installation.calls_of(str(tmp_path / "none")) == installation.calls_of(None) == {}
 
 
 def test_of_a_long_conversation_its_ends_are_read(tmp_path: Path) -> None:

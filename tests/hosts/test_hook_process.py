@@ -68,13 +68,6 @@ def test_a_project_without_a_run_is_left_in_peace(scene: Scene) -> None:
     assert not scene.store.exists()
 
 
-def test_a_hook_tells_characters_and_estimates_no_tokens(begun: Scene) -> None:
-    """The estimate takes a fifth of a hook's time; a report guesses from the characters, and says so."""
-    answer = start(begun, "resume")
-    (primed,) = [one["properties"] for one in begun.events() if one["event"] == "context.primed"][-1:]
-    assert ("tokens" in primed, primed["characters"]) == (False, len(answer.context))
-
-
 def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     """The context is in the conversation, one line tells the user, the record counts (design §5)."""
     answer = start(begun, "resume")
@@ -86,6 +79,8 @@ def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     assert answer.json["hookSpecificOutput"]["hookEventName"] == "SessionStart"
     assert begun.state["sessions"]["session_history"][0]["resumes"] == 1
     assert begun.event_names()[-2:] == ["session.resumed", "context.primed"]
+    told = begun.events()[-1]["properties"]
+    assert ("tokens" in told, told["characters"]) == (False, len(answer.context))  # to estimate costs too much here
 
 
 def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_path: Path) -> None:
@@ -232,11 +227,11 @@ def test_two_active_runs_are_listed_and_none_is_guessed(left: Scene) -> None:
     assert len(answer.context.splitlines()) == 3
 
 
-@pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "pending"])
-def test_what_is_not_under_way_is_not_brought_up(left: Scene, status: str) -> None:
+def test_what_is_not_under_way_is_not_brought_up(left: Scene) -> None:
     """An unbound session hears nothing of a run that is over or stands still (D4)."""
-    left.edit(status=status)
-    assert silent(start(left, session=OTHER))
+    for status in ["completed", "cancelled", "failed", "pending"]:
+        left.edit(status=status)
+        assert silent(start(left, session=OTHER))
 
 
 @pytest.mark.parametrize(("status", "primes"), [("completed", False), ("cancelled", False), ("failed", True)])
@@ -627,9 +622,9 @@ def test_a_large_session_end_closes_its_record(begun: Scene) -> None:
 # PreToolUse and PreCompact
 
 
-@pytest.mark.parametrize(
-    ("session", "tool", "command", "decision"),
-    [
+def test_only_looms_own_progress_commands_are_decided_on(begun: Scene) -> None:
+    """Allowed in a bound session, for the shell tool, and for nothing that is dressed up; asked in each (D29)."""
+    for session, tool, command, decision in [
         (SESSION, "Bash", "loomctl next", "allow"),
         (SESSION, "Bash", "loomctl done <<'X'\nloomctl approve\nX", "allow"),
         (SESSION, "Bash", "loomctl approve", "ask"),
@@ -641,18 +636,13 @@ def test_a_large_session_end_closes_its_record(begun: Scene) -> None:
         (SESSION, "Monitor", "loomctl next", None),
         (SESSION, "Monitor", "loomctl approve", "ask"),
         (SESSION, "Write", "loomctl approve", None),
-    ],
-)
-def test_only_looms_own_progress_commands_are_decided_on(
-    begun: Scene, session: str, tool: str, command: str, decision: str | None
-) -> None:
-    """Allowed in a bound session, for the shell tool, and for nothing that is dressed up; asked in each (D29)."""
-    answer = begun.hook("pre-tool-use", session=session, tool_name=tool, tool_input={"command": command})
-    if decision is None:
-        assert silent(answer)
-    else:
-        assert answer.json["hookSpecificOutput"]["permissionDecision"] == decision
-        assert answer.json["hookSpecificOutput"]["permissionDecisionReason"]
+    ]:
+        answer = begun.hook("pre-tool-use", session=session, tool_name=tool, tool_input={"command": command})
+        if decision is None:
+            assert silent(answer)
+        else:
+            assert answer.json["hookSpecificOutput"]["permissionDecision"] == decision
+            assert answer.json["hookSpecificOutput"]["permissionDecisionReason"]
 
 
 def test_the_summariser_is_told_what_to_keep(begun: Scene) -> None:
@@ -699,33 +689,31 @@ GARBAGE: list[bytes] = [
 ]
 
 
-@pytest.mark.parametrize("event", [*EVENTS, "unknown-event", ""])
-def test_garbage_on_standard_input_blocks_nothing(begun: Scene, event: str) -> None:
+def test_garbage_on_standard_input_blocks_nothing(begun: Scene) -> None:
     """Whatever the host sends, a hook exits 0 with valid JSON, plain text for the summariser, or nothing (D55)."""
-    for given in GARBAGE:
-        answer = begun.hook(event, given)
-        assert (answer.code, answer.stderr) == (0, ""), given
-        if answer.stdout and event != "pre-compact":
-            document = answer.json
-            assert set(document) <= {"systemMessage", "hookSpecificOutput"}, given
-            assert "decision" not in str(document)
+    for event in [*EVENTS, "unknown-event", ""]:
+        for given in GARBAGE:
+            answer = begun.hook(event, given)
+            assert (answer.code, answer.stderr) == (0, ""), given
+            if answer.stdout and event != "pre-compact":
+                document = answer.json
+                assert set(document) <= {"systemMessage", "hookSpecificOutput"}, given
+                assert "decision" not in str(document)
 
 
 @pytest.mark.parametrize("name", ["state.json", "plan.json"])
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\xff", b'{"schema_version": 1}', b'{"schema_version": 99}']
-)
-def test_a_file_that_cannot_be_used_blocks_nothing_and_is_kept(begun: Scene, name: str, content: bytes) -> None:
+def test_a_file_that_cannot_be_used_blocks_nothing_and_is_kept(begun: Scene, name: str) -> None:
     """A broken state or plan is told in one line, and never replaced by an empty one (D53, D55)."""
     path = begun.run_dir / name
-    path.write_bytes(content)
-    answer = start(begun, "resume")
-    assert answer.code == 0
-    assert answer.message.startswith("Loom: the session-start hook could not do its work: ")
-    assert "\n" not in answer.message
-    for event in ("stop", "user-prompt-submit", "pre-compact", "session-end", "pre-tool-use"):
-        assert begun.hook(event, last_assistant_message="x", trigger="auto").code == 0
-    assert path.read_bytes() == content
+    for content in (b"", b"{", b"[]", b"null", b"\xff", b'{"schema_version": 1}', b'{"schema_version": 99}'):
+        path.write_bytes(content)
+        answer = start(begun, "resume")
+        assert answer.code == 0
+        assert answer.message.startswith("Loom: the session-start hook could not do its work: "), content
+        assert "\n" not in answer.message
+        for event in ("stop", "user-prompt-submit", "pre-compact", "session-end", "pre-tool-use"):
+            assert begun.hook(event, last_assistant_message="x", trigger="auto").code == 0
+        assert path.read_bytes() == content
 
 
 WRONG: list[object] = [None, 5, "x", [], {}, [5], {"x": 5}, [{}], True]
@@ -802,38 +790,38 @@ def without_roots_privilege(command: list[str]) -> list[str]:
     return ["setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}", *command]
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene, event: str) -> None:
+def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> None:
     """The context is given, what could not be recorded is said, and nothing fails (D55)."""
-    body = {"session_id": SESSION, "cwd": str(read_only.root), "source": "compact", "last_assistant_message": "x"}
-    main = Path(__file__).resolve().parents[2] / "loomctl" / "__main__.py"
-    ended = subprocess.run(
-        without_roots_privilege([sys.executable, "-I", "-S", "-B", str(main), "hook", event]),
-        cwd=read_only.root,
-        env=read_only.environ(),
-        input=json.dumps({**body, "trigger": "auto", "reason": "other"}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    if event == "session-start":
-        document = json.loads(ended.stdout)
-        assert SENTENCE in document["hookSpecificOutput"]["additionalContext"]
-        assert "could not be" in document["systemMessage"]
-    if event == "pre-compact":
-        assert read_only.run_dir.name in ended.stdout
+    for event in EVENTS:
+        body = {"session_id": SESSION, "cwd": str(read_only.root), "source": "compact", "last_assistant_message": "x"}
+        main = Path(__file__).resolve().parents[2] / "loomctl" / "__main__.py"
+        ended = subprocess.run(
+            without_roots_privilege([sys.executable, "-I", "-S", "-B", str(main), "hook", event]),
+            cwd=read_only.root,
+            env=read_only.environ(),
+            input=json.dumps({**body, "trigger": "auto", "reason": "other"}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        if event == "session-start":
+            document = json.loads(ended.stdout)
+            assert SENTENCE in document["hookSpecificOutput"]["additionalContext"]
+            assert "could not be" in document["systemMessage"]
+        if event == "pre-compact":
+            assert read_only.run_dir.name in ended.stdout
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_loom_can_be_switched_off(begun: Scene, event: str) -> None:
+def test_loom_can_be_switched_off(begun: Scene) -> None:
     """`LOOM_DISABLED=1` silences every hook (D57)."""
-    drive.done(begun.space(), begun.run_dir.name, response=None)
-    before = fingerprint(begun.root)
-    told: Json = {"source": "compact", "trigger": "auto", "last_assistant_message": "x", "tool_name": "Bash"}
-    answer = begun.hook(event, environ={"LOOM_DISABLED": "1"}, tool_input={"command": "loomctl next"}, **told)
-    assert silent(answer)
-    assert fingerprint(begun.root) == before
+    for event in EVENTS:
+        drive.done(begun.space(), begun.run_dir.name, response=None)
+        before = fingerprint(begun.root)
+        told: Json = {"source": "compact", "trigger": "auto", "last_assistant_message": "x", "tool_name": "Bash"}
+        answer = begun.hook(event, environ={"LOOM_DISABLED": "1"}, tool_input={"command": "loomctl next"}, **told)
+        assert silent(answer)
+        assert fingerprint(begun.root) == before
 
 
 def test_text_that_is_no_unicode_is_delivered(scene: Scene) -> None:
@@ -866,12 +854,12 @@ def test_a_reader_that_went_away_is_no_failure(begun: Scene) -> None:
     assert (child.returncode, errors) == (0, b"")
 
 
-@pytest.mark.parametrize("session", ["x" * 300, "with a blank", "a/b", "ä"])
-def test_a_session_id_that_fits_no_file_is_still_primed(left: Scene, session: str) -> None:
+def test_a_session_id_that_fits_no_file_is_still_primed(left: Scene) -> None:
     """Freshness cannot be remembered for it, and that is said; the context is given."""
-    answer = start(left, session=session)
-    assert SENTENCE in answer.context
-    assert "could not be recorded" in answer.message
+    for session in ["x" * 300, "with a blank", "a/b", "ä"]:
+        answer = start(left, session=session)
+        assert SENTENCE in answer.context
+        assert "could not be recorded" in answer.message
 
 
 def test_a_failure_is_noted_in_the_runs_events(begun: Scene) -> None:

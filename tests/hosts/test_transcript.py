@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,40 +42,26 @@ def test_the_mark_is_the_slips() -> None:
 
 # Where a slip can stand
 
-
-def test_a_slip_that_a_hook_gave_is_live(file: TranscriptFile) -> None:
-    """JSON of a SessionStart hook stands in an attachment, verbatim."""
-    file.hook_text(slip())
-    file.prompt("hello")
-    assert held(file) == {A}
-
-
-def test_a_slip_in_plain_hook_output_is_live(file: TranscriptFile) -> None:
-    """Plain standard output of a hook stands in a `hook_success`."""
-    file.add({"type": "attachment", "attachment": {"type": "hook_success", "content": slip(), "stdout": slip()}})
-    assert held(file) == {A}
+BLOCK = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": slip()}]}
+PLACES: dict[str, Callable[[TranscriptFile], object]] = {
+    "JSON of a hook": lambda file: file.hook_text(slip()),
+    "a hook's plain output": lambda file: file.add(
+        {"type": "attachment", "attachment": {"type": "hook_success", "content": slip(), "stdout": slip()}}
+    ),
+    "a slash command's output": lambda file: file.command(slip() + "\n\nAbove is what Loom answered."),
+    "a shell's result": lambda file: (file.calls("loomctl done"), file.result(slip() + "\n")),
+    "a result in blocks": lambda file: file.add({"type": "user", "message": {"role": "user", "content": [BLOCK]}}),
+}
 
 
-def test_a_slip_in_a_commands_output_is_live(file: TranscriptFile) -> None:
-    """A slash command's output is followed by the command's own words."""
-    file.command(slip() + "\n\nAbove is what Loom answered.")
-    file.says("ok")
-    assert held(file) == {A}
-
-
-def test_a_slip_in_a_shell_result_is_live(file: TranscriptFile) -> None:
-    """What `loomctl done` printed in the assistant's shell."""
-    file.prompt("go on")
-    file.calls("loomctl done")
-    file.result(slip() + "\n")
-    assert held(file) == {A}
-
-
-def test_a_slip_in_blocks_of_a_result_is_live(file: TranscriptFile) -> None:
-    """A tool's result may be a list of text blocks."""
-    block = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": slip()}]}
-    file.add({"type": "user", "message": {"role": "user", "content": [block]}})
-    assert held(file) == {A}
+def test_a_slip_is_live_wherever_the_assistant_was_given_it(tmp_path: Path) -> None:
+    """Whatever is said before and behind it."""
+    for name, give in PLACES.items():
+        file = TranscriptFile(tmp_path / f"{name}.jsonl")
+        file.prompt("go on")
+        give(file)
+        file.says("ok")
+        assert held(file) == {A}, name
 
 
 def test_what_repeats_or_quotes_a_slip_does_not_count(file: TranscriptFile) -> None:
@@ -95,32 +82,20 @@ def test_what_repeats_or_quotes_a_slip_does_not_count(file: TranscriptFile) -> N
 # What takes it away
 
 
-def test_a_compaction_takes_slips_away(file: TranscriptFile) -> None:
-    """What stands before the last boundary is gone, what stands behind it is live (D15)."""
+def test_a_compaction_takes_slips_away_but_for_what_it_kept(file: TranscriptFile) -> None:
+    """What stands before the last boundary is gone, what stands behind it is live (D15); each has a name of its own."""
     file.hook_text(slip(A))
     file.prompt("work")
-    file.compacts()
-    assert held(file) == set()
+    first = file.compacts()
+    assert (held(file), Transcript(str(file.path)).boundary()) == (set(), first)
     file.hook_text(slip(B))
     assert held(file) == {B}
-
-
-def test_only_the_last_compaction_counts(file: TranscriptFile) -> None:
-    """After a second compaction the first one's restore is gone too."""
-    for name in (A, B):
-        file.compacts()
-        file.hook_text(slip(name))
-    assert held(file) == {B}
-
-
-def test_what_a_compaction_kept_is_live(file: TranscriptFile) -> None:
-    """A prompt with a shell result that was preserved in front of the model still stands."""
     prompt = file.prompt("go on")
     call = file.calls("loomctl done")
-    result = file.result(slip())
-    file.compacts(kept=[prompt, call, result])
+    result = file.result(slip(A))
+    second = file.compacts(kept=[prompt, call, result])
     file.says("going on")
-    assert held(file) == {A}
+    assert (held(file), Transcript(str(file.path)).boundary()) == ({A}, second)
 
 
 def test_a_boundary_that_is_only_talked_about_is_none(file: TranscriptFile) -> None:
@@ -132,31 +107,21 @@ def test_a_boundary_that_is_only_talked_about_is_none(file: TranscriptFile) -> N
     assert Transcript(str(file.path)).boundary() is None
 
 
-def test_a_rewind_takes_away_what_hung_from_the_left_prompt(file: TranscriptFile) -> None:
-    """A slip on a branch that was left is not live; one on the branch that goes on is (D15)."""
+def test_a_rewind_takes_away_what_hung_from_the_left_prompt_and_what_led_to_it(file: TranscriptFile) -> None:
+    """A slip on a branch that was left is not live, nor a resume's text before it; one on the other branch is (D15)."""
     file.prompt("first")
     at = file.says("done first")
+    file.hook_text(slip(B))
     file.prompt("second")
     file.calls("loomctl prime-context")
     file.result(slip(A))
     file.says("primed")
-    assert held(file) == {A}
+    assert held(file) == {A, B}
     file.prompt("second, in other words", parent=at)
+    assert held(file) == set()
     file.hook_text(slip(B), event="UserPromptSubmit")
     file.says("yes")
     assert held(file) == {B}
-
-
-def test_what_led_to_a_left_prompt_is_left(file: TranscriptFile) -> None:
-    """A resume's text hangs from the last answer; taken up there once more the conversation goes on beside it."""
-    file.prompt("Begin.")
-    answer = file.says("Done.")
-    file.hook_text(slip(A))
-    file.prompt("Go on.")
-    file.says("Gone on.")
-    assert held(file) == {A}
-    file.prompt("Go on otherwise.", parent=answer)
-    assert held(file) == set()
 
 
 def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None:
@@ -164,14 +129,8 @@ def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None
     file.prompt("both")
     call = file.calls("loomctl next")
     first = file.result("x")
-    file.add(
-        {
-            "type": "user",
-            "toolUseResult": {},
-            "message": {"role": "user", "content": [{"type": "tool_result", "content": slip()}]},
-        },
-        parent=call,
-    )
+    content = [{"type": "tool_result", "content": slip()}]
+    file.add({"type": "user", "toolUseResult": {}, "message": {"role": "user", "content": content}}, parent=call)
     file.add({"type": "assistant", "message": {"id": "m", "content": []}}, parent=first)
     assert held(file) == {A}
 
@@ -180,50 +139,44 @@ def test_parallel_results_beside_the_line_are_live(file: TranscriptFile) -> None
 
 
 def test_the_last_message_is_taken_whole(file: TranscriptFile) -> None:
-    """The host hands over the last block; the blocks of that message stand on lines of their own (D27)."""
+    """The host hands over the last block; the blocks of that message stand on lines of their own (D27).
+
+    Thinking, and a call behind the words, are of it too; one that is not written yet is taken as it was handed over.
+    """
     file.prompt("finish")
-    file.says("an earlier message", message="m-1")
-    file.says("para1", message="m-2")
-    file.says("FINAL para2", message="m-2")
-    assert Transcript(str(file.path)).last_message("FINAL para2\n") == "para1\n\nFINAL para2"
-
-
-def test_a_message_that_is_not_written_yet_is_taken_as_it_was_handed_over(file: TranscriptFile) -> None:
-    """If the transcript lags behind, the block alone is the response."""
     file.says("an earlier message", message="m-1")
     assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
     assert Transcript(None).last_message("FINAL") == "FINAL"
+    thought = {"id": "m-2", "content": [{"type": "thinking", "thinking": "hm"}]}
+    file.add({"type": "assistant", "message": thought})
+    file.says("para1", message="m-2")
+    file.says("FINAL para2", message="m-2")
+    file.add({"type": "assistant", "message": thought})
+    assert Transcript(str(file.path)).last_message("FINAL para2\n") == "para1\n\nFINAL para2"
+    file.add({"type": "assistant", "message": {**thought, "id": "m-3"}})
+    assert Transcript(str(file.path)).last_message("FINAL para2") == "FINAL para2"
 
 
 def test_what_was_said_since_a_time(file: TranscriptFile) -> None:
     """The assistant's own text blocks count, before and after a compaction, from the second the step began."""
-    for words in ("zero", "one", "two"):
+    for words in ("zero", "one"):
         file.says(words)
+    kept = file.says("two")
     file.prompt("not the assistant")
-    file.compacts()
+    file.compacts(kept=[kept])
     file.says("three")
     file.says("a subagent", isSidechain=True)
+    file.add({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "four"}]}}, parent=kept)
     seen = Transcript(str(file.path))
-    assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree"
-    assert seen.said_since("2026-11-21T22:00:02.036Z") == "one\n\ntwo\n\nthree"
-    assert seen.said_since("2026-11-21T22:00:02.038Z") == "two\n\nthree"
+    assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree\n\nfour"
+    assert seen.said_since("2026-11-21T22:00:02.036Z") == "one\n\ntwo\n\nthree\n\nfour"
+    assert seen.said_since("2026-11-21T22:00:02.038Z") == "two\n\nthree\n\nfour"
     assert seen.said_since("2027-01-01T00:00:00Z") is None
     assert Transcript(str(file.path.parent / "none.jsonl")).said_since("2026-01-01T00:00:00Z") is None
 
 
 def test_what_was_said_on_a_left_branch_does_not_count(file: TranscriptFile) -> None:
-    """A rewind takes back what was said after it."""
-    file.prompt("first")
-    at = file.says("kept")
-    file.prompt("second")
-    file.says("taken back")
-    file.prompt("other", parent=at)
-    file.says("said instead")
-    assert Transcript(str(file.path)).said_since("2026-01-01T00:00:00Z") == "kept\n\nsaid instead"
-
-
-def test_a_branch_that_was_left_is_left_though_it_began_before_the_time(file: TranscriptFile) -> None:
-    """What is read begins with what was said last before the time: what hangs from nothing of that was left, too."""
+    """Though it began before the time: what hangs from nothing that was said since was left, too."""
     file.prompt("first")
     at = file.says("kept")
     file.prompt("second")
@@ -233,64 +186,26 @@ def test_a_branch_that_was_left_is_left_though_it_began_before_the_time(file: Tr
     file.says("said instead")
     seen = Transcript(str(file.path))
     assert seen.said_since("2026-11-21T22:00:05.000Z") == "said instead"
-    assert seen.said_since("2026-11-21T22:00:02.000Z") == "kept\n\nsaid instead"
-
-
-def test_what_was_said_after_a_compaction_within_the_time_counts(file: TranscriptFile) -> None:
-    """Entries that hang from what a compaction kept are on the live branch."""
-    file.says("zero")
-    kept = file.says("one")
-    file.compacts(kept=[kept])
-    file.add({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "two"}]}}, parent=kept)
-    assert Transcript(str(file.path)).said_since("2026-11-21T22:00:02Z") == "one\n\ntwo"
-
-
-def test_blocks_without_text_are_of_their_message(file: TranscriptFile) -> None:
-    """Thinking, and a call behind the words, stand on lines of their own; an earlier message adds nothing."""
-    file.says("earlier", message="m-1")
-    thought = {"id": "m-2", "content": [{"type": "thinking", "thinking": "hm"}]}
-    file.add({"type": "assistant", "message": thought})
-    file.says("para1", message="m-2")
-    file.says("FINAL", message="m-2")
-    file.add({"type": "assistant", "message": thought})
-    assert Transcript(str(file.path)).last_message("FINAL") == "para1\n\nFINAL"
-    file.add({"type": "assistant", "message": {**thought, "id": "m-3"}})
-    assert Transcript(str(file.path)).last_message("FINAL") == "FINAL"
+    assert seen.said_since("2026-01-01T00:00:00Z") == "kept\n\nsaid instead"
 
 
 # Files that are not as they should be
 
 
-def test_a_boundary_is_named_by_its_uuid(file: TranscriptFile) -> None:
-    """Each compaction has a name of its own, wherever in the file it stands."""
-    first = file.compacts()
-    assert Transcript(str(file.path)).boundary() == first
-    second = file.compacts()
-    assert Transcript(str(file.path)).boundary() == second
-
-
-@pytest.mark.parametrize("kind", ["none", "missing", "folder", "pipe", "empty", "binary", "nul"])
-def test_what_is_no_transcript_holds_nothing(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_transcript_holds_nothing(tmp_path: Path) -> None:
     """A path that is not there or no file holds nothing, and nothing waits for it."""
-    path = tmp_path / "t.jsonl"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind in ("empty", "binary"):
-        path.write_bytes(b"" if kind == "empty" else bytes(range(256)) * 9)
-    name = None if kind == "none" else "\0" if kind == "nul" else str(path)
-    seen = Transcript(name)
-    assert seen.holds({A}) == frozenset()
-    assert (seen.boundary(), seen.said_since("2026"), seen.last_message("x")) == (None, None, "x")
-
-
-def test_a_torn_last_line_is_passed_over(file: TranscriptFile) -> None:
-    """The host may be in the middle of a line."""
-    file.hook_text(slip())
-    with file.path.open("a") as torn:
-        torn.write('{"type": "assistant", "message": {"cont')
-    assert held(file) == {A}
+    for kind in ["none", "missing", "folder", "pipe", "empty", "binary", "nul"]:
+        path = tmp_path / kind
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind in ("empty", "binary"):
+            path.write_bytes(b"" if kind == "empty" else bytes(range(256)) * 9)
+        name = None if kind == "none" else "\0" if kind == "nul" else str(path)
+        seen = Transcript(name)
+        assert seen.holds({A}) == frozenset()
+        assert (seen.boundary(), seen.said_since("2026"), seen.last_message("x")) == (None, None, "x")
 
 
 KEYS = [
@@ -326,10 +241,11 @@ def test_no_shape_of_an_entry_breaks_the_reading(
 
 
 def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
-    """Nesting, numbers that are no numbers and bad bytes in one line do not hide the others."""
+    """Nesting, numbers that are no numbers, bad bytes and a line that is still written do not hide the others."""
     file.hook_text(slip())
     with file.path.open("ab") as odd:
         odd.write(b"[" * 100_000 + b"\n" + b'{"a": NaN}\n' + b'{"uuid": "\xff\xfe"}\n' + b"null\n\n\r\n")
+        odd.write(b'{"type": "assistant", "message": {"cont')
     assert held(file) == {A}
 
 
@@ -382,18 +298,18 @@ TURNS = [
 ]
 
 
-@pytest.mark.parametrize(("turns", "expected"), [pytest.param(turns, to, id=name) for name, turns, to in TURNS])
-def test_a_turn_is_driven_by_how_it_began(file: TranscriptFile, turns: list[tuple[str, str]], expected: bool) -> None:
+def test_a_turn_is_driven_by_how_it_began(tmp_path: Path) -> None:
     """A Loom command began it, or it is the notice that a subagent of such a turn has ended."""
-    called = ""
-    for prompt_id, text in turns:
-        if prompt_id == "call":
-            file.calls("x")
-            called = f"toolu-{file._count - 1}"
-        else:
-            turn(file, prompt_id, text.format(called))
-            file.add({"type": "user", "promptId": prompt_id, "isMeta": True, "message": {"content": COMMAND}})
-    assert Transcript(str(file.path)).began_with_loom("p", ()) is expected
+    for number, (name, turns, expected) in enumerate(TURNS):
+        file, called = TranscriptFile(tmp_path / f"{number}.jsonl"), ""
+        for prompt_id, text in turns:
+            if prompt_id == "call":
+                file.calls("x")
+                called = f"toolu-{file._count - 1}"
+            else:
+                turn(file, prompt_id, text.format(called))
+                file.add({"type": "user", "promptId": prompt_id, "isMeta": True, "message": {"content": COMMAND}})
+        assert Transcript(str(file.path)).began_with_loom("p", ()) is expected, name
 
 
 def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None:
@@ -407,22 +323,16 @@ def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None
     assert not transcript.began_with_loom("", [])
 
 
-UNWRITTEN = [
-    ("a notice of a call in a driven turn", NOTICE, True),
-    ("a notice behind words", "<task-notification>it is done", False),
-    ("words", "go on", False),
-]
-
-
-@pytest.mark.parametrize(("said", "expected"), [pytest.param(said, to, id=name) for name, said, to in UNWRITTEN])
-def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile, said: str, expected: bool) -> None:
+def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile) -> None:
     """It is told beside the transcript: a notice leads to the call that it names, else to the prompt before it."""
     turn(file, "o", COMMAND)
     file.calls("x")
     called = f"toolu-{file._count - 1}"
     turn(file, "n", "hello")
     transcript = Transcript(str(file.path))
-    assert transcript.began_with_loom("p", (), said.format(called)) is expected
+    assert transcript.began_with_loom("p", (), NOTICE.format(called))
+    assert not transcript.began_with_loom("p", (), "<task-notification>it is done")
+    assert not transcript.began_with_loom("p", (), "go on")
     assert not transcript.began_with_loom("p", ())
     assert transcript.began_with_loom("p", ("n",), "<task-notification>it is done")
 

@@ -36,28 +36,26 @@ def trap(world: World, base: Path, way: str) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["cache", "data"])
 @pytest.mark.shows("Neither is used where it is a link, another user owns it, or everybody may write to it")
-def test_nothing_is_run_from_a_folder_that_others_could_fill(
-    world: World, where: str, way: str, shell: list[str]
-) -> None:
+def test_nothing_is_run_from_a_folder_that_others_could_fill(world: World, where: str, way: str) -> None:
     """Neither by a hook, which does without, nor by a command."""
     base = world.root / "shared/loom"
     mark = trap(world, base, way)
     settings = {"XDG_CACHE_HOME": str(base.parent)} if where == "cache" else {"CLAUDE_PLUGIN_DATA": f"{base}/"}
     project = touch(world.root / "p/.loom/x").parents[1]
-    world.start("status", shell=shell, settings=settings)
-    assert not mark.exists()
+    for shell in SHELLS:
+        world.start("status", shell=shell, settings=settings)
+        assert not mark.exists()
     world.add_python()
-    report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", settings=settings)
-    assert not mark.exists()
-    assert report is not None
-    assert report["LOOM"]["LOOM_ENV_PYTHON"] == ""
-    assert not str(report["pycache_prefix"]).startswith(str(base))
-    if way != "inside":
-        assert (base / "python").read_text() != f"{report['python']}\n"
+    for shell in SHELLS:
+        report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", settings=settings)
+        assert not mark.exists()
+        assert report is not None
+        assert report["LOOM"]["LOOM_ENV_PYTHON"] == ""
+        assert not str(report["pycache_prefix"]).startswith(str(base))
+        assert way == "inside" or (base / "python").read_text() != f"{report['python']}\n"
 
 
 @pytest.mark.slow
@@ -87,18 +85,18 @@ def test_that_a_folder_is_not_used_is_said(world: World, way: str) -> None:
     assert json.loads(told.stdout)["systemMessage"].startswith(f"Loom: nothing is run from {base}")
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_a_folder_that_a_umask_left_open_to_a_group_is_closed_and_used(world: World, shell: list[str]) -> None:
+def test_a_folder_that_a_umask_left_open_to_a_group_is_closed_and_used(world: World) -> None:
     """A host makes the plugin's folder so, where each user has a group of their own."""
-    base = world.root / "shared/loom"
-    world.remember(folder=base)
-    base.chmod(0o775)
-    project = touch(world.root / "p/.loom/x").parents[1]
-    settings = {"CLAUDE_PLUGIN_DATA": str(base)}
-    report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", settings=settings)
-    assert report is not None
-    assert report["pycache_prefix"] == str(base / "pycache")
-    assert base.stat().st_mode & 0o777 == 0o700
+    for shell in SHELLS:
+        base = world.root / "shared/loom"
+        world.remember(folder=base)
+        base.chmod(0o775)
+        project = touch(world.root / "p/.loom/x").parents[1]
+        settings = {"CLAUDE_PLUGIN_DATA": str(base)}
+        report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", settings=settings)
+        assert report is not None
+        assert report["pycache_prefix"] == str(base / "pycache")
+        assert base.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root works in a home of somebody else's")

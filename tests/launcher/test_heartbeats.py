@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -33,18 +34,17 @@ def beats(project: Path) -> dict[str, launcher_files.Beat]:
     return launcher_files.beats(str(project / ".loom/local"))
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-@pytest.mark.parametrize("event", EVENTS)
-def test_each_firing_is_noted_with_session_version_and_launcher(
-    world: World, project: Path, event: str, shell: list[str]
-) -> None:
+def test_each_firing_is_noted_with_session_version_and_launcher(world: World, project: Path) -> None:
     """Bound or not: the note is made before an unbound session's hook ends, and needs no command for it."""
-    how = {} if event in ("session-start", "pre-tool-use") else {"PATH": NOTHING}  # which read the event in any case
-    world.hook(event, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=b"{}", **how)
-    (name, beat), *others = beats(project).items()
-    assert (name, others) == (event, [])
-    assert beat[1:] == (SESSION, __version__, str(world.bundle / "bin/loomctl"))
-    assert beat.at == (project / ".loom/local/hooks" / event).stat().st_mtime
+    for event, shell in itertools.product(EVENTS, SHELLS):
+        how = {} if event in ("session-start", "pre-tool-use") else {"PATH": NOTHING}  # which read it in any case
+        world.hook(event, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=b"{}", **how)
+        (name, beat), *others = beats(project).items()
+        assert (name, others) == (event, [])
+        assert beat[1:] == (SESSION, __version__, str(world.bundle / "bin/loomctl"))
+        note = project / ".loom/local/hooks" / event
+        assert beat.at == note.stat().st_mtime
+        note.unlink()
 
 
 def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
@@ -60,28 +60,28 @@ def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
     assert max(sizes) == sizes[0]
 
 
-@pytest.mark.parametrize("session", [None, "", "../x", "a b\nc"])
-def test_a_session_id_that_is_not_fit_is_not_noted(world: World, project: Path, session: str | None) -> None:
+def test_a_session_id_that_is_not_fit_is_not_noted(world: World, project: Path) -> None:
     """Its place holds a dash, which is read as nothing."""
-    world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
-    assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
+    for session in [None, "", "../x", "a b\nc"]:
+        world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
+        assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
 
 
-@pytest.mark.parametrize("missing", [".loom/local/hooks", ".loom/local", ".loom"])
-def test_nothing_is_made_but_the_note(world: World, project: Path, missing: str) -> None:
+def test_nothing_is_made_but_the_note(world: World, project: Path) -> None:
     """Where a run never made room for notes none are taken, and no folder appears."""
-    shutil.rmtree(project / missing)
-    before = sorted(project.rglob("*"))
-    for event in EVENTS:
-        world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
-    assert sorted(project.rglob("*")) == before
+    for missing in [".loom/local/hooks", ".loom/local", ".loom"]:
+        shutil.rmtree(project / missing)
+        before = sorted(project.rglob("*"))
+        for event in EVENTS:
+            world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+        assert sorted(project.rglob("*")) == before
 
 
-@pytest.mark.parametrize("event", ["", "nonsense", "../../x", "skew-told", "session-start/../x"])
-def test_only_an_event_gets_a_note(world: World, project: Path, event: str) -> None:
+def test_only_an_event_gets_a_note(world: World, project: Path) -> None:
     """What is no event of a host's names no file."""
-    world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
-    assert list((project / ".loom/local/hooks").iterdir()) == []
+    for event in ["", "nonsense", "../../x", "skew-told", "session-start/../x"]:
+        world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+        assert list((project / ".loom/local/hooks").iterdir()) == []
 
 
 def test_hooks_that_are_switched_off_leave_no_note(world: World, project: Path) -> None:
@@ -91,9 +91,8 @@ def test_hooks_that_are_switched_off_leave_no_note(world: World, project: Path) 
     assert beats(project) == {}
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/hooks", ".loom/local/hooks/stop"])
-def test_no_link_is_followed(world: World, project: Path, link: str, shell: list[str]) -> None:
+def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
     """A repository that brings a link along has nothing written where it leads, and nothing read from there."""
     outside = world.root / "outside"
     if link.endswith("stop"):
@@ -102,35 +101,36 @@ def test_no_link_is_followed(world: World, project: Path, link: str, shell: list
         shutil.move(project / link, outside)
     (project / link).symlink_to(outside)
     before = {path: path.read_text() if path.is_file() else "" for path in [outside, *outside.rglob("*")]}
-    assert world.hook("stop", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, shell=shell) is None
+    for shell in SHELLS:
+        assert world.hook("stop", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, shell=shell) is None
     assert {path: path.read_text() if path.is_file() else "" for path in [outside, *outside.rglob("*")]} == before
     assert beats(project) == {}
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_a_note_that_cannot_be_taken_troubles_nobody(world: World, project: Path, kind: str, shell: list[str]) -> None:
+def test_a_note_that_cannot_be_taken_troubles_nobody(world: World, project: Path, kind: str) -> None:
     """A folder or a pipe without a reader in its place: silent, at once, exit 0."""
     place = project / ".loom/local/hooks/stop"
     if kind == "folder":
         place.mkdir()
     else:
         os.mkfifo(place)
-    assert world.hook("stop", cwd=project, shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) is None
+    for shell in SHELLS:
+        assert world.hook("stop", cwd=project, shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) is None
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_a_file_size_limit_ends_no_hook(world: World, project: Path, shell: list[str]) -> None:
+def test_a_file_size_limit_ends_no_hook(world: World, project: Path) -> None:
     """The signal that a limit sends is not what a host gets to see."""
-    command = [shutil.which(shell[0]) or shell[0], *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "stop"]
-    ended = subprocess.run(
-        ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command],
-        cwd=project,
-        env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
-        capture_output=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    for shell in SHELLS:
+        command = [shutil.which(shell[0]) or shell[0], *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "stop"]
+        ended = subprocess.run(
+            ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command],
+            cwd=project,
+            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
+            capture_output=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, project: Path) -> None:

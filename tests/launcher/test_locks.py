@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.helpers.tables import each
 from tests.launcher.world import CHECKOUT
 
 if sys.version_info >= (3, 11):
@@ -61,14 +62,14 @@ def project() -> dict[str, Any]:
     return read
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@each("lock", LOCKS)
 def test_a_locks_first_line_names_what_is_below_it(lock: str) -> None:
     """The launcher tells environments apart by that line alone, so it must change with any other."""
     first, _, rest = (CHECKOUT / lock).read_text(encoding="utf-8").partition("\n")
     assert first == f"# lock-id: {hashlib.sha256(rest.encode()).hexdigest()[:16]}", "run scripts/lock"
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@each("lock", LOCKS)
 def test_a_lock_names_no_address(lock: str) -> None:
     """Where packages come from is the user's setting."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")
@@ -76,8 +77,8 @@ def test_a_lock_names_no_address(lock: str) -> None:
     assert not re.search(r"^ *(-i|-f|--(extra-)?index-url|--find-links|--trusted-host)\b", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.shows("with hashes for every package")
+@each("lock", LOCKS)
 def test_every_pin_has_hashes_and_comes_as_a_wheel(lock: str) -> None:
     """Nothing is built on a user's machine, and nothing is taken unseen."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")
@@ -86,8 +87,8 @@ def test_every_pin_has_hashes_and_comes_as_a_wheel(lock: str) -> None:
     assert [str(pin.requirement) for pin in pins(lock) if not pin.hashes] == []
 
 
-@pytest.mark.parametrize("platform", PLATFORMS, ids="-".join)
-@pytest.mark.parametrize("python", PYTHONS)
+@each("platform", PLATFORMS)
+@each("python", PYTHONS)
 def test_the_lock_pins_what_the_package_asks_for(python: str, platform: tuple[str, str]) -> None:
     """Each dependency of pyproject.toml is pinned once, at a version that it allows, alike for Loom and its tests."""
     runtime, dev = (chosen(lock, python, platform) for lock in LOCKS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -44,19 +45,18 @@ def spooled(project: Path) -> list[Path]:
     return sorted((project / ".loom/local/spool").iterdir())
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-@pytest.mark.parametrize("name", AFTER)
-def test_an_event_is_kept_byte_for_byte_without_python(
-    world: World, project: Path, name: str, shell: list[str]
-) -> None:
+def test_an_event_is_kept_byte_for_byte_without_python(world: World, project: Path) -> None:
     """For its owner alone, under the session's name, from a folder below the project; and the firing is noted."""
     given = event("Ünïcode \\ud800 \t") + b"\n\n\xff"
-    assert world.hook(name, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=given) is None
-    (path,) = spooled(project)
-    assert path.read_bytes() == given
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert launcher_files.sessions_of(path.name) == [SESSION]
-    assert (project / ".loom/local/hooks" / name).is_file()
+    how = {"cwd": project / "src/deep", "CLAUDE_CODE_SESSION_ID": SESSION, "stdin": given}
+    for name, shell in itertools.product(AFTER, SHELLS):
+        assert world.hook(name, **how, shell=shell) is None
+        (path,) = spooled(project)
+        assert path.read_bytes() == given
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert launcher_files.sessions_of(path.name) == [SESSION]
+        path.unlink()
+        (project / ".loom/local/hooks" / name).unlink()
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
@@ -94,31 +94,31 @@ UNKEPT: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", AFTER)
 @pytest.mark.parametrize("case", UNKEPT)
-def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Path, name: str, case: str) -> None:
+def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Path, case: str) -> None:
     """No command is needed to find that out."""
     UNKEPT[case](project)
     before = sorted(project.rglob("*"))
     how = {"PATH": "/nonexistent", "CLAUDE_CODE_SESSION_ID": SESSION}
-    assert world.hook(name, cwd=project, stdin=event("x" * 9000), **how) is None
+    for name in AFTER:
+        assert world.hook(name, cwd=project, stdin=event("x" * 9000), **how) is None
     assert [path for path in sorted(project.rglob("*")) if path.parent.name != "hooks"] == [
         path for path in before if path.parent.name != "hooks"
     ]
 
 
-@pytest.mark.parametrize("name", AFTER)
-def test_hooks_that_are_switched_off_keep_nothing(world: World, project: Path, name: str) -> None:
+def test_hooks_that_are_switched_off_keep_nothing(world: World, project: Path) -> None:
     """By LOOM_DISABLED (D57)."""
-    world.hook(name, cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1")
-    assert spooled(project) == []
+    for name in AFTER:
+        world.hook(name, cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1")
+        assert spooled(project) == []
 
 
-@pytest.mark.parametrize("session", [None, "", "../x", "a b"])
-def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path, session: str | None) -> None:
+def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path) -> None:
     """Its name could not be given to a file."""
-    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=session) is None
-    assert spooled(project) == []
+    for session in [None, "", "../x", "a b"]:
+        assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=session) is None
+        assert spooled(project) == []
 
 
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/spool"])
@@ -132,21 +132,21 @@ def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
     assert sorted(path for path in outside.rglob("*") if path.parent.name != "hooks") == before
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path, shell: list[str]) -> None:
+def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path) -> None:
     """Over a limit of size, as on a full disk, no half of an event stays, and no word reaches the host."""
-    where = shutil.which(shell[0]) or shell[0]
-    command = [where, *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "post-tool-use"]
-    ended = subprocess.run(
-        ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command],
-        cwd=project,
-        env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
-        input=event("x" * 100_000),
-        capture_output=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
-    assert spooled(project) == []
+    for shell in SHELLS:
+        where = shutil.which(shell[0]) or shell[0]
+        command = [where, *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "post-tool-use"]
+        ended = subprocess.run(
+            ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command],
+            cwd=project,
+            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
+            input=event("x" * 100_000),
+            capture_output=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+        assert spooled(project) == []
 
 
 def test_a_spool_that_cannot_be_written_troubles_nobody(world: World, project: Path) -> None:
@@ -196,14 +196,14 @@ def test_python_starts_for_one_whose_files_have_changed(world: World, project: P
     assert world.hook("post-tool-use-failure", **how) is None
 
 
-@pytest.mark.parametrize(("tool", "size", "starts"), CALLS)
-def test_python_starts_for_large_output_that_may_be_replaced(
-    world: World, project: Path, tool: str, size: int, starts: bool
-) -> None:
+def test_python_starts_for_large_output_that_may_be_replaced(world: World, project: Path) -> None:
     """It gets the path of the file; everything else ends in the shell (D59)."""
-    report = world.hook("post-tool-use", cwd=project, stdin=event("x" * size, tool), CLAUDE_CODE_SESSION_ID=SESSION)
-    (path,) = spooled(project)
-    assert (report and report["arguments"]) == (["hook", "post-tool-use", str(path)] if starts else None)
+    for tool, size, starts in CALLS:
+        report = world.hook("post-tool-use", cwd=project, stdin=event("x" * size, tool), CLAUDE_CODE_SESSION_ID=SESSION)
+        (path,) = spooled(project)
+        path.unlink()
+        started = ["hook", "post-tool-use", str(path)] if starts else None
+        assert (report and report["arguments"]) == started, (tool, size)
 
 
 def test_a_failure_never_starts_python(world: World, project: Path) -> None:

@@ -77,46 +77,39 @@ def went_to_python(printed: str) -> bool:
     return printed.startswith('{"arguments": ["statusline"]')
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-@pytest.mark.parametrize("spaced", [False, True])
-def test_a_prepared_line_is_printed_without_python(world: World, project: Path, shell: list[str], spaced: bool) -> None:
+def test_a_prepared_line_is_printed_without_python(world: World, project: Path) -> None:
     """From a folder deep in the project, in every shell, however the host writes its JSON."""
     only_the_shell(world)
-    told = {"hook_event_name": "Status", "session_id": SESSION, "cwd": 'a "quoted\\ path', "model": {"id": "x"}}
-    data = json.dumps(told, separators=(", ", ": ") if spaced else (",", ":"), indent=1 if spaced else None)
-    assert draw(world, project / "src/deep", data.encode(), shell=shell) == f"{LINE}\n"
+    for shell in SHELLS:
+        for spaced in [False, True]:
+            told = {"hook_event_name": "Status", "session_id": SESSION, "cwd": 'a "quoted\\ path', "model": {"id": "x"}}
+            data = json.dumps(told, separators=(", ", ": ") if spaced else (",", ":"), indent=1 if spaced else None)
+            assert draw(world, project / "src/deep", data.encode(), shell=shell) == f"{LINE}\n"
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-@pytest.mark.parametrize(
-    ("columns", "line"),
-    [
-        (None, LINE), ("", LINE), ("80", LINE), ("24", LINE), ("200", LINE), ("junk", LINE), ("-3", LINE), ("0", LINE),
-        ("23", "loom build/make"), ("15", "loom build/make"), ("14", "loom…"), ("9", "loom…"),
-    ],
-)  # fmt: skip
-def test_the_first_form_that_fits(
-    world: World, project: Path, columns: str | None, line: str, shell: list[str]
-) -> None:
+def test_the_first_form_that_fits(world: World, project: Path) -> None:
     """As wide as the terminal, and never wider than 80."""
     only_the_shell(world)
-    assert draw(world, project, shell=shell, COLUMNS=columns) == f"{line}\n"
+    for shell in SHELLS:
+        for columns in (None, "", "80", "24", "200", "junk", "-3", "0"):
+            assert draw(world, project, shell=shell, COLUMNS=columns) == f"{LINE}\n"
+        for columns, line in (("23", FORMS[1]), ("15", FORMS[1]), ("14", FORMS[2]), ("9", FORMS[2])):
+            assert draw(world, project, shell=shell, COLUMNS=columns) == f"{line.partition(' ')[2]}\n"
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_what_is_wider_than_the_terminal_is_not_shown_whole(world: World, project: Path, shell: list[str]) -> None:
+def test_what_is_wider_than_the_terminal_is_not_shown_whole(world: World, project: Path) -> None:
     """A file whose narrowest form is too wide is Python's to make anew."""
-    prepare(project, "99 a line of ninety-nine columns")
-    assert went_to_python(draw(world, project, shell=shell))
+    for shell in SHELLS:
+        prepare(project, "99 a line of ninety-nine columns")
+        assert went_to_python(draw(world, project, shell=shell))
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize(
     "change",
     ["no line", "no folder", "the state is newer", "the state is gone", "another version", "empty", "no number",
      "a control character", "a terminal's escape", "cut off"],
 )  # fmt: skip
-def test_a_line_that_cannot_stand_is_made_anew(world: World, project: Path, change: str, shell: list[str]) -> None:
+def test_a_line_that_cannot_stand_is_made_anew(world: World, project: Path, change: str) -> None:
     """Python is started with the event on its standard input; nothing of the old line is shown."""
     path = project / ".loom/local/statusline" / SESSION
     state = project / ".loom/runs" / RUN / "state.json"
@@ -133,48 +126,44 @@ def test_a_line_that_cannot_stand_is_made_anew(world: World, project: Path, chan
         "cut off": lambda: path.write_text(f"loom {__version__}\n{state}\n"),
     }
     changes[change]()
-    printed = draw(world, project, shell=shell)
-    assert went_to_python(printed)
-    report = json.loads(printed)
-    assert (report["isolated"], report["no_site"], report["python"]) == (1, 1, str(PYTHON))
+    for shell in SHELLS:
+        printed = draw(world, project, shell=shell)
+        assert went_to_python(printed)
+        report = json.loads(printed)
+        assert (report["isolated"], report["no_site"], report["python"]) == (1, 1, str(PYTHON))
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_while_the_session_works_the_line_is_made_anew_once_a_minute(
-    world: World, project: Path, shell: list[str]
-) -> None:
+def test_while_the_session_works_the_line_is_made_anew_once_a_minute(world: World, project: Path) -> None:
     """So that an alarm comes, and goes again; a session that is idle needs none."""
-    transcript = world.root / "t.jsonl"
-    transcript.write_text("{}")
-    told = {"session_id": SESSION, "transcript_path": str(transcript)}
-    for age, written, anew in ((90, 0, True), (90, 200, False), (30, 0, False)):
-        prepare(project, age=age)
-        aged(transcript, written)
-        assert went_to_python(draw(world, project, told, shell=shell)) == anew, (age, written)
+    for shell in SHELLS:
+        transcript = world.root / "t.jsonl"
+        transcript.write_text("{}")
+        told = {"session_id": SESSION, "transcript_path": str(transcript)}
+        for age, written, anew in ((90, 0, True), (90, 200, False), (30, 0, False)):
+            prepare(project, age=age)
+            aged(transcript, written)
+            assert went_to_python(draw(world, project, told, shell=shell)) == anew, (age, written)
 
 
-@pytest.mark.parametrize("case", ["no project", "not bound", "no session", "switched off", "an odd session", "no JSON"])
-def test_elsewhere_nothing_is_printed(world: World, project: Path, case: str) -> None:
+def test_elsewhere_nothing_is_printed(world: World, project: Path) -> None:
     """No `.loom` upward, no run in this session, hooks switched off: an empty line, at once, and no Python."""
     only_the_shell(world)
     other = world.root / "empty"
     other.mkdir()
-    given: dict[str, object] = {
-        "no project": {"session_id": SESSION, "cwd": str(other)},
-        "not bound": {"session_id": "another-session"},
-        "no session": {"cwd": str(project)},
-        "switched off": {"session_id": SESSION},
-        "an odd session": {"session_id": "../../x"},
-        "no JSON": b"\xff\x00{",
-    }
-    off = "1" if case == "switched off" else None
-    assert draw(world, other if case == "no project" else project, given[case], LOOM_DISABLED=off) == ""
+    for case in ["no project", "not bound", "no session", "switched off", "an odd session", "no JSON"]:
+        given: dict[str, object] = {
+            "no project": {"session_id": SESSION, "cwd": str(other)},
+            "not bound": {"session_id": "another-session"},
+            "no session": {"cwd": str(project)},
+            "switched off": {"session_id": SESSION},
+            "an odd session": {"session_id": "../../x"},
+            "no JSON": b"\xff\x00{",
+        }
+        off = "1" if case == "switched off" else None
+        assert draw(world, other if case == "no project" else project, given[case], LOOM_DISABLED=off) == ""
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(
-    world: World, project: Path, shell: list[str]
-) -> None:
+def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(world: World, project: Path) -> None:
     """As a terminal's bar calls it: the command, in Loom's environment; at once and for nothing where no project is."""
     only_the_shell(world)
     lock = (world.bundle / "requirements.lock").read_text().splitlines()[0].removeprefix("# lock-id: ")
@@ -184,22 +173,23 @@ def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(
     python.chmod(0o755)
     empty = world.root / "empty"
     empty.mkdir()
-    assert draw(world, project / "src", b"", shell=shell) == "the command statusline\n"
-    assert draw(world, empty, b"", shell=shell) == ""
-    assert draw(world, project, b"", shell=shell, LOOM_DISABLED="1") == ""
-    assert draw(world, project, b"\n", shell=shell) == ""
-    assert draw(world, project, b"", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) == f"{LINE}\n"
+    for shell in SHELLS:
+        assert draw(world, project / "src", b"", shell=shell) == "the command statusline\n"
+        assert draw(world, empty, b"", shell=shell) == ""
+        assert draw(world, project, b"", shell=shell, LOOM_DISABLED="1") == ""
+        assert draw(world, project, b"\n", shell=shell) == ""
+        assert draw(world, project, b"", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION) == f"{LINE}\n"
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("link", ["", "/local", "/local/statusline", f"/local/statusline/{SESSION}"])
-def test_a_line_behind_a_link_is_not_shown(world: World, project: Path, link: str, shell: list[str]) -> None:
+def test_a_line_behind_a_link_is_not_shown(world: World, project: Path, link: str) -> None:
     """What a repository brings along is not printed from wherever it leads."""
     outside, place = world.root / "outside", project / f".loom{link}"
     shutil.move(place, outside)
     place.symlink_to(outside)
-    printed = draw(world, project, shell=shell)
-    assert printed == "" or went_to_python(printed)
+    for shell in SHELLS:
+        printed = draw(world, project, shell=shell)
+        assert printed == "" or went_to_python(printed)
 
 
 def test_the_project_that_the_host_names_counts_first(world: World, project: Path) -> None:

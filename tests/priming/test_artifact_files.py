@@ -75,18 +75,18 @@ def test_no_way_out_is_open(world: World) -> None:
                     assert "root:" not in (reading.text or ""), declared
 
 
-@pytest.mark.parametrize("strategy", ["summary", "latest_only", "all"])
-@pytest.mark.parametrize("declared", ["docs", "{project_root}", "{run_dir}", "{plugin_root}/docs", "."])
 @pytest.mark.shows("Symbolic links are followed before that is decided")
-def test_a_folder_gives_nothing_of_what_its_links_lead_to(world: World, declared: str, strategy: str) -> None:
+def test_a_folder_gives_nothing_of_what_its_links_lead_to(world: World) -> None:
     """Links out of the project are named as such in a listing and not followed by any strategy."""
-    reading = artifact_files.read(
-        {"id": "a", "type": "directory", "load_strategy": strategy}, declared, world.known, world.roots
-    )
-    assert reading.text
-    assert SECRET not in reading.text
-    if strategy == "summary" and declared != "{run_dir}":
-        assert "link out of the project" in reading.text
+    for strategy in ["summary", "latest_only", "all"]:
+        for declared in ["docs", "{project_root}", "{run_dir}", "{plugin_root}/docs", "."]:
+            reading = artifact_files.read(
+                {"id": "a", "type": "directory", "load_strategy": strategy}, declared, world.known, world.roots
+            )
+            assert reading.text
+            assert SECRET not in reading.text
+            if strategy == "summary" and declared != "{run_dir}":
+                assert "link out of the project" in reading.text
 
 
 def place(folder: Path) -> tuple[dict[str, str | None], Roots]:
@@ -118,20 +118,20 @@ def read(folder: Path, declared: str, kind: str = "markdown", **artifact: Any) -
     return artifact_files.read({"id": "a", "type": kind, **artifact}, declared, known, roots)
 
 
-@pytest.mark.parametrize("text", ["", "plain\n", "größe 😀\r\n\ttab", "\ufeffmark", "\u2028", "x" * 5000])
-def test_a_text_is_read_whole(tmp_path: Path, text: str) -> None:
+def test_a_text_is_read_whole(tmp_path: Path) -> None:
     """A file's text comes as it is, with the digest of just that text and the size of the file."""
-    (tmp_path / "x.md").write_bytes(text.encode())
-    reading = read(tmp_path, "x.md")
-    assert reading.text == text.removeprefix("\ufeff")
-    assert reading.sha256 == digests.of_text(reading.text)
-    assert (reading.bytes, reading.path, reading.absolute) == (len(text.encode()), "x.md", str(tmp_path / "x.md"))
-    assert (reading.problem, reading.warnings) == ("", ())
+    for text in ["", "plain\n", "größe 😀\r\n\ttab", "\ufeffmark", "\u2028", "x" * 5000]:
+        (tmp_path / "x.md").write_bytes(text.encode())
+        reading = read(tmp_path, "x.md")
+        assert reading.text == text.removeprefix("\ufeff")
+        assert reading.sha256 == digests.of_text(reading.text)
+        assert (reading.bytes, reading.path, reading.absolute) == (len(text.encode()), "x.md", str(tmp_path / "x.md"))
+        assert (reading.problem, reading.warnings) == ("", ())
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "problem"),
-    [
+def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
+    """Binary, broken, misdeclared and too large files have a reason, a message and no text."""
+    for content, kind, problem in [
         (b"a\0b", "markdown", "binary"),
         (b"{", "json", "unparsable"),
         (b"\xff", "json", "unparsable"),
@@ -139,20 +139,20 @@ def test_a_text_is_read_whole(tmp_path: Path, text: str) -> None:
         (b"[" * 100_000, "json", "unparsable"),
         (b"x", "directory", "unreadable"),
         (b"x" * (REFUSE_BYTES + 1), "markdown", "too_large"),
-    ],
-)
-def test_what_cannot_be_given_says_why(tmp_path: Path, content: bytes, kind: str, problem: str) -> None:
-    """Binary, broken, misdeclared and too large files have a reason, a message and no text."""
-    (tmp_path / "x").write_bytes(content)
-    reading = read(tmp_path, "x", kind)
-    assert (reading.text, reading.problem) == (None, problem)
-    assert reading.message
-    assert reading.path == "x"
+    ]:
+        (tmp_path / "x").write_bytes(content)
+        reading = read(tmp_path, "x", kind)
+        assert (reading.text, reading.problem) == (None, problem)
+        assert reading.message
+        assert reading.path == "x"
 
 
-@pytest.mark.parametrize(
-    ("declared", "kind", "problem"),
-    [
+def test_what_is_not_a_readable_file_says_why(tmp_path: Path) -> None:
+    """Missing files, folders, loops, pipes and refused paths are reasons, never exceptions, and nothing waits."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "pipe")
+    for declared, kind, problem in [
         ("none.md", "markdown", "missing"),
         ("none/", "directory", "missing"),
         ("folder", "markdown", "unreadable"),
@@ -162,15 +162,9 @@ def test_what_cannot_be_given_says_why(tmp_path: Path, content: bytes, kind: str
         ("", "markdown", "bad_path"),
         ("{nope}", "markdown", "unresolved_placeholder"),
         ("\ud800", "directory", "bad_path"),
-    ],
-)
-def test_what_is_not_a_readable_file_says_why(tmp_path: Path, declared: str, kind: str, problem: str) -> None:
-    """Missing files, folders, loops, pipes and refused paths are reasons, never exceptions, and nothing waits."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    os.mkfifo(tmp_path / "pipe")
-    reading = read(tmp_path, declared, kind)
-    assert (reading.text, reading.problem) == (None, problem)
+    ]:
+        reading = read(tmp_path, declared, kind)
+        assert (reading.text, reading.problem) == (None, problem)
 
 
 def test_a_large_file_warns_and_a_huge_one_takes_a_summary(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from loomctl.priming.examine import Verdict, fresh, wanted
 from loomctl.priming.memory_of_session import Given
 from loomctl.priming.slip import DEFER, LOAD, SKIP
@@ -19,7 +17,7 @@ QUIET = {**ALWAYS, "triggers": []}
 BUILD = {**ALWAYS, "when": "phase", "phase": "build"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("artifact", "event", "phase", "only", "condition", "expected"),
     [
         (ALWAYS, START, None, None, "true", (LOAD, "trigger")),

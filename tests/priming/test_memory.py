@@ -239,24 +239,21 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: 
         memory_switch.off(scene.space())
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
+def test_a_note_that_came_with_a_project_takes_nothing_of_the_users_away(scene: Scene) -> None:
+    """Only what `on` writes is taken from it, and only from the two files that it knows."""
+    place = scene.write("CLAUDE.local.md", "Use tabs.\n")
+    (scene.root / "src").mkdir()
+    for note in [
         "{",
         "[]",
         '{"file": "../../secret.md", "added": "@.loom/now.md\\n"}',
         '{"file": "CLAUDE.local.md", "added": "Use tabs.\\n", "makes": true, "folders": ["/", "src", ".."]}',
-    ],
-)
-def test_a_note_that_came_with_a_project_takes_nothing_of_the_users_away(scene: Scene, note: str) -> None:
-    """Only what `on` writes is taken from it, and only from the two files that it knows."""
-    place = scene.write("CLAUDE.local.md", "Use tabs.\n")
-    (scene.root / "src").mkdir()
-    scene.write(".loom/local/memory.json", note)
-    assert memory_switch.off(scene.space())
-    assert place.read_text() == "Use tabs.\n"
-    assert (scene.root / "src").is_dir()
-    assert not memory.is_on(scene.space().store)
+    ]:
+        scene.write(".loom/local/memory.json", note)
+        assert memory_switch.off(scene.space())
+        assert place.read_text() == "Use tabs.\n"
+        assert (scene.root / "src").is_dir()
+        assert not memory.is_on(scene.space().store)
 
 
 def test_a_worktree_of_a_run_is_told_where_memory_is_switched(begun: Scene, tmp_path: Path) -> None:

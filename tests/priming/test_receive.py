@@ -203,28 +203,23 @@ def imported(file: TranscriptFile, path: Path, text: str) -> None:
     file.add({"type": "attachment", "attachment": {"type": "instructions", "files": shown}})
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_a_copy_is_held_against_the_file_as_a_host_shows_it(begun: Scene, file: TranscriptFile) -> None:
+    """It leaves out what is none of the text; that is no older content."""
+    for text, shown in (
         (SPEC + "\n\n", SPEC.strip()),
         (SPEC.replace("\n", "\r\n"), SPEC),
         ("---\ntitle: x\n---\n" + SPEC, SPEC.strip()),
         (SPEC + "<!-- a note -->\nMore. <!-- open\n", SPEC + "\nMore. <!-- open"),
         ("\ufeff" + SPEC, SPEC),
         ("one\r\ntwo\nthree\r", "one\ntwo\nthree"),
-    ],
-)
-def test_a_copy_is_held_against_the_file_as_a_host_shows_it(
-    begun: Scene, file: TranscriptFile, text: str, shown: str
-) -> None:
-    """It leaves out what is none of the text; that is no older content."""
-    spec = begun.write("spec.md", text.encode())
-    file.compacts()
-    parts = start(begun, file, "compact")
-    imported(file, spec, shown)
-    given(file, parts)
-    assert stop(begun, file) == ""
-    assert starts(begun)[0]["artifacts"]["spec"] == "present"
+    ):
+        spec = begun.write("spec.md", text.encode())
+        file.compacts()
+        parts = start(begun, file, "compact")
+        imported(file, spec, shown)
+        given(file, parts)
+        assert stop(begun, file) == "", text
+        assert starts(begun)[-1]["artifacts"]["spec"] == "present", text
 
 
 def test_a_newer_copy_is_not_stale(begun: Scene, file: TranscriptFile) -> None:
@@ -342,9 +337,11 @@ def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: Transcript
     assert starts(begun) == []
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
+def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile) -> None:
+    """It is read as hostile; a Stop ends its turn as ever."""
+    given(file, start(begun, file))
+    path = begun.store / "local/opened" / f"{SESSION}.json"
+    for note in [
         "",
         "{",
         "[]",
@@ -352,20 +349,17 @@ def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: Transcript
         '{"run_id": "r", "event": "clear", "at": "x", "artifacts": []}',
         '{"run_id": "r", "event": "another", "at": "x", "artifacts": {"spec": {}}}',
         '{"run_id": "r", "event": "clear", "at": "x", "artifacts": {"spec": 7, "tasks": {"slips": 7, "older": [[]]}}}',
-    ],
-)
-def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile, note: str) -> None:
-    """It is read as hostile; a Stop ends its turn as ever."""
-    given(file, start(begun, file))
-    path = begun.store / "local/opened" / f"{SESSION}.json"
-    path.write_text(note, encoding="utf-8")
-    ended = begun.hook("stop", transcript_path=str(file.path), last_assistant_message="So.")
-    assert (ended.code, "could not" in ended.stdout) == (0, False)
+    ]:
+        path.write_text(note, encoding="utf-8")
+        ended = begun.hook("stop", transcript_path=str(file.path), last_assistant_message="So.")
+        assert (ended.code, "could not" in ended.stdout) == (0, False)
 
 
-@pytest.mark.parametrize(
-    "attachment",
-    [
+def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile) -> None:
+    """A shape that nobody knows is passed over."""
+    file.compacts()
+    parts = start(begun, file, "compact")
+    shapes: list[Json] = [
         {"type": "file", "content": {"file": {"filePath": "a\0b", "content": "x", "numLines": 1, "totalLines": 1}}},
         {"type": "file", "content": {"file": {"filePath": [], "content": "x", "numLines": {}, "totalLines": {}}}},
         {"type": "file", "content": {"file": 7}},
@@ -375,14 +369,10 @@ def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile, note:
         {"type": "invoked_skills", "skills": [7, {}, {"content": [1]}]},
         {"type": "invoked_skills", "skills": 7},
         {"type": ["file"]},
-    ],
-)
-def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile, attachment: Json) -> None:
-    """A shape that nobody knows is passed over."""
-    file.compacts()
-    parts = start(begun, file, "compact")
-    file.add({"type": "attachment", "attachment": attachment})
-    file.add({"type": "user", "message": {"content": "x"}, "toolUseResult": attachment.get("content", attachment)})
+    ]
+    for attachment in shapes:
+        file.add({"type": "attachment", "attachment": attachment})
+        file.add({"type": "user", "message": {"content": "x"}, "toolUseResult": attachment.get("content", attachment)})
     given(file, parts)
     assert stop(begun, file) == ""
     assert set(starts(begun)[0]["artifacts"].values()) == {"present"}
@@ -435,19 +425,18 @@ def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: T
         assert receipts.settle(space).endswith("lost: spec, tasks (loomctl prove)")
 
 
-@pytest.mark.parametrize("word", ['["x"]', "{}", "7", "null", '"no such"'])
-def test_what_a_log_brings_is_hostile(begun: Scene, word: str) -> None:
+def test_what_a_log_brings_is_hostile(begun: Scene) -> None:
     """It travels with a run; no word of it is believed unread."""
     like = {**begun.events()[-1], "event": "context.checked"}
-    told = [
-        {"at": "x", "event": json.loads(word), "artifacts": {}},
-        {"at": "y", "event": "clear", "artifacts": json.loads(word)},
-    ]
+    words: list[object] = [["x"], {}, 7, None, "no such"]
+    told: list[Json] = [{"at": "x", "event": word, "artifacts": {}} for word in words]
+    told += [{"at": "y", "event": "clear", "artifacts": word} for word in words]
     with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
         log.writelines(json.dumps({**like, "properties": one}) + "\n" for one in told)
-    assert [one["artifacts"] for one in starts(begun)] == [{}]
+    assert [one["artifacts"] for one in starts(begun)] == [{}] * len(words)
     primed = begun.store / "local/primed" / f"{SESSION}.json"
-    owed = {"run_id": begun.run_dir.name, "event": "session_start", "facts": [], "lines": [], "begun": json.loads(word)}
     before = json.loads(primed.read_text(encoding="utf-8"))
-    primed.write_text(json.dumps({**before, "owed_by_next": owed}), encoding="utf-8")
-    assert begun.loomctl("next").code == 0
+    owed = {"run_id": begun.run_dir.name, "event": "session_start", "facts": [], "lines": []}
+    for word in words:
+        primed.write_text(json.dumps({**before, "owed_by_next": {**owed, "begun": word}}), encoding="utf-8")
+        assert begun.loomctl("next").code == 0
