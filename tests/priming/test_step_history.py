@@ -155,7 +155,7 @@ def test_what_waits_and_is_no_call_takes_nobodys_place(begun: Scene) -> None:
         assert commands == realistic(30)[30 - len(commands) :]
         assert len(commands) >= 20
         assert before == 33 - recording.NEWEST
-        assert "make other" not in begun.hook("session-start", source="compact").context
+    assert "make other" not in begun.hook("session-start", source="compact").context
 
 
 def test_what_a_hook_had_no_time_for_is_said(begun: Scene) -> None:
