@@ -20,7 +20,7 @@ from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
@@ -28,18 +28,8 @@ if TYPE_CHECKING:
 DAY = 24 * 60 * 60
 # What a killed writer or deletion left is certainly not being written any more after this long.
 LEFTOVER_AFTER = DAY
-OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK, ENVIRONMENT, BYTECODE, BEGINNING, BASELINE, UNSENT = (
-    "outputs",
-    "leftover",
-    "session",
-    "lock",
-    "hook",
-    "environment",
-    "bytecode",
-    "beginning",
-    "baseline",
-    "unsent",
-)
+OUTPUTS, LEFTOVER, SESSION, LOCK, HOOK = "outputs", "leftover", "session", "lock", "hook"
+ENVIRONMENT, BYTECODE, BEGINNING, BASELINE, UNSENT = "environment", "bytecode", "beginning", "baseline", "unsent"
 
 
 class Item(NamedTuple):
@@ -76,24 +66,32 @@ def look(space: Workspace, *, now: float) -> Look:
     files.refuse_links(os.path.dirname(space.store.folder), space.store.local)
     files.refuse_links(os.path.dirname(space.store.folder), space.store.runs_folder)
     standing = {run_id: _status(space, run_id) for run_id in space.store.run_ids()}
-    beginnings = list(_beginnings(space, standing, now))
+    old, silent = now - LEFTOVER_AFTER, now - space.settings.local_days * DAY
+    half_made = leftovers.half_made(space.store.runs_folder, standing)
+    why = "a run that was not written to the end: it has no state, and nothing was done in it"
+    beginnings = list(_before(old, BEGINNING, half_made, why))
     items = [
         *beginnings,
-        *_leftovers(space, now, [item.path for item in beginnings]),
-        *_sessions(space, standing, now),
-        *_locks(space, standing, now),
-        *_baselines(space, standing, now),
-        *_unsent(space, now),
-        *_hooks(space, now),
-        *_environments(space, now),
+        *_leftovers(space, old, [item.path for item in beginnings]),
+        *_sessions(space, standing, silent),
+        *_of_runs(space, standing, old, silent),
+        *_notes(space, silent),
+        *_environments(space, now, old),
     ]
     kept = 0
     for run_id, status in standing.items():
         if status in TERMINAL:
-            old, left = _outputs(space, run_id, now)
-            items += old
+            going, left = _outputs(space, run_id, now)
+            items += going
             kept += left
     return Look(items, kept)
+
+
+def _before(time: float, kind: str, every: Iterable[leftovers.Found], why: str) -> Iterator[Item]:
+    """Give what was not changed since a time."""
+    for found in every:
+        if found.changed < time:
+            yield Item(kind, found.path, found.bytes, why, found.changed)
 
 
 def _status(space: Workspace, run_id: str) -> str | None:
@@ -107,70 +105,40 @@ def _status(space: Workspace, run_id: str) -> str | None:
 
 def _outputs(space: Workspace, run_id: str, now: float) -> tuple[list[Item], int]:
     """Give the outputs of a run that is over which the settings keep no longer, and the size of the others."""
-    folder = os.path.join(space.store.run_dir(run_id), "outputs")
+    every = list(leftovers.below(os.path.join(space.store.run_dir(run_id), "outputs")))
     days = space.settings.outputs_days
-    old: list[Item] = []
-    left = 0
-    for found in leftovers.below(folder):
-        if days is not None and found.changed < now - days * DAY:
-            old.append(
-                Item(
-                    OUTPUTS,
-                    found.path,
-                    found.bytes,
-                    f"older than {days} days, and its run is over",
-                    found.changed,
-                    run_id,
-                )
-            )
-        else:
-            left += found.bytes
-    return old, left
+    if days is None:
+        return [], sum(found.bytes for found in every)
+    why = f"older than {days} days, and its run is over"
+    going = [item._replace(run_id=run_id) for item in _before(now - days * DAY, OUTPUTS, every, why)]
+    return going, sum(found.bytes for found in every) - sum(item.bytes for item in going)
 
 
-def _beginnings(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
-    for found in leftovers.half_made(space.store.runs_folder, standing):
-        if found.changed < now - LEFTOVER_AFTER:
-            why = "a run that was not written to the end: it has no state, and nothing was done in it"
-            yield Item(BEGINNING, found.path, found.bytes, why, found.changed)
-
-
-def _leftovers(space: Workspace, now: float, going: Sequence[str]) -> Iterator[Item]:
+def _leftovers(space: Workspace, old: float, going: Sequence[str]) -> Iterator[Item]:
     """Give what killed writers, deletions and unpackings left in the store and in the user's own folder.
 
     going: folders that go with all that is in them.
     """
     store = space.store
-    own = (
-        store.runs_folder,
-        store.local,
-        os.path.join(store.folder, "archive"),
-        os.path.join(store.folder, blobs.FOLDER),
-    )
-    for folder in (*own, folders.state_home()):
-        for found in leftovers.leftovers(folder) if folder else ():
-            if found.changed < now - LEFTOVER_AFTER and os.path.dirname(found.path) not in going:
-                yield Item(LEFTOVER, found.path, found.bytes, "a writer that was killed left it", found.changed)
-    for found in leftovers.parts(store.local):
-        if found.changed < now - LEFTOVER_AFTER:
-            yield Item(LEFTOVER, found.path, found.bytes, "a session start that was cut off left it", found.changed)
+    own = [store.runs_folder, store.local, *(os.path.join(store.folder, name) for name in ("archive", blobs.FOLDER))]
+    for folder in filter(None, (*own, folders.state_home())):
+        every = (one for one in leftovers.leftovers(folder) if os.path.dirname(one.path) not in going)
+        yield from _before(old, LEFTOVER, every, "a writer that was killed left it")
+    yield from _before(old, LEFTOVER, leftovers.parts(store.local), "a session start that was cut off left it")
     for beginning, why in (
         (leftovers.REMOVED, "what is left of a run that was removed"),
         (leftovers.ARRIVING, "what is left of an archive or a fork that was not written to its end"),
     ):
         for found in leftovers.folders(store.local, beginning):
-            if not leftovers.owner_lives(found.path) or found.changed < now - LEFTOVER_AFTER:
+            if not leftovers.owner_lives(found.path) or found.changed < old:
                 yield Item(LEFTOVER, found.path, found.bytes, why, found.changed)
 
 
-def _sessions(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
+def _sessions(space: Workspace, standing: dict[str, str | None], silent: float) -> Iterator[Item]:
     """Give the files of sessions that are dead and silent, whose run is gone or over, or that cannot be read."""
-    days = space.settings.local_days
     live = {entry["session_id"] for entry in space.local.bindings() if space.local.is_alive(entry)}
     for found in leftovers.session_files(space.store.local):
-        if found.session_id in live or found.session_id == space.caller.session_id:
-            continue
-        if found.changed >= now - days * DAY:
+        if found.session_id in live or found.session_id == space.caller.session_id or found.changed >= silent:
             continue
         if found.run_id is None or found.run_id not in standing:
             why = "its run is gone" if found.run_id else "it names no run"
@@ -178,61 +146,58 @@ def _sessions(space: Workspace, standing: dict[str, str | None], now: float) -> 
             why = "its run is over"
         else:
             continue
-        yield Item(SESSION, found.path, found.bytes, f"its session was silent for {days} days; {why}", found.changed)
+        why = f"its session was silent for {space.settings.local_days} days; {why}"
+        yield Item(SESSION, found.path, found.bytes, why, found.changed)
 
 
-def _locks(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
-    for found in leftovers.below(os.path.join(space.store.local, "locks")):
-        run_id, dot, ending = os.path.basename(found.path).rpartition(".")
-        gone = run_id not in standing and not os.path.lexists(os.path.join(space.store.runs_folder, run_id))
-        if dot and ending == "lock" and gone and found.changed < now - LEFTOVER_AFTER:
-            yield Item(LOCK, found.path, found.bytes, "its run is gone", found.changed)
+def _of_runs(space: Workspace, standing: dict[str, str | None], old: float, silent: float) -> Iterator[Item]:
+    """Give locks of runs that are gone, and what was noted as stages began (D39) of those and of runs long over."""
 
+    def is_gone(run_id: str) -> bool:
+        return run_id not in standing and not os.path.lexists(os.path.join(space.store.runs_folder, run_id))
 
-def _baselines(space: Workspace, standing: dict[str, str | None], now: float) -> Iterator[Item]:
-    """Give what was noted when stages began (D39), of runs that are gone, or over for long."""
-    days = space.settings.local_days
+    for lock in leftovers.below(os.path.join(space.store.local, "locks")):
+        run_id, dot, ending = os.path.basename(lock.path).rpartition(".")
+        if dot and ending == "lock" and is_gone(run_id):
+            yield from _before(old, LOCK, [lock], "its run is gone")
     for found in leftovers.folders(os.path.join(space.store.local, working_tree.BASELINES), ""):
         run_id = os.path.basename(found.path)
-        if run_id not in standing and not os.path.lexists(os.path.join(space.store.runs_folder, run_id)):
-            if found.changed < now - LEFTOVER_AFTER:
-                yield Item(BASELINE, found.path, found.bytes, "its run is gone", found.changed)
-        elif standing.get(run_id) in TERMINAL and found.changed < now - days * DAY:
-            why = f"its run is over, and it was not used for {days} days"
-            yield Item(BASELINE, found.path, found.bytes, why, found.changed)
+        if is_gone(run_id):
+            yield from _before(old, BASELINE, [found], "its run is gone")
+        elif standing.get(run_id) in TERMINAL:
+            why = f"its run is over, and it was not used for {space.settings.local_days} days"
+            yield from _before(silent, BASELINE, [found], why)
 
 
-def _unsent(space: Workspace, now: float) -> Iterator[Item]:
-    days = space.settings.local_days
-    for found, _ in leftovers.unsent(space.store.local):
-        if found.changed < now - days * DAY:
-            why = f"a result that was refused over {days} days ago, for another session drove its run"
-            yield Item(UNSENT, found.path, found.bytes, why, found.changed)
+def _notes(space: Workspace, silent: float) -> Iterator[Item]:
+    """Give results that were refused and not given again, notes of hooks, and what was no event of a tool."""
+    local, days = space.store.local, space.settings.local_days
+    why = f"a result that was refused over {days} days ago, for another session drove its run"
+    yield from _before(silent, UNSENT, (found for found, _ in leftovers.unsent(local)), why)
+    hooks = leftovers.below(os.path.join(local, "hooks"))
+    own = (found for found in hooks if not leftovers.is_leftover(os.path.basename(found.path)))
+    yield from _before(silent, HOOK, own, f"not written for {days} days")
+    bad = (
+        one
+        for one in leftovers.below(os.path.join(local, launcher_files.SPOOL))
+        if one.path.endswith(launcher_files.BAD)
+    )
+    yield from _before(silent, HOOK, bad, f"no event of a tool, put aside {days} days ago")
 
 
-def _hooks(space: Workspace, now: float) -> Iterator[Item]:
-    days = space.settings.local_days
-    for found in leftovers.below(os.path.join(space.store.local, "hooks")):
-        if found.changed < now - days * DAY and not leftovers.is_leftover(os.path.basename(found.path)):
-            yield Item(HOOK, found.path, found.bytes, f"not written for {days} days", found.changed)
-    for found in leftovers.below(os.path.join(space.store.local, launcher_files.SPOOL)):
-        if found.path.endswith(launcher_files.BAD) and found.changed < now - days * DAY:
-            yield Item(HOOK, found.path, found.bytes, f"no event of a tool, put aside {days} days ago", found.changed)
-
-
-def _environments(space: Workspace, now: float) -> Iterator[Item]:
+def _environments(space: Workspace, now: float, old: float) -> Iterator[Item]:
+    """Give environments of other versions that nobody used, half-made ones, and compiled modules without sources."""
     days = space.settings.environments_days
     own = lock_id(space.project.plugin_root)
     for base in bases():
-        for environment in others(base, own):
-            if environment.used < now - days * DAY and not is_running(environment.path):
-                why = f"of another version of Loom, not used for {days} days"
-                yield Item(ENVIRONMENT, environment.path, environment.bytes, why, environment.used)
-        for half in unfinished(base):
-            yield Item(ENVIRONMENT, half.path, half.bytes, "a set-up that was killed left it", half.changed)
-        prefix = os.path.join(base, "pycache")
-        for orphan in leftovers.orphaned_bytecode(prefix, older_than=now - LEFTOVER_AFTER):
-            yield Item(BYTECODE, orphan.path, orphan.bytes, "its sources are gone", orphan.changed)
+        why = f"of another version of Loom, not used for {days} days"
+        for item in _before(now - days * DAY, ENVIRONMENT, others(base, own), why):
+            if not is_running(item.path):
+                yield item
+        half = (found for found in leftovers.folders(base, MAKING) if not leftovers.owner_lives(found.path))
+        yield from _before(float("inf"), ENVIRONMENT, half, "a set-up that was killed left it")
+        orphans = leftovers.orphaned_bytecode(os.path.join(base, "pycache"), older_than=old)
+        yield from _before(float("inf"), BYTECODE, orphans, "its sources are gone")
 
 
 def clean(space: Workspace, found: Look) -> Removal:
@@ -296,28 +261,10 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
 _BEGINNING = "env-"
 
 
-class Environment(NamedTuple):
-    """path: its folder; base: the cache that holds it; used: when it was last used, as far as its files tell."""
-
-    path: str
-    base: str
-    used: float
-    bytes: int
-
-
 def bases() -> list[str]:
     """Give the folders that the launcher keeps environments and compiled modules in: the plugin's data, the cache."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = folders.home()
-    if os.path.isabs(cache):
-        cache = os.path.join(cache, "loom")
-    elif home:
-        mac = os.path.isdir("/System/Library")
-        cache = os.path.join(home, "Library", "Caches", "loom") if mac else os.path.join(home, ".cache", "loom")
-    else:
-        cache = ""
     data = os.environ.get("CLAUDE_PLUGIN_DATA", "")
-    own = [data if os.path.isabs(data) else "", cache]
+    own = [data if os.path.isabs(data) else "", folders.cache_home()]
     return [base for base in dict.fromkeys(own) if base and os.path.isdir(base) and not os.path.islink(base)]
 
 
@@ -330,8 +277,10 @@ def lock_id(plugin_root: str) -> str:
         return ""
 
 
-def others(base: str, own: str) -> Iterator[Environment]:
-    """Give the environments of other locks than one's own. own: a lock's id; empty: none is known to be another's.
+def others(base: str, own: str) -> Iterator[leftovers.Found]:
+    """Give the environments of other locks than one's own, as changed when they were last used.
+
+    own: a lock's id; empty: none is known to be another's.
 
     Python reads an environment's pyvenv.cfg at every start; where the file system keeps no such times, the time of its
     making counts. The one that runs this is never given.
@@ -340,14 +289,7 @@ def others(base: str, own: str) -> Iterator[Environment]:
         return
     for found in leftovers.folders(base, _BEGINNING):
         if not os.path.basename(found.path).startswith(f"{_BEGINNING}{own}-") and not _runs_this(found.path):
-            yield Environment(found.path, base, max(found.changed, _last_read(found.path)), found.bytes)
-
-
-def unfinished(base: str) -> Iterator[leftovers.Found]:
-    """Give what killed set-ups left."""
-    for found in leftovers.folders(base, MAKING):
-        if not leftovers.owner_lives(found.path):
-            yield found
+            yield found._replace(changed=max(found.changed, _last_read(found.path)))
 
 
 def _runs_this(folder: str) -> bool:

@@ -130,10 +130,10 @@ def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: py
     environment(tmp_path, "making-123", used=DAY)
     monkeypatch.setattr(sys, "prefix", str(running))
     (found,) = clean.others(str(tmp_path), "bbbb")
-    assert (found.path, found.used) == (str(old), DAY)
+    assert (found.path, found.changed) == (str(old), DAY)
     os.utime(old / "pyvenv.cfg", (5 * DAY, DAY))
     (found,) = clean.others(str(tmp_path), "bbbb")
-    assert found.used == 5 * DAY
+    assert found.changed == 5 * DAY
     assert list(clean.others(str(tmp_path), "")) == []
 
 
