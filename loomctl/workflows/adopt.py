@@ -113,20 +113,17 @@ def _still_holds(was: Mapping[str, Any], now: Mapping[str, Any], named: str) -> 
 
 
 def _is_the_projects(chain: Sequence[Mapping[str, Any]], named: str) -> bool:
-    """Tell whether a chain of workflow files ends with one of the project's, or with one that names Loom's own."""
     last = str(chain[-1].get("path")) if chain and isinstance(chain[-1], dict) else ""
     return bool(last) and (named.startswith(LOOMS) or not last.startswith("{plugin_root}/"))
 
 
 def _is_bundled(project: Project, found: Resolved, named: str) -> bool:
-    """Tell whether a workflow is Loom's own, although nobody asked for that one."""
     return not named.startswith(LOOMS) and files.is_inside(found.path, project.plugin_root)
 
 
 def _to_look_at(
     home: Home, state: State, stand_in: Resolved | None, stamp: Mapping[str, Any], named: str
 ) -> dict[str, Any]:
-    """Give a plan without steps, for a look at a run whose steps nobody knows: its state and what that names."""
     merged: dict[str, Any] = {"id": named, "description": "nothing here says its steps", "phases": {}}
     declared = _for_phases(stand_in.merged.get("critical_artifacts"), {}) if stand_in and stand_in.merged else {}
     for key in ("always_load", "conditional_load"):
@@ -137,7 +134,6 @@ def _to_look_at(
 
 
 def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
-    """Say what is missing, where it was looked for, and where it may be put."""
     plans = faber_runs.plan_places(home, plan_id)
     bare = workflow_files.faber_name(named) or named
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
@@ -153,7 +149,6 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
 
 
 def _resolved(project: Project, named: str) -> Resolved | None:
-    """Find the workflow that a run names; None where nothing goes by that name."""
     try:
         return resolve(
             named,

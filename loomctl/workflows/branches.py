@@ -147,7 +147,6 @@ def _outside(state: Mapping[str, Any], entry: Mapping[str, Any], index: int) -> 
 
 
 def _left(state: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """Say what is left to do in a run beside a branch of one of its visits."""
     others = still_open(entry) if entry["status"] in visits.OPEN else ()
     if others:
         return f"Still open: {', '.join(str(record['id']) for record in others)}."

@@ -187,7 +187,6 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _leads_nowhere(raw: dict[str, Any]) -> Iterator[Problem]:
-    """Give what leads to a step that a plan does not have."""
     steps = [one for where, phase in objects(raw, "phases") for one in objects(phase, "steps", where)]
     keys = [step["key"] for _, step in steps if isinstance(step.get("key"), str)]
     led = [(at("$", "retry_target"), raw.get("retry_target"))]

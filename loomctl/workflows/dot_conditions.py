@@ -133,7 +133,6 @@ class _Parser:
         return _truth(self._known(key))
 
     def _known(self, key: str) -> str:
-        """Give the JavaScript for a key, and warn of one that is nearly a name of its own."""
         meant = "preferred_label" if key == "preferred_next_label" else key.lower()
         if meant != key and meant in _NAMES:
             self.warnings.append(f"{key} is a key of the context here; did you mean {meant}?")
@@ -176,7 +175,6 @@ class _Parser:
         return name or value
 
     def _value(self, operator: str) -> tuple[str, bool]:
-        """Read the value behind an operator: its text, and whether it was quoted."""
         self._peek()
         found = _QUOTED.match(self._source, self._at)
         if found is not None:
@@ -271,7 +269,6 @@ def _labelled(value: str) -> str:
 
 
 def _number(value: str) -> str | None:
-    """Give a number as JavaScript writes it; None for what is no plain decimal number."""
     digits = value.removeprefix("-")
     found = decimal(digits, 0)
     return value if found is not None and found[1] == len(digits) else None

@@ -196,7 +196,6 @@ class _Reader:
         return Value(read[1:-1] if kind == "html" else read, at, kind)
 
     def _whole(self, token: Value) -> Value:
-        """Give a name or value with every string that + joins to it."""
         parts = [token.text]
         while token.kind == "string" and self._next_is("+"):
             plus, following = self._take(), self._take()
@@ -214,7 +213,6 @@ class _Reader:
     # ---- Statements.
 
     def _statements(self, scope: _Scope) -> None:
-        """Read what stands in a graph or subgraph, with the } at its end."""
         if scope.depth > DEEPEST:
             raise NotDotError(scope.at, f"nested more than {DEEPEST} deep", "make it flatter", "TOO_DEEP")
         while True:
@@ -239,7 +237,6 @@ class _Reader:
         setattr(scope, token.text.lower(), held)
 
     def _statement(self, scope: _Scope, token: Value) -> None:
-        """Read an attribute of the graph, a node, a subgraph, or arrows between such."""
         if token.kind in ("[", "]"):
             raise NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
         token = self._whole(token)
@@ -267,7 +264,6 @@ class _Reader:
             self._edges += [Edge(tail, head, at, said) for tail in begins for head in ends]
 
     def _operand(self, scope: _Scope, token: Value) -> tuple[bool, list[str]]:
-        """Read a node or a subgraph: whether it is a node, and what an arrow to it leads to."""
         word = token.text.lower() if token.kind == "word" else ""
         if word == "subgraph" or token.kind == "{":
             if word and self._peek().kind in _TEXTS:
@@ -300,7 +296,6 @@ class _Reader:
         return True, [token.text]
 
     def _attributes(self, said: dict[str, Value]) -> None:
-        """Read what stands between [ and ]."""
         self._take()
         while True:
             token = self._take()

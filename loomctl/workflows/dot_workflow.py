@@ -44,8 +44,6 @@ def convert(text: str, *, name: str) -> Converted:
 
 
 class _Conversion:
-    """One file on its way to a raw workflow; places gather on the way."""
-
     def __init__(self, graph: Graph, report: Report, name: str) -> None:
         self.graph, self._report, self._name = graph, report, name
         self._fail = report.fail
@@ -94,7 +92,6 @@ class _Conversion:
             taken.setdefault(step_id, name)
 
     def _find_ways(self) -> None:
-        """Read the arrows, take the branches of parallel steps out of them, and fold the decisions."""
         roles = self._roles
         ways: dict[str, list[Way]] = {name: [] for name in self.graph.nodes}
         for edge in self.graph.edges:
@@ -226,7 +223,6 @@ class _Conversion:
         return self._ids[target] if same else f"{self._phases[target]}/{self._ids[target]}"
 
     def _target_of(self, said: Value | None, of: str | None) -> str | None:
-        """Give a retry_target as a raw workflow names it."""
         if said is None or not said.text:
             return None
         name = said.text
@@ -261,11 +257,7 @@ class _Conversion:
 
 
 MOST_WAYS = 100  # of one step, once its decisions are folded in
-
-
 MOST_TEXT = 4 << 20  # characters of all conditions together: folding writes them again for each way
-
-
 OUT = "\0end"  # where a way ends the run, or the branch
 
 
@@ -502,7 +494,6 @@ class _Finder:
         return branches
 
     def _members(self, parallel: str, way: Way, joins: dict[str, None]) -> dict[str, None]:
-        """Collect the nodes from a branch's first to the join."""
         members: dict[str, None] = {}
         waiting = [(way.to, way.at)]
         while waiting:

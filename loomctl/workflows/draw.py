@@ -202,7 +202,6 @@ class _Writer:
         return f"{quoted(self._names[node.id])} {_attributes({**said, **_COLORS.get(node.mark, {})})}"
 
     def _said(self, node: Node, phase: str) -> dict[str, Any]:
-        """Give what is to be read back of a step."""
         step = node.step
         said: dict[str, Any] = {key: value for key in _FIELDS if (value := step.get(key)) is not None}
         said["name"] = node.name if node.name != _drawn(node.title) else None
@@ -237,7 +236,6 @@ class _Writer:
 
 
 def _reached(drawn: Drawing) -> set[str]:
-    """Give the nodes to which any arrows lead from a step of the main line, or from the start."""
     waiting = [node.id for node in (*drawn.loose, *(node for group in drawn.groups for node in group.nodes))]
     onward: dict[str, list[str]] = {}
     for arrow in drawn.arrows:

@@ -150,7 +150,6 @@ class _Drawer:
         return "" if self._state is None else f"{self._state['run_id']}: {self._state['status']}"
 
     def _name(self, step: Mapping[str, Any]) -> None:
-        """Give a step, and the steps of its branches, ids of their own."""
         self._ids[step["key"]] = f"s{len(self._ids)}"
         for branch in _branches(step):
             for inner in branch["steps"]:

@@ -75,20 +75,10 @@ def _problem(
 
 
 _QUOTED = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-
-
 _TOKENS = re.compile(r"[=!]==?|=>|\?\.|[\w$]+|\S")
-
-
 _EQUAL = frozenset(("==", "!=", "===", "!=="))
-
-
 _LEADS_ON = frozenset((".", "?.", "[", "("))
-
-
 _MEANT = frozenset((*OUTCOMES, *SPELLINGS))
-
-
 # What JavaScript knows by itself, and what may stand before a value.
 _KNOWN = frozenset(
     """
@@ -104,8 +94,6 @@ _KNOWN = frozenset(
     new void delete in instanceof await async yield class super import let of
     """.split()  # noqa: SIM905 - a hundred lines of list would tell less
 )
-
-
 # Where one of these stands, a word may be a name that the condition makes itself, or be none of the condition's.
 _MAKES_NAMES = frozenset(("=>", "{", "function", "typeof", "`", "/", "\\", "'", '"', "#"))
 

@@ -66,7 +66,6 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
 
 
 def _unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
-    """Find each way of `own` that leads to a step which a run of `merged` does not have."""
     gone = _left_out(merged)
     known = [key for _, key, _ in merged.each_step() if key not in gone]
     there, bare = set(known), [key.partition("/")[2] for key in known]
@@ -107,7 +106,6 @@ def _why(name: str, bare: Sequence[str], gone: Mapping[str, str]) -> str:
 
 
 def _left_out(merged: Workflow) -> dict[str, str]:
-    """Give the steps that no run has, with the reason."""
     found: dict[str, str] = {}
     for phase, key, step in merged.each_step():
         if phase.enabled is False:
@@ -196,7 +194,6 @@ def _reached(leads: Mapping[str, Iterable[str | None]], begin: Iterable[str]) ->
 def _without_end(
     leads: Mapping[str, set[str | None]], reached: set[str], where: Callable[[str], str]
 ) -> Iterator[Problem]:
-    """Find the steps that are come to and from which the end is not: a loop that nothing leaves."""
     back: dict[str, list[str]] = {}
     for key, ahead in leads.items():
         for one in ahead:

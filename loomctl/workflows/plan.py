@@ -114,8 +114,6 @@ class _Freezer:
         return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
 
     def _added(self, step: Step, phase: Phase, before: str) -> dict[str, Any]:
-        """Give what only some steps say; a plan holds it for those alone."""
-
         def key(name: str) -> str:
             return key_of(name if name == END or "/" in name else before + name, phase.id)
 
@@ -144,7 +142,6 @@ def _compiled(condition: str | None) -> dict[str, Any]:
 
 
 def _evidence(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Freeze a piece of evidence: its kind said, what is simple compiled (D12)."""
     if "file" in said:
         return {"kind": "file", "file": said["file"], "changed": said.get("changed") is not False}
     if "run" in said:

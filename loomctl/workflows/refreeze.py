@@ -127,7 +127,6 @@ def _told(recipe: Recipe, plan: Mapping[str, Any], kept: str | None) -> Refrozen
 
 
 def _recipe(folder: str, state: State) -> Recipe:
-    """Find out what the plan was made of: from the log's first event, else from what is left of the file."""
     for entry in event_log.entries(folder)[0]:
         made = (entry.get("properties") or {}).get("plan") if entry["event"] == "run.created" else None
         if isinstance(made, dict) and _are_sources(made.get("sources")):
@@ -163,7 +162,6 @@ def _are_sources(value: object) -> bool:
 
 
 def _left_of(path: str) -> dict[str, Any]:
-    """Read the parts of a damaged plan that are still whole."""
     try:
         text = files.read_bytes(path, limit=_LARGEST).decode("utf-8", "replace")
     except (OSError, LoomError):
@@ -181,7 +179,6 @@ def _left_of(path: str) -> dict[str, Any]:
 
 
 def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
-    """Resolve the workflow again and freeze it, if every file that it was made of is as it was."""
     project = space.project
     project_dir = os.path.dirname(project.store)
     named = recipe.sources[-1]["path"]

@@ -142,7 +142,6 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
 
 
 def _step_places(chain: list[_Link]) -> dict[str, str]:
-    """Give the place of each step by its key, in the nearest file that defines it."""
     found: dict[str, str] = {}
     for link in chain:
         for key, where in (graph_checks.step_places(link.own) if link.own else {}).items():
@@ -188,12 +187,8 @@ def outside(path: str, where: str = "$") -> Problem:
 
 
 _GROUPS = ("always_load", "conditional_load")
-
-
 # Said key by key: a child that changes one of them keeps the others (an approval is not lost by naming a level).
 _KEY_BY_KEY = ("autonomy", "result_handling")
-
-
 _NOT_INHERITED = ("extends", "$schema")
 
 

@@ -236,7 +236,6 @@ def weighed(
 
 
 def _passed_over(transition: Mapping[str, Any], outcome: str, by: str, *, truth: bool | None, said: bool) -> str:
-    """Say why a transition was not taken. said: its label was."""
     if truth is not None:
         return _OUTWEIGHED if truth else "its condition is false"
     for_failure = transition.get("on_failure") is True

@@ -501,7 +501,6 @@ def _read_branch_id(fields: Fields, known: dict[str, str]) -> str:
 
 
 def _check_name(name: str, of: Fields, seen: dict[str, str]) -> None:
-    """Check the id of a branch's step in its phase: a stage's folder is named by it."""
     if name in seen and seen[name] != of.where:
         message = f"the step would be known as {shown(name)}, which stands already at {seen[name]}"
         of.fail("DUPLICATE_ID", "", message, "give one of them another id")

@@ -185,7 +185,6 @@ def stands_in(shown: str, texts: Sequence[str]) -> bool:
 
 
 def _is_in(wanted: str, text: str) -> bool:
-    """Tell whether a text stands in another as whole words."""
     at, tries = text.find(wanted), 0
     while at >= 0 and tries < _TRIES:
         before, after = text[at - 1 : at] if at else "", text[at + len(wanted) : at + len(wanted) + 1]
