@@ -93,11 +93,16 @@ def view(state: State, plan: Mapping[str, Any], name: str, stage: str | None = N
     entry = fan(state) if stage is None else _visit_of(state, stage)
     place = place_of(plan, entry["step_id"]) if entry is not None else None
     if entry is None or place is None or not is_parallel(place.step):
-        raise _not_parallel(state, name)
+        what = f"there is no branch {name!r:.60} to work on: no parallel step is open"
+        why = "it was joined, or the run has not come to it"
+        hint = f"loomctl show {state['run_id']}"
+        raise LoomError("NOT_PARALLEL", what, why=why, hint=hint, exit_code=EXIT_USAGE)
     index, record = next(((at, one) for at, one in enumerate(entry[KEY]) if one["id"] == name), (0, None))
     declared = next((one for one in place.step["parallel"][KEY] if one["id"] == name), None)
     if record is None or declared is None:
-        raise _no_such_branch(entry, name)
+        why = f"it has {', '.join(str(record['id']) for record in entry[KEY])}"
+        what = f"{entry['step_id']} has no branch {name!r:.60}"
+        raise LoomError("NO_SUCH_BRANCH", what, why=why, hint="loomctl next", exit_code=EXIT_NO_RUN)
     seen = {key: value for key, value in state.items() if key not in _ALSO_OWN}
     seen |= {key: record[key] for key in ("feedback",) if key in record}
     seen |= {
@@ -331,37 +336,11 @@ def without_contexts(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, KEY: records}
 
 
-# ---- What is refused.
-
-
 def refuse_ended(seen: Mapping[str, Any]) -> None:
     """Refuse what is to be done in a branch, seen as a run, that has ended; a run passes. Raises BRANCH_ENDED."""
     outside = visits.seen_from(seen)
     if outside.outcome is not None:
-        raise LoomError(
-            "BRANCH_ENDED",
-            f"the branch {outside.name} of {outside.step_id} has ended: {outside.outcome}",
-            why="what it was asked for is done; the run's own session goes on once all have ended",
-            hint=f"loomctl next --branch {outside.name}",
-            exit_code=EXIT_USAGE,
-        )
-
-
-def _not_parallel(state: Mapping[str, Any], name: str) -> LoomError:
-    return LoomError(
-        "NOT_PARALLEL",
-        f"there is no branch {name!r:.60} to work on: no parallel step is open",
-        why="it was joined, or the run has not come to it",
-        hint=f"loomctl show {state['run_id']}",
-        exit_code=EXIT_USAGE,
-    )
-
-
-def _no_such_branch(entry: Mapping[str, Any], name: str) -> LoomError:
-    return LoomError(
-        "NO_SUCH_BRANCH",
-        f"{entry['step_id']} has no branch {name!r:.60}",
-        why=f"it has {', '.join(str(record['id']) for record in entry[KEY])}",
-        hint="loomctl next",
-        exit_code=EXIT_NO_RUN,
-    )
+        what = f"the branch {outside.name} of {outside.step_id} has ended: {outside.outcome}"
+        why = "what it was asked for is done; the run's own session goes on once all have ended"
+        hint = f"loomctl next --branch {outside.name}"
+        raise LoomError("BRANCH_ENDED", what, why=why, hint=hint, exit_code=EXIT_USAGE)

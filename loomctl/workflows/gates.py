@@ -125,7 +125,10 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
     if found is None:
         must_ask(state, plan, verb)
         return None
-    _refuse_standing(state)
+    if not _goes_on(state):  # D4
+        hint = f"loomctl resume {state['run_id']}"
+        why = "it is taken up first, and asks again"
+        raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
     entry, place = found
     offered = choices(place.step)
     if verb == CHOOSE:
@@ -139,14 +142,7 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
         return Decision(entry, "succeeded", None)
     if verb == APPROVE and not meant and _is_the_only_way(place.step, offered):
         return Decision(entry, "succeeded", offered[0])
-    raise LoomError(
-        "CHOICE_NEEDED",
-        f"{place.key} asks for a choice, not for a plain {verb}",
-        where=place.key,
-        why=_listed(offered),
-        hint=_way_out(state, offered),
-        exit_code=EXIT_USAGE,
-    )
+    raise _unclear("CHOICE_NEEDED", f"{place.key} asks for a choice, not for a plain {verb}", offered, state, place)
 
 
 def _is_the_only_way(step: Mapping[str, Any], offered: Sequence[str]) -> bool:
@@ -162,33 +158,18 @@ def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: 
         return found[0]
     told = repr(masked_line(said, 60))
     if found:
-        raise LoomError(
-            "AMBIGUOUS_LABEL",
-            f"{told} is {len(found)} choices of {place.key}",
-            where=place.key,
-            why=_listed(offered),
-            hint=_way_out(state, offered),
-            exit_code=EXIT_USAGE,
-        )
-    raise LoomError(
-        "UNKNOWN_LABEL",
-        f"{told} is no choice of {place.key}",
-        where=place.key,
-        why=_listed(offered),
-        hint=_way_out(state, offered),
-        exit_code=EXIT_USAGE,
-    )
+        what = f"{told} is {len(found)} choices of {place.key}"
+        raise _unclear("AMBIGUOUS_LABEL", what, offered, state, place)
+    raise _unclear("UNKNOWN_LABEL", f"{told} is no choice of {place.key}", offered, state, place)
 
 
-def _listed(offered: Sequence[str]) -> str:
-    if not offered:
-        return "its transitions have no labels: it is approved or rejected"
-    return "there are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
-
-
-def _way_out(state: Mapping[str, Any], offered: Sequence[str]) -> str:
+def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, Any], place: Place) -> LoomError:
     run_id, branch = str(state["run_id"]), visits.seen_from(state).name
-    return command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
+    why = "its transitions have no labels: it is approved or rejected"
+    if offered:
+        why = "there are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
+    hint = command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
+    return LoomError(code, what, where=place.key, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def command(verb: str, run_id: str, label: str = "", branch: str = "") -> str:
@@ -244,10 +225,16 @@ def refusal(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> None:
     """Refuse a decision where none is asked for. Raises NOTHING_TO_CHOOSE and NOTHING_TO_APPROVE."""
-    if open_human(state, plan) is None:
-        if verb == CHOOSE:
-            raise _nothing_to_choose(state)
+    if open_human(state, plan) is not None:
+        return
+    if verb != CHOOSE:
         _asked_for(state)
+        return
+    waits = ids_asked(state) and _goes_on(state)
+    why = "what it asks for is approved or rejected" if waits else ""
+    hint = f"loomctl {'approve' if waits else 'show'} {state['run_id']}"
+    what = "this run is at no step where somebody chooses"
+    raise LoomError("NOTHING_TO_CHOOSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def ids_asked(state: Mapping[str, Any]) -> list[str]:
@@ -259,41 +246,13 @@ def _asked_for(state: Mapping[str, Any]) -> list[str]:
     names = ids_asked(state)
     if names and _goes_on(state):
         return names
-    raise LoomError(
-        "NOTHING_TO_APPROVE",
-        "this run asks for no approval",
-        why=f"the run is {state['status']}: it is taken up first" if names else "",
-        hint=f"loomctl {'resume' if names else 'show'} {state['run_id']}",
-        exit_code=EXIT_USAGE,
-    )
-
-
-def _nothing_to_choose(state: Mapping[str, Any]) -> LoomError:
-    waits = ids_asked(state) and _goes_on(state)
-    return LoomError(
-        "NOTHING_TO_CHOOSE",
-        "this run is at no step where somebody chooses",
-        why="what it asks for is approved or rejected" if waits else "",
-        hint=f"loomctl {'approve' if waits else 'show'} {state['run_id']}",
-        exit_code=EXIT_USAGE,
-    )
+    why = f"the run is {state['status']}: it is taken up first" if names else ""
+    hint = f"loomctl {'resume' if names else 'show'} {state['run_id']}"
+    raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _goes_on(state: Mapping[str, Any]) -> bool:
     return state["status"] in ("awaiting_feedback", "in_progress")
-
-
-def _refuse_standing(state: Mapping[str, Any]) -> None:
-    """Refuse a decision in a run that does not go on (D4). Raises BAD_STATUS."""
-    if _goes_on(state):
-        return
-    raise LoomError(
-        "BAD_STATUS",
-        f"the run is {state['status']}",
-        why="it is taken up first, and asks again",
-        hint=f"loomctl resume {state['run_id']}",
-        exit_code=EXIT_USAGE,
-    )
 
 
 def _on_record(state: Mapping[str, Any], name: str, key: str, at: str, *, by: str, note: str) -> dict[str, Any]:

@@ -87,36 +87,25 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
     if "/" in ref or "\\" in ref or ref.endswith(SUFFIXES):
         path = os.path.normpath(os.path.join(base or os.getcwd(), ref))
         if not os.path.isfile(path):
-            raise LoomError(
-                "UNKNOWN_WORKFLOW",
-                f"there is no workflow file {shown(ref, 200)}",
-                where=path,
-                why="a path is relative to the file that names it, or to here; an id has no ending and no slash",
-                hint=trouble.look(path),
-                exit_code=EXIT_USAGE,
-            )
+            what = f"there is no workflow file {shown(ref, 200)}"
+            why = "a path is relative to the file that names it, or to here; an id has no ending and no slash"
+            hint = trouble.look(path)
+            raise LoomError("UNKNOWN_WORKFLOW", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
         return Found(path)
     name, folders, faber = _folders(ref, places, os.path.dirname(named_in) if named_in else None)
     if not is_id(name):
-        raise LoomError(
-            "BAD_ID",
-            f"{shown(ref)} names no workflow",
-            why="a workflow is named by its id, loom:id, project:id or a path; none of another plugin's is read",
-            hint="loomctl check core",
-            exit_code=EXIT_USAGE,
-        )
+        why = "a workflow is named by its id, loom:id, project:id or a path; none of another plugin's is read"
+        what = f"{shown(ref)} names no workflow"
+        raise LoomError("BAD_ID", what, why=why, hint="loomctl check core", exit_code=EXIT_USAGE)
     for folder in folders:
         present = _in_folder(folder, name)
         if present is not None:
             return Found(present, stands_in=faber and folder == places.bundled)
     known = sorted({listed for folder in folders for listed in _listed(folder)})
-    raise LoomError(
-        "UNKNOWN_WORKFLOW",
-        f"there is no workflow {shown(ref)}",
-        why=(choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders),
-        hint=f"loomctl check {nearest(name, known) or 'core'}",
-        exit_code=EXIT_USAGE,
-    )
+    why = (choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders)
+    hint = f"loomctl check {nearest(name, known) or 'core'}"
+    what = f"there is no workflow {shown(ref)}"
+    raise LoomError("UNKNOWN_WORKFLOW", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
