@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import error, errors, in_file, placed, refusal, warning
-from loomctl.workflows import expression_checks, graph_checks, workflow_files
+from loomctl.workflows import graph_checks, workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.steps import PARTS, step_id
 from loomctl.workflows.survival import KEY
@@ -112,7 +112,7 @@ def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:
             of_prompts,
             found,
             of_schemas,
-            expression_checks.problems(asked, of_dot=bool(loaded.places)),
+            graph_checks.expression_problems(asked, of_dot=bool(loaded.places)),
         )
         problems += link.said(problem for each in said for problem in each)
         chain.append(link)

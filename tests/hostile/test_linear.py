@@ -26,7 +26,7 @@ from loomctl.kit.json import cut_json, strict_json
 from loomctl.kit.text import columns, fences, programs, secrets, text_diff
 from loomctl.reduction import calls, content_kinds, history, large_texts, live_rules, live_text, signal, tokens
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.workflows import dot_conditions, dot_workflow, expression_checks, git_commands, survival
+from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
@@ -100,7 +100,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "survival": lambda text: survival.stands_in("what is wanted", survival.looked_through(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
     "columns": lambda text: columns.cut(text, 80),
-    "bare words": expression_checks.bare_word,
+    "bare words": graph_checks.bare_word,
     "condition": conditions.compile_condition,
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,

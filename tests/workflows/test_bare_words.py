@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomctl.expressions import engine, questions
-from loomctl.workflows.expression_checks import bare_word
+from loomctl.workflows.graph_checks import bare_word
 from tests.helpers.tables import each
 
 if TYPE_CHECKING:
