@@ -104,7 +104,7 @@ def test_a_command_whose_answer_would_age_is_called_as_a_tool() -> None:
 RUNNING = [path for path in COMMANDS if path.stem != "prime-context"]
 
 
-@pytest.mark.parametrize("path", RUNNING, ids=[path.stem for path in RUNNING])
+@each("path", RUNNING)
 def test_a_command_hands_its_arguments_over_unread(path: Path) -> None:
     """The arguments go through a quoted heredoc with an end mark, and a failing command does not abort the text."""
     fields, body = parts(path)
@@ -125,7 +125,7 @@ def test_a_command_hands_its_arguments_over_unread(path: Path) -> None:
     assert "!`" not in TOLD.sub("", body)
 
 
-@pytest.mark.parametrize("path", SKILLS, ids=[path.parent.name for path in SKILLS])
+@each("path", SKILLS)
 def test_a_skill_keeps_to_the_open_standard(path: Path) -> None:
     """Six fields at most, its folder's name, a capability with words that users type, and every part that helps."""
     fields, body = parts(path)
@@ -140,7 +140,7 @@ def test_a_skill_keeps_to_the_open_standard(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-@pytest.mark.parametrize("path", SKILLS, ids=[path.parent.name for path in SKILLS])
+@each("path", SKILLS)
 def test_a_skill_is_valid_by_the_standards_own_tool(path: Path) -> None:
     """`agentskills validate` of skills-ref accepts it."""
     validator = pytest.importorskip("skills_ref.validator", reason="skills-ref needs Python 3.11")

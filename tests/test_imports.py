@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from benchmarks.house import imports, knots_of
+from tests.helpers.tables import each
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -40,7 +39,7 @@ def test_no_modules_import_one_another() -> None:
     assert knots_of({name: set(imports(name, tree, trees)) for name, tree in trees.items()}) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "line"),
     [
         ("runs/model/state.py", "import loomctl.kit.files"),

@@ -269,7 +269,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
     }
 
 
-@pytest.mark.parametrize("path", examples("tool_step", "valid"))
+@each("path", examples("tool_step", "valid"))
 def test_valid_tool_steps_pass_both(path: Path) -> None:
     """A valid example is accepted by the schema and is read and written without a loss; what is empty is left out."""
     raw = json.loads(path.read_text(encoding="utf-8"))

@@ -20,6 +20,7 @@ from loomctl.kit.process.ancestry import Process
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
+from tests.helpers.tables import each
 from tests.helpers.waiting import next_tick, until
 
 APPROVE = "loomctl approve"
@@ -388,9 +389,7 @@ def test_a_user_who_broke_a_call_off_decides(host: Host) -> None:
     assert host.shell(APPROVE).code == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["CLAUDECODE", "CODEX_SESSION_ID", "GEMINI_CLI", "OPENCODE", "QWEN_CODE", "COPILOT_CLI"]
-)
+@each("name", ["CLAUDECODE", "CODEX_SESSION_ID", "GEMINI_CLI", "OPENCODE", "QWEN_CODE", "COPILOT_CLI"])
 def test_an_assistant_without_hooks_decides_nothing(scene: Scene, name: str) -> None:
     """Nobody there could have been asked: its user types it in a terminal, where no assistant is above."""
     scene.workflow(phases={"build": {"steps": [{"id": "gate", "kind": "human", "prompt": "Good?"}]}})

@@ -251,7 +251,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("command", REFUSED)
+@each("command", REFUSED)
 @pytest.mark.shows("a fixed list of subcommands and options, without a shell")
 def test_a_question_that_could_do_more_is_refused(scene: Scene, command: str) -> None:
     """A workflow that asks it is none, and a run that came along with it is primed without it."""

@@ -18,6 +18,7 @@ import pytest
 from loomctl.kit.errors import EXIT_USAGE
 from loomctl.runs.machine import run_notes
 from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 from tests.hostile import inside
 from tests.hostile.test_git_traps import armed, call
 from tests.hostile.victim import is_raw
@@ -304,7 +305,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     assert run_notes.known(trap.run_id, str(there.store)) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "step",
     [
         {"kind": "command", "prompt": "x"},

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from loomctl.kit import clock
+from tests.helpers.tables import each
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/St_Johns"])
+@each("zone", ["UTC", "Asia/Tokyo", "America/St_Johns"])
 def test_times_are_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
     """The zone of the machine changes nothing, and both spellings tell the same moment."""
     monkeypatch.setenv("TZ", zone)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit import files
+from tests.helpers.tables import each
 
 CASES = [
     (b"", 5, ("", True), ("", True)),
@@ -22,7 +23,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("data", "limit", "head", "tail"), CASES)
+@each(("data", "limit", "head", "tail"), CASES)
 def test_whole_lines_are_given(
     tmp_path: Path, data: bytes, limit: int, head: tuple[str, bool], tail: tuple[str, bool]
 ) -> None:

@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again(value: Any) -> None:
     assert files.parse_json(files.to_json(value), where="x") == value
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\udc80 name"])
+@each("text", ["\ud800", "a\udfffb", "\udc80 name"])
 def test_lone_surrogates_survive(text: str) -> None:
     """A text that UTF-8 cannot hold is written as an escape and comes back."""
     data = files.to_json({"x": text})
@@ -68,7 +68,7 @@ def test_bad_json_is_named_with_its_place(data: bytes, where: str) -> None:
     assert (error.value.code, error.value.where) == ("BAD_JSON", where)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])
+@each("value", [float("nan"), float("inf"), [-float("inf")]])
 def test_what_no_reader_takes_is_not_written(value: Any) -> None:
     """A number that JSON cannot hold fails before it reaches a file."""
     with pytest.raises(ValueError, match="JSON compliant"):
@@ -138,9 +138,7 @@ def test_a_reader_meets_the_old_or_the_new_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["state.json"]
 
 
-@pytest.mark.parametrize(
-    ("umask", "mode", "expected"), [(0o022, 0o644, 0o644), (0o077, 0o644, 0o600), (0o000, 0o600, 0o600)]
-)
+@each(("umask", "mode", "expected"), [(0o022, 0o644, 0o644), (0o077, 0o644, 0o600), (0o000, 0o600, 0o600)])
 def test_a_mode_is_never_wider_than_asked(tmp_path: Path, umask: int, mode: int, expected: int) -> None:
     """The user's umask narrows what Loom asks for, and nothing widens it, whatever the file was before."""
     path = tmp_path / "file"

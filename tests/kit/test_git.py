@@ -14,6 +14,7 @@ import pytest
 from loomctl.kit import git
 from loomctl.kit.git import Head
 from tests.helpers import repositories
+from tests.helpers.tables import each
 from tests.helpers.waiting import PATIENCE, in_time, until
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def set_odd_filter(folder: Path, program: Path) -> None:
 TRAPS: list[Callable[[Path, Path], None]] = [set_hooks, set_filter, set_process_filter, set_odd_filter]
 
 
-@pytest.mark.parametrize("setting", TRAPS)
+@each("setting", TRAPS)
 @pytest.mark.shows("switched off that would start a program or reach the network")
 def test_nothing_that_the_repository_names_runs(tmp_path: Path, setting: Callable[[Path, Path], None]) -> None:
     """Asked whether it is dirty, a repository full of traps springs none; asked by a plain git, it springs."""

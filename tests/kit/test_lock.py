@@ -14,6 +14,7 @@ import pytest
 
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.lock import Lock
+from tests.helpers.tables import each
 from tests.helpers.waiting import PATIENCE
 
 CHECKOUT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "x" * 5000, "\0\0"])
+@each("content", ["", "{", "[]", '{"pid": "x"}', "x" * 5000, "\0\0"])
 def test_a_damaged_note_names_nobody(tmp_path: Path, content: str) -> None:
     """Whatever stands in the file, the error is HELD, by another process."""
     path = tmp_path / "run.lock"

@@ -11,6 +11,7 @@ import pytest
 
 from loomctl.kit import machine
 from tests.helpers import repositories
+from tests.helpers.tables import each
 
 
 def test_an_environment_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +70,7 @@ def test_a_machine_can_be_given_a_name(monkeypatch: pytest.MonkeyPatch, named: s
     assert machine.hostname() == expected
 
 
-@pytest.mark.parametrize(
-    ("system", "expected"), [("linux", "linux"), ("darwin", "darwin"), ("win32", "win32"), ("cygwin", "win32")]
-)
+@each(("system", "expected"), [("linux", "linux"), ("darwin", "darwin"), ("win32", "win32"), ("cygwin", "win32")])
 def test_a_platform_has_one_name(monkeypatch: pytest.MonkeyPatch, system: str, expected: str) -> None:
     """Three words, however the interpreter was built."""
     monkeypatch.setattr(sys, "platform", system)

@@ -83,7 +83,7 @@ def test_after_a_failure_the_next_value_is_rendered() -> None:
     assert quick_json.dumps([within]) == "[[1]]"
 
 
-@pytest.mark.parametrize("stand_in", ["None", "types.ModuleType('_json')", "broken()"])
+@each("stand_in", ["None", "types.ModuleType('_json')", "broken()"])
 def test_without_the_c_code_json_does_the_work(stand_in: str) -> None:
     """An interpreter that lacks it, or has another one."""
     program = f"""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.text.text_diff import NO_END, unified, within
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 HEAD = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
@@ -51,9 +52,7 @@ def test_the_diff_gives_the_new_text(old: str, new: str) -> None:
     assert (diff == "") == (old == new)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("a\nb\nc\n", "a\nB\nc\n"), ("", "x"), ("x\n", ""), ("a", "a\n"), ("1\n" * 30, "1\n" * 9)]
-)
+@each(("old", "new"), [("a\nb\nc\n", "a\nB\nc\n"), ("", "x"), ("x\n", ""), ("a", "a\n"), ("1\n" * 30, "1\n" * 9)])
 def test_patch_reads_it(old: str, new: str, tmp_path: Path) -> None:
     """It is what other tools call a unified diff."""
     (tmp_path / "f").write_text(old)

@@ -10,6 +10,7 @@ import pytest
 
 from loomctl.kit.ids import LONGEST_ID
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 from tests.portability.places import Make, longest_names
 
 LONGEST_STEP = "s" * 80
@@ -54,7 +55,7 @@ def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind:
     assert not (scene.store / "runs").exists()
 
 
-@pytest.mark.parametrize("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
+@each("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
 def test_a_session_id_that_is_no_name_is_refused_before_anything_is_written(scene: Scene, session: str) -> None:
     """A command says which variable it is; a hook primes all the same, for that writes nothing of the session's."""
     scene.workflow()

@@ -317,7 +317,7 @@ def test_of_a_host_too_a_search_that_found_nothing_has_not_failed(command: str, 
     assert not reduce_call("Bash", {"command": command}, None, error="Exit code 1\ngrep: src: no such file").success
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "command"),
     [
         (["-c", "import os; print(1)"], "python3 -c 'import os; print(1)'"),

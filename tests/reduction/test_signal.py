@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.signal import trouble
 from tests.helpers.tables import each
@@ -202,7 +200,7 @@ DIFF = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "output", "below"),
     [
         ("git status", STATUS, "On branch feature/tax\nin: src/cart.py old name.py -> new.py Makefile notes/"),
