@@ -5,8 +5,10 @@ A run goes out of sight by one rename, under its lock; a kill leaves it whole in
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.flow import command_events, evidence_commands
@@ -120,10 +122,8 @@ def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:
 def _stop_command(space: Workspace, run_id: str, *, force: bool) -> None:
     """Stop a command that runs in a run that is put away: nobody could find it later. Raises RUN_IS_ACTIVE."""
     _refuse_active(space, run_id, force=force)
-    try:
+    with suppress(LoomError):  # a run that cannot be read is put away all the same
         command_events.stop_all(space, space.store.read(run_id))
-    except LoomError:  # a run that cannot be read is put away all the same
-        pass
 
 
 def _out_of_sight(space: Workspace, run_id: str) -> str:
@@ -193,12 +193,10 @@ def _named(beside: str, path: str, run_id: str) -> None:
     """Give a finished archive its name, never over a file that came there meanwhile. Raises ARCHIVE_EXISTS."""
     try:
         os.link(beside, path)
-    except FileExistsError:
-        raise _archive_exists(path, run_id) from None
-    except OSError:  # a file system without hard links
-        if os.path.lexists(path):
+    except OSError as error:
+        if isinstance(error, FileExistsError) or os.path.lexists(path):
             raise _archive_exists(path, run_id) from None
-        os.rename(beside, path)
+        os.rename(beside, path)  # a file system without hard links
     files.sync_folder(os.path.dirname(path))
 
 
@@ -214,10 +212,8 @@ def _archive_exists(path: str, run_id: str) -> LoomError:
 
 def _free_name(path: str) -> str:
     stem = path.removesuffix(archives.SUFFIX)
-    number = 2
-    while os.path.lexists(f"{stem}-{number}{archives.SUFFIX}"):
-        number += 1
-    return f"{stem}-{number}{archives.SUFFIX}"
+    names = (f"{stem}-{number}{archives.SUFFIX}" for number in itertools.count(2))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def bring_back(space: Workspace, path: str) -> BroughtBack:
@@ -248,10 +244,7 @@ def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError
             raise
         if error.code == "NO_STATE" and not os.path.isfile(backup):
             raise LoomError(
-                "BAD_ARCHIVE",
-                "the archive holds no run's state",
-                where=path,
-                hint=f"tar -tzf {quoted(path)}",
+                "BAD_ARCHIVE", "the archive holds no run's state", where=path, hint=f"tar -tzf {quoted(path)}"
             ) from None
         return error
     return None
@@ -369,22 +362,20 @@ def _restoration(
     try:
         after = space.store.read_home(recovery.kept_home(home, name))
     except LoomError as unusable:
-        others = [one for one in names if one != name and _is_usable(space, home, one)]
-        raise _no_way_back(home, trouble, name, unusable, others) from None
+        usable = []
+        for other in (one for one in names if one != name):
+            with suppress(LoomError):
+                space.store.read_home(recovery.kept_home(home, other))
+                usable.append(other)
+        raise _no_way_back(home, trouble, name, unusable, usable) from None
     head = head_of(after.get("ledger_head"))
     later, damaged = event_log.entries(home.folder, after=head.seq if head else 0)
     lost = losses(before, after) if before is not None else None
-    written = str((before or {}).get("updated_at") or _file_time(home.state))
+    file_time = leftovers.changed(home.state)
+    written = str((before or {}).get("updated_at") or (clock.stamp(file_time) if file_time else ""))
     ended = {visit["stage"] for visit in every(after) if visit["status"] not in OPEN}
     results = [stage for stage in _stages(home.folder) if stage not in ended]
     return Restoration(home, name, trouble, before, after, lost, later, damaged, written, results)
-
-
-def _file_time(path: str) -> str:
-    try:
-        return clock.stamp(os.lstat(path).st_mtime)
-    except OSError:
-        return ""
 
 
 def _no_way_back(
@@ -423,14 +414,6 @@ def _has_fabers_plan(home: Home) -> bool:
         return faber_runs.find_plan(home, ids.split_run_id(home.run_id)[0]) is not None
     except (OSError, LoomError):
         return False
-
-
-def _is_usable(space: Workspace, home: Home, name: str) -> bool:
-    try:
-        space.store.read_home(recovery.kept_home(home, name))
-    except LoomError:
-        return False
-    return True
 
 
 def _stages(folder: str) -> list[str]:

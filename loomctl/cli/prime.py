@@ -111,10 +111,7 @@ def _only(artifacts: str | None) -> list[str] | None:
 
 
 def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
-    lines = [
-        f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""),
-        *answer.slip_lines(made, done=not dry_run),
-    ]
+    lines = [f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""), *answer.slip_lines(made, done=not dry_run)]
     if not made.entries:
         lines.append("  0 declared: this workflow names no critical artifacts")
     elif not (made.loaded or made.fresh or made.failed):

@@ -372,12 +372,7 @@ def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
 
 
 def _print(
-    event: str,
-    run_id: str,
-    given: Given | None,
-    *,
-    as_json: bool,
-    approvals: Sequence[Mapping[str, Any]] = (),
+    event: str, run_id: str, given: Given | None, *, as_json: bool, approvals: Sequence[Mapping[str, Any]] = ()
 ) -> int:
     text, line, slip = given if given is not None else Given("", "")
     if as_json:

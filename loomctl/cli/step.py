@@ -97,9 +97,7 @@ class _ProgressLine:
     help="The stage that this result is of: its number or name (default: the one that you were given last).",
 )
 @click.option(
-    "--outcome",
-    type=click.Choice([*OUTCOMES, *SPELLINGS]),
-    help="How the step ended (default: as its result says).",
+    "--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended (default: as its result says)."
 )
 @click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
 @click.option(
