@@ -53,7 +53,7 @@ _NOTED = {_PRIMED, _PUT_BACK, _EVIDENCE, *_TURNS, *_DECIDED}
 
 
 @contextmanager
-def opened(space: Workspace, named: str | None, find: Callable[[str | None], str]) -> Iterator[tuple[Workspace, str]]:
+def open_run(space: Workspace, named: str | None, find: Callable[[str | None], str]) -> Iterator[tuple[Workspace, str]]:
     """Give the workspace and the id of the run that is meant; an archived run is unpacked into a folder that goes.
 
     find: gives a run's id, or raises NO_SUCH_RUN. Raises what it does, and BAD_ARCHIVE.
@@ -220,7 +220,7 @@ class _Log:
         elif name == _EVIDENCE:
             self.evidence[str(properties.get("stage"))] = properties.get("items")
         elif name in _TURNS:
-            self.turns.append({"at": at, "kind": name, "said": event_lines.said(entry)})
+            self.turns.append({"at": at, "kind": name, "said": event_lines.line_of(entry)})
         else:
             told = {key: text(properties.get(key)) for key in ("id", "by", "label", "note")}
             self.decisions.append({"at": at, "what": _DECIDED[name], **told})
@@ -238,7 +238,7 @@ class _Log:
                 "event": entry["event"],
                 "step_id": text(entry.get("step_id")),
                 "session_id": text(entry.get("session_id")),
-                "said": event_lines.said(entry),
+                "said": event_lines.line_of(entry),
                 "properties": section(entry, "properties"),
             }
             for entry in shown

@@ -104,7 +104,7 @@ _PARTS = re.compile(r"\[([^]]*)\]")
 _FIELD = re.compile(r"\{([\w.]+)(?::([^}]+))?\}")
 
 
-def said(entry: Mapping[str, Any]) -> str:
+def line_of(entry: Mapping[str, Any]) -> str:
     """Give what an entry of the log says, on one line; whatever its properties are."""
     name, properties = str(entry.get("event")), _object(entry.get("properties"))
     line = LINES.get(name, "")

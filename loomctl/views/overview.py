@@ -229,7 +229,7 @@ def _part(text: str, limit: int) -> str:
     return columns.cut(masked_line(text, 4 * limit), limit)
 
 
-def fitting(forms: Sequence[str], said: str) -> str:
+def fit(forms: Sequence[str], said: str) -> str:
     """Give the first form that fits; empty where none does. said: the columns, as the environment has them."""
     known = int(said[:6]) if said.isascii() and said.isdigit() else 0
     room = min(known, WIDEST) if known > 0 else WIDEST

@@ -140,10 +140,10 @@ def _environment() -> Environment:
     }
     made.globals |= {
         "counted": counted,
-        "lasted": lasted,
+        "duration": duration,
         "percent": percent,
         "seconds": seconds,
-        "survived": survived,
+        "fate": fate,
         "what_was_given": _what_was_given,
     }
     return made
@@ -168,7 +168,7 @@ def _tiles(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     number, what = of(len(sessions), "session")
     return [
         (
-            lasted(max(0, ended - begun)) if begun is not None and ended is not None else "",
+            duration(max(0, ended - begun)) if begun is not None and ended is not None else "",
             "start to last change",
         ),
         of(len(report["stages"]), "stage"),
@@ -295,10 +295,10 @@ def _scale(report: Mapping[str, Any]) -> Scale | None:
 
 
 def _note(scale: Scale) -> str:
-    spent = lasted(scale.end - scale.begin)
+    spent = duration(scale.end - scale.begin)
     if not scale.gaps:
         return f"From first to last sign: {spent}." if spent else ""
-    idle = lasted(sum(gap.end - gap.begin for gap in scale.gaps))
+    idle = duration(sum(gap.end - gap.begin for gap in scale.gaps))
     return f"From first to last sign: {spent}. Hatched: {idle} in which nothing happened, drawn short."
 
 
@@ -326,7 +326,7 @@ def _phase_rows(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]
         start, stop = seconds(one["started_at"]), seconds(one["completed_at"])
         if start is None:
             continue
-        spent = lasted(max(0, stop - start)) if stop is not None else ""
+        spent = duration(max(0, stop - start)) if stop is not None else ""
         said = f"{one['id']}: {words(one['status'])}{f', {spent}' if spent else ''}"
         piece = _piece(scale, one["started_at"], one["completed_at"], one["status"], said, y=6, tall=10)
         told.append({"name": one["id"], "piece": piece})
@@ -341,7 +341,7 @@ def _step_rows(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
     for key, visits in by_step.items():
         last, pieces = visits[-1], []
         for one in visits if len(told) < _ROWS else ():
-            spent = lasted(one["seconds"])
+            spent = duration(one["seconds"])
             said = f"{one['stage']}: {words(one['status'])}{f', {spent}' if spent else ''}"
             pieces.append(_piece(scale, one["started_at"], one["completed_at"], one["status"], said))
         branch = last["branch"]
@@ -367,7 +367,7 @@ def _session_rows(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any
 
 
 def _compaction(scale: Scale, one: Mapping[str, Any]) -> list[dict[str, Any]]:
-    became, tone_of_it = survived(one["receipt"])
+    became, tone_of_it = fate(one["receipt"])
     said = f"compaction ({one['trigger']})" + (f": {became}" if became else "")
     return [{**sign, "tone": tone_of_it} for sign in _sign(scale, one["at"], said)]
 
@@ -388,7 +388,7 @@ def seconds(stamp: object) -> int | None:
     return max(0, clock.seconds_of(stamp)) or None if isinstance(stamp, str) else None
 
 
-def lasted(count: int | None) -> str:
+def duration(count: int | None) -> str:
     """Say how long something took, in its two largest units; empty where that is not known."""
     if count is None:
         return ""
@@ -456,7 +456,7 @@ def _gaps(points: Sequence[int]) -> list[tuple[int, int]]:
     return sorted(chosen)
 
 
-def survived(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
+def fate(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     """Say what survived a compaction, and in which tone; empty where nobody looked."""
     if receipt is None:
         return "", "calm"

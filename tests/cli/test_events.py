@@ -165,7 +165,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
 def test_a_kind_of_event_has_words_of_its_own(name: str) -> None:
     """As people would say it, what is not known of it left out."""
     properties, line = EXAMPLES[name]
-    assert event_lines.said({"event": name, "properties": properties}) == line
+    assert event_lines.line_of({"event": name, "properties": properties}) == line
 
 
 ODD: list[object] = [
@@ -192,18 +192,20 @@ def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
     assert set(event_lines.LINES) <= set(EVENTS)
     known = list(EVENTS[name][1])
     for value in ODD:
-        line = event_lines.said({"event": name, "properties": {**dict.fromkeys(known, value), "more": 1}})
+        line = event_lines.line_of({"event": name, "properties": {**dict.fromkeys(known, value), "more": 1}})
         assert "\n" not in line
         assert line.endswith("more=1"), line
     for properties in (*ODD, {}):
-        assert "{" not in event_lines.said({"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}})
-        assert isinstance(event_lines.said({"event": name, "properties": properties}), str)
+        assert "{" not in event_lines.line_of(
+            {"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}}
+        )
+        assert isinstance(event_lines.line_of({"event": name, "properties": properties}), str)
 
 
 def test_an_event_that_nobody_knows_is_told_by_its_properties() -> None:
     """Compactly: of lists how many, of objects their keys, of nothing nothing."""
     properties = {"a": 1, "b": "two words", "c": [1, 2], "d": {"x": 1, "y": 2}, "e": None, "f": True, "g": ["u", "v"]}
-    assert event_lines.said({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
+    assert event_lines.line_of({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
 
 
 def test_json_gives_the_entries_as_they_are_stored(begun: Scene, cli: Cli) -> None:

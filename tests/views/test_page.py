@@ -286,7 +286,7 @@ def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
 )
 def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
     """The largest two."""
-    assert page.lasted(count) == told
+    assert page.duration(count) == told
 
 
 @given(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=60))
@@ -334,4 +334,4 @@ RECEIPTS = [
 @each(("receipt", "said", "tone"), RECEIPTS)
 def test_what_survived_is_told_by_the_receipt(receipt: Any, said: str, tone: str) -> None:
     """And nothing where there is none."""
-    assert page.survived(receipt) == (said, tone)
+    assert page.fate(receipt) == (said, tone)

@@ -74,6 +74,6 @@ def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Line, room: int) 
     for form in forms:
         assert columns.width(form) <= overview.WIDEST
         assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or one in "\u2028\u2029\u202e\u2066" for one in form)
-    line = overview.fitting(forms, str(room))
+    line = overview.fit(forms, str(room))
     assert columns.width(line) <= room
     assert line or room < 6 or all(columns.width(form) > room for form in forms)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
-def shown_path(path: object) -> str:
+def path_line(path: object) -> str:
     """Give a path on one line."""
     return visible(str(path)).replace("\n", "␤")
 
@@ -128,7 +128,7 @@ def _notes(one: StageChanges) -> list[str]:
 def _stat(one: StageChanges) -> list[str]:
     lines = [f"{one.stage}  {_counted(one)}"]
     rows = [
-        [shown_path(file["path"]), str(file.get("change") or "by a tool"), changed_lines(file)] for file in one.files
+        [path_line(file["path"]), str(file.get("change") or "by a tool"), changed_lines(file)] for file in one.files
     ]
     lines += [f"  {line}" for line in output.table(["FILE", "CHANGE", "LINES"], rows).splitlines()] if rows else []
     lines += [f"  ! {said}" for said in _notes(one)] if one.told else []
@@ -177,12 +177,12 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     told["passed_over"] = [one._asdict() for one in over]
     lines = []
     if held:
-        rows = [[one.stage, shown_path(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
+        rows = [[one.stage, path_line(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
         lines += [output.table(["STAGE", "PATH", "BYTES"], rows), ""]
     if over:
         sizes = ["-" if one.bytes is None else f"{one.bytes:,}" for one in over]
         left = zip(over, sizes, strict=True)
-        rows = [[one.stage, shown_path(one.path), size, one_line(one.reason, 200)] for one, size in left]
+        rows = [[one.stage, path_line(one.path), size, one_line(one.reason, 200)] for one, size in left]
         lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], rows), ""]
     size = f"{counted(len(held), 'asset')}, {counted(bytes_held, 'byte')}" if held else "no assets"
     lines.append(f"{found.run_id}: {size}{f'; {len(over):,} not captured' if over else ''}")

@@ -90,7 +90,7 @@ def events(
     folder = space.store.run_dir(run_id)
     if not follow:
         teller.tell(_before(folder, begin, last, teller))
-        teller.nothing_told()
+        teller.say_if_nothing()
         return EXIT_OK
     try:
         watch = Watch(space, run_id)  # before the log is read, so that nothing between is missed
@@ -157,13 +157,13 @@ class _Teller:
         names = [name.removesuffix("*") for name in self._names]
         return [name.encode() for name in names] if all(name.isascii() for name in names) else []
 
-    def tell(self, found: Iterable[Line | Printed]) -> None:
+    def tell(self, found: Iterable[Line | CommandOutput]) -> None:
         """Print events and progress; say beside it what is no entry."""
         source, torn = iter(found), None
         while some := list(islice(source, _AT_ONCE)):
             held: list[dict[str, Any]] = []
             for one in some:
-                if isinstance(one, Printed):
+                if isinstance(one, CommandOutput):
                     self._print(held)
                     if self._is_wanted(PROGRESS):
                         self._progress(one)
@@ -186,12 +186,12 @@ class _Teller:
                 output.text("\n".join(_for_people(entry) for entry in clean))
             entries.clear()
 
-    def nothing_told(self) -> None:
+    def say_if_nothing(self) -> None:
         """Say that there was nothing, to a person."""
         if not self._told and not self._as_json:
             output.text(f"{self.run_id}: no such events" if self._names else f"{self.run_id}: no events")
 
-    def _progress(self, printed: Printed) -> None:
+    def _progress(self, printed: CommandOutput) -> None:
         if self._as_json:
             for line in printed.lines:
                 base = {"ts": clock.now(), "run_id": self.run_id, "event": PROGRESS, "step_id": printed.step_id}
@@ -226,7 +226,7 @@ def _for_people(entry: dict[str, Any]) -> str:
     properties = entry.get("properties")
     named = isinstance(properties, dict) and isinstance(properties.get("stage"), str)  # which has the step's id in it
     step = "" if named else one_line(str(entry.get("step_id") or ""), 60)
-    rest = " ".join(part for part in (step, event_lines.said(entry)) if part)
+    rest = " ".join(part for part in (step, event_lines.line_of(entry)) if part)
     return f"{head}  {one_line(rest, _LONGEST - len(head))}".rstrip()
 
 
@@ -261,7 +261,7 @@ def _since(given: str | None) -> Since | None:
 # ---- A run that is watched.
 
 
-class Printed(NamedTuple):
+class CommandOutput(NamedTuple):
     """Lines that a command step printed. left_out: bytes before them that are not told, for there were too many."""
 
     stage: str
@@ -286,10 +286,10 @@ class Watch:
         self.over = False
         self._look(is_first=True)
 
-    def news(self) -> list[Line | Printed]:
+    def news(self) -> list[Line | CommandOutput]:
         """Give what came since the last time. Raises OSError, UNSAFE_LINK and NO_SUCH_RUN."""
         before = self._command
-        found: list[Line | Printed] = [*before.news()] if before is not None else []
+        found: list[Line | CommandOutput] = [*before.news()] if before is not None else []
         self._look()  # before the log, so that of a run that is over by now all is told
         if self._command is not None and self._command is not before:
             found += self._command.news()
@@ -330,7 +330,7 @@ class _CommandLog:
         path = os.path.join(stages.folder(run_dir, self.stage), command_runs.LOG)
         self._last = _BEFORE if from_its_end and os.path.exists(path) else 0
 
-    def news(self) -> list[Printed]:
+    def news(self) -> list[CommandOutput]:
         """Give the lines that came, whole ones."""
         try:
             data, left_out = self._read()
@@ -343,7 +343,7 @@ class _CommandLog:
             lines, self._rest = [*lines, self._rest], b""
         # What a carriage return wrote over is not told: it is a progress bar.
         told = [line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace") for line in lines]
-        return [Printed(self.stage, self._step_id, told, left_out)] if told or left_out else []
+        return [CommandOutput(self.stage, self._step_id, told, left_out)] if told or left_out else []
 
     def _read(self) -> tuple[bytes, int]:
         path = os.path.join(stages.folder(self._run_dir, self.stage), command_runs.LOG)

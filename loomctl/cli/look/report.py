@@ -57,14 +57,14 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
     """
     _check_words(target, with_files=with_files, as_json=as_json)
     space = caller.space()
-    with document.opened(space, run, partial(arguments.run_id, space)) as (where, run_id):
+    with document.open_run(space, run, partial(arguments.run_id, space)) as (where, run_id):
         path = None if target == STDOUT or (as_json and target is None) else os.path.abspath(_name(target, run_id))
         if path is not None:
             own = (space.store.folder, where.store.run_dir(run_id))
             _check_place(path, run_id, own, with_files=with_files, force=force)
         told = document.gather(where, run_id)
-        with _noted(space, path, with_files=with_files):
-            copies = _copied(where, run_id, told, path) if with_files and path is not None else None
+        with _note_own(space, path, with_files=with_files):
+            copies = _copy(where, run_id, told, path) if with_files and path is not None else None
             _link(where, run_id, told, path, copies)
             made = "" if as_json and path is None else page.page(told)
             written = place.write(path, made) if path is not None else 0
@@ -113,7 +113,7 @@ def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool
 
 
 @contextmanager
-def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[None]:
+def _note_own(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[None]:
     """Note what is written in the block as Loom's own, so that it counts for no step; where it can be noted."""
     if path is None:
         yield
@@ -134,7 +134,7 @@ def _noted(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[
         pass
 
 
-def _copied(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> place.Copies:
+def _copy(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> place.Copies:
     sources = document.files_of(told)
     copies = place.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
     told["troubles"] += [{"code": "NOT_COPIED", "what": f"{name}: {why}"} for name, why in copies.failed]

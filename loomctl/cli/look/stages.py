@@ -68,11 +68,11 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     rows = [_row(record) for record in records]
     shown = [at for at in range(len(_HEADER)) if at < _ALWAYS or any(row[at] for row in rows)]
     table = output.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
-    output.text(f"{table}\n\n{run_id}: {_counted(every, len(records))}")
+    output.text(f"{table}\n\n{run_id}: {_summary(every, len(records))}")
     return EXIT_OK
 
 
-def _counted(every: Sequence[Mapping[str, Any]], shown: int) -> str:
+def _summary(every: Sequence[Mapping[str, Any]], shown: int) -> str:
     counts: dict[str, int] = {}
     for entry in every:
         status = one_line(str(entry["status"]), 40)
@@ -180,7 +180,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
             }
         )
         return EXIT_OK
-    blocks = ["\n".join(_in_words(found, record))]
+    blocks = ["\n".join(_lines(found, record))]
     shown = [name for name in names if _is_shown(name) and name in parts]
     blocks += [f"--- {name} ---\n{_cut(name, parts[name], sizes[name])}" for name in shown]
     others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)]
@@ -238,7 +238,7 @@ def _cut(name: str, text: str, size: int) -> str:
     return text if size <= _SHOWN else f"… {size:,} bytes, the end of them:\n{text}"
 
 
-def _in_words(found: Run, record: Record) -> list[str]:
+def _lines(found: Run, record: Record) -> list[str]:
     entry = record.entry
     reason = f": {_words(record.reason)}" if record.reason else ""
     spent = f", took {took(record.seconds)}" if record.seconds is not None else ""
@@ -370,12 +370,12 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     space = caller.space()
     run_id = arguments.run_id(space, run)
     told = explain.why(space, space.store.read(run_id, to_show=True), named)
-    lines = _load(told) if "artifact_id" in told else _came(told)
+    lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)
     output.answer({"run_id": run_id, **told}, lines, as_json=as_json)
     return EXIT_OK
 
 
-def _came(told: Mapping[str, Any]) -> list[str]:
+def _way_lines(told: Mapping[str, Any]) -> list[str]:
     after, is_ahead = told["after"], told["visit"] is None
     name = told["step_id"] if is_ahead else f"{told['step_id']}@{told['visit']}"
     if after is None:
@@ -385,17 +385,17 @@ def _came(told: Mapping[str, Any]) -> list[str]:
         return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
     how = routing.how(told["way"]) or "as the next step in order"
     lines = [f"{name} {'comes next' if is_ahead else 'came'} after {ended}: {masked_line(how, _WEIGHED)}"]
-    rows = [_weighed(one) for one in told["weighed"]]
+    rows = [_transition_row(one) for one in told["weighed"]]
     return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines
 
 
-def _weighed(one: Mapping[str, Any]) -> list[str]:
+def _transition_row(one: Mapping[str, Any]) -> list[str]:
     truth = "" if one.get("truth") is None else "true" if one["truth"] else "false"
     texts = [masked_line(str(one.get(key) or ""), 60) for key in ("to", "label", "condition")]
     return [*texts, truth, masked_line(str(one.get("why") or ""), _WEIGHED)]
 
 
-def _load(told: Mapping[str, Any]) -> list[str]:
+def _artifact_lines(told: Mapping[str, Any]) -> list[str]:
     phase = f" in the phase {told['phase']}" if told["phase"] else ""
     lines = [f"{told['artifact_id']} is loaded at {', '.join(told['triggers'] or ()) or 'no trigger'}{phase}"]
     if told["condition"]:

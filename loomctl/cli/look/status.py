@@ -176,7 +176,7 @@ def _events(run: Run) -> list[dict[str, Any]]:
     except (OSError, LoomError) as error:
         return [{"ts": None, "event": None, "said": f"the log cannot be read: {trouble.said(error)}"}]
     return [
-        {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": event_lines.said(line.entry)}
+        {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": event_lines.line_of(line.entry)}
         for line in lines
         if line.entry is not None
     ]
@@ -399,7 +399,7 @@ def statusline(snippet: bool, as_json: bool) -> int:
     run = space.store.read(run_id, to_show=True)
     session_id = space.caller.session_id if find.is_bound(space, run_id) else None
     told = overview.line_of(space, run, session_id, Tally(), now=time.time())
-    line = overview.fitting(told.forms(), os.environ.get("COLUMNS", ""))
+    line = overview.fit(told.forms(), os.environ.get("COLUMNS", ""))
     output.answer({"run_id": run_id, "line": line, "alarm": told.alarm or None}, [line], as_json=as_json)
     return EXIT_OK
 

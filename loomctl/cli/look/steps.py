@@ -98,11 +98,11 @@ def steps(
         "agents_left_out": seen.agents,
         "total": seen.total,
     }
-    output.answer(told, [*lines, _counted(found.run_id, seen)], as_json=as_json)
+    output.answer(told, [*lines, _summary_line(found.run_id, seen)], as_json=as_json)
     return EXIT_OK
 
 
-def _counted(run_id: str, seen: recall.Listed) -> str:
+def _summary_line(run_id: str, seen: recall.Listed) -> str:
     if not seen.total:
         return f"{run_id}: no tool steps yet"
     told = f"{run_id}: {len(seen.steps):,} of {counted(seen.found, 'step')}"

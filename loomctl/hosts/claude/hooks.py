@@ -300,7 +300,7 @@ def status_line() -> int:
         space = events.workspace_of(events.read_event())
         if space is not None and space.caller.session_id is not None:
             forms = overview.session_line(space, space.caller.session_id, now=now)
-            line = overview.fitting(forms, os.environ.get("COLUMNS", ""))
+            line = overview.fit(forms, os.environ.get("COLUMNS", ""))
             files.write_all(sys.stdout.fileno(), f"{line}\n".encode("utf-8", "backslashreplace") if line else b"")
     except Exception:  # noqa: BLE001, S110 - a status line fails open, as a hook does (D55)
         pass
