@@ -218,8 +218,8 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     way = SCHEMAS["state"]["$defs"]["next"]["properties"]
     assert way["reason"]["enum"] == list(visits.REASONS)
     weight = properties("$defs", "transition")["weight"]
-    assert properties("$defs", "step")["evidence"]["maxItems"] == steps.MOST_EVIDENCE
-    assert properties("$defs", "evidence_item")["timeout"]["maximum"] == steps.LONGEST_CHECK
+    assert properties("$defs", "step")["evidence"]["maxItems"] == artifacts.MOST_EVIDENCE
+    assert properties("$defs", "evidence_item")["timeout"]["maximum"] == artifacts.LONGEST_CHECK
     assert (weight["minimum"], weight["maximum"]) == (-steps.HEAVIEST, steps.HEAVIEST)
 
 

@@ -1,4 +1,4 @@
-"""What a workflow declares for the assistant's context: critical artifacts (D13, D14, D16), and what must survive."""
+"""What a workflow wants to be there: critical artifacts (D13, D14, D16), what must survive, evidence of a step."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ _NEAR, _NEAR_WORD = 0.82, 0.72
 # A plain word, and how long one is that may be the beginning of an id.
 _SHORTEST = 3
 _WORD = re.compile(rf"[A-Za-z]{{{_SHORTEST},80}}")
+LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
+MOST_EVIDENCE = 20  # of one step
+_SOURCES = ("file", "run", "state", "condition")  # of evidence
+EVIDENCE = "evidence"
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
 
@@ -313,3 +317,59 @@ def _short_for(entry: str, ids: Collection[str]) -> str:
 def _to_write(entry: str, meant: str, ids: list[str]) -> str:
     outright = f'{{"text": {json.dumps(mask(entry)[0], ensure_ascii=False)}}} says that it is a text'
     return f"{f'write {meant} if you meant the artifact' if meant else choices(entry, ids)}; {outright}"
+
+
+# ---- Evidence of a step.
+
+
+def read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
+    """Take what a step has to show before it counts as done; None where it says nothing of it."""
+    entries = fields.items(EVIDENCE)
+    if entries is None:
+        return None
+    if len(entries) > MOST_EVIDENCE:
+        fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
+    found = (_piece(raw, where, fields.problems) for where, raw in entries[:MOST_EVIDENCE])
+    return tuple(one for one in found if one is not None)
+
+
+def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] | None:
+    if isinstance(raw, str):
+        raw = {"file": raw}
+    if not isinstance(raw, dict):
+        message = f"expected a path or an object, got {kind_of(raw)}"
+        problems.append(error("WRONG_TYPE", where, message, '"dist/report.html", or {"run": "pytest -q"}'))
+        return None
+    fields = Fields(raw, where, problems)
+    given = [key for key in _SOURCES if fields.has(key)]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} are given" if given else "none of them is given"
+        message = f"one of {', '.join(_SOURCES)} says what is to be shown; {said}"
+        fields.fail("ONE_EVIDENCE", "", message, '{"file": "dist/report.html"}')
+    file, run = fields.text("file"), fields.text("run")
+    found = {
+        "file": file if file is None or _is_pattern(fields, file) else None,
+        "changed": fields.flag("changed"),
+        "run": run,
+        "timeout": fields.seconds("timeout", most=LONGEST_CHECK),
+        "state": fields.text("state"),
+        "condition": fields.text("condition"),
+    }
+    fields.rest()
+    for key, text in (("file", file), ("run", run)):
+        fields.problems += placeholder_problems(text, fields.path(key))
+    for key, of in (("changed", "file"), ("timeout", "run")):
+        if fields.has(key) and not fields.has(of):
+            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {of} has {key}")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _is_pattern(fields: Fields, text: str) -> bool:
+    parts = text.replace("\\", "/").split("/")
+    if ".." in parts:
+        fields.fail("PATH_ESCAPE", "file", f"{shown(text)} leads out of the project", "name a file below it")
+    elif "\0" in text or any("**" in part and part != "**" for part in parts):
+        fields.fail("BAD_GLOB", "file", f"{shown(text)} is no pattern: ** stands alone between slashes", "dist/**/*.js")
+    else:
+        return True
+    return False

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.expressions.conditions import MAX_SOURCE
 from loomctl.kit.ids import slug
 from loomctl.kit.problems import at, choices, errors, shown
-from loomctl.workflows import dot_conditions, dot_steps, dot_text
+from loomctl.workflows import dot_steps, dot_text
 from loomctl.workflows.dot_conditions import both, neither
-from loomctl.workflows.dot_steps import DECISION, END, PARALLEL, START, Attributes, is_step
+from loomctl.workflows.dot_steps import DECISION, END, OUT, PARALLEL, START, Attributes, Way, is_step
 from loomctl.workflows.dot_text import NotDotError, Report
 from loomctl.workflows.workflow import is_workflow_id
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.problems import Problem
     from loomctl.workflows.dot_steps import Role
-    from loomctl.workflows.dot_text import Edge, Graph, Node, Value
+    from loomctl.workflows.dot_text import Graph, Node, Value
 
 DEFAULT_PHASE = "main"
 
@@ -57,7 +57,6 @@ class _Conversion:
         self._first: str | None = None
 
     def raw(self) -> dict[str, Any] | None:
-        """Make the workflow; None if there is nothing to make it of."""
         self._name_steps()
         self._find_ways()
         if errors(self._report.problems) or self._first is None:
@@ -95,12 +94,12 @@ class _Conversion:
         roles = self._roles
         ways: dict[str, list[Way]] = {name: [] for name in self.graph.nodes}
         for edge in self.graph.edges:
-            if is_only_drawn(edge):
+            if dot_steps.is_only_drawn(edge):
                 continue
             if roles[edge.tail].kind == END:
                 self._fail("AFTER_END", edge.at, f"a way leads on from {shown(edge.tail)}, where the run ends")
             else:
-                ways[edge.tail].append(read(edge, self._report))
+                ways[edge.tail].append(dot_steps.way_of(edge, self._report))
         self._first = self._find_first(ways)
         for name, leading in ways.items():
             ways[name] = [self._settled(way) for way in leading]
@@ -127,7 +126,6 @@ class _Conversion:
         return None
 
     def _only_beginning(self) -> str | None:
-        """Find where a graph without a start begins: at its one step that no way leads to."""
         heads = {edge.head for edge in self.graph.edges}
         steps = [name for name, role in self._roles.items() if dot_steps.is_step(role)]
         free = [name for name in steps if name not in heads]
@@ -144,7 +142,6 @@ class _Conversion:
         return None
 
     def _settled(self, way: Way) -> Way:
-        """Lead a way to the start on to the first step, and one to an end to the run's end."""
         kind = self._roles[way.to].kind
         if kind == END:
             return way._replace(to=OUT)
@@ -198,7 +195,7 @@ class _Conversion:
 
     def _transitions(self, name: str, where: str, following: str | None) -> list[dict[str, Any]]:
         ways = self._ways.get(name) or [Way(OUT, self.graph.nodes[name].at)]
-        if len(ways) == 1 and is_plain(ways[0]) and ways[0].to == following:
+        if len(ways) == 1 and dot_steps.is_plain(ways[0]) and ways[0].to == following:
             return []
         found: list[dict[str, Any]] = []
         for index, way in enumerate(ways):
@@ -258,60 +255,6 @@ class _Conversion:
 
 MOST_WAYS = 100  # of one step, once its decisions are folded in
 MOST_TEXT = 4 << 20  # characters of all conditions together: folding writes them again for each way
-OUT = "\0end"  # where a way ends the run, or the branch
-
-
-class Way(NamedTuple):
-    """One way on.
-
-    condition: JavaScript, empty for none; decided: it was one of a decision's; branch: the id of the branch that it
-    begins, if one is said; at: its arrow's offset in the text.
-    """
-
-    to: str
-    at: int
-    label: str | None = None
-    condition: str = ""
-    weight: float | None = None
-    fidelity: str | None = None
-    on_failure: bool = False
-    decided: bool = False
-    branch: str | None = None
-
-
-def read(edge: Edge, report: Report) -> Way:
-    """Read an edge's attributes; what is wrong with them becomes a problem."""
-    held = Attributes(edge.attributes, report)
-    condition, said = "", held.value("condition")
-    if said is not None:
-        compiled = dot_conditions.compile_condition(said.text)
-        condition = compiled.javascript
-        hint = "outcome=succeeded && context.tests_passed=true"
-        for message in compiled.errors:
-            report.fail("CONDITION_SYNTAX", said.at, f"this is no condition: {message}", hint)
-        for message in compiled.warnings:
-            report.warn("NEVER_TRUE", said.at, message)
-    return Way(
-        edge.head,
-        edge.at,
-        held.line("choice" if "choice" in edge.attributes else "label"),
-        condition,
-        held.number("weight"),
-        held.text("fidelity"),
-        bool(held.flag("on_failure")),
-        branch=held.text("branch"),
-    )
-
-
-def is_only_drawn(edge: Edge) -> bool:
-    """Tell whether an arrow shows what something else says: `loomctl graph` draws where a retry_target leads."""
-    said = edge.attributes.get("drawn_only")
-    return said is not None and said.text == "true"
-
-
-def is_plain(way: Way) -> bool:
-    """Tell whether a way says nothing but where it leads."""
-    return way._replace(to="", at=0, decided=False, branch=None) == Way("", 0)
 
 
 def fold(

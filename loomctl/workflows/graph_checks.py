@@ -15,8 +15,8 @@ from loomctl.kit.problems import at, choices, error, shown, warning
 from loomctl.runs.model.frozen_plan import after, is_human, is_routed, places
 from loomctl.runs.model.visits import END, FAILED, OUTCOMES, SPELLINGS
 from loomctl.workflows import artifacts, branches, routing, triggers
-from loomctl.workflows.artifacts import everything_said, unknown_artifact
-from loomctl.workflows.steps import EVIDENCE, ROUTING, each_step, key_of
+from loomctl.workflows.artifacts import EVIDENCE, everything_said, unknown_artifact
+from loomctl.workflows.steps import ROUTING, each_step, key_of
 from loomctl.workflows.survival import KEY
 
 if TYPE_CHECKING:

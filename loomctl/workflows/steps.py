@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
 from loomctl.kit.json.fields import ID_RULE, Fields, is_id, objects
-from loomctl.kit.problems import at, choices, error, kind_of, shown
+from loomctl.kit.problems import at, choices, kind_of, shown
 from loomctl.runs.model.visits import END, JOINS
+from loomctl.workflows import artifacts
+from loomctl.workflows.artifacts import EVIDENCE
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from loomctl.kit.problems import Problem
 
 PARTS = ("pre_steps", "steps", "post_steps")  # of a phase
 KINDS = ("agent", "prompt", "command", "human", "parallel")
-HUMAN, PARALLEL, EVIDENCE, ROUTING = "human", "parallel", "evidence", "routing"
+HUMAN, PARALLEL, ROUTING = "human", "parallel", "routing"
 LONGEST_TIMEOUT = 7 * 24 * 3600  # seconds of a command
-LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
-MOST_EVIDENCE = 20  # of one step
 HEAVIEST = 1_000_000
 LONGEST_INNER = 100  # characters of a branch's step with the names before it, in which it is known
 HANDLING = {
@@ -45,7 +44,6 @@ INERT_FIELDS = (
 )
 # What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
 NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", EVIDENCE)
-_SOURCES = ("file", "run", "state", "condition")  # of evidence
 _SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
 
 
@@ -233,7 +231,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
         transitions=_read_transitions(fields),
         retry_target=read_target(fields, "retry_target"),
         parallel=_read_parallel(fields, step_id, seen),
-        evidence=_read_evidence(fields),
+        evidence=artifacts.read_evidence(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields),
@@ -395,61 +393,6 @@ def _read_weight(fields: Fields) -> float | None:
         fields.fail("OUT_OF_RANGE", "weight", f"weight is between -{HEAVIEST:,} and {HEAVIEST:,}")
         return None
     return value
-
-
-# ---- Its evidence.
-
-
-def _read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
-    entries = fields.items(EVIDENCE)
-    if entries is None:
-        return None
-    if len(entries) > MOST_EVIDENCE:
-        fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
-    found = (_piece(raw, where, fields.problems) for where, raw in entries[:MOST_EVIDENCE])
-    return tuple(one for one in found if one is not None)
-
-
-def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] | None:
-    if isinstance(raw, str):
-        raw = {"file": raw}
-    if not isinstance(raw, dict):
-        message = f"expected a path or an object, got {kind_of(raw)}"
-        problems.append(error("WRONG_TYPE", where, message, '"dist/report.html", or {"run": "pytest -q"}'))
-        return None
-    fields = Fields(raw, where, problems)
-    given = [key for key in _SOURCES if fields.has(key)]
-    if len(given) != 1:
-        said = f"{' and '.join(given)} are given" if given else "none of them is given"
-        message = f"one of {', '.join(_SOURCES)} says what is to be shown; {said}"
-        fields.fail("ONE_EVIDENCE", "", message, '{"file": "dist/report.html"}')
-    file, run = fields.text("file"), fields.text("run")
-    found = {
-        "file": file if file is None or _is_pattern(fields, file) else None,
-        "changed": fields.flag("changed"),
-        "run": run,
-        "timeout": fields.seconds("timeout", most=LONGEST_CHECK),
-        "state": fields.text("state"),
-        "condition": fields.text("condition"),
-    }
-    fields.rest()
-    for key, text in (("file", file), ("run", run)):
-        fields.problems += placeholder_problems(text, fields.path(key))
-    for key, of in (("changed", "file"), ("timeout", "run")):
-        if fields.has(key) and not fields.has(of):
-            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {of} has {key}")
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _is_pattern(fields: Fields, text: str) -> bool:
-    parts = text.replace("\\", "/").split("/")
-    if ".." in parts:
-        fields.fail("PATH_ESCAPE", "file", f"{shown(text)} leads out of the project", "name a file below it")
-    elif "\0" in text or any("**" in part and part != "**" for part in parts):
-        fields.fail("BAD_GLOB", "file", f"{shown(text)} is no pattern: ** stands alone between slashes", "dist/**/*.js")
-    else:
-        return True
-    return False
 
 
 # ---- Its branches.
