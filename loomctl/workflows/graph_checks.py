@@ -304,7 +304,7 @@ def expression_problems(raw: object, *, of_dot: bool = False) -> Iterator[Proble
     """Find syntax errors in every `condition` (JavaScript, D12) and `path_from_state` (JSONPath, D11).
 
     A condition with a single = is warned of: in JavaScript it sets, so that it is true whatever the value was. So is
-    one with a text that lacks its quotes: it throws, which counts as false (`bare_words`).
+    one with a text that lacks its quotes: it throws, which counts as false (`bare_word`).
     of_dot: what is JavaScript here was written in DOT's own words, which the error then speaks of.
     raw: a workflow as it was read; what is no text is passed over, the parser speaks of it.
     """
