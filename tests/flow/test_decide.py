@@ -17,6 +17,7 @@ from loomctl.workflows import gates
 from tests.flow.test_end import status_of
 from tests.flow.test_routing import begun, done, events
 from tests.helpers.scenes import SESSION, Json, Scene
+from tests.helpers.tables import each
 
 GATE = "003-build.gate@1"
 WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
@@ -124,7 +125,7 @@ DECISIONS: list[tuple[list[Json], tuple[str, ...], str, str | None, str | None]]
 ]
 
 
-@pytest.mark.parametrize(("ways", "said", "outcome", "label", "leads"), DECISIONS)
+@each(("ways", "said", "outcome", "label", "leads"), DECISIONS)
 def test_a_decision_ends_the_visit(
     scene: Scene, ways: list[Json], said: tuple[str, ...], outcome: str, label: str | None, leads: str | None
 ) -> None:
@@ -169,7 +170,7 @@ WRONG: list[tuple[list[Json], tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("ways", "said", "code"), WRONG)
+@each(("ways", "said", "code"), WRONG)
 def test_what_is_no_decision_is_refused(scene: Scene, ways: list[Json], said: tuple[str, ...], code: str) -> None:
     """With the choices that there are, and a command that would do."""
     at_the_gate(scene, *ways)
@@ -181,8 +182,8 @@ def test_what_is_no_decision_is_refused(scene: Scene, ways: list[Json], said: tu
     assert error.hint.startswith("loomctl choose " if offered else "loomctl approve ")
 
 
-@pytest.mark.parametrize("verb", ["approve", "reject", "choose"])
-@pytest.mark.parametrize(
+@each("verb", ["approve", "reject", "choose"])
+@each(
     ("status", "code"),
     [("paused", "BAD_STATUS"), ("failed", "BAD_STATUS"), ("completed", "BAD_STATUS"), ("cancelled", "BAD_STATUS")],
 )
@@ -193,7 +194,7 @@ def test_a_run_that_stands_still_takes_no_decision(scene: Scene, verb: str, stat
     assert refused(scene, verb, "yes").code == code
 
 
-@pytest.mark.parametrize(
+@each(
     ("verb", "code"),
     [("approve", "NOTHING_TO_APPROVE"), ("reject", "NOTHING_TO_APPROVE"), ("choose", "NOTHING_TO_CHOOSE")],
 )
@@ -233,7 +234,7 @@ def test_a_person_who_is_not_named_is_known_by_git(scene: Scene) -> None:
     assert "\t" not in by
 
 
-@pytest.mark.parametrize("by", ["Ada\nLovelace", "x" * 500, " Ada "])
+@each("by", ["Ada\nLovelace", "x" * 500, " Ada "])
 def test_a_name_is_a_line(scene: Scene, by: str) -> None:
     """Bounded, whatever is given."""
     at_the_gate(scene, *WAYS)
@@ -407,7 +408,7 @@ def gated(scene: Scene, kind: str) -> str:
     return str(asked["id"])
 
 
-@pytest.mark.parametrize("kind", ["phase", "step", "result"])
+@each("kind", ["phase", "step", "result"])
 def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, kind: str) -> None:
     """The refusal is on record, with who and why; nothing goes on before somebody grants it."""
     asked = gated(scene, kind)

@@ -52,7 +52,7 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("schema", [None, ROUTING])
+@each("schema", [None, ROUTING])
 def test_a_whole_directive_is_read_in_either_mode(schema: str | None) -> None:
     """Every field of the document's example arrives as it was written."""
     reading = read([Source("response", f"I looked.\n```json\n{json.dumps(FULL, indent=2)}\n```\nBye")], schema)
@@ -162,7 +162,7 @@ def test_no_draft_counts_where_the_last_directive_was_damaged(data: st.DataObjec
         assert reading.preferred_next_label != "draft"
 
 
-@pytest.mark.parametrize(
+@each(
     "between",
     [
         'It `holds`, as "last" says.\n',

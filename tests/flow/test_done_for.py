@@ -16,6 +16,7 @@ import pytest
 from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Scene, fingerprint
+from tests.helpers.tables import each
 
 LONG = (
     "The spec is in specs/258.md. It was decided to keep the old colours. Two questions are open: contrast, and dark.\n"
@@ -78,7 +79,7 @@ def test_the_last_call_of_a_run_may_be_repeated(begun: Scene) -> None:
     assert (again.code, told["had_ended"], told["status"], told["next"]) == (0, True, "completed", None)
 
 
-@pytest.mark.parametrize("named", ["002", "0", "99", "x", "001-frame.ask@2", "frame/ask", "-1", "٣", "9" * 40])
+@each("named", ["002", "0", "99", "x", "001-frame.ask@2", "frame/ask", "-1", "٣", "9" * 40])
 def test_a_stage_that_is_not_there_is_an_error_with_the_way_on(begun: Scene, named: str) -> None:
     """Another run's stage is none of this one; a step's id names no stage, for a loop visits it anew."""
     refused = begun.loomctl("done", f"--for={named}", "--json", given="x")
@@ -149,7 +150,7 @@ def test_the_same_result_may_end_two_steps(begun: Scene) -> None:
     assert statuses(begun) == ["succeeded", "succeeded", "in_progress"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "given", "code", "status"),
     [
         ((), None, 2, "in_progress"),
@@ -179,7 +180,7 @@ def test_in_a_terminal_nothing_succeeds_without_a_result(
         )
 
 
-@pytest.mark.parametrize(("typed", "status"), [("It is done.\n", "succeeded"), ("\n", "in_progress")])
+@each(("typed", "status"), [("It is done.\n", "succeeded"), ("\n", "in_progress")])
 def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> None:
     """On a real terminal; an empty line is no result."""
     begun.let_go()
@@ -209,8 +210,8 @@ def test_a_closing_step_may_be_marked_again(begun: Scene) -> None:
     assert begun.loomctl("done", "--for", "001", "--json").json["had_ended"]
 
 
-@pytest.mark.parametrize("verb", ["next", "stop", "resume", "session-start"])
-@pytest.mark.parametrize(
+@each("verb", ["next", "stop", "resume", "session-start"])
+@each(
     ("outcome", "note", "status"),
     [
         (None, "", "in_progress"),

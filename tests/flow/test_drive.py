@@ -21,6 +21,7 @@ from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
+from tests.helpers.tables import each
 
 
 class Said(Conversation):
@@ -176,8 +177,8 @@ def test_the_final_message_closes_it_with_the_outcome_that_was_given(begun: Scen
     assert "closing" not in begun.state["steps"][0]
 
 
-@pytest.mark.parametrize("verb", ["next", "stop"])
-@pytest.mark.parametrize(
+@each("verb", ["next", "stop"])
+@each(
     ("transcript", "candidate", "source", "response"),
     [
         ("what was said", "a candidate", "transcript", "what was said"),
@@ -281,7 +282,7 @@ def test_what_is_owed_is_not_paid_to_somebody_else(scene: Scene) -> None:
     assert [entry.id for entry in driven.slip.loaded] == ["spec"]
 
 
-@pytest.mark.parametrize("verb", ["next", "done", "approve"])
+@each("verb", ["next", "done", "approve"])
 def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, verb: str) -> None:
     """Where a terminal drives a named run, the session that is bound to it is still given what the phase loads."""
     scene.write("spec.md", "# The spec\n")
@@ -310,7 +311,7 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
 # ---- Failure, approval, standing
 
 
-@pytest.mark.parametrize(
+@each(
     ("retries", "handling", "kinds"),
     [
         (0, {}, ["failed"]),
@@ -351,8 +352,8 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
         decide.approve(scene.space(), scene.run_dir.name)
 
 
-@pytest.mark.parametrize("status", ["completed", "cancelled"])
-@pytest.mark.parametrize("verb", ["done", "closing", "approve", "pause"])
+@each("status", ["completed", "cancelled"])
+@each("verb", ["done", "closing", "approve", "pause"])
 def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -> None:
     """No verb but `resume --reopen` and `undo` changes a completed or cancelled run (D4)."""
     waiting = [{"id": "phase:ship", "reason": "x", "requested_at": "2026-01-01T00:00:00Z"}]
@@ -380,7 +381,7 @@ def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("status", ["paused", "failed"])
+@each("status", ["paused", "failed"])
 def test_next_does_not_wake_a_paused_or_failed_run(begun: Scene, status: str) -> None:
     """What stands still goes on by `resume` alone, and the error names the command."""
     begun.edit(status=status)
@@ -421,9 +422,7 @@ def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
     assert list(done(scene, artifacts={"spec_path": "{project_root}/x.md"}).notes) == []
 
 
-@pytest.mark.parametrize(
-    "prompt", ["Give --artifact ", "--artifact\n", "--artifact NAME=PATH", "--artifact = x", "a --artifact x y=z"]
-)
+@each("prompt", ["Give --artifact ", "--artifact\n", "--artifact NAME=PATH", "--artifact = x", "a --artifact x y=z"])
 def test_talk_of_registering_is_no_demand(scene: Scene, prompt: str) -> None:
     """Only a named file with a path counts as asked for, however else the words stand in a prompt."""
     scene.workflow(phases={**PHASES, "frame": {"steps": [{"id": "ask", "prompt": prompt}]}})

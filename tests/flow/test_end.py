@@ -26,6 +26,7 @@ from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.tools import tool_log
 from tests.helpers.repositories import git
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile
+from tests.helpers.tables import each
 
 SCHEMA: Json = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
 GOOD = '{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
@@ -58,7 +59,7 @@ def value(scene: Scene, key: str) -> Any:
     return context_values.value_of(space, run, run.state["context"][key])
 
 
-@pytest.mark.parametrize("sign", ["é", "漢", "😀", "e\u0301"])
+@each("sign", ["é", "漢", "😀", "e\u0301"])
 def test_the_last_response_is_so_many_characters_not_bytes(scene: Scene, sign: str) -> None:
     """Of letters of several bytes as of others (D37)."""
     begun(scene, {"id": "review"}, {"id": "fix"})
@@ -110,7 +111,7 @@ def test_a_failure_tells_its_reason(scene: Scene) -> None:
     assert status_of(scene, "001-build.review@1")["failure_reason"] == "no database"
 
 
-@pytest.mark.parametrize(
+@each(
     ("outcome", "response", "expected"),
     [
         ("failed", '{"outcome": "succeeded"}', "failed"),
@@ -153,7 +154,7 @@ def test_an_undo_takes_the_context_back(scene: Scene) -> None:
     assert scene.state["context"] == {}
 
 
-@pytest.mark.parametrize("status", ["", "{", "[]", '{"context_before": 7}', None])
+@each("status", ["", "{", "[]", '{"context_before": 7}', None])
 def test_an_undo_without_the_stages_status_leaves_the_context_and_says_so(scene: Scene, status: str | None) -> None:
     """A file that is gone or damaged costs no more than that."""
     begun(scene, {"id": "one"}, {"id": "two"})
@@ -168,7 +169,7 @@ def test_an_undo_without_the_stages_status_leaves_the_context_and_says_so(scene:
     assert scene.state["current_step"] == "build/one"
 
 
-@pytest.mark.parametrize(("size", "is_blob"), [(102_400, False), (102_401, True)])
+@each(("size", "is_blob"), [(102_400, False), (102_401, True)])
 def test_large_values_become_blobs(scene: Scene, size: int, is_blob: bool) -> None:
     """By the bytes of their JSON; they read as what they are (D38)."""
     begun(scene, {"id": "one"}, {"id": "two"})
@@ -222,7 +223,7 @@ def test_an_answer_that_does_not_fit_ends_nothing_until_it_is_repaired(scene: Sc
     assert scene.event_names().count("stage.repair_requested") == 2
 
 
-@pytest.mark.parametrize("retries", [0, 1, 2, -4])
+@each("retries", [0, 1, 2, -4])
 def test_when_no_repair_is_left_the_step_fails_and_is_not_tried_again(scene: Scene, retries: int) -> None:
     """Saying so; its response is kept, and not put into the context (D36)."""
     begun(scene, {"id": "review", "output_schema": "routing", "output_retries": retries, "max_retries": 3})
@@ -238,7 +239,7 @@ def test_when_no_repair_is_left_the_step_fails_and_is_not_tried_again(scene: Sce
     assert status["errors"]
 
 
-@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+@each("outcome", ["failed", "skipped"])
 def test_a_step_that_could_not_be_done_owes_no_object(scene: Scene, outcome: str) -> None:
     """Who says so by --outcome is not asked for JSON."""
     begun(scene, {"id": "review", "output_schema": "routing", "result_handling": {"on_failure": "continue"}})
@@ -278,7 +279,7 @@ def test_an_object_for_a_schema_of_the_steps_own_is_kept(scene: Scene) -> None:
     assert status_of(scene, "001-build.audit@1")["output"] == {"risk": "high", "outcome": "failed"}
 
 
-@pytest.mark.parametrize("answer", ['{"risk": "low"}', '{"risk": 3}', '{"outcome": "failed", "risk": "low"}'])
+@each("answer", ['{"risk": "low"}', '{"risk": 3}', '{"outcome": "failed", "risk": "low"}'])
 def test_an_object_for_a_schema_of_the_steps_own_is_no_directive(scene: Scene, answer: str) -> None:
     """It routes nothing, so its stage has none (D35)."""
     scene.write(".loom/workflows/audit.schema.json", json.dumps(SCHEMA))
@@ -349,7 +350,7 @@ def test_the_file_that_ends_a_step_is_named(scene: Scene) -> None:
     assert status_of(scene, "003-build.three@1")["directive"]["file"] is None
 
 
-@pytest.mark.parametrize("through", ["path", "link", "status link", "odd"])
+@each("through", ["path", "link", "status link", "odd"])
 def test_a_file_outside_of_the_project_and_the_run_says_nothing(scene: Scene, through: str) -> None:
     """Links followed: it is not read (D10)."""
     begun(scene, {"id": "one"}, {"id": "two"})
@@ -404,8 +405,8 @@ def test_a_broken_directive_in_a_file_is_asked_for_by_the_files_name(scene: Scen
     assert "The response of step build/one (status.json)" in done(scene, "It is done.").repair
 
 
-@pytest.mark.parametrize("name", ["status.json", "notes.md"])
-@pytest.mark.parametrize("schema", [None, "routing"])
+@each("name", ["status.json", "notes.md"])
+@each("schema", [None, "routing"])
 def test_a_file_that_is_too_large_to_be_looked_at_is_named(scene: Scene, name: str, schema: str | None) -> None:
     """Only where it might have counted: behind a response without a directive."""
     begun(scene, {"id": "one", **({"output_schema": schema} if schema else {})}, {"id": "two"})
@@ -448,7 +449,7 @@ def conversation(scene: Scene, session: str, tokens: dict[str, int]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@each("seen", [True, False])
 def test_a_step_that_another_session_closes_counts_what_both_used(scene: Scene, seen: bool) -> None:
     """The response is the first one's, and so is its usage; what cannot be seen here is said (D27, D41)."""
     begun(scene, {"id": "one"}, {"id": "two"})
@@ -531,8 +532,8 @@ def test_a_stop_in_a_turn_of_the_users_ends_the_step_and_blocks_nothing(scene: S
     assert (stopped.block, stopped.line) == ("", "Loom: build/one succeeded. Now: build/two")
 
 
-@pytest.mark.parametrize("schema", [None, "routing"])
-@pytest.mark.parametrize("text", [GOOD, BAD])
+@each("schema", [None, "routing"])
+@each("text", [GOOD, BAD])
 def test_a_question_is_no_end_whatever_a_file_says(scene: Scene, schema: str | None, text: str) -> None:
     """A file stands in for a response that was given as one, and not for a message to the user (D27, D35)."""
     begun(scene, {"id": "one", **({"output_schema": schema} if schema else {})}, {"id": "two"}, autonomy="guarded")
@@ -544,8 +545,8 @@ def test_a_question_is_no_end_whatever_a_file_says(scene: Scene, schema: str | N
     assert "build/one succeeded" in stop(scene, "Blue, then.").block
 
 
-@pytest.mark.parametrize("driven", [False, True])
-@pytest.mark.parametrize("schema", [None, "routing", "@risk.json"])
+@each("driven", [False, True])
+@each("schema", [None, "routing", "@risk.json"])
 def test_a_question_behind_a_result_is_no_end(scene: Scene, schema: str | None, driven: bool) -> None:
     """The object may be what the question is about; it is kept, and the answer's own result ends the step (D27)."""
     scene.write(".loom/workflows/risk.json", json.dumps({"required": ["outcome"]}))
@@ -745,7 +746,7 @@ def test_a_file_in_a_steps_own_folder_stands_in(scene: Scene) -> None:
         assert done(scene, "It is done.").ended["status"] == "partially_succeeded"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("allowed", [True, False])
+@each("allowed", [True, False])
 def test_a_file_in_a_folder_that_its_user_allows_stands_in(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, allowed: bool
 ) -> None:

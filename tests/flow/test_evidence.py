@@ -22,6 +22,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
 from loomctl.runs import command_runs, log_verdict
 from tests.helpers.scenes import Json, Scene
+from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
 STAGE = "001-build.make@1"
@@ -103,7 +104,7 @@ def test_a_pattern_names_files_and_one_of_them_has_to_be_new(scene: Scene) -> No
     assert checked(scene)[-1]["items"][0]["sha256"] == sha256(lines.encode())
 
 
-@pytest.mark.parametrize("wanted", ["/etc/passwd", "link/passwd", "link/*"])
+@each("wanted", ["/etc/passwd", "link/passwd", "link/*"])
 def test_what_leads_out_of_the_project_is_never_read(scene: Scene, wanted: str) -> None:
     """A path that leads out, itself or by a link, is no evidence (D10)."""
     (scene.root / "link").symlink_to("/etc")
@@ -127,7 +128,7 @@ VALUES: list[tuple[Any, Json, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "updates", "passes"), VALUES)
+@each(("wanted", "updates", "passes"), VALUES)
 def test_a_value_holds_with_what_the_step_sets(scene: Scene, wanted: Json, updates: Json, passes: bool) -> None:
     """Paths and conditions see the state as it will be: simple ones, and those that take an engine."""
     run_id = begin(scene, wanted)
@@ -203,7 +204,7 @@ def test_it_fails_when_it_was_asked_for_often_enough(scene: Scene) -> None:
     assert status(scene)["evidence"]["passed"] is False
 
 
-@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+@each("outcome", ["failed", "skipped"])
 def test_who_says_that_it_is_not_done_has_nothing_to_show(scene: Scene, outcome: str) -> None:
     """A failed or skipped step needs no evidence, by option or by what the answer says; and runs no command."""
     run_id = begin(scene, "x.md", {"run": "touch ran"})
@@ -232,7 +233,7 @@ def test_an_undone_step_has_to_show_it_again(scene: Scene) -> None:
     assert done(scene, run_id).ended is not None
 
 
-@pytest.mark.parametrize("forged", [None, {"schema_version": 1, "files": {"a": {}}}, "x"])
+@each("forged", [None, {"schema_version": 1, "files": {"a": {}}}, "x"])
 def test_without_the_note_of_its_beginning_no_change_is_shown(scene: Scene, forged: Any) -> None:
     """A note that was removed or written by another says nothing, and a time says nothing; it counts no correction."""
     scene.write("a", "1")
@@ -417,7 +418,7 @@ FORGED: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("record", FORGED)
+@each("record", FORGED)
 def test_a_record_that_no_command_made_counts_nothing(scene: Scene, record: Json) -> None:
     """A folder with a result in it, put there by hand: the command is run all the same."""
     run_id = begin(scene, {"run": "touch ran; exit 7"})
@@ -490,9 +491,7 @@ def closed_at_a_start(scene: Scene, run_id: str) -> None:
 LONG, FIRST = "sleep 60", "001-build.first@1"
 
 
-@pytest.mark.parametrize(
-    "act", [cancelled, removed, undone, rewound, ended, skipped_at_a_stop, failed_at_a_stop, closed_at_a_start]
-)
+@each("act", [cancelled, removed, undone, rewound, ended, skipped_at_a_stop, failed_at_a_stop, closed_at_a_start])
 def test_a_command_does_not_outlive_what_it_was_to_show(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene, str], None]
 ) -> None:
@@ -546,7 +545,7 @@ def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> Non
     assert done(scene, run_id, kept).ended is not None
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "context", "said"),
     [
         (

@@ -17,6 +17,7 @@ from loomctl.runs import artifact_paths
 from tests.helpers.machines import Machine
 from tests.helpers.repositories import git
 from tests.helpers.scenes import OTHER, Json, Scene
+from tests.helpers.tables import each
 
 STAGE = "001-build.make@1"
 OLDER = "stands here as it was committed before that"
@@ -214,7 +215,7 @@ def test_what_git_says_of_a_file(tmp_path: Path, server: Path, monkeypatch: pyte
     assert not evidence_files.stands_since_before(str(tmp_path / "apart"), moment)
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "differs"),
     [
         (b"a\nb\n", b"a\r\nb\r\n", False),

@@ -31,6 +31,7 @@ from loomctl.runs.tools.reducer import StepReducer
 from loomctl.workflows import check, refreeze
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
+from tests.helpers.tables import each
 
 
 def fork(scene: Scene, at: str, run_id: str = "", session: str | None = SESSION) -> Forked:
@@ -54,7 +55,7 @@ def problems(scene: Scene, folder: str) -> list[str]:
 # ---- What a fork is.
 
 
-@pytest.mark.parametrize(
+@each(
     ("at", "stage", "context", "following"),
     [
         ("1", "001-build.make@1", {"a": 1, "b": "made"}, "build/review"),
@@ -125,7 +126,7 @@ def test_an_open_stage_is_refused_with_one_that_has_ended(scene: Scene) -> None:
     scene.run_dir  # noqa: B018 - there is one run still
 
 
-@pytest.mark.parametrize("status", ["in_progress", "paused", "failed", "cancelled", "completed"])
+@each("status", ["in_progress", "paused", "failed", "cancelled", "completed"])
 def test_from_every_status(scene: Scene, status: str) -> None:
     """What became of the run afterwards is none of the fork's."""
     worked(scene)
@@ -212,7 +213,7 @@ def test_a_strangers_run_makes_a_strangers_fork(scene: Scene) -> None:
     assert not run_notes.is_known(fork(scene, "fix").run.run_id, str(scene.store))
 
 
-@pytest.mark.parametrize("trusted", [True, False])
+@each("trusted", [True, False])
 def test_trust_comes_along_where_there_was_some(scene: Scene, trusted: bool) -> None:
     """The same plan has the same commands; with another run's name in them they are told apart by their hash."""
     scene.workflow(
@@ -398,7 +399,7 @@ def test_no_link_is_followed(scene: Scene, tmp_path: Path) -> None:
     assert not [path for path in folder.rglob("*") if path.is_file() and b"hidden" in path.read_bytes()]
 
 
-@pytest.mark.parametrize("content", ["{", None])
+@each("content", ["{", None])
 def test_what_cannot_be_taken_back_is_said(scene: Scene, content: str | None) -> None:
     """A later stage's own change of the context stays in the fork, and is named; the run stays what it is."""
     worked(scene)

@@ -159,7 +159,7 @@ def test_of_a_doubled_key_the_last_counts(text: str, expected: Any) -> None:
     assert values(text) == [expected]
 
 
-@pytest.mark.parametrize("opening", ['{"a":', '{"a":[', '{"b": 0, "a": [[{"a":'])
+@each("opening", ['{"a":', '{"a":[', '{"b": 0, "a": [[{"a":'])
 def test_what_is_nested_too_deep_is_gone_into(opening: str) -> None:
     """The limit counts objects and lists; the outermost object that keeps it is given, and it is a deep one."""
     closing = "".join({"{": "}", "[": "]"}[char] for char in reversed(opening) if char in "{[")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.answers import LONGEST, part
 from loomctl.flow.outcomes.directives import Reading
@@ -32,7 +30,7 @@ def test_a_text_up_to_the_bound_is_looked_at_whole(sign: str) -> None:
     assert "PARTLY_READ" not in [one.code for one in reading.warnings]
 
 
-@pytest.mark.parametrize("sign", ["x", "é", "🎉"])
+@each("sign", ["x", "é", "🎉"])
 def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(sign: str) -> None:
     """And what was not looked at is said."""
     reading = read(filled("…", DIRECTIVE, LONGEST, sign))
@@ -73,7 +71,7 @@ def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None
     assert answers.understood(step, text).output == looked.alone
 
 
-@pytest.mark.parametrize("schema", ["routing", "@x.json"])
+@each("schema", ["routing", "@x.json"])
 def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str) -> None:
     """For that may be why it does."""
     text = DIRECTIVE + "x" * LONGEST

@@ -12,6 +12,7 @@ from loomctl.flow import drive, resume
 from tests.helpers.machines import Machine
 from tests.helpers.repositories import git, make
 from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.tables import each
 
 PHASES = {
     "build": {
@@ -54,7 +55,7 @@ def test_files_and_tools_that_are_not_here_are_named(begun: Scene) -> None:
     assert len(said) <= 3
 
 
-@pytest.mark.parametrize(("more", "told"), [([], ""), (["ä b.txt", "z\x1b.txt", "zz.txt"], " and 2 more")])
+@each(("more", "told"), [([], ""), (["ä b.txt", "z\x1b.txt", "zz.txt"], " and 2 more")])
 def test_files_with_uncommitted_changes_are_named(begun: Scene, more: list[str], told: str) -> None:
     """The first three and a count, whatever they are called; Loom's own are none of them."""
     for name in more:

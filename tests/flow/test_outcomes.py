@@ -169,7 +169,7 @@ def test_a_plan_has_the_schemas_that_its_files_name(tmp_path: Path) -> None:
     assert steps == {"a": {"title": "base's"}, "b": {"title": "child's"}, "c": None}
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "code"),
     [
         (None, "UNKNOWN_SCHEMA"),

@@ -21,6 +21,7 @@ from loomctl.runs.caller import Conversation, Workspace
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
+from tests.helpers.tables import each
 
 STEPS: Json = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for n in range(6)]}}
 
@@ -126,7 +127,7 @@ def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(
     assert str(begun.run_dir / "blobs") in blob
 
 
-@pytest.mark.parametrize("named", ["box", "{project_root}/box"])
+@each("named", ["box", "{project_root}/box"])
 def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene, named: str) -> None:
     """Where the store cannot be seen from a step's workdir, its blobs are materialised there (D42)."""
     phases = {"build": {"steps": [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "workdir": named}]}}
@@ -260,7 +261,7 @@ def test_a_failed_visit_is_told_to_the_next_one(scene: Scene) -> None:
     assert "- **build/a**: failed — the port is taken\n" in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("damage", "said"),
     [
         (lambda folder: (folder / "status.json").unlink(), "status.json is not there"),
@@ -311,7 +312,7 @@ def test_tool_steps_are_told_where_the_fidelity_asks_for_them(begun: Scene) -> N
     assert "make all" not in of(begun, None, "summary:medium").text
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "falls_back"),
     [({}, True), ({"output_schema": "routing"}, True), ({"kind": "prompt"}, False)],
 )

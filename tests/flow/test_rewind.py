@@ -22,6 +22,7 @@ from loomctl.runs import context_history, stage_records
 from loomctl.workflows import triggers
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene
+from tests.helpers.tables import each
 
 
 def rewind(scene: Scene, to: str, session: str | None = SESSION) -> Rewound:
@@ -32,7 +33,7 @@ def rewind(scene: Scene, to: str, session: str | None = SESSION) -> Rewound:
 # ---- Where a run stands afterwards.
 
 
-@pytest.mark.parametrize(
+@each(
     ("to", "stage", "context", "artifacts"),
     [
         ("1", "001-build.make@1", {}, {}),
@@ -144,7 +145,7 @@ def closing(scene: Scene) -> None:
     drive.done(scene.space(), scene.run_dir.name, response=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("meanwhile", "status"),
     [(failed, "in_progress"), (completed, "in_progress"), (paused, "paused"), (closing, "in_progress")],
 )
@@ -264,7 +265,7 @@ def test_a_stage_far_back_is_measured_from_the_rewind_on(scene: Scene) -> None:
     assert "files_unknown" not in status
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"completed_at": "2001-01-01T00:00:00Z"}', None])
+@each("content", ["{", "[]", '{"completed_at": "2001-01-01T00:00:00Z"}', None])
 def test_what_cannot_be_taken_back_is_said(scene: Scene, content: str | None) -> None:
     """One stage's own change of the context stays, named, here and in the log; all else goes back."""
     worked(scene)
@@ -393,8 +394,8 @@ def parallel(scene: Scene, *, ended: bool = False) -> None:
             drive.done(space, run_id, branch=name, response="of a branch")
 
 
-@pytest.mark.parametrize("named", ["fan.api.look", "build/fan.web.look", "003-build.fan.api.look@1", "4"])
-@pytest.mark.parametrize("ended", [False, True])
+@each("named", ["fan.api.look", "build/fan.web.look", "003-build.fan.api.look@1", "4"])
+@each("ended", [False, True])
 def test_a_stage_of_a_branch_is_refused(scene: Scene, named: str, ended: bool) -> None:
     """A parallel step is taken as a whole; the refusal names the way to do that."""
     parallel(scene, ended=ended)
@@ -406,8 +407,8 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene, named: str, ended: bool) -
     assert (scene.run_dir / "state.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("ended", [False, True])
-@pytest.mark.parametrize("to", ["1", "2"])
+@each("ended", [False, True])
+@each("to", ["1", "2"])
 def test_branches_go_with_their_step(scene: Scene, to: str, ended: bool) -> None:
     """Before the parallel step, or to its own beginning: what the branches answered is kept aside."""
     parallel(scene, ended=ended)

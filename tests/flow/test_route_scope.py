@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from loomctl.expressions.conditions import compile_condition
 from loomctl.flow.route import nested, scope, simple_truths
+from tests.helpers.tables import each
 
 NESTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("plain", {"a": 1}, {"a": 1}),
@@ -101,7 +102,7 @@ CONDITIONS: list[tuple[str, bool, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "wanted", "warned"), CONDITIONS)
+@each(("condition", "wanted", "warned"), CONDITIONS)
 def test_what_a_simple_condition_comes_to(condition: str, *, wanted: bool, warned: bool) -> None:
     """What throws, or takes an engine, is false and named."""
     step = {

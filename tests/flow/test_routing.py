@@ -8,8 +8,6 @@ import shutil
 import sys
 from typing import Any
 
-import pytest
-
 from loomctl.flow import command_trust, decide, drive, moves, preambles, resume, route, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.runs import stage_records
@@ -17,6 +15,7 @@ from loomctl.runs.store.blobs import Blobs
 from loomctl.simulate import play, scripts
 from tests.flow.test_end import status_of
 from tests.helpers.scenes import SESSION, Json, Scene
+from tests.helpers.tables import each
 
 LOOP: list[Json] = [
     {"id": "make", "prompt": "Make it."},
@@ -141,7 +140,7 @@ CONDITIONS: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "answer", "wanted"), CONDITIONS)
+@each(("condition", "answer", "wanted"), CONDITIONS)
 def test_a_condition_decides(scene: Scene, condition: str, answer: str, wanted: str) -> None:
     """Over the context as it is after the step, simple or not; with the values, not with their references."""
     routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})
@@ -172,8 +171,8 @@ BUILT_IN = [
 ]
 
 
-@pytest.mark.parametrize("failures", [0, 1])
-@pytest.mark.parametrize("primes", [False, True])
+@each("failures", [0, 1])
+@each("primes", [False, True])
 def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, primes: bool) -> None:
     """Its conditions see the engine's own keys (D44), behind a priming and a retry too."""
     ways = [{"to": "yes", "condition": one, "on_failure": True} for one in BUILT_IN]
@@ -192,7 +191,7 @@ def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, p
     assert {one["truth"] for one in weighed[-1]} == {True, False}
 
 
-@pytest.mark.parametrize("condition", ["[1, 2].includes(2)", "[1, 2].includes(3)", "state.goal.startsWith('add')"])
+@each("condition", ["[1, 2].includes(2)", "[1, 2].includes(3)", "state.goal.startsWith('add')"])
 def test_the_way_on_from_a_priming_is_judged_as_any_other(scene: Scene, condition: str) -> None:
     """By an engine where a condition takes one, in a run as in a simulation."""
     ways = [{"to": "yes", "condition": condition}, {"to": "no"}]
@@ -235,7 +234,7 @@ def test_a_blob_that_is_gone_is_warned_of(scene: Scene) -> None:
 THROWS = ["context.a.b.c == 1", "context.nothing()", "undefinedName > 1"]
 
 
-@pytest.mark.parametrize("condition", THROWS)
+@each("condition", THROWS)
 def test_a_condition_that_throws_is_false_and_named(scene: Scene, condition: str) -> None:
     """In the status of the stage, with what the engine said."""
     routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})

@@ -16,11 +16,12 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs
 from tests.helpers.repositories import git
 from tests.helpers.scenes import MAIN, Json, Scene
+from tests.helpers.tables import each
 
 COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("paths", "trusted"),
     [
         (["{plugin_root}/config/workflows/core.json"], True),

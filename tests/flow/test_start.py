@@ -15,6 +15,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 
 def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
@@ -43,7 +44,7 @@ def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
     assert scene.event_names()[:3] == ["run.created", "lease.taken", "session.started"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("work", "work_id", "goal", "plan_id"),
     [
         ("258", "258", "", "shop-258"),
@@ -71,7 +72,7 @@ def test_a_secret_in_a_goal_is_not_in_the_runs_name(scene: Scene) -> None:
     assert "hunter2" not in begun.run.run_id
 
 
-@pytest.mark.parametrize("work", ["", "   ", "\n"])
+@each("work", ["", "   ", "\n"])
 def test_a_run_needs_work(scene: Scene, work: str) -> None:
     """Nothing to do is a usage error that writes nothing."""
     scene.workflow()
@@ -83,7 +84,7 @@ def test_a_run_needs_work(scene: Scene, work: str) -> None:
     assert fingerprint(scene.root) == before
 
 
-@pytest.mark.parametrize("how", ["option", "autonomy"])
+@each("how", ["option", "autonomy"])
 def test_a_dry_run_writes_nothing(scene: Scene, how: str) -> None:
     """Neither the project nor the user's folder is touched, and the plan is there to be shown."""
     scene.workflow()
