@@ -399,7 +399,8 @@ def test_a_command_that_runs_for_another_answer_is_run_anew(scene: Scene, monkey
     assert "it still runs" in done(scene, run_id, "first").repair
     assert "it still runs" in done(scene, run_id, "second").repair
     assert not processes_live(scene, "evidence-1.1")
-    scene.write("go", "")
+    wait = command_runs.wait
+    monkeypatch.setattr(command_runs, "wait", lambda *asked: (scene.write("go", ""), wait(*asked))[1])
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "30")
     assert done(scene, run_id, "second").ended is not None
     assert (scene.root / "started").read_text() == "once\nonce\n"
