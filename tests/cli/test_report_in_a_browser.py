@@ -326,15 +326,13 @@ def test_the_page_has_what_a_screen_reader_goes_by(browser: Browser, pages: dict
     assert browser.tell(led) is True
 
 
-def test_a_link_to_a_stage_opens_it(browser: Browser, pages: dict[str, Path]) -> None:
-    """One within a branch opens the parallel step around it, too."""
+def test_an_address_opens_its_stage_and_one_that_leads_nowhere_breaks_nothing(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    """A stage within a branch opens the parallel step around it; whatever else stands there, nobody complains."""
     browser.show(PHONE)
     browser.open(pages["rich"], "#stage-007-build.review.web.read.1")
     assert browser.tell("document.querySelectorAll('details.stage[open]').length") == 2
-
-
-def test_an_address_that_leads_nowhere_breaks_nothing(browser: Browser, pages: dict[str, Path]) -> None:
-    """Whatever somebody put behind the #: the events are there, and nobody complains."""
     for fragment in ["#%zz", "#%E0%A4%A", "#%00", "#nothing", "#event-data", "#stage-%27%22"]:
         browser.show(DESK)
         browser.open(pages["rich"], fragment)

@@ -60,7 +60,7 @@ def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     assert told["waits"] == "for the assistant: the step's result"
     assert told["next"] == "loomctl done --for 001"
     assert told["context"] == "given: spec; not given: notes"
-    assert told["hooks"].startswith("none is silent; the last was ")
+    assert told["hooks"].startswith("all working; the last was ")
     assert "phase.started frame" in told["events"]
     assert len([line for line in lines if line.startswith("events")]) == 1
 
@@ -319,7 +319,7 @@ def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
     (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]
     assert (check["status"], check["silent"]) == ("WARN", [{"event": "stop", "how": "never"}])
     fire(begun, ALL)
-    assert fields(cli("status").stdout)["hooks"].startswith("none is silent")
+    assert fields(cli("status").stdout)["hooks"].startswith("all working")
     assert cli("statusline").stdout.startswith("loom ")
 
 

@@ -355,7 +355,7 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
         yield _Row("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", 2, _RED)
     if not hooks["silent"] and hooks["last"]:
         at = hook_health.ago(now - hook_health.seconds(hooks["last"]["at"]))
-        yield _Row("hooks", f"none is silent; the last was {hooks['last']['event']}, {at}")
+        yield _Row("hooks", f"all working; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
         yield _Row("hooks", "none has fired yet", colour=_YELLOW)
     if hooks["set_aside"]:
