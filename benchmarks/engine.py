@@ -140,7 +140,7 @@ class Fan:
             if number >= size - ended:
                 one = route.end_visit(one, seen.plan, outcome="succeeded", at=AT).state
                 one, _ = route.advance({**one, "context": {f"k{number}": number}}, seen.plan, at=AT)
-            state = branches.folded(state, one)
+            state = branches.fold(state, one)
         (self.folder / "state.json").write_text(json.dumps(state))
 
     def measure(self) -> None:

@@ -238,7 +238,7 @@ def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
 def _refuse_fan(state: Mapping[str, Any]) -> None:
     entry = branches.fan(state)
     if entry is not None:
-        left = ", ".join(str(record["id"]) for record in branches.still_open(entry))
+        left = ", ".join(str(record["id"]) for record in branches.open_records(entry))
         raise LoomError(
             "IN_PARALLEL",
             f"the run's context stands still while the branches of {entry['step_id']} are worked on",

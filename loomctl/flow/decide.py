@@ -145,7 +145,7 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
 
 def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
     found = gates.open_human(state, plan)
-    return (*gates.ids_asked(state), *([str(found[0]["stage"])] if found else ()))
+    return (*gates.pending_ids(state), *([str(found[0]["stage"])] if found else ()))
 
 
 def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], stat
 
 def _gate_answered(space: Workspace, state: State, event: str, said: Said, happened: list[Event]) -> State:
     """Grant or refuse what is asked for before a phase or a step, or after a result."""
-    answer = gates.rejected if said.verb == gates.REJECT else gates.approved
+    answer = gates.reject if said.verb == gates.REJECT else gates.approve
     state, names = answer(state, at=clock.now(), by=said.by, note=said.line)
     session_id = space.caller.session_id
     told = {"by": said.by, "label": None, "note": said.line}
@@ -210,5 +210,5 @@ def _visit_ended(
         known = finish.gather(space, run, entry, given, reading)
     told = {"id": gates.PREFIX + str(entry["stage"]), "by": said.by, "label": label, "note": said.line}
     happened.append(Event(event, told, space.caller.session_id, str(entry["step_id"])))
-    state = gates.decided(state, found, said.verb, at=at, by=said.by, note=said.line)
+    state = gates.record(state, found, said.verb, at=at, by=said.by, note=said.line)
     return finish.end(space, run, state, happened, given, known._replace(reading=reading))

@@ -38,7 +38,7 @@ def seen(run: Run, branch: str, stage: str | None = None) -> Run:
 def every(run: Run) -> list[Run]:
     """Give a run and each branch of its open parallel step that has not ended."""
     entry = branches.fan(run.state)
-    left = branches.still_open(entry) if entry is not None else ()
+    left = branches.open_records(entry) if entry is not None else ()
     return [run, *(seen(run, str(record["id"])) for record in left)]
 
 
@@ -72,13 +72,13 @@ def update(
         if entry is None or entry["stage"] != outside.stage:
             raise over(line.run_id, outside)
         happened: list[Event] = []
-        state = branches.waiting(answered(space, state, happened))  # a branch goes on, so somebody gave it (D27)
+        state = branches.wait_or_go_on(answered(space, state, happened))  # a branch goes on, so somebody gave it (D27)
         view = branches.view(state, whole.plan, outside.name, outside.stage)
         after, own = change(view.state)
         if after == view.state and not own:
             return state, happened
         happened += [one._replace(properties={**one.properties, "branch": outside.name}) for one in own]
-        state = branches.folded(state, after)
+        state = branches.fold(state, after)
         ended = branches.view(state, whole.plan, outside.name, outside.stage).state
         if visits.seen_from(ended).outcome is not None and outside.outcome is None:
             happened.append(branch_ended(ended, space.caller.session_id))

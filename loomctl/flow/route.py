@@ -87,7 +87,7 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
     if place is None:
         return _completed(state, plan, at=at), Move("completed", before=state.get("current_phase"))
     phase_id, key = str(place.phase["id"]), place.key
-    gate = gates.before(state, plan, place)
+    gate = gates.needed_before(state, plan, place)
     if gate is not None:
         waiting = {**state, "status": "awaiting_feedback", "current_step": key}
         if not any(item.get("id") == gate["id"] for item in state["pending_approvals"]):
@@ -102,12 +102,12 @@ def advance(state: State, plan: Mapping[str, Any], *, at: str) -> tuple[State, M
 
 def _entered(state: State, plan: Mapping[str, Any], phase_id: str, *, at: str, changed: bool) -> State:
     """Mark the phases as they are when a phase is worked on; what a run goes back before is to be done again."""
-    phases = gates.left_behind(state, plan, phase_id, at=at)
+    phases = gates.leave_phases(state, plan, phase_id, at=at)
     if changed and is_routed(plan):
-        phases, names = gates.set_back(phases, plan, phase_id)
+        phases, names = gates.reset_phases(phases, plan, phase_id)
         if names:
             state = sessions.uncompleted_phases(state, names)
-            state = {**state, "approvals": gates.lapsed(state, names)}
+            state = {**state, "approvals": gates.lapse(state, names)}
     phase = {name: value for name, value in phases.get(phase_id, {}).items() if name != "completed_at"}
     phases[phase_id] = {**phase, "status": "in_progress", **({"started_at": at} if changed else {})}
     return {**state, "phases": phases}
@@ -254,7 +254,7 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
 
 
 def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:
-    phases = gates.left_behind(state, plan, None, at=at)
+    phases = gates.leave_phases(state, plan, None, at=at)
     completed_at = state.get("completed_at") or at
     return {**state, "status": "completed", "current_step": None, "completed_at": completed_at, "phases": phases}
 

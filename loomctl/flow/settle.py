@@ -157,7 +157,7 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
     from loomctl.runs import artifact_paths
 
     known = artifact_paths.prompt_values(space.project, run._replace(state=state))
-    waiting = gates.asked(state, run.plan, at=at, known=known)
+    waiting = gates.ask(state, run.plan, at=at, known=known)
     if waiting is not state:
         asked = dict(waiting["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, space.caller.session_id, asked["step_id"]))
@@ -170,7 +170,7 @@ def _opened(
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
     if place.step.get("parallel"):
-        state = branches.waiting(branches.fanned_out(state, place.step))
+        state = branches.wait_or_go_on(branches.fan_out(state, place.step))
     if entry is before:
         return state, None
     from loomctl.flow import preambles  # a hook that opens no step does not pay for it
@@ -372,13 +372,13 @@ def _gathered(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Gathered:
 
 def _caught_up(run: Run, state: State, happened: list[Event], session_id: str | None, *, at: str) -> State:
     entry = branches.fan(state)
-    for record in branches.still_open(entry) if entry is not None else ():
+    for record in branches.open_records(entry) if entry is not None else ():
         view = branches.view(state, run.plan, str(record["id"]))
         if not record["steps"] or visits.open_visit(view.state) is not None or not standing.goes_on(view.state):
             continue
         after, move = route.advance(view.state, view.plan, at=at)
         if move.kind == "completed":
-            state = branches.folded(state, after)
+            state = branches.fold(state, after)
             ended = branches.view(state, run.plan, str(record["id"])).state
             happened.append(lines.branch_ended(ended, session_id))
     return state
@@ -401,7 +401,7 @@ def _joined(
     run = run._replace(state=state)
     left = [_seen(run, entry, name) for name in made.left]
     records = entry["branches"]
-    state = branches.left_behind(state)
+    state = branches.cancel_open(state)
     for name in made.left:
         cancelled = {"branch": name, "stage": entry["stage"], "status": branches.CANCELLED}
         happened.append(Event("branch.ended", cancelled, space.caller.session_id, entry["step_id"]))

@@ -201,7 +201,7 @@ def _asked(entry: Mapping[str, Any]) -> str:
     from loomctl.kit.text.secrets import masked_line
     from loomctl.workflows import branches  # most steps have none
 
-    left = ", ".join(masked_line(str(record["id"]), 60) for record in branches.still_open(entry))
+    left = ", ".join(masked_line(str(record["id"]), 60) for record in branches.open_records(entry))
     return BRANCHES_LEFT.format(step=entry["step_id"], branches=left)
 
 

@@ -113,7 +113,7 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
         bare = {key: value for key, value in entry.items() if key != branches.KEY}
         place = frozen_plan.place_of(run.plan, entry["step_id"])
         state = visits.replaced(back.state, bare)
-        return back._replace(state=branches.fanned_out(state, place.step) if place else state, unread=True)
+        return back._replace(state=branches.fan_out(state, place.step) if place else state, unread=True)
 
 
 def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> Back:
@@ -125,7 +125,7 @@ def _until_it_waits(run: Run, back: Back, name: str, session_id: str | None) -> 
         line = lines.seen(run._replace(state=state), name)
         one = one_back(line, line.state, session_id)
         told = one.happened._replace(properties={**one.happened.properties, "branch": name})
-        state = branches.folded(state, one.state)
+        state = branches.fold(state, one.state)
         inner.append(one._replace(happened=told))
         met = place is not None and branches.fan_in(state, place.step) is not None
         name = branches.ended_last(branches.fan(state) or {branches.KEY: []}) if met else ""
@@ -218,7 +218,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
     left, gone = state["steps"][:first], {_visit_of(one) for one in (*state["steps"][first:], *inside)}
-    phases, taken_back = gates.undone(state, plan, entry["phase"], left)
+    phases, taken_back = gates.undo_phases(state, plan, entry["phase"], left)
     state = {
         **sessions.uncompleted_phases(state, taken_back),
         "status": "paused" if state["status"] == "paused" else "in_progress",
@@ -230,7 +230,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         "errors": [error for error in state["errors"] if _visit_of(error) not in gone],
         "pending_approvals": [],
         # What was approved on the strength of the undone work is asked again.
-        "approvals": gates.kept_by_undo(state, entry["rank"]),
+        "approvals": gates.restore_approvals(state, entry["rank"]),
     }
     for past in ("completed_at", "feedback"):
         state.pop(past, None)

@@ -84,11 +84,11 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
 
 def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
     """Give the names of what stands in a text. Of texts that are alike but for their secrets nobody can tell which."""
-    told = survival.looked_through(text)
+    told = survival.search_forms(text)
     texts = {name: one.text for name, one in found.items() if one.text is not None}
-    shown = [survival.flat(one) for one in texts.values() if survival.holds_masks(one)]
+    shown = [survival.flatten(one) for one in texts.values() if survival.holds_masks(one)]
     alike = {one for one in shown if shown.count(one) > 1}
-    unclear = {name for name, one in texts.items() if alike and survival.flat(one) in alike}
+    unclear = {name for name, one in texts.items() if alike and survival.flatten(one) in alike}
     return [name for name, one in texts.items() if name not in unclear and survival.stands_in(one, told)]
 
 
@@ -423,7 +423,7 @@ def _of_state(values: _Values, item: Item) -> Survivor:
     text = survival.text_of(value)
     if text is None:
         return Survivor(None, True, "", pointer)
-    shown = survival.masked(item, text)
+    shown = survival.mask_item(item, text)
     if survival.is_secret(shown):
         return Survivor(None, True, NOT_SOUGHT, pointer)
     return Survivor(shown, False, "", pointer)

@@ -121,7 +121,7 @@ class _Player(NamedTuple):
                 self.approvals.extend(
                     _asked(state, {**one, "step_id": move.step}) for one in state["pending_approvals"]
                 )
-                state = gates.approved(state, at=AT)[0]
+                state = gates.approve(state, at=AT)[0]
         return state, stages
 
     def _visit(self, state: State, plan: Mapping[str, Any], place: Place, stages: list[dict[str, Any]]) -> State:
@@ -173,7 +173,7 @@ class _Player(NamedTuple):
 
     def _decided(self, state: State, plan: Mapping[str, Any], said: Reading) -> State:
         """Tell of a human step's gate, and warn of a label that nobody could choose; gives the state going on."""
-        state = gates.asked(state, plan, at=AT)
+        state = gates.ask(state, plan, at=AT)
         request = state["pending_approvals"][-1]
         self.approvals.append(_asked(state, request))
         label, offered = said.preferred_next_label, request["choices"]
@@ -189,7 +189,7 @@ class _Player(NamedTuple):
 
     def _joined(self, state: State, plan: Mapping[str, Any], place: Place) -> _End:
         """Play the branches of the open visit as far as the join waits for them, and join them."""
-        state = branches.fanned_out(state, place.step)
+        state = branches.fan_out(state, place.step)
         played: dict[str, dict[str, Any]] = {}
         made = None
         for declared in place.step["parallel"]["branches"]:
@@ -198,12 +198,12 @@ class _Player(NamedTuple):
             seen, stages = self.line(view.state, view.plan)
             why = _why(seen["errors"][len(state["errors"]) :], stages) if seen["status"] == "failed" else ""
             played[name] = {**({"why": why} if why else {}), "stages": stages}
-            state = branches.folded(state, seen)
+            state = branches.fold(state, seen)
             made = branches.fan_in(state, place.step)
             if made is not None:
                 break
         assert made is not None  # every branch has ended by now
-        state = branches.left_behind(state)
+        state = branches.cancel_open(state)
         own = {"last_stage": place.key, **made.own, **made.told}
         changed = run_context.changed(state["context"], own, made.updates, output="", dropped=made.changes.gone)
         told = [{**branches.short(one), **played.get(one["id"], {"stages": []})} for one in made.results]
@@ -215,7 +215,7 @@ class _Player(NamedTuple):
 def _opened(state: State, plan: Mapping[str, Any], place: Place) -> State:
     """Begin a visit, as far as its step waits for a person."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT)
-    return gates.asked(state, plan, at=AT) if frozen_plan.is_human(place.step) else state
+    return gates.ask(state, plan, at=AT) if frozen_plan.is_human(place.step) else state
 
 
 class _End(NamedTuple):

@@ -45,7 +45,7 @@ def is_parallel(step: Mapping[str, Any]) -> bool:
 # ---- The records at the visit.
 
 
-def fanned_out(state: State, step: Mapping[str, Any]) -> State:
+def fan_out(state: State, step: Mapping[str, Any]) -> State:
     """Begin the branches of the open visit, which is the step's, unless they have begun."""
     entry = visits.open_visit(state)
     if entry is None or KEY in entry:
@@ -66,7 +66,7 @@ def outcomes(entry: Mapping[str, Any]) -> list[str | None]:
     return [record["status"] if record["status"] in ENDED else None for record in entry[KEY]]
 
 
-def still_open(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def open_records(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give the records of a visit's branches that have not ended."""
     return [record for record in entry[KEY] if record["status"] not in ENDED]
 
@@ -152,7 +152,7 @@ def _outside(state: Mapping[str, Any], entry: Mapping[str, Any], index: int) -> 
 
 
 def _left(state: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    others = still_open(entry) if entry["status"] in visits.OPEN else ()
+    others = open_records(entry) if entry["status"] in visits.OPEN else ()
     if others:
         return f"Still open: {', '.join(str(record['id']) for record in others)}."
     if state["status"] in ("completed", "failed", "cancelled"):
@@ -167,7 +167,7 @@ def context_of(context: Mapping[str, Any], record: Mapping[str, Any]) -> dict[st
     return {**kept, **values}
 
 
-def folded(state: State, seen: State) -> State:
+def fold(state: State, seen: State) -> State:
     """Put a branch back into its run. seen: as `view` gave it, changed; state: the run, as it was seen.
 
     A branch that is completed or failed by now has ended; the run waits for its user where all that are open do.
@@ -193,7 +193,7 @@ def folded(state: State, seen: State) -> State:
     run = {**shared, **own, "pending_approvals": [*others, *asked]}
     if seen["status"] == "paused" and state["status"] in ("in_progress", "awaiting_feedback"):
         run["status"] = "paused"  # somebody refused what the branch asked for
-    return waiting(visits.replaced(run, {**entry, KEY: records}))
+    return wait_or_go_on(visits.replaced(run, {**entry, KEY: records}))
 
 
 def _status_out(state: Mapping[str, Any], before: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
@@ -232,12 +232,12 @@ def _changes(base: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, A
     return {"set": changed, "gone": sorted(key for key in base if key not in context)}
 
 
-def waiting(state: State) -> State:
+def wait_or_go_on(state: State) -> State:
     """Let a run wait for its user where every branch that is open does, and be under way where one is not."""
     entry = fan(state)
     if entry is None or "feedback" in state or state["status"] not in ("in_progress", "awaiting_feedback"):
         return state
-    left = still_open(entry)
+    left = open_records(entry)
     waits = bool(left) and all(record["status"] == "awaiting_feedback" for record in left)
     return {**state, "status": "awaiting_feedback" if waits else "in_progress"}
 
@@ -296,7 +296,7 @@ def fan_in(state: Mapping[str, Any], step: Mapping[str, Any]) -> FanIn | None:
     changed = [(record["id"], run_context.Changes(record.get("set", {}), record.get("gone", ()))) for record in taken]
     merged = run_context.merged(state["context"], changed)
     made = _changes(state["context"], merged.context)
-    left = [str(record["id"]) for record in still_open(entry)]
+    left = [str(record["id"]) for record in open_records(entry)]
     results = [_result(index, record) for index, record in enumerate(entry[KEY])]
     return FanIn(found.outcome, run_context.Changes(made["set"], made["gone"]), results, merged.conflicts, left)
 
@@ -312,7 +312,7 @@ def short(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in ("id", "index", "status")}
 
 
-def left_behind(state: State) -> State:
+def cancel_open(state: State) -> State:
     """Cancel the branches of the open visit that have not ended: its join went on without them."""
     entry = fan(state)
     if entry is None:

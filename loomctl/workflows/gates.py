@@ -32,7 +32,7 @@ LONGEST_REASON, LONGEST_LABEL = 200, 200  # UTF-16 units as they are shown
 # ---- What is asked.
 
 
-def before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
+def needed_before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
     """Give what must be approved before a step begins, or is asked for already, `{id, reason}`; None: nothing."""
     granted = {item["id"] for item in state.get("approvals", []) if not is_lapsed(item) and _holds(item)}
     for pending in state["pending_approvals"]:
@@ -65,7 +65,7 @@ def open_human(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[dict[
     return (entry, place) if entry is not None and place is not None and frozen_plan.is_human(place.step) else None
 
 
-def asked(state: State, plan: Mapping[str, Any], *, at: str, known: Mapping[str, str | None] | None = None) -> State:
+def ask(state: State, plan: Mapping[str, Any], *, at: str, known: Mapping[str, str | None] | None = None) -> State:
     """Let a run whose open visit is a human step's wait for what is decided there; asked for once, however often.
 
     Every other state stays as it is, and so does a run that does not go on. known: the values of placeholders (D8).
@@ -100,7 +100,7 @@ def choices(step: Mapping[str, Any]) -> list[str]:
     for one in step.get("transitions") or ():
         label = one.get("label")
         if label and one.get("condition") is None:
-            found.setdefault(routing.normalised(str(label)) or str(label), str(label))
+            found.setdefault(routing.normalise(str(label)) or str(label), str(label))
     return list(found.values())
 
 
@@ -180,7 +180,7 @@ def command(verb: str, run_id: str, label: str = "", branch: str = "") -> str:
     return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{run_id}"
 
 
-def approved(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:
+def approve(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:
     """Grant every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
 
     by, note: who granted it and what they said, in a line each. A run that is paused, failed or over asks for none,
@@ -192,7 +192,7 @@ def approved(state: State, *, at: str, by: str = "", note: str = "") -> tuple[St
     return {**state, "pending_approvals": [], "approvals": approvals, "status": "in_progress"}, granted
 
 
-def rejected(state: State, *, at: str, by: str, note: str) -> tuple[State, list[str]]:
+def reject(state: State, *, at: str, by: str, note: str) -> tuple[State, list[str]]:
     """Refuse every approval that is asked for; gives their ids. Raises NOTHING_TO_APPROVE.
 
     The run is paused with what it asks for, which is asked for again when it is taken up; the refusal is on record.
@@ -202,7 +202,7 @@ def rejected(state: State, *, at: str, by: str, note: str) -> tuple[State, list[
     return {**state, "approvals": [*state.get("approvals", []), *given], "status": "paused"}, refused
 
 
-def decided(state: State, found: Decision, verb: str, *, at: str, by: str, note: str) -> State:
+def record(state: State, found: Decision, verb: str, *, at: str, by: str, note: str) -> State:
     """Put on record what was decided of a human step's visit, and let the run go on; the visit is still to be ended.
 
     by, note: in a line each.
@@ -230,20 +230,20 @@ def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> No
     if verb != CHOOSE:
         _asked_for(state)
         return
-    waits = ids_asked(state) and _goes_on(state)
+    waits = pending_ids(state) and _goes_on(state)
     why = "what it asks for is approved or rejected" if waits else ""
     hint = f"loomctl {'approve' if waits else 'show'} {state['run_id']}"
     what = "this run is at no step where somebody chooses"
     raise LoomError("NOTHING_TO_CHOOSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-def ids_asked(state: Mapping[str, Any]) -> list[str]:
+def pending_ids(state: Mapping[str, Any]) -> list[str]:
     """Give the ids of what a run asks for."""
     return [str(item["id"]) for item in state["pending_approvals"]]
 
 
 def _asked_for(state: Mapping[str, Any]) -> list[str]:
-    names = ids_asked(state)
+    names = pending_ids(state)
     if names and _goes_on(state):
         return names
     why = f"the run is {state['status']}: it is taken up first" if names else ""
@@ -261,7 +261,7 @@ def _on_record(state: Mapping[str, Any], name: str, key: str, at: str, *, by: st
     return {"id": name, key: at, "after_rank": rank, **{word: text for word, text in said.items() if text}}
 
 
-def left_behind(state: State, plan: Mapping[str, Any], phase_id: str | None, *, at: str) -> dict[str, Any]:
+def leave_phases(state: State, plan: Mapping[str, Any], phase_id: str | None, *, at: str) -> dict[str, Any]:
     """Give the phases with those before `phase_id` (None: all) marked: completed, or skipped if nothing was done there.
 
     In a plan without routes nothing is done only where there is no step; in one with them also where none was come to.
@@ -279,7 +279,7 @@ def left_behind(state: State, plan: Mapping[str, Any], phase_id: str | None, *, 
     return phases
 
 
-def set_back(phases: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str) -> tuple[dict[str, Any], list[str]]:
+def reset_phases(phases: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str) -> tuple[dict[str, Any], list[str]]:
     """Give the phases with those behind `phase_id` pending again, and their names: a run has gone back before them."""
     found, names = dict(phases), []
     for name in behind(plan, phase_id):
@@ -291,7 +291,7 @@ def set_back(phases: Mapping[str, Any], plan: Mapping[str, Any], phase_id: str) 
     return found, names
 
 
-def undone(
+def undo_phases(
     state: State, plan: Mapping[str, Any], phase_id: str, left: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str]]:
     """Give the phases as they were while a visit of `phase_id` was open, and the names of those that are open again.
@@ -320,7 +320,7 @@ def behind(plan: Mapping[str, Any], phase_id: str) -> list[str]:
     return order[order.index(phase_id) + 1 :] if phase_id in order else []
 
 
-def lapsed(state: State, names: list[str]) -> list[Any]:
+def lapse(state: State, names: list[str]) -> list[Any]:
     """Give the approvals, those for phases that a run went back before marked as lapsed: they are asked for again.
 
     The mark is the rank of the newest visit, by which an undo finds it.
@@ -341,7 +341,7 @@ def is_lapsed(approval: Mapping[str, Any]) -> bool:
     return approval.get("lapsed") is not None
 
 
-def kept_by_undo(state: State, rank: int) -> list[Any]:
+def restore_approvals(state: State, rank: int) -> list[Any]:
     """Give the approvals as they were before a visit: what was granted since goes, what lapsed since holds again."""
     kept = (item for item in state.get("approvals", []) if item.get("after_rank", 0) < rank)
     return [

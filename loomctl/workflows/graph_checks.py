@@ -238,7 +238,7 @@ def _collisions(place: Place, where: str) -> Iterator[Problem]:
         if transition.get("label") is None or transition.get("condition") is not None:
             continue
         at_label, label = at(where, "transitions", index, "label"), routing.label_of(str(transition["label"]))
-        first = words.setdefault(routing.normalised(str(transition["label"])), index)
+        first = words.setdefault(routing.normalise(str(transition["label"])), index)
         if listed[first]["to"] != transition["to"]:
             told = f"{shown(listed[first]['label'])} and {shown(transition['label'])}"
             message = f"{told} are the same label, and lead to different steps"

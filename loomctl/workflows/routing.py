@@ -98,7 +98,7 @@ def label_of(text: str) -> Label:
     return Label(words.strip().casefold(), key.casefold())
 
 
-def normalised(label: str) -> str:
+def normalise(label: str) -> str:
     """Give what a label is compared by: its words, or its accelerator where it has no words."""
     read = label_of(label)
     return read.words or read.key
@@ -165,7 +165,7 @@ def choose(
     index, by = _chosen(transitions, outcome, label, suggested, truths)
     if index is None and outcome == FAILED:
         return None
-    told = weighed(transitions, outcome=outcome, label=label, truths=truths, index=index, by=by)
+    told = weigh(transitions, outcome=outcome, label=label, truths=truths, index=index, by=by)
     if index is None:
         return Choice(None, NOWHERE, NOWHERE, None, None, None, told)
     taken = transitions[index]
@@ -210,7 +210,7 @@ def leads_to(to: str, name: str) -> bool:
     return bool(name.strip()) and name.strip() in (to, to.partition("/")[2])
 
 
-def weighed(
+def weigh(
     transitions: Sequence[Mapping[str, Any]],
     *,
     outcome: str,
@@ -299,7 +299,7 @@ def choose_way(
     if choice is not None:
         way = Way({}, said == "prompt" and not failed, weighed=choice.weighed, warnings=warnings)
         return _taken(state, plan, ended, choice, way)
-    told = weighed(transitions, outcome=FAILED, label=label, truths=truths) if transitions else ()
+    told = weigh(transitions, outcome=FAILED, label=label, truths=truths) if transitions else ()
     way = Way({}, weighed=told, warnings=warnings)
     if not failed:
         return _in_order(state, plan, place, way, asks=said == "prompt")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from loomctl.expressions.state_paths import MISSING, compile_path
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line, visible
-from loomctl.kit.text.secrets import mask
+from loomctl.kit.text.secrets import mask, masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Item(NamedTuple):
     @property
     def sought(self) -> tuple[str, str]:
         """Give the kind and what is looked for: texts that differ in their white space alone are one item."""
-        return self.kind, flat(self.value) if self.kind == TEXT else self.value
+        return self.kind, flatten(self.value) if self.kind == TEXT else self.value
 
 
 def is_path(said: str) -> bool:
@@ -125,13 +125,11 @@ def text_of(value: Any) -> str | None:
     return value if value.strip() else None
 
 
-def masked(item: Item, text: str) -> str:
+def mask_item(item: Item, text: str) -> str:
     """Give an item's text with its secrets masked; of a path whose last key names a secret the value is one."""
-    from loomctl.kit.text.secrets import masked as masked_value
-
     steps = compile_path(item.value) if item.kind == PATH else None
     key = steps[-1] if steps and isinstance(steps[-1], str) else ""
-    return str(masked_value({key: text}).popitem()[1]) if key else mask(text)[0]
+    return str(masked({key: text}).popitem()[1]) if key else mask(text)[0]
 
 
 def is_secret(shown: str) -> bool:
@@ -156,7 +154,7 @@ def _around(shown: str) -> list[str]:
     return [*parts, shown[begins:]]
 
 
-def flat(text: str) -> str:
+def flatten(text: str) -> str:
     """Give a text in the form in which texts are compared: each run of white space is one space, none at its ends."""
     return " ".join(visible(text).split())
 
@@ -166,10 +164,10 @@ def holds_masks(shown: str) -> bool:
     return len(_around(shown)) > 1
 
 
-def looked_through(text: str) -> list[str]:
+def search_forms(text: str) -> list[str]:
     """Give a text in the forms in which items are looked for in it (`stands_in`): as it is, and with secrets masked."""
     shown, count = mask(text)
-    return [flat(text), flat(shown)] if count else [flat(text)]
+    return [flatten(text), flatten(shown)] if count else [flatten(text)]
 
 
 def stands_in(shown: str, texts: Sequence[str]) -> bool:
@@ -180,7 +178,7 @@ def stands_in(shown: str, texts: Sequence[str]) -> bool:
     or ends with an ASCII letter, digit or underscore none such may stand beside it, so that `v1.2` is not taken for
     present where `v1.23` is.
     """
-    wanted = flat(shown)
+    wanted = flatten(shown)
     return bool(wanted) and not is_secret(shown) and any(_is_in(wanted, other) for other in texts)
 
 

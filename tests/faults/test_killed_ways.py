@@ -68,7 +68,7 @@ class Driver:
             return (), None
         entry = state["steps"][-1] if state["steps"] else {"status": "none"}
         if entry["status"] == "in_progress" and "branches" in entry:
-            left = branches.still_open(entry)
+            left = branches.open_records(entry)
             return self._in_branch(left[self.order[_progress(state) % len(self.order)] % len(left)])
         if state["status"] == "awaiting_feedback":
             return self._decide(state["pending_approvals"][0], entry), None

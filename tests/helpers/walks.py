@@ -64,7 +64,7 @@ class Walk:
             self.state, _ = undo.undone(self.state, self.plan)
             return self.stands()
         elif verb == "approve":
-            self.state, _ = gates.approved(self.state, at=self.now())
+            self.state, _ = gates.approve(self.state, at=self.now())
         elif verb in ("paused", "cancelled"):
             self._refuse(*TERMINAL, *(("failed", "pending") if verb == "paused" else ()))
             self.state = {**self.state, "status": verb}

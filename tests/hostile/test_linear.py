@@ -97,7 +97,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "programs": programs.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
     "shell text": lambda text: shell.expand(text, {"a": "b"}),
-    "survival": lambda text: survival.stands_in("what is wanted", survival.looked_through(text)),
+    "survival": lambda text: survival.stands_in("what is wanted", survival.search_forms(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
     "columns": lambda text: columns.cut(text, 80),
     "bare words": graph_checks.bare_word,

@@ -163,7 +163,7 @@ def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> Non
         found = view(raw, RUN_ID, FROZEN)
         state, move = route.advance(found.state, FROZEN, at=AT)
         if move.kind == "approval":
-            state, _ = gates.approved(state, at=AT)
+            state, _ = gates.approve(state, at=AT)
         elif move.kind == "step" and move.step:
             state, entry = visits.start_visit(state, move.step, move.step.split("/")[0], at=AT)
             raw = written(found, state)

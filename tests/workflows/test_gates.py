@@ -49,24 +49,24 @@ def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
     """A second time the state comes back as it is; so does that of a run which does not go on."""
     state, of = view(), plan({"to": "end", "label": "Yes"})
     before = copy.deepcopy(state)
-    waiting = gates.asked(state, of, at=AT)
+    waiting = gates.ask(state, of, at=AT)
     assert state == before
     assert waiting["status"] == "awaiting_feedback"
-    assert gates.asked(waiting, of, at=AT) is waiting
+    assert gates.ask(waiting, of, at=AT) is waiting
     for status in ("paused", "failed", "completed", "cancelled", "awaiting_feedback"):
         still = view(status=status)
-        assert gates.asked(still, of, at=AT) is still
+        assert gates.ask(still, of, at=AT) is still
     other = view(steps=[])
-    assert gates.asked(other, of, at=AT) is other
+    assert gates.ask(other, of, at=AT) is other
 
 
 def test_a_decision_lets_the_run_go_on_and_is_on_record() -> None:
     """With the rank of its own visit, so that an undo of that takes it back; a view needs no list of approvals."""
     of = plan({"to": "end", "label": "Yes"})
-    waiting = gates.asked(view(), of, at=AT)
+    waiting = gates.ask(view(), of, at=AT)
     found = gates.decision(waiting, of, gates.CHOOSE, "yes")
     assert found is not None
-    decided = gates.decided(waiting, found, gates.CHOOSE, at=AT, by="Ada", note="")
+    decided = gates.record(waiting, found, gates.CHOOSE, at=AT, by="Ada", note="")
     assert (decided["status"], decided["pending_approvals"]) == ("in_progress", [])
     assert decided["approvals"] == [
         {"id": f"human:{STAGE}", "granted_at": AT, "after_rank": 3, "by": "Ada", "label": "Yes"}
@@ -84,7 +84,7 @@ def test_a_choice_that_is_taken_leads_where_it_says(labels: list[str]) -> None:
     ways: list[Json] = [{"to": f"build/{number}", "label": label} for number, label in enumerate(labels)]
     of = plan(*ways)
     for label in gates.choices(of["phases"][0]["steps"][0]):
-        found = gates.decision(gates.asked(view(), of, at=AT), of, gates.CHOOSE, label)
+        found = gates.decision(gates.ask(view(), of, at=AT), of, gates.CHOOSE, label)
         assert found is not None
         assert found.label is not None
         taken = routing.choose(

@@ -193,7 +193,7 @@ def test_what_became_of_each(
 
 def test_of_a_failed_step_that_nothing_is_meant_for_the_transitions_are_told_too() -> None:
     """Each with its condition and what that came to."""
-    told = routing.weighed(
+    told = routing.weigh(
         [{"to": "p/a", "condition": "x"}, {"to": "end", "label": "Go"}], outcome=BAD, label=None, truths=[False, None]
     )
     assert told == [
@@ -260,7 +260,7 @@ LABELS: list[tuple[str, str, str]] = [
 def test_what_a_label_means(text: str, words: str, key: str) -> None:
     """Its words without case, blanks and accelerator; and the accelerator."""
     assert routing.label_of(text) == (words, key)
-    assert routing.normalised(text) == (words or key)
+    assert routing.normalise(text) == (words or key)
 
 
 MATCHES: list[tuple[str, str, bool]] = [

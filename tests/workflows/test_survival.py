@@ -108,7 +108,7 @@ PRESENT = [
 @each(("wanted", "text", "present"), PRESENT)
 def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, present: bool) -> None:
     """A line wrap loses nothing; half a word is not the word; case counts."""
-    assert survival.stands_in(wanted, [survival.flat(text)]) is present
+    assert survival.stands_in(wanted, [survival.flatten(text)]) is present
 
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
@@ -143,7 +143,7 @@ def test_a_secret_or_its_mask_stands_in_a_secrets_place(wanted: str, text: str, 
     """Nothing else does, neither nothing; of a text that is a secret nothing is claimed."""
     shown, count = secrets.mask(wanted)
     assert count
-    assert survival.stands_in(shown, survival.looked_through(text)) is present
+    assert survival.stands_in(shown, survival.search_forms(text)) is present
     assert survival.is_secret(shown) is (len(wanted) < 50 or wanted == f"{SECRET} {SECRET}")
 
 
@@ -158,14 +158,14 @@ MASKED_BY_HAND = "our CLI prints [masked: token] and this must never change in v
 ])  # fmt: skip
 def test_a_mask_that_a_text_was_written_with_is_compared_as_it_is_written(text: str, *, present: bool) -> None:
     """It stands for nothing else."""
-    assert survival.stands_in(secrets.mask(MASKED_BY_HAND)[0], survival.looked_through(text)) is present
+    assert survival.stands_in(secrets.mask(MASKED_BY_HAND)[0], survival.search_forms(text)) is present
 
 
 def test_what_a_text_says_is_looked_for_as_it_is_too() -> None:
     """An item that by itself is no secret may stand where it looks like one."""
     said = "password = heliotrope-9switch-4on"
     assert secrets.mask(said)[1]
-    assert survival.stands_in("heliotrope-9switch-4on", survival.looked_through(said))
+    assert survival.stands_in("heliotrope-9switch-4on", survival.search_forms(said))
 
 
 def test_what_is_masked_alike_has_two_names() -> None:
@@ -191,7 +191,7 @@ def test_what_is_masked_alike_has_two_names() -> None:
 def test_what_only_looks_like_a_mask_is_a_text(text: str) -> None:
     """It is looked for as it is."""
     assert not survival.is_secret(text)
-    assert survival.stands_in(text, [survival.flat(f"so: {text} .")]) is bool(text)
+    assert survival.stands_in(text, [survival.flatten(f"so: {text} .")]) is bool(text)
 
 
 PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"], max_codepoint=0xDFFFF))
@@ -201,13 +201,13 @@ PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"],
 def test_any_text_is_present_in_what_holds_it_apart(wanted: str, around: str, blank: str) -> None:
     """However white space changed, a text that was given between spaces is found."""
     spaced = blank.join(f" {word} " for word in wanted.split())
-    assert not wanted.split() or survival.stands_in(wanted, [survival.flat(f"{around} {spaced} {around}")])
+    assert not wanted.split() or survival.stands_in(wanted, [survival.flatten(f"{around} {spaced} {around}")])
 
 
 @given(st.text("a_ -", min_size=1, max_size=4), st.text("a_ -", max_size=40))
 def test_presence_is_what_a_plain_reading_says(wanted: str, text: str) -> None:
     """Held against an expression that looks at every place."""
-    wanted, text = survival.flat(wanted), survival.flat(text)
+    wanted, text = survival.flatten(wanted), survival.flatten(text)
     begins = r"(?<![A-Za-z0-9_])" if wanted[:1].isalnum() or wanted[:1] == "_" else ""
     ends = r"(?![A-Za-z0-9_])" if wanted[-1:].isalnum() or wanted[-1:] == "_" else ""
     plain = bool(wanted) and re.search(f"{begins}{re.escape(wanted)}{ends}", text) is not None
