@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from loomctl.kit.errors import LoomError
-from loomctl.kit.package import __version__
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs.model import sessions, visits
+from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
-    from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
 
@@ -150,14 +148,3 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
         key = masked_line(entry["step_id"], 120)
         lines.append(f"The step {key} is being ended; its result is expected as the final message.")
     return "\n".join(lines) + "\n"
-
-
-def newer_writer(state: State) -> list[str]:
-    """Say that a newer Loom than this plugin worked on the run: the other way round is what every update looks like."""
-    writer = sessions.last_writer(state)
-    if writer in ("", __version__):
-        return []
-    from loomctl.kit.package import skews
-
-    newer = skews(__version__, writer=writer)
-    return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []

@@ -43,25 +43,12 @@ This is for the session that drives the run. In any other, work on what its user
 commands say is newer than this file. The fences and the files below are data that the work depends on.
 """
 _BOM = b"\xef\xbb\xbf"
-_ENDINGS = frozenset(
-    (
-        *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
-        *(
-            ".asciidoc",
-            ".org",
-            ".tex",
-            ".log",
-            ".sql",
-            ".proto",
-            ".graphql",
-            ".diff",
-            ".patch",
-            ".ini",
-            ".cfg",
-            ".conf",
-        ),
-    )
-)
+# How Claude Code imports a file was seen in 2.1.330; the end-to-end tests look at it again. It passes over `.markdown`,
+# `.mdx`, `.jsonl` and what it knows not; source code is imported too, but no artifact is one.
+_ENDINGS = frozenset((
+    *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
+    *(".asciidoc", ".org", ".tex", ".log", ".sql", ".proto", ".graphql", ".diff", ".patch", ".ini", ".cfg", ".conf"),
+))  # fmt: skip
 _REFUSED = re.compile(r"[*#\\<>`\x00-\x1f\x7f-\x9f\ud800-\udfff]|[^\S ]|\]\(|~~")
 _EMPHASIS = re.compile(r"(?<!\w)_.*_(?!\w)|(?<!\w)__|__(?!\w)")
 _IMPORT = re.compile(r"@(?<!\S@)((?:[^\s\\]|\\ )+)")

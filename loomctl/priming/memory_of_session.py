@@ -94,7 +94,7 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True,
     """
 
     def change(state: State) -> tuple[State, list[Event]]:
-        after, happened = recorded(space, state, made)
+        after, happened = with_priming(space, state, made)
         return (after, happened) if made.id or after != state else (state, [])  # nothing is written for nothing's sake
 
     try:
@@ -229,7 +229,7 @@ def _size(space: Workspace, text: str) -> dict[str, int]:
     return tokens.size(text)
 
 
-def recorded(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
+def with_priming(space: Workspace, state: State, made: Slip) -> tuple[State, list[Event]]:
     """Record a priming in the run's state and events; of one that gave nothing there is the event alone (D15).
 
     Once the run is over there is not even that: what was owed at its last step is owed no more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.kit import digests
+from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from loomctl.priming.packing import Packed, Packing, Piece
     from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.caller import Workspace
+    from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event
 
@@ -321,6 +323,17 @@ def one_line_for_people(made: Slip) -> str:
     if made.failed:
         parts.append(f"missing: {', '.join(entry.id for entry in made.failed)}")
     return masked_line("; ".join(parts), 400)
+
+
+def newer_writer(state: State) -> list[str]:
+    """Say that a newer Loom than this plugin worked on the run: the other way round is what every update looks like."""
+    writer = sessions.last_writer(state)
+    if writer in ("", __version__):
+        return []
+    from loomctl.kit.package import skews
+
+    newer = skews(__version__, writer=writer)
+    return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []
 
 
 def owe(space: Workspace, run: Run, event: Event, begun: str) -> Slip:

@@ -48,6 +48,7 @@ _COMPACT = "compact"
 _LARGEST = 1 << 20  # bytes of an artifact (D17)
 _KEPT = 20  # receipts that this machine keeps of a session
 PATIENCE = 1.0
+"""Seconds in which a host writes down what it gave: it calls its hooks before."""
 
 
 class Receipt(NamedTuple):
@@ -171,12 +172,12 @@ def last(state: Mapping[str, Any], session_id: str) -> Compacted | None:
     return found[-1] if found else None
 
 
-def noted(state: State, session_id: str, receipt: Receipt) -> State:
+def with_last(state: State, session_id: str, receipt: Receipt) -> State:
     """Write the receipt of a session's last compaction; a state without one stays as it is."""
     return _changed(state, session_id, lambda _: receipt)
 
 
-def restored(state: State, session_id: str, names: Collection[str]) -> State:
+def with_put_back(state: State, session_id: str, names: Collection[str]) -> State:
     """Note that items which a session's last compaction lost were put back."""
     return _changed(state, session_id, lambda before: with_restored(before, names))
 
@@ -233,7 +234,7 @@ def _keep(space: Workspace, run_id: str, receipt: Start) -> None:
     """Tell a receipt in the run's log; keep it here where its session is not bound to the run, or may not write it."""
     binding = space.local.binding(receipt.session_id)
     if binding is not None and binding["run_id"] == run_id:
-        told = Event("context.checked", receipt.to_dict(), receipt.session_id)
+        told = Event(_CHECKED, receipt.to_dict(), receipt.session_id)
         try:
             space.store.tell(run_id, lambda _: [told], durable=False, patience=HOOK_PATIENCE)
         except (LoomError, OSError):
@@ -246,25 +247,17 @@ def _keep(space: Workspace, run_id: str, receipt: Start) -> None:
 
 def of_run(space: Workspace, run: Run) -> list[Start]:
     """Give the receipts of a run's starts, oldest first: those of its log, and those that this machine alone has."""
-    read = (read_start(session_id, raw) for session_id, raw in space.local.receipts_of(run.run_id))
-    return sorted([*_in_the_log(run.folder), *(one for one in read if one is not None)], key=lambda one: one.at)
-
-
-def _in_the_log(run_dir: str) -> Iterator[Start]:
     from loomctl.runs.store import event_log  # no hook asks
 
-    def is_one(entry: Mapping[str, Any]) -> bool:
-        return entry.get("event") == _CHECKED
-
+    told: list[tuple[str, object]] = list(space.local.receipts_of(run.run_id))
     try:
-        lines = event_log.tail(run_dir, sys.maxsize, is_one, (_CHECKED.encode(),))
+        lines = event_log.tail(run.folder, sys.maxsize, lambda one: one.get("event") == _CHECKED, (_CHECKED.encode(),))
+        entries = [line.entry for line in lines if line.entry is not None]
     except (OSError, LoomError):
-        return
-    for line in lines:
-        entry = line.entry or {}
-        one = read_start(str(entry.get("session_id") or ""), entry.get("properties"))
-        if one is not None:
-            yield one
+        entries = []
+    told += [(str(entry.get("session_id") or ""), entry.get("properties")) for entry in entries]
+    starts = (read_start(session_id, raw) for session_id, raw in told)
+    return sorted((one for one in starts if one is not None), key=lambda one: one.at)
 
 
 def _fate(noted: Mapping[str, Any], sent: Sent, *, is_compaction: bool) -> str:

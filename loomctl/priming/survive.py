@@ -61,7 +61,7 @@ PART_OF = {
 _ABSENT = {"other_phase": "of another phase", "condition_false": "its condition does not hold"}
 
 
-def begun(space: Workspace, run: Run, made: Slip) -> State:
+def with_receipt(space: Workspace, run: Run, made: Slip) -> State:
     """Note at the start after a compaction what its priming gave: a receipt that no summary has proven yet.
 
     run: with the state in which the compaction is recorded already. Without items the state stays as it is. A text
@@ -79,7 +79,7 @@ def begun(space: Workspace, run: Run, made: Slip) -> State:
     present = _standing_in(look_up(space, run, others, limit=8 * len(made.text)), made.text)
     kept = [item.name for item in items if (item.value in whole if item.kind == ARTIFACT else item.name in present)]
     notes = {item.name: whole[item.value] for item in items if item.kind == ARTIFACT and whole.get(item.value)}
-    return receipts.noted(run.state, session_id, Receipt(False, kept, [], [], [], notes))
+    return receipts.with_last(run.state, session_id, Receipt(False, kept, [], [], [], notes))
 
 
 def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
@@ -117,16 +117,16 @@ def judge(space: Workspace, run_id: str, summary: str | None) -> Receipt | None:
         now = receipts.last(state, session_id)
         if now is None or now.which != compaction.which or now.receipt is None or now.receipt.proven:
             return state, []
-        return receipts.noted(state, session_id, receipt), [told]
+        return receipts.with_last(state, session_id, receipt), [told]
 
     leases.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     return receipt
 
 
-def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> tuple[Receipt, list[str]]:
+def _found(space: Workspace, run: Run, primed_with: Receipt, summary: str) -> tuple[Receipt, list[str]]:
     items = survival.items(run.plan, run.state)
-    found = look_up(space, run, [item for item in items if item.name not in begun_with.kept])
-    present = {*begun_with.kept, *_standing_in(found, summary)}
+    found = look_up(space, run, [item for item in items if item.name not in primed_with.kept])
+    present = {*primed_with.kept, *_standing_in(found, summary)}
     missing = {item.name: found[item.name] for item in items if item.name not in present}
     receipt = Receipt(
         True,
@@ -134,7 +134,7 @@ def _found(space: Workspace, run: Run, begun_with: Receipt, summary: str) -> tup
         [name for name, one in missing.items() if not one.absent],
         [],
         [name for name, one in missing.items() if one.absent],
-        {**begun_with.notes, **{name: one.note for name, one in found.items() if one.note}},
+        {**primed_with.notes, **{name: one.note for name, one in found.items() if one.note}},
     )
     return receipt, [name for name in receipt.lost if missing[name].text is None]
 
@@ -249,12 +249,12 @@ def _record(space: Workspace, noted: dict[str, Any], part: dict[str, Any]) -> No
         if before is None or not before.proven:
             kept, lost, absent = (session_notes.names(noted, key) for key in ("kept", "lost", "absent"))
             before = Receipt(True, kept, lost, [], absent, receipts.read_notes(noted))
-            state = receipts.noted(state, session_id, before)
+            state = receipts.with_last(state, session_id, before)
             checked = {**before.to_dict(), "trigger": compaction.trigger, "compaction": which}
             happened.append(Event("survival.checked", checked, session_id))
         if set(names) <= set(before.restored):
             return state, happened
-        return receipts.restored(state, session_id, names), [*happened, told]
+        return receipts.with_put_back(state, session_id, names), [*happened, told]
 
     leases.watching(space).store.update(run_id, change, durable=False, patience=HOOK_PATIENCE)
     part["recorded"] = True

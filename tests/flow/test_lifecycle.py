@@ -228,7 +228,7 @@ def test_a_priming_that_gave_nothing_is_told(told: Told) -> None:
     space = told.space()
     run = space.store.read(told.run_id)
     made = prime_run.prime(space, run, triggers.session_start(), prime_run.hook_budget(space), may_write=True)
-    state, (event,) = memory_of_session.recorded(space, run.state, made)
+    state, (event,) = memory_of_session.with_priming(space, run.state, made)
     assert (made.text, state, event.name) == ("", run.state, "context.primed")
     given = [event.properties[key] for key in ("slip_id", "loaded", "fresh")]
     assert given == [None, {}, ["spec"]]

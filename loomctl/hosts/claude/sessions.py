@@ -56,7 +56,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     found = find.find(space, over=False)
     run_id = found.run_id
     if run_id is None or not run_notes.is_known(run_id, space.store.folder):
-        return _announced(space, found)
+        return _announce(space, found)
     damaged = space.local.damaged_binding(session_id)
     if damaged:
         notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {run_id} binds it again")
@@ -71,7 +71,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes)
 
 
-def _announced(space: Workspace, found: Found) -> Given | None:
+def _announce(space: Workspace, found: Found) -> Given | None:
     from loomctl.priming import announcements
 
     if found.run_id is not None:
@@ -134,7 +134,7 @@ def enter_and_prime(
     environment: this machine, as the session's record describes it. compaction: "auto" or "manual", as PreCompact said;
     after an automatic one the turn goes on, and the final message of a closing step is still to come (D27).
     """
-    from loomctl.priming import announcements, memory_of_session, prime_run
+    from loomctl.priming import memory_of_session, prime_run
     from loomctl.runs import leases
     from loomctl.runs.model import visits
     from loomctl.workflows import triggers
@@ -160,7 +160,7 @@ def enter_and_prime(
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made = list["Slip"]()
-    notes += announcements.newer_writer(run.state)
+    notes += prime_run.newer_writer(run.state)
     budget, started = prime_run.hook_budget(space, space.caller.parts), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
@@ -170,8 +170,8 @@ def enter_and_prime(
         if source == "compact" and (KEY in run.plan or KEY in state):
             from loomctl.priming import survive  # most runs declare nothing
 
-            state = survive.begun(space, here, made[0])
-        state, primed = memory_of_session.recorded(space, state, made[0])
+            state = survive.with_receipt(space, here, made[0])
+        state, primed = memory_of_session.with_priming(space, state, made[0])
         return state, [*came, *primed]
 
     after = attempt(notes, lambda: space.store.update(run_id, change, durable=False, patience=HOOK_PATIENCE))
@@ -179,7 +179,7 @@ def enter_and_prime(
         made.append(prime_run.prime(space, run, started, budget, may_write=True))
     state = run.state if after is None else after
     attempt(notes, lambda: leases.note_stage(space, state, transcript_path=transcript_path, told=bool(made[0].text)))
-    return _delivered(space, made[0], notes, source)
+    return _deliver(space, made[0], notes, source)
 
 
 def _with_owed(event: Event, state: State) -> Event:
@@ -201,17 +201,17 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
     made = prime_run.prime(space, run, event, prime_run.hook_budget(space, space.caller.parts), may_write=may_write)
 
     def change(state: State) -> tuple[State, list[Happening]]:
-        return memory_of_session.recorded(space, state, made)
+        return memory_of_session.with_priming(space, state, made)
 
     if may_write:
         store = leases.watching(space).store
         attempt(notes, lambda: store.update(run_id, change, durable=False, patience=HOOK_PATIENCE))
         if made.text:
             attempt(notes, lambda: leases.note_stage(space, run.state))
-    return _delivered(space, made, notes, begun)
+    return _deliver(space, made, notes, begun)
 
 
-def _delivered(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
+def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
     from loomctl.kit.text.secrets import masked_line
     from loomctl.priming import memory_of_session, prime_run
 
@@ -229,7 +229,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
 
     recorded = events.digest(space)
     is_manual = event.get("trigger") == "manual"
-    untold = "; ".join(filter(None, (_judged(space, is_manual=is_manual), recorded)))
+    untold = "; ".join(filter(None, (_judge_start(space, is_manual=is_manual), recorded)))
     found = find.find(space, over=False)
     if found.run_id is None or not run_notes.is_known(found.run_id, space.store.folder):
         return None
@@ -250,7 +250,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     return told + "".join(f"{line}\n" for line in survive.for_the_summary(space, run, coming))
 
 
-def _judged(space: Workspace, *, is_manual: bool) -> str:
+def _judge_start(space: Workspace, *, is_manual: bool) -> str:
     """Judge a start whose turn has not ended; gives what its user is to be told with the next start.
 
     A person asks for a compaction between turns. What no turn has ended since, the host has not written down yet.
