@@ -114,7 +114,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
         return step.told(space, driven, as_json=as_json)
     lines = [f"Loom: {_decided(driven.ended, what)}. {moves.say_move(driven)}", *driven.notes]
     if driven.move.kind == "step":
-        lines.append("In the session that drives the run, say that it may go on.")
+        lines.append("Tell the assistant: go on")
     output.text("\n".join(lines))
     return EXIT_OK
 
@@ -205,7 +205,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         for artifact in the_run.plan["artifacts"]
     }
     lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += ["It runs, in a shell:", *answer.command_lines(commands)] if commands else ["It runs no commands."]
+    lines += ["It executes these commands:", *answer.command_lines(commands)] if commands else ["It runs no commands."]
     shown = "\n".join([f"The run {run_id}:", *lines])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, run_id)

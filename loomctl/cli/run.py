@@ -137,7 +137,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
     lines += answer.plan_lines(begun.run)
     if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
-        lines += ["It would run, in a shell:", *answer.command_lines(commands)]
+        lines += ["It would execute these commands:", *answer.command_lines(commands)]
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
@@ -222,7 +222,7 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     if not has_terminal or space.caller.host != TERMINAL or not caller.decides(space, "trust"):
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
-    output.unmasked("\n".join(["This run runs, in a shell:", *answer.command_lines(commands)]), err=True)
+    output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
     if not output.is_agreed("Trust these commands on this machine?"):
         return [f"Its commands are not trusted, and none of them is run. {later}"]
     trouble = command_trust.trust(space, run, commands)
