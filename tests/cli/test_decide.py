@@ -44,7 +44,7 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
 @each(
     "words, told",
     [
-        (["choose", "f"], "Loom: build/gate: [F] Fix by Ada. Now: build/fix, by the label “[F] Fix”\nTell the assistant"),
+        (["choose", "f"], "Loom: build/gate: [F] Fix by Ada. Now: build/fix, by the label “[F] Fix”\nTell the"),
         (["choose", "f", "--note", "slow"], "Loom: build/gate: [F] Fix by Ada: slow. Now: build/fix"),
         (["approve"], "Loom: build/gate: [A] Approve by Ada. The run is completed.\n"),
         (["reject", "--reason", "never"], "Loom: build/gate: rejected by Ada: never. The run failed."),
