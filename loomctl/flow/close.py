@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_HELD, LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import stages
 from loomctl.runs.machine.local import TERMINAL
@@ -132,8 +133,3 @@ def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversati
         return space.caller.conversation
     path = (space.local.binding(owner) or {}).get("transcript_path")
     return space.caller.conversation.another(path if isinstance(path, str) else None)
-
-
-def as_object(value: object) -> dict[str, Any]:
-    """Give what should be a JSON object; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}

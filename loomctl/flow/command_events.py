@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 STARTED, ENDED = "command.started", "command.ended"
 _OPENED = "stage.started"
+KEY = "command.output"
+_INLINE = 100 * 1024  # bytes of an output that could not be stored as a blob
+_TAIL_LINES = 20
+_WINDOW = 1 << 16  # bytes of a log that its last lines are looked for in
 
 
 def is_running_by_the_log(run: Run, stage: str) -> bool:
@@ -112,18 +116,6 @@ def _supervisor(standing: Standing) -> int | None:
 def _same(entry: Mapping[str, Any], supervisor: int | None) -> bool:
     told = (entry.get("properties") or {}).get("supervisor")
     return told is None or supervisor is None or told == supervisor
-
-
-KEY = "command.output"
-
-
-_INLINE = 100 * 1024  # bytes of an output that could not be stored as a blob
-
-
-_TAIL_LINES = 20
-
-
-_WINDOW = 1 << 16  # bytes of a log that its last lines are looked for in
 
 
 def stored(space: Workspace, folder: str) -> tuple[Any, list[dict[str, str]]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
+_WAIT = 90.0  # seconds
+
 
 def is_command(step: Mapping[str, Any]) -> bool:
     """Tell whether Loom runs a step of a plan itself."""
@@ -141,9 +143,6 @@ def trust_the_bundles(space: Workspace, run: Run, sources: Sequence[Mapping[str,
     own = all(source["path"].startswith("{plugin_root}/") for source in sources)
     commands = listed(space, run) if own and sources else []
     return trust(space, run, commands) if commands else ""
-
-
-_WAIT = 90.0  # seconds
 
 
 def workdir(space: Workspace, run: Run, declared: str | None) -> str:

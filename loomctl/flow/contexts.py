@@ -213,7 +213,6 @@ def _changed(
 
 
 def _noted(space: Workspace, value: Any) -> Any:
-    """Give a value as its event tells it: a large one by a reference to a blob, else as it is."""
     data = context_values.encoded(value)
     if blobs.is_ref(value) or len(data) <= _NOTED:
         return value

@@ -114,12 +114,10 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
 
     run = settle.update(space, run, change, may_end=True)
     done = ended[0].entry if ended else None
+    notes += settle.begun(space, run, settled[0])
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
-    made = None
-    if space.caller.host == TERMINAL or visits.is_branch(run.state):
-        notes += settle.begun(space, run, settled[0])
-    else:
-        made = settle.tell(space, run, settled[0])
+    is_told = space.caller.host != TERMINAL and not visits.is_branch(run.state)
+    made = settle.told_of(space, run, settled[0]) if is_told else None
     notes += leases.noted_stage(space, run.state)
     return drive.Driven(run, settled[0].move, done, slip=made, notes=notes)
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
 
+_OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")
+_AFTER = {"paused": "resume", "failed": "resume"}
+
 
 class Driven(NamedTuple):
     """What a verb did.
@@ -155,9 +158,6 @@ def done(
         return before
 
 
-_OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")
-
-
 def _done(
     space: Workspace,
     run_id: str,
@@ -216,12 +216,18 @@ def _done(
     if not ended:
         marked = visits.open_visit(run.state) or {}
         return Driven(run, route.Move("step", step=marked["step_id"]), closing=marked, notes=notes)
-    notes += settle.begun(space, run, settled[0])
-    made = None if branch is not None else settle.told_of(space, run, settled[0])
+    return _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
+
+
+def _gone_on(
+    space: Workspace, run: Run, settled: settle.Settled, ended: Ended, notes: list[str], *, in_a_branch: bool
+) -> Driven:
+    notes += settle.begun(space, run, settled)
+    made = None if in_a_branch else settle.told_of(space, run, settled)
     notes += leases.noted_stage(space, run.state)
-    if ended[0].entry is not None:
-        notes += finish.unregistered(run, ended[0].entry)
-    return Driven(run, settled[0].move, ended[0].entry, made, None, notes, ended[0].reading, ended[0].repair)
+    if ended.entry is not None:
+        notes += finish.unregistered(run, ended.entry)
+    return Driven(run, settled.move, ended.entry, made, None, notes, ended.reading, ended.repair)
 
 
 def _known(space: Workspace, run: Run, given: Given) -> Gathered | None:
@@ -444,9 +450,6 @@ def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]
         hint=f"loomctl next {run_id}",
         exit_code=EXIT_USAGE,
     )
-
-
-_AFTER = {"paused": "resume", "failed": "resume"}
 
 
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:

@@ -42,6 +42,12 @@ _OLDER = (
     "it is another than where the step began, on another checkout, but stands here as it was committed before that: "
     "change it here, bring the change by git, or end the step where it was changed, or with --outcome failed or skipped"
 )
+NOTED = "evidence.json"  # in the stage's folder
+HASHED = "evidence_sha256"  # in the visit's entry
+CHANGED, UNCHANGED, OLDER = "changed", "unchanged", "older"
+_MOST_ASKED = 20  # files of one pattern of which git is asked
+FILE, COMMAND, STATE = "file", "command", "state"
+TIMEOUT = 600.0  # seconds of a command that says nothing
 
 
 def asked_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -251,18 +257,6 @@ def exhausted(checked: Checked, allowed: int) -> str:
     return masked_line(f"evidence is missing after {allowed} correction(s): {missing(checked)}", 600)
 
 
-NOTED = "evidence.json"  # in the stage's folder
-
-
-HASHED = "evidence_sha256"  # in the visit's entry
-
-
-CHANGED, UNCHANGED, OLDER = "changed", "unchanged", "older"
-
-
-_MOST_ASKED = 20  # files of one pattern of which git is asked
-
-
 class Known(NamedTuple):
     """What is known of the files as the visit began.
 
@@ -361,12 +355,6 @@ def _remember(space: Workspace, run: Run, entry: Mapping[str, Any], sha256: str)
 def _by_name(note: Mapping[str, Any], key: str) -> dict[str, dict[str, str]]:
     found = note.get(key)
     return {name: one for name, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
-
-
-FILE, COMMAND, STATE = "file", "command", "state"
-
-
-TIMEOUT = 600.0  # seconds of a command that says nothing
 
 
 class Item(NamedTuple):

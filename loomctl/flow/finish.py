@@ -116,12 +116,10 @@ def _is_refused(step: Mapping[str, Any], entry: Mapping[str, Any], given: Given,
 
 
 def _corrections(step: Mapping[str, Any]) -> int:
-    """Give how often a step may be asked for evidence; nobody can be asked to mend what a command left."""
     return 0 if step.get("kind") == "command" else answers.retries(step)
 
 
 def _lacks(step: Mapping[str, Any], entry: Mapping[str, Any], shown: Checked | None) -> bool:
-    """Tell whether an answer ends nothing because its evidence is missing, or cannot be judged here."""
     if shown is None or shown.passed:
         return False
     return shown.pending or visits.repairs_of(entry) < _corrections(step)

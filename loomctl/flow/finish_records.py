@@ -8,6 +8,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.turn_ends import WITHOUT_RESULT
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages
@@ -72,13 +73,11 @@ def is_result(given: Given) -> bool:
 
 def with_mark(entry: Mapping[str, Any], given: Given) -> Given:
     """Add to what a step is ended with what was given as it was marked as closing; what is given now comes first."""
-    closing = entry.get("closing")
-    before = closing if isinstance(closing, dict) else {}
-    artifacts = before.get("artifacts")
+    before = as_object(entry.get("closing"))
     return given._replace(
         outcome=given.outcome or before.get("outcome"),
         note=given.note or str(before.get("note") or ""),
-        artifacts={**(artifacts if isinstance(artifacts, dict) else {}), **given.artifacts},
+        artifacts={**as_object(before.get("artifacts")), **given.artifacts},
     )
 
 
@@ -233,7 +232,6 @@ def events(
 
 
 def _choice(stage: str, way: Way) -> dict[str, Any]:
-    """Tell the whole choice of the way on (D45)."""
     found = {"stage": stage, "step_id": way.next["step_id"], "reason": way.next["reason"]}
     found["by"] = way.next.get("by", way.next["reason"])
     if "to" in way.next:

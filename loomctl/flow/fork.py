@@ -249,7 +249,6 @@ def _is_output(ref: str) -> bool:
 
 
 def _bring_blobs(space: Workspace, run: Run, folder: str) -> None:
-    """Put into the store what the fork refers to and only the origin's own folder holds (D42)."""
     if os.path.isdir(os.path.join(run.folder, BLOBS)):
         store = Blobs(space.store.folder)
         for _, data in run_blobs.named(space, run.folder, run_blobs.named_below(folder)):

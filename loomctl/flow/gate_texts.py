@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 
 _MOST = 12  # choices that stand in a line
 _NOT_YOURS = "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:"
+_STEPS_NAMED = 6
+_JOINS = {
+    "wait_all": "when all of them have ended",
+    "first_success": "with the first that succeeds, and without the others",
+    "any": "with the first that ends, and without the others",
+}
+_TOLD = """This step has {count} branches, for subagents that work at the same time. Start one for each branch, all of \
+them in one message, and give each this task with the name of its branch:
+
+    {task}
+
+{named}
+
+Where there are no subagents, work on one branch after the other in the same way. The run goes on {join}. A branch \
+that cannot be done is ended with `loomctl done --branch BRANCH --outcome failed`."""
+STANDING = "The branches stand so. Start a subagent only for one that has not ended and that none works on:"
+ENDING = "`loomctl next` tells how the branches stand, and gives the step behind them once they are joined."
 
 
 def line(run: Run) -> str:
@@ -112,33 +129,6 @@ def _refused(state: Mapping[str, Any]) -> str:
         return ""
     by, note = (masked_line(str(refused.get(key) or ""), 200) for key in ("by", "note"))
     return f" (rejected before{f' by {by}' if by else ''}{f': {note}' if note else ''})"
-
-
-_STEPS_NAMED = 6
-
-
-_JOINS = {
-    "wait_all": "when all of them have ended",
-    "first_success": "with the first that succeeds, and without the others",
-    "any": "with the first that ends, and without the others",
-}
-
-
-_TOLD = """This step has {count} branches, for subagents that work at the same time. Start one for each branch, all of \
-them in one message, and give each this task with the name of its branch:
-
-    {task}
-
-{named}
-
-Where there are no subagents, work on one branch after the other in the same way. The run goes on {join}. A branch \
-that cannot be done is ended with `loomctl done --branch BRANCH --outcome failed`."""
-
-
-STANDING = "The branches stand so. Start a subagent only for one that has not ended and that none works on:"
-
-
-ENDING = "`loomctl next` tells how the branches stand, and gives the step behind them once they are joined."
 
 
 def instruction(step: Mapping[str, Any]) -> str:

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
     from loomctl.reduction.tool_steps import ToolStep
 
+_ALL = 1 << 20
+_FILES = 20  # names of files touched, or captured
+_FEW = 3  # of them, on a stage's one line
+_REASON = 300  # UTF-16 units of a failure's reason or a note
+# Keys of the context that the table leaves out: the engine's own, and what the completed stages tell themselves (D44).
+_INTERNAL = ("_", "internal.", "response.", "command.")
+_TOLD_ELSEWHERE = ("last_stage", "last_response")
+
 
 class Mode(NamedTuple):
     """What a fidelity tells, of the newest stages first.
@@ -44,7 +52,6 @@ class Mode(NamedTuple):
     share: tuple[float, float] = (0.4, 0.25)
 
 
-_ALL = 1 << 20
 MODES = {
     "truncate": Mode(300, lines=False),
     "compact": Mode(2_000, known=12, detailed=1, response=_ALL, output=40, value=200),
@@ -53,9 +60,6 @@ MODES = {
     "summary:high": Mode(3_000, known=24, detailed=24, response=24, output=16, value=200, tools=500),
     "full": Mode(20_000, known=60, detailed=60, response=_ALL, output=400, value=2_000, tools=2_000),
 }
-_FILES = 20  # names of files touched, or captured
-_FEW = 3  # of them, on a stage's one line
-_REASON = 300  # UTF-16 units of a failure's reason or a note
 
 
 def render(facts: Facts, fidelity: str) -> str:
@@ -155,7 +159,6 @@ def _more_lines(facts: Facts, mode: Mode, lines: list[str], room: Room) -> list[
 
 
 def _stages(facts: Facts, lines: Sequence[str], details: Mapping[int, Sequence[str]]) -> str:
-    """Put the section together. details: of each stage by its place from the end."""
     told = ["## Completed stages", ""]
     if facts.already:
         stands = "stage stands" if facts.already == 1 else "stages stand"
@@ -169,7 +172,6 @@ def _stages(facts: Facts, lines: Sequence[str], details: Mapping[int, Sequence[s
 
 
 def _counted(stages: Sequence[Stage], which: str) -> str:
-    """Count stages by their status: `37 earlier stages: 35 succeeded, 2 failed`."""
     counts: dict[str, int] = {}
     for stage in stages:
         counts[stage.status] = counts.get(stage.status, 0) + 1
@@ -270,7 +272,6 @@ def _block(text: str) -> list[str]:
 
 
 def _count(tokens: int) -> str:
-    """Give a number of tokens as people say it: 950, 12.4k, 1.2M."""
     if tokens < 1000:
         return str(tokens)
     return f"{tokens / 1000:.1f}k" if tokens < 999_950 else f"{tokens / 1_000_000:.1f}M"
@@ -358,13 +359,6 @@ class Facts(NamedTuple):
     tools: Sequence[ToolStep] = ()
     already: int = 0
     warnings: Sequence[str] = ()
-
-
-# Keys of the context that the table leaves out: the engine's own, and what the completed stages tell themselves (D44).
-_INTERNAL = ("_", "internal.", "response.", "command.")
-
-
-_TOLD_ELSEWHERE = ("last_stage", "last_response")
 
 
 def is_told(key: str) -> bool:

@@ -303,7 +303,6 @@ def _came_after(space: Workspace, run: Run) -> bool:
 
 
 def _changed_keys(run: Run, told: Sequence[Mapping[str, Any]]) -> set[str] | None:
-    """Give the keys that these stages set; None where that cannot be known, and all are told."""
     keys: set[str] = set()
     for entry in told:
         if not entry.get("stage"):

@@ -59,28 +59,19 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
         return "\n\n".join([*lines, *asked, gate_texts.instruction(step)])
-    lines += [_instruction(step, known), *_where(step, known), *_ways(step), *_asked_for(step, known), *_evidence(step)]
+    lines += [_instruction(step, known), *_where(step, known), *_ways(step)]
+    if step.get("output_schema"):  # most steps have none, nor anything to show
+        from loomctl.flow.outcomes import answers
+
+        lines.append(answers.instruction(step, known.get("plan_path")))
+    if step.get("evidence"):
+        from loomctl.flow import evidence
+
+        lines += evidence.instruction(step)
     return "\n\n".join(lines)
 
 
-def _asked_for(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
-    if not step.get("output_schema"):
-        return []
-    from loomctl.flow.outcomes import answers
-
-    return [answers.instruction(step, known.get("plan_path"))]
-
-
-def _evidence(step: Mapping[str, Any]) -> list[str]:
-    if not step.get("evidence"):
-        return []
-    from loomctl.flow import evidence  # most steps have nothing to show
-
-    return evidence.instruction(step)
-
-
 def _ways(step: Mapping[str, Any]) -> list[str]:
-    """Say which ways on an answer may name by their labels; nothing where it has no choice (D45)."""
     labels = [
         str(one["label"]) for one in step.get("transitions") or () if one.get("label") and not one.get("condition")
     ]

@@ -178,7 +178,6 @@ class Reader:
         return Text(text[-_READ:].partition("\n")[2], at, whole=False)
 
     def _value(self, key: str, value: Any) -> Value:
-        """Give a value of the context, a large one by the file that it can be read in (D42)."""
         if not is_told(key):
             return Value(key, value)
         if blobs.is_ref(value):
@@ -189,7 +188,6 @@ class Reader:
 
 
 def _sets(status: Mapping[str, Any], key: str) -> bool:
-    """Tell whether a stage set a key of the context, by what it noted of the value before (D31)."""
     before = as_object(status.get("context_before"))
     gone = before.get("gone")
     return key in as_object(before.get("set")) or (isinstance(gone, list) and key in gone)

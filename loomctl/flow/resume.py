@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Change, Run
 
+_CHANGED = 3  # files with uncommitted changes that are named
+_STAGES, _FILES, _NAMED = 20, 400, 5  # the last stages whose files are looked for, of each so many; how many are named
+
 
 class Resumed(NamedTuple):
     """A run that was taken up; differences: what is not as the last session left it, a line each."""
@@ -61,19 +64,12 @@ def resume(
 
     take_over: take it from a session that drives it and may live, whose later writes are refused. later: what is
     due is owed to the session until `next` gives it.
-    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for
-    one whose steps nobody knows (D5), and HELD_BY_ANOTHER.
+    Raises NO_ACTIVE_RUN, AMBIGUOUS_RUN, NO_SUCH_RUN, BAD_STATUS, BAD_PLAN for one whose steps nobody knows (D5), and
+    HELD_BY_ANOTHER.
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
-    trouble = run_notes.note_known(run.run_id, space.store.folder)
-    notes = [
-        *driven,
-        *_ignored(run),
-        *others_under_way(space, run),
-        *leases.without_git(space),
-        *([trouble] if trouble else []),
-    ]
+    notes = [*driven, *_ignored(run), *_noted_known(space, run)]
     space.store.prepare(commit_runs=space.settings.commit_runs)
     notes += recording.noted(space)
     environment = leases.surroundings(space)
@@ -113,6 +109,11 @@ def resume(
     return Resumed(run, held[0].move, made, differs, notes)
 
 
+def _noted_known(space: Workspace, run: Run) -> list[str]:
+    trouble = run_notes.note_known(run.run_id, space.store.folder)
+    return [*others_under_way(space, run), *leases.without_git(space), *([trouble] if trouble else [])]
+
+
 def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
     run = space.store.read(run_id, to_show=True)
     if run.state["status"] in TERMINAL and not reopen:
@@ -138,7 +139,6 @@ def _settled(space: Workspace, run: Run, state: State) -> settle.Settled:
 
 
 def _primed(space: Workspace, run: Run, settled: settle.Settled, begun: str, *, later: bool) -> Slip:
-    """Load what a run's start asks for, and each phase that was entered; what is owed comes with it."""
     event = triggers.run_start(run.state.get("current_phase"))
     for before, after in settled.entered:
         event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
@@ -228,7 +228,6 @@ def _tell(space: Workspace, run_id: str, happened: Event) -> None:
 
 
 def _ignored(run: Run) -> list[str]:
-    """Say what of a FABER run's plan nothing here acts on (D5)."""
     made_of = run.plan.get("faber")
     found = made_of.get("ignored") if isinstance(made_of, dict) else None
     names = [masked_line(str(one), 120) for one in found or ()]
@@ -256,19 +255,12 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
 
 
 def _under_way(state: State, plan: Mapping[str, Any]) -> State:
-    """Put a run back under way; one that waits for approval goes on waiting."""
     if state["status"] == "awaiting_feedback" and state["pending_approvals"]:
         return state
     if state["status"] == "completed":
         state = route.reopened_step(state, plan)
         state = {key: value for key, value in state.items() if key != "completed_at"}
     return {**state, "status": "in_progress"}
-
-
-_CHANGED = 3  # files with uncommitted changes that are named
-
-
-_STAGES, _FILES, _NAMED = 20, 400, 5  # the last stages whose files are looked for, of each so many; how many are named
 
 
 def differences(space: Workspace, run: Run, environment: Mapping[str, Any]) -> list[str]:

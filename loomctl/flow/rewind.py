@@ -165,7 +165,6 @@ def _is_there(state: Mapping[str, Any], stage: str) -> bool:
 
 
 def _is_untouched(state: Mapping[str, Any], stage: str) -> bool:
-    """Tell whether a stage is open, and nothing was begun in it that would have to go: no branches."""
     return _is_there(state, stage) and not (visits.open_visit(state) or {}).get("branches")
 
 

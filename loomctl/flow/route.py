@@ -224,7 +224,6 @@ def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
 
 
 def _with_next(plan: Mapping[str, Any], ended: Mapping[str, Any], way: Way) -> dict[str, Any]:
-    """Give a visit with its way on; FABER's own keep the form that FABER knows (D5)."""
     if "faber" in plan:
         return {key: value for key, value in ended.items() if key != "error"}
     return {**ended, "next": way.next}

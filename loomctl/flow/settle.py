@@ -110,7 +110,6 @@ def _come_to(
     *,
     at: str,
 ) -> Settled:
-    """Come to a step that somebody works on: its visit is opened; what a person decides is asked for."""
     state, opened = _opened(space, run, state, happened, place, at=at)
     late = _joined_late(space, run, state, happened, place) if opened is None else None
     if late is not None:
@@ -201,7 +200,6 @@ def _left(before: Mapping[str, Any], after: Mapping[str, Any], session_id: str |
 
 
 def _lapsed(before: Sequence[Any], after: Sequence[Any], session_id: str | None) -> Iterator[Event]:
-    """Say of each approval that it holds no more: the run went back before what was approved."""
     if after is before:
         return
     for item in after:
@@ -276,28 +274,15 @@ def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
     return place is not None and place.step.get("kind") == "command"
 
 
-def tell(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Note what a visit that was opened begins with; then as `told_of`."""
-    begun(space, run, settled)
-    return told_of(space, run, settled)
-
-
 def told_of(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of what was entered, and record it."""
-    made = primed_for(space, run, settled)
-    if made is None:
-        return None
-    made = memory_of_session.record(space, run.run_id, made)
-    return made if made.loaded or made.failed else None
-
-
-def primed_for(space: Workspace, run: Run, settled: Settled) -> Slip | None:
-    """Make the slip of the phase transitions that were made or are owed to this session; None where there is none."""
+    """Make and record the slip of phase transitions that were made or are owed to this session; None: nothing is."""
     owed = _owed(run.state) if find.is_bound(space, run.run_id) else []
     facts = [*owed, *(fact for fact in _facts(settled) if fact not in owed)]
     if not facts:
         return None
-    return prime_run.prime(space, run, triggers.of_facts(facts), prime_run.command_budget(space), may_write=True)
+    made = prime_run.prime(space, run, triggers.of_facts(facts), prime_run.command_budget(space), may_write=True)
+    made = memory_of_session.record(space, run.run_id, made)
+    return made if made.loaded or made.failed else None
 
 
 def with_owed(event: triggers.Event, state: Mapping[str, Any]) -> triggers.Event:

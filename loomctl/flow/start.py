@@ -152,7 +152,6 @@ def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) 
 
 
 def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
-    """Write the run; where another start took its name in the same moment, under the next one."""
     state = run.state
     created = {"workflow_id": state["workflow_id"], "work_id": state["work_id"], "goal": state["goal"]}
     created["plan"] = refreeze.recipe_for_the_log(run.plan, autonomy)

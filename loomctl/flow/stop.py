@@ -7,6 +7,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
@@ -103,7 +104,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         untold=is_under_way(run.state) and turn.told != entry["stage"],
         paused=run.state["status"] == "paused",
         closing=here,
-        settled=close.as_object(entry.get("closing")).get("outcome") in turn_ends.WITHOUT_RESULT,
+        settled=as_object(entry.get("closing")).get("outcome") in turn_ends.WITHOUT_RESULT,
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
@@ -117,29 +118,41 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         blocks_left=turn.blocks_left,
     )
     verdict = turn_ends.decide(stop)
+    if verdict in _ENDS and here and response is None:  # it ended without a word: the transcript may hold some
+        return Stopped(line=closed_without_message(space, run))
     if verdict in _ENDS:
-        if here and response is None:  # it ended without a word: the transcript may hold some
-            return Stopped(line=closed_without_message(space, run))
-        from loomctl.flow import finish, finish_records  # most stops end nothing
-        from loomctl.runs.tools import recording
-
-        found = finish_records.with_mark(entry, finish_records.Given(response, "conversation"))
-        recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
-        known = finish.gather(space, run, entry, found, reading)
-        if _is_sent_in_vain(turn, entry, known) and stop.open and finish.asks_for_evidence(run, run.state, known):
-            stages.write_candidate(run.folder, entry["stage"], message)
-            return Stopped(line=_unjudged(run, entry, known))
-        if turn.blocks_left <= 0 and stop.open and finish.asks_for_evidence(run, run.state, known):
-            stages.write_candidate(run.folder, entry["stage"], message)
-            return Stopped(line=pause_at_cap(space, run))
-        ended = _ended(space, run, turn, found, known, stop)
-        if ended.block or not any(one.step.get("kind") == "command" for one in frozen_plan.places(run.plan)):
-            return ended
-        waits = _at_untrusted(space, space.store.read(run.run_id), turn)
-        return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
+        return _answered(space, run, entry, turn, message, reading, stop)
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     return _left_open(space, run, entry, verdict, message, reading)
+
+
+def _answered(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any],
+    turn: Turn,
+    message: str,
+    reading: Reading,
+    stop: turn_ends.Stop,
+) -> Stopped:
+    from loomctl.flow import finish, finish_records  # most stops end nothing
+    from loomctl.runs.tools import recording
+
+    found = finish_records.with_mark(entry, finish_records.Given(message if message.strip() else None, "conversation"))
+    recording.digest(space, _DIGESTS)  # what is not digested now would be told of the next step (D59)
+    known = finish.gather(space, run, entry, found, reading)
+    if _is_sent_in_vain(turn, entry, known) and stop.open and finish.asks_for_evidence(run, run.state, known):
+        stages.write_candidate(run.folder, entry["stage"], message)
+        return Stopped(line=_unjudged(run, entry, known))
+    if turn.blocks_left <= 0 and stop.open and finish.asks_for_evidence(run, run.state, known):
+        stages.write_candidate(run.folder, entry["stage"], message)
+        return Stopped(line=pause_at_cap(space, run))
+    ended = _ended(space, run, turn, found, known, stop)
+    if ended.block or not any(one.step.get("kind") == "command" for one in frozen_plan.places(run.plan)):
+        return ended
+    waits = _at_untrusted(space, space.store.read(run.run_id), turn)
+    return ended if waits is None else waits._replace(line=f"{ended.line}\n{waits.line}")
 
 
 def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish_records.Gathered) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from loomctl.flow import close, lines, route, settle
+from loomctl.flow import lines, route, settle
 from loomctl.flow.drive import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.json.shapes import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
+
+_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
+# Marks of a visit's end, which an undo takes off.
+_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *route.SAID)
 
 
 class Back(NamedTuple):
@@ -152,9 +157,6 @@ def left(found: list[Back]) -> list[str]:
     return [_LEFT.format(stage=back.stage, file=stages.STATUS) for back in found if back.unread]
 
 
-_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
-
-
 def _status_of(run: Run, state: State) -> dict[str, Any] | None:
     """Give how the visit ended that is taken back, as its own `status.json` tells; None: it does not tell.
 
@@ -168,7 +170,7 @@ def _status_of(run: Run, state: State) -> dict[str, Any] | None:
     for name in (stages.STATUS, *beside):
         try:
             text = stages.read_text(run.folder, entry["stage"], name)
-            status = close.as_object(files.parse_json((text or "{}").encode(), where=name))
+            status = as_object(files.parse_json((text or "{}").encode(), where=name))
         except LoomError:
             continue
         changed = status.get("context_before", {})  # older ones changed no context
@@ -185,10 +187,6 @@ def _gone(before: State, after: State) -> list[str]:
 def _phases_set_back(before: State, after: State) -> dict[str, str]:
     changed = {name: phase for name, phase in after["phases"].items() if phase != before["phases"].get(name)}
     return {name: str(phase.get("status")) for name, phase in changed.items() if isinstance(phase, dict)}
-
-
-# Marks of a visit's end, which an undo takes off.
-_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *route.SAID)
 
 
 def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
@@ -284,5 +282,4 @@ def as_it_ended(state: State, plan: Mapping[str, Any], stage: str) -> State:
 
 
 def _visit_of(of: object) -> tuple[str, str] | None:
-    """Name the visit that an entry or an error is of; what the engine did itself has no stage."""
     return (str(of.get("step_id")), str(of.get("stage"))) if isinstance(of, dict) else None

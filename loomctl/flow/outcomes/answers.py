@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 LARGEST_SOURCE = 1 << 20  # bytes of a file that may stand in for a response
 ENDINGS = (".json", ".md")  # of the file touched last, where it may hold a directive
 _ROUTING = "routing"
+RETRIES = 2  # where a step says nothing
+MOST_ERRORS = 5
+_MOST_FIRST = 3
+_LONGEST_ERROR = 300
+_LONGEST_EXPECTED = 800
+_NOT_THE_RESPONSES = ("NEEDS_ENVIRONMENT",)
+_SAID = frozenset(("type", "enum"))
+_SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "$schema", "$id", "$comment"))
+_MOST_VALUES = 8
+LONGEST = 1 << 19  # characters; no model writes as many in one message
 
 
 def read(
@@ -87,7 +97,6 @@ class _Beside(NamedTuple):
 
 
 def _beside(roots: Sequence[str], source: str, path: str, since: int) -> _Beside:
-    """Read such a file; one that leads out of all the roots is refused unread (D10)."""
     from loomctl.runs.artifact_paths import is_inside, real
 
     try:
@@ -167,24 +176,6 @@ def _written_since(path: str, since: int) -> str | None:
         return None
 
 
-RETRIES = 2  # where a step says nothing
-
-
-MOST_ERRORS = 5
-
-
-_MOST_FIRST = 3
-
-
-_LONGEST_ERROR = 300
-
-
-_LONGEST_EXPECTED = 800
-
-
-_NOT_THE_RESPONSES = ("NEEDS_ENVIRONMENT",)
-
-
 def retries(step: Mapping[str, Any]) -> int:
     """Give how many corrective turns a step's response has: 2 where it does not say, a negative number is none."""
     said = step.get("output_retries")
@@ -242,15 +233,6 @@ def instruction(step: Mapping[str, Any], plan_path: str | None) -> str:
     if _says_all(step) or not plan_path:
         return told
     return f"{told}. All of it: `schema` of {step['key']} in {plan_path}"
-
-
-_SAID = frozenset(("type", "enum"))
-
-
-_SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "$schema", "$id", "$comment"))
-
-
-_MOST_VALUES = 8
 
 
 def _says_all(step: Mapping[str, Any]) -> bool:
@@ -366,9 +348,6 @@ def _custom(schema: Any, looked: Part, environment_python: str | None) -> Readin
     else:
         errors = [Fault("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
     return Reading(found=True, source=RESPONSE, errors=errors)
-
-
-LONGEST = 1 << 19  # characters; no model writes as many in one message
 
 
 class Part(NamedTuple):

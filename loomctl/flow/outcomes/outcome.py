@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 FAILURE = "FAILURE"  # the type of an error of which nothing is known but that its step failed
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
 
 
 class Status(str, Enum):
@@ -187,9 +188,6 @@ def _held(given: Mapping[str, Any], shapes: Mapping[str, type], above: str = "")
 def _object(raw: object, name: str) -> dict[str, Any]:
     found: dict[str, Any] = _typed(raw, dict, name)
     return found
-
-
-_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
 
 
 def _typed(value: object, kind: type, name: str) -> Any:
