@@ -15,7 +15,7 @@ from loomctl.kit.json.strict_json import MOST_PROBLEMS
 from loomctl.kit.problems import at, choices, error, errors, kind_of, placed, shown, warning, weight
 from loomctl.runs import log_verdict
 from loomctl.runs.faber import faber_state
-from loomctl.runs.model import frozen_plan, migrations, state, visits
+from loomctl.runs.model import frozen_plan, state, visits
 from loomctl.runs.store import event_log, events
 from loomctl.workflows import adopt, workflow_files
 from loomctl.workflows.plan import build_plan
@@ -144,7 +144,7 @@ def _as_today(raw: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[Prob
     if type(version) is not int or version >= current:
         return raw, []
     try:
-        made = migrations.migrated(raw, current, migrations.PLAN if kind == PLAN else migrations.STATE)
+        made = state.migrated(raw, current, (frozen_plan if kind == PLAN else state).MIGRATIONS)
     except ValueError as refused:
         return raw, [
             error(

@@ -22,8 +22,8 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.files import LARGEST_JSON
 from loomctl.runs import find
 from loomctl.runs.machine import run_notes
-from loomctl.runs.model import frozen_plan, migrations, state
-from loomctl.runs.model.migrations import Step
+from loomctl.runs.model import frozen_plan, state
+from loomctl.runs.model.state import Step
 from loomctl.runs.store import event_log
 from loomctl.workflows import refreeze
 from tests.helpers import faber
@@ -272,7 +272,7 @@ def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.
     """A backup of an older schema comes back as today's, with its original beside it (D56)."""
     old = (begun.run_dir / "state.backup.json").read_bytes()
     monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(migrations, "STATE", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
+    monkeypatch.setattr(state, "MIGRATIONS", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
     (begun.run_dir / "state.json").write_text("{")
     restored(begun)
     assert (begun.state["schema_version"], begun.state["x-marked"]) == (2, True)
@@ -389,7 +389,7 @@ def test_a_resume_writes_a_migrated_plan(begun: Scene, monkeypatch: pytest.Monke
     """An older plan is read as today's everywhere, and written so by the next resume, its original kept (D56)."""
     old = (begun.run_dir / "plan.json").read_bytes()
     monkeypatch.setattr(frozen_plan, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(migrations, "PLAN", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
+    monkeypatch.setattr(frozen_plan, "MIGRATIONS", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
     assert begun.space().store.read(begun.run_dir.name).plan["x-marked"] is True
     assert (begun.run_dir / "plan.json").read_bytes() == old
     for _ in range(2):

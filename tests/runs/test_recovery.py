@@ -18,9 +18,8 @@ import pytest
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.runs.model import frozen_plan, migrations, state
-from loomctl.runs.model.migrations import Step
-from loomctl.runs.model.state import new_state
+from loomctl.runs.model import frozen_plan, state
+from loomctl.runs.model.state import Step, new_state
 from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.layouts import Home
@@ -186,8 +185,7 @@ def third(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Loom whose schemas are the third, with a way from the first."""
     for module in (state, frozen_plan):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(migrations, "STATE", SCHEMA)
-    monkeypatch.setattr(migrations, "PLAN", SCHEMA)
+        monkeypatch.setattr(module, "MIGRATIONS", SCHEMA)
 
 
 def set_goal(goal: str) -> Any:
@@ -258,11 +256,10 @@ def test_an_original_is_never_overwritten(tmp_path: Path) -> None:
 MIGRATOR = """
 import sys
 from loomctl.runs.store.store import Store
-from loomctl.runs.model import migrations
 from loomctl.runs.model import state
-from loomctl.runs.model.migrations import Step
+from loomctl.runs.model.state import Step
 state.SCHEMA_VERSION = 2
-migrations.STATE = {1: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}
+state.MIGRATIONS = {1: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}
 print("ready", flush=True)
 Store(sys.argv[1]).update(sys.argv[2], lambda known: ({**known, "goal": "new"}, []))
 """
@@ -293,7 +290,7 @@ def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytes
             assert json.loads(now)["goal"] == "new"
             assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
         monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
-        monkeypatch.setattr(migrations, "STATE", {1: [Step("fill", lambda raw: {**raw, "fill": "y"})]})
+        monkeypatch.setattr(state, "MIGRATIONS", {1: [Step("fill", lambda raw: {**raw, "fill": "y"})]})
         assert Store(store.folder).update(RUN_ID, lambda known: ({**known, "goal": "on"}, []))["goal"] == "on"
         assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
         monkeypatch.undo()
@@ -305,7 +302,7 @@ def test_a_current_state_costs_no_migration(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom loomctl.runs.store.store import Store\nstore = Store(sys.argv[1])\nstore.read(sys.argv[2])\n"
         "store.update(sys.argv[2], lambda known: ({**known, 'goal': 'x'}, []))\n"
-        "print([name for name in sys.modules if name.endswith(('.migrations', '.recovery'))])"
+        "print([name for name in sys.modules if name.endswith('.recovery')])"
     )
     done = subprocess.run(
         [sys.executable, "-B", "-c", program, store.folder, RUN_ID],

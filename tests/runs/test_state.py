@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from loomctl.kit.errors import EXIT_INVALID, EXIT_SKEW, LoomError
-from loomctl.runs.model import frozen_plan, migrations, state
-from loomctl.runs.model.migrations import Step, migrated
+from loomctl.runs.model import frozen_plan, state
+from loomctl.runs.model.state import Step, migrated
 from tests.helpers.tables import each
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +138,7 @@ def test_only_three_statuses_are_active() -> None:
 
 Value = dict[str, Any]
 
-TABLE: migrations.Table = {
+TABLE: state.Table = {
     1: [
         Step(
             "rename title to goal", lambda raw: {**{k: v for k, v in raw.items() if k != "title"}, "goal": raw["title"]}
@@ -194,7 +194,7 @@ def test_what_cannot_be_migrated_is_said(raw: Value, said: str) -> None:
 def test_no_schema_is_older_than_todays() -> None:
     """The first schema is the only one: nothing is pretended to have come before it."""
     assert (state.SCHEMA_VERSION, frozen_plan.SCHEMA_VERSION) == (1, 1)
-    assert (migrations.STATE, migrations.PLAN) == ({}, {})
+    assert (state.MIGRATIONS, frozen_plan.MIGRATIONS) == ({}, {})
 
 
 def test_a_version_that_nobody_wrote_is_refused() -> None:
@@ -210,8 +210,8 @@ def test_a_version_that_nobody_wrote_is_refused() -> None:
 
 def test_a_newer_schema_is_not_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later Loom wrote is refused with the exit code of a skew, whatever the tables say."""
-    monkeypatch.setattr(migrations, "STATE", TABLE)
-    monkeypatch.setattr(migrations, "PLAN", TABLE)
+    monkeypatch.setattr(state, "MIGRATIONS", TABLE)
+    monkeypatch.setattr(frozen_plan, "MIGRATIONS", TABLE)
     for accepted in (state.accepted, frozen_plan.accepted):
         with pytest.raises(LoomError, match="SCHEMA_TOO_NEW") as error:
             accepted({"schema_version": 2}, where="x.json")

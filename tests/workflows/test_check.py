@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.runs.model import frozen_plan, migrations, state
-from loomctl.runs.model.migrations import Step
+from loomctl.runs.model import frozen_plan, state
+from loomctl.runs.model.state import Step
 from loomctl.workflows.check import check_file, document_kind
 from tests.helpers.waiting import bounded_work
 
@@ -176,9 +176,9 @@ def test_a_newer_file_is_not_judged(tmp_path: Path) -> None:
 def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps that would migrate it are named; what would then be wrong is said, and nothing is written (D56)."""
     steps = {1: [Step("give it a goal", lambda raw: {**raw, "goal": "g"}), Step("mark it", lambda raw: {**raw})]}
-    for module, table in ((state, "STATE"), (frozen_plan, "PLAN")):
+    for module in (state, frozen_plan):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
-        monkeypatch.setattr(migrations, table, steps)
+        monkeypatch.setattr(module, "MIGRATIONS", steps)
     monkeypatch.setattr("loomctl.workflows.check._beyond", lambda *_, **__: [])  # the bundle's schemas are today's
     for kind, name in (("state", "fresh"), ("plan", "one-step")):
         path = tmp_path / f"{kind}.json"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
+from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.ids import is_fit
 from loomctl.kit.json.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, as_object, misfit, not_text
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model.state import up_to_date
 from loomctl.runs.model.visits import JOINS
 
 TYPE_CHECKING = False
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from loomctl.runs.model.state import Table
+
 SCHEMA_VERSION = 1
+MIGRATIONS: Table = {}
 MOST_VISITS = 20  # of a step in a routed plan that says nothing of it (D45)
 _NO_BOUND = 1 << 30
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
@@ -69,28 +73,11 @@ def accepted(raw: object, *, where: str) -> dict[str, Any]:
 
     Raises BAD_PLAN with the JSON path, or SCHEMA_TOO_NEW.
     """
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if type(version) is int and version > SCHEMA_VERSION:
-        raise LoomError(
-            "SCHEMA_TOO_NEW",
-            f"this plan has schema {version}, this loomctl knows {SCHEMA_VERSION}",
-            where=where,
-            hint=UPDATE,
-            exit_code=EXIT_SKEW,
-        )
-    if not isinstance(raw, dict) or type(version) is not int:
-        raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
-    if version < SCHEMA_VERSION:
-        from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
-
-        try:
-            raw = migrations.migrated(raw, SCHEMA_VERSION, migrations.PLAN)
-        except ValueError as error:
-            raise _bad(where, "$.schema_version", str(error)) from None
-    for problem in _problems(raw, where):
+    plan = up_to_date(raw, "plan", where, SCHEMA_VERSION, MIGRATIONS, _bad)
+    for problem in _problems(plan, where):
         if problem is not None:
             raise _bad(where, *problem)
-    return raw
+    return plan
 
 
 def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | None]:

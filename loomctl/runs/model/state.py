@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.json.shapes import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeAlias
 
     State: TypeAlias = dict[str, Any]
+    Table: TypeAlias = Mapping[int, Sequence["Step"]]  # from a schema's version to the steps that lead to the next one
+    Bad: TypeAlias = Callable[[str, str, str], LoomError]  # from a file, a JSON path in it and what is wrong there
 
 SCHEMA_VERSION = 1
 ACTIVE = ("in_progress", "paused", "awaiting_feedback")
@@ -119,24 +122,7 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
         raise _bad(where, "$", "a state is a JSON object")
     if type(raw.get("revision")) is int and not 0 <= raw["revision"] <= LARGEST:
         raw = {**raw, "revision": 0}
-    version = raw.get("schema_version")
-    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
-        raise LoomError(
-            "SCHEMA_TOO_NEW",
-            f"this state has schema {version}, this loomctl knows {SCHEMA_VERSION}",
-            where=where,
-            hint=UPDATE,
-            exit_code=EXIT_SKEW,
-        )
-    if type(version) is int and version < SCHEMA_VERSION:
-        from loomctl.runs.model import migrations  # for older files alone: hooks pay for it only then
-
-        try:
-            raw = migrations.migrated(raw, SCHEMA_VERSION, migrations.STATE)
-        except ValueError as error:
-            raise _bad(where, "$.schema_version", str(error)) from None
-    elif version != SCHEMA_VERSION or isinstance(version, bool):
-        raise _bad(where, "$.schema_version", f"the schema version is {SCHEMA_VERSION}")
+    raw = up_to_date(raw, "state", where, SCHEMA_VERSION, MIGRATIONS, _bad)
     top = (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
     for path, value, shape in _places(raw) if whole else top:
         problem = misfit(path, value, shape)
@@ -210,6 +196,73 @@ def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _bad(where: str, path: str, why: str) -> LoomError:
     what, hint = "this state cannot be used", f"loomctl check {quoted(where)}"
     return LoomError("BAD_STATE", what, where=f"{where} {path}", why=why, hint=hint)
+
+
+# ---- Schemas: a file of an older one becomes one of today's by named steps from one version to the next (D56).
+# Schema 1 is the first that there is, so the tables are empty. Whoever makes schema 2 writes the steps from 1 under `1`
+# and raises `SCHEMA_VERSION` beside them; reading, the copy of the original, the event and `loomctl check` follow.
+
+
+class Step(NamedTuple):
+    """name: what it does, in words that stand in the event; change: from the whole file to a new value of it."""
+
+    name: str
+    change: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+MIGRATIONS: Table = {}
+
+
+class Migrated(dict[str, "Any"]):
+    """A file's content that was migrated as it was read; the file itself is still of the older schema.
+
+    before: the version in the file; steps: the names of what was done.
+    """
+
+    before: int
+    steps: tuple[str, ...]
+
+
+def up_to_date(raw: object, what: str, where: str, current: int, table: Table, bad: Bad) -> dict[str, Any]:
+    """Give what was read from a file, migrated if it is of an older schema. what: for words; bad: makes the error.
+
+    Raises SCHEMA_TOO_NEW.
+    """
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is int and version > current:
+        said = f"this {what} has schema {version}, this loomctl knows {current}"
+        raise LoomError("SCHEMA_TOO_NEW", said, where=where, hint=UPDATE, exit_code=EXIT_SKEW)
+    if not isinstance(raw, dict) or type(version) is not int:
+        raise bad(where, "$.schema_version", f"the schema version is {current}")
+    if version == current:
+        return raw
+    try:
+        return migrated(raw, current, table)
+    except ValueError as error:
+        raise bad(where, "$.schema_version", str(error)) from None
+
+
+def migrated(raw: Mapping[str, Any], current: int, table: Table) -> Migrated:
+    """Bring what was read from a file up to the current schema; what is given stays as it is.
+
+    Raises ValueError, in words, where there is no way from its version or a step could not be done.
+    """
+    version: int = raw["schema_version"]
+    value = dict(raw)
+    done: list[str] = []
+    for reached in range(version, current):
+        if reached not in table:
+            raise ValueError(f"there is no way from schema {reached} to {reached + 1}")
+        for step in table[reached]:
+            try:
+                value = step.change(value)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise ValueError(f"it is of schema {version}, and {step.name!r} failed: {error!r:.200}") from None
+            done.append(step.name)
+        value = {**value, "schema_version": reached + 1}
+    made = Migrated(value)
+    made.before, made.steps = version, tuple(done)
+    return made
 
 
 def counted_off(state: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from loomctl.kit import digests, files, trouble
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import visits
-from loomctl.runs.model.migrations import Migrated
+from loomctl.runs.model.state import Migrated
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -82,7 +82,7 @@ def set_aside(path: str, beside: str, word: str) -> str | None:
 def keep_original(path: str, read: dict[str, Any]) -> Event:
     """Keep a file of an older schema as `state.v1.backup.json`, `-2` where that is taken; gives the event that says so.
 
-    read: what became of it in memory, as `migrations.migrated` gave it.
+    read: what became of it in memory, as `state.migrated` gave it.
     """
     assert isinstance(read, Migrated)  # nobody asks for any other
     folder, name = os.path.split(path)
