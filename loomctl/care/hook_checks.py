@@ -120,7 +120,7 @@ def _firings(patient: Patient) -> Finding:
         return Finding(PASS, "no session of an assistant drives a run here, and no hook has fired")
     troubles = [_silence(patient, health, one) for one in health.silent]
     if not beats and not troubles:
-        bound = patient.now - hook_health.seconds(driving[-1].get("bound_at"))
+        bound = patient.now - clock.seconds_of(str(driving[-1].get("bound_at")))
         said = f"no hook has fired yet; the session {str(driving[-1]['session_id'])[:60]} drives a run since "
         troubles = [Finding(WARN, said + hook_health.ago(bound), "claude plugin list")]
     newest = max(beats, key=lambda event: beats[event].at) if beats else ""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import calendar
 import os
-import time
 
-from loomctl.kit import package
+from loomctl.kit import clock, package
 from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.machine import launcher_files
@@ -190,7 +188,7 @@ def look(local: Local, folder: str, conversation: Conversation, *, now: float, s
         now=now,
         fired={event: beat.at for event, beat in beats.items()},
         begun=launcher_files.begun(folder) if driving else {},
-        since=min((seconds(entry.get("bound_at")) for entry in driving), default=0.0),
+        since=min((clock.seconds_of(str(entry.get("bound_at"))) for entry in driving), default=0.0),
         sign=local.last_sign(driving[-1]) if driving else 0.0,
         seen=_seen(local, whose, conversation, now) if whose else Seen(),
     )
@@ -240,11 +238,3 @@ def ago(elapsed: float) -> str:
             count = int(elapsed // size)
             return f"{count} {unit}{'' if count == 1 else 's'} ago"
     return "just now"
-
-
-def seconds(stamp: object) -> float:
-    """Give a `YYYY-MM-DDTHH:MM:SSZ` as seconds since 1970; 0 for what is none."""
-    try:
-        return float(calendar.timegm(time.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ")))
-    except ValueError:
-        return 0.0

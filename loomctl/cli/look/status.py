@@ -300,7 +300,7 @@ def _sessions(told: Mapping[str, Any], now: float) -> _Row:
     by = f"; {len(alive)} of them at work here" if alive else ""
     if driver is not None:
         where = f" on {masked_line(str(driver['hostname']), 40)}" if driver["hostname"] else ""
-        since = hook_health.seconds(driver["since"])
+        since = clock.seconds_of(str(driver["since"]))
         began = f", who came {hook_health.ago(now - since)}" if since else ""
         by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
     return _Row("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, 2)
@@ -351,10 +351,10 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
     hooks = told["hooks"]
     for one in hooks["silent"][:2]:
         event = "" if one["event"] == "all" else one["event"]
-        silent = Silent(event, one["how"], hook_health.seconds(one["since"]))
+        silent = Silent(event, one["how"], clock.seconds_of(str(one["since"])))
         yield _Row("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", 2, _RED)
     if not hooks["silent"] and hooks["last"]:
-        at = hook_health.ago(now - hook_health.seconds(hooks["last"]["at"]))
+        at = hook_health.ago(now - clock.seconds_of(str(hooks["last"]["at"])))
         yield _Row("hooks", f"all working; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
         yield _Row("hooks", "none has fired yet", colour=_YELLOW)
@@ -368,7 +368,7 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
 
 
 def _elapsed(stamp: object, now: float) -> float:
-    at = hook_health.seconds(stamp)
+    at = clock.seconds_of(str(stamp))
     return now - at if at else 0.0
 
 
