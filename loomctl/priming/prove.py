@@ -224,7 +224,7 @@ def of_records(
 def with_pending(space: Workspace, run_id: str, compactions: Sequence[Compacted]) -> list[Compacted]:
     """Give compactions, each session's in their order, with what of them is still put back.
 
-    It is read from what the hooks keep for themselves (`runs/machine/owed`), so another machine knows of none.
+    It is read from what the hooks keep for themselves (`runs/machine/session_notes`), so another machine knows of none.
     """
     last = {(one.session_id, one.at): at for at, one in enumerate(compactions)}
     return [
