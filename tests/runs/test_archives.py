@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
 from loomctl.runs import archives
+from tests.helpers.tables import each
 
 RUN = "shop-258-run-2026-01-01T00-00-00Z"
 
@@ -86,7 +87,7 @@ def test_no_name_of_this_machine_is_in_an_archive(tmp_path: Path) -> None:
     assert (tmp_path / "a.tar.gz").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+@each("kind", ["link", "dangling", "pipe"])
 def test_what_could_not_come_back_is_not_packed(tmp_path: Path, kind: str) -> None:
     """A link or a pipe stops the packing, by name, and no archive is left."""
     origin = tmp_path / "origin"
@@ -166,7 +167,7 @@ HOSTILE: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("members", HOSTILE.values(), ids=HOSTILE)
+@each("members", HOSTILE.values())
 @pytest.mark.shows("What comes out of an archive is checked before it counts, and never replaces a run")
 def test_nothing_of_a_hostile_archive_leads_elsewhere(
     tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
@@ -239,7 +240,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize(
+@each(
     "write",
     [
         bomb,

@@ -43,8 +43,8 @@ def test_no_path_leads_out(world: World, data: st.DataObject) -> None:
     assert any(is_inside(place.path, root) for root in allowed)
 
 
-@pytest.mark.parametrize(
-    ("declared", "expected", "rebased"),
+@each(
+    "declared, expected, rebased",
     [
         ("docs/x.md", "docs/x.md", False),
         ("./sub/../docs/x.md", "docs/x.md", False),
@@ -73,8 +73,8 @@ def test_a_path_finds_its_file(world: World, declared: str, expected: str, rebas
     assert (place.shown, place.rebased) == (expected, rebased)
 
 
-@pytest.mark.parametrize(
-    ("declared", "code"),
+@each(
+    "declared, code",
     [
         ("../outside/x.md", "PATH_ESCAPE"),
         ("docs/../../../outside/x.md", "PATH_ESCAPE"),

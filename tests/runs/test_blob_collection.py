@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.helpers import repositories
 from tests.helpers.faber import LAYOUTS, lay
 from tests.helpers.scenes import SESSION, Scene, fingerprint
+from tests.helpers.tables import each
 
 LONG_AGO = 1_000_000_000
 
@@ -93,22 +95,26 @@ PLACES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("spelling", ["plain", "escaped", "as a code point"])
+@each("name", PLACES)
+@each("spelling", ["plain", "escaped", "as a code point"])
 def test_a_reference_counts_wherever_it_stands(begun: Scene, name: str, spelling: str) -> None:
     """In every file that a run keeps, however its writer escapes a slash, parsed or not."""
     ref = put(begun, '"x"')
     slash = {"plain": "/", "escaped": "\\/", "as a code point": "\\u002F"}[spelling]
     place = begun.run_dir / name
     place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("a", encoding="utf-8") as file:
-        file.write(PLACES[name].format(ref=ref.replace("/", slash)))
+    before = place.read_bytes() if place.exists() else None
+    place.write_bytes((before or b"") + PLACES[name].format(ref=ref.replace("/", slash)).encode())
     assert [blob.ref for blob in look(begun).kept] == [ref]
     assert collect(begun).removed == []
     assert is_there(begun, ref)
+    place.unlink() if before is None else place.write_bytes(before)
+    with suppress(OSError):  # it is empty where the row made it
+        os.removedirs(place.parent)
+    assert [blob.ref for blob in look(begun).going] == [ref]
 
 
-@pytest.mark.parametrize("shift", [-100, -64, -40, -14, -1, 0, 1, 14])
+@each("shift", [-100, -64, -40, -14, -1, 0, 1, 14])
 def test_a_reference_is_found_across_the_pieces_in_which_a_file_is_read(begun: Scene, shift: int) -> None:
     """A log of many megabytes is read in pieces, and what stands on a border is seen."""
     ref = put(begun, '"x"')
@@ -131,7 +137,7 @@ def test_a_value_that_names_another_keeps_it(begun: Scene) -> None:
     assert [blob.ref for blob in found.going] == [alone]
 
 
-@pytest.mark.parametrize("ago", [0, 60, 3590, -86_400])
+@each("ago", [0, 60, 3590, -86_400])
 def test_what_was_put_within_the_hour_stays(begun: Scene, ago: int) -> None:
     """Its writer may be about to name it; a clock that was turned back makes nothing old."""
     ref = put(begun, '"x"', at=time.time() - ago)

@@ -20,6 +20,7 @@ from loomctl.kit.process import processes
 from loomctl.runs import command_runs
 from loomctl.runs.command_runs import Order, Standing
 from tests.helpers.scenes import MAIN
+from tests.helpers.tables import each
 from tests.helpers.waiting import Gate, in_time, until
 
 
@@ -296,12 +297,10 @@ def test_a_record_from_elsewhere_ends_nobodys_process(bench: Bench, changed: dic
         other.kill()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"result": 1}', "null", '{"result": null, "supervisor": {"pid": "x"}}']
-)
+@each("text", ["", "{", "[]", '{"result": 1}', "null", '{"result": null, "supervisor": {"pid": "x"}}'])
 def test_a_record_that_says_nothing_is_a_lost_command(bench: Bench, text: str) -> None:
     """And is not run again: it may have been run."""
-    bench.folder.mkdir()
+    bench.folder.mkdir(exist_ok=True)
     (bench.folder / command_runs.RECORD).write_text(text)
     assert command_runs.look(str(bench.folder)).kind == command_runs.LOST
     assert command_runs.start(bench.order("touch ran"), os.environ) is False

@@ -12,6 +12,7 @@ from loomctl.runs import find
 from loomctl.runs.caller import Workspace
 from loomctl.runs.machine.local import TERMINAL
 from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_bound_run_that_is_over_is_there_only_to_be_looked_at(scene: Scene, st
     assert find.find(scene.space(), over=False).how == how
 
 
-@pytest.mark.parametrize("name", ["../../etc", "/etc", "a/b", "..", "", " ", "x" * 300, "a\nb", "a\0b"])
+@each("name", ["../../etc", "/etc", "a/b", "..", "", " ", "x" * 300, "a\nb", "a\0b"])
 def test_a_name_that_is_no_id_never_meets_the_file_system(scene: Scene, name: str) -> None:
     """What cannot be a run's id is refused as usage, an empty name included: it is not the same as none (D10)."""
     scene.workflow()

@@ -11,6 +11,7 @@ from loomctl.hosts.claude.hooks import _ANSWERS
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.launcher_files import Beat
 from loomctl.runs.machine.local import Local
+from tests.helpers.tables import each
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def test_the_events_are_those_that_are_answered() -> None:
     assert sorted(launcher_files.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
+@each(
+    "content, told",
     [
         ("0.1.0 5f0c-1 /a path/bin/loomctl\n", ("5f0c-1", "0.1.0", "/a path/bin/loomctl")),
         ("0.1.0 - /bin/loomctl\n", ("", "0.1.0", "/bin/loomctl")),

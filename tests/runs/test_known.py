@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.runs.machine import run_notes
+from tests.helpers.tables import each
 
 
 def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_what_is_known_lies_in_the_users_folder_alone(tmp_path: Path, user_folde
     assert entry.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"x" * (1 << 21)])
+@each("content", [b"", b"{", b"[]", b"\xff", b"x" * (1 << 21)])
 def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, content: bytes) -> None:
     """What cannot be read holds no trust, and the next note mends it."""
     store = str(tmp_path / ".loom")
@@ -61,6 +62,7 @@ def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, conte
     assert run_notes.note_known("r1", store) == ""
     assert run_notes.known("r1", store)["run_id"] == "r1"
     assert "trusted" not in run_notes.known("r1", store)
+    entry.unlink()
 
 
 def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from loomctl.runs.store.unwritten import UnwrittenStore
 from loomctl.workflows import triggers
 from tests.helpers import faber
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers.tables import each
 
 WATCHED = """
 import os, sys
@@ -127,9 +128,7 @@ def test_a_name_in_the_environment_makes_no_driver(
     assert begun.state == before
 
 
-@pytest.mark.parametrize(
-    "words", [["show"], ["steps"], ["events"], ["prime-context"], ["preamble"], ["check"], ["runs"]]
-)
+@each("words", [["show"], ["steps"], ["events"], ["prime-context"], ["preamble"], ["check"], ["runs"]])
 def test_reading_needs_no_lease(begun: Scene, words: list[str]) -> None:
     """And leaves the driver's state alone; what was given is told in the log."""
     begun.space(OTHER).local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)

@@ -16,6 +16,7 @@ import pytest
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes
 from loomctl.runs.machine.local import SILENT_AFTER, TERMINAL, Local
+from tests.helpers.tables import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +133,7 @@ def test_a_terminal_is_no_conversation(local: Local) -> None:
     assert local.live_sessions("r1", conversing=True) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         b"",
@@ -143,30 +144,30 @@ def test_a_terminal_is_no_conversation(local: Local) -> None:
         b'{"run_id": "r1", "session_id": "x"}',
     ],
 )
-def test_a_damaged_binding_binds_nobody(local: Local, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_binding_binds_nobody(local: Local, content: bytes) -> None:
     """What cannot be read, or is another session's, is no binding and breaks no listing."""
     local.bind("s2", "r1", host="h", pid=os.getpid())
-    folder = tmp_path / "local" / "sessions"
+    folder = Path(local.folder) / "sessions"
     (folder / "s1.json").write_bytes(content)
     (folder / ".json").write_bytes(content)
-    (folder / "s3.json").mkdir()
+    (folder / "s3.json").mkdir(exist_ok=True)
     (folder / "notes.txt").write_text("x")
     assert local.binding("s1") is None
     assert local.live_sessions("r1") == ["s2"]
 
 
-@pytest.mark.parametrize("process", [None, [], "x", {}, {"pid": "1"}, {"pid": 10**30, "started": "x"}])
-def test_a_binding_with_an_odd_process_is_dead(local: Local, tmp_path: Path, process: Any) -> None:
+@each("process", [None, [], "x", {}, {"pid": "1"}, {"pid": 10**30, "started": "x"}])
+def test_a_binding_with_an_odd_process_is_dead(local: Local, process: Any) -> None:
     """A binding that names no process of this boot does not count as alive and breaks nothing."""
     local.bind("s1", "r1", host="h", pid=None)
-    path = tmp_path / "local" / "sessions" / "s1.json"
+    path = Path(local.folder) / "sessions" / "s1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "process": process}))
     assert local.live_sessions("r1") == []
     assert local.of_process(os.getpid()) is None
 
 
-@pytest.mark.parametrize("session_id", ["../x", "/etc/x", "a/b", "..", "a\0b", "", "x" * 300])
-def test_no_session_id_leads_out_of_the_folder(local: Local, tmp_path: Path, session_id: str) -> None:
+@each("session_id", ["../x", "/etc/x", "a/b", "..", "a\0b", "", "x" * 300])
+def test_no_session_id_leads_out_of_the_folder(local: Local, session_id: str) -> None:
     """A host's word for a session is checked before it names a file: asking finds nothing, writing is refused."""
     assert local.binding(session_id) is None
     assert local.primed(session_id)["artifacts"] == {}
@@ -177,7 +178,7 @@ def test_no_session_id_leads_out_of_the_folder(local: Local, tmp_path: Path, ses
     ):
         with pytest.raises(LoomError, match="BAD_ID"):
             write()
-    assert list(tmp_path.rglob("*.json")) == []
+    assert list(Path(local.folder).parent.rglob("*.json")) == []
 
 
 def test_what_a_session_was_given_is_remembered(local: Local) -> None:
@@ -188,7 +189,7 @@ def test_what_a_session_was_given_is_remembered(local: Local) -> None:
     assert local.primed("s1") == noted
 
 
-@pytest.mark.parametrize("noted", [{"epoch": "3", "artifacts": []}, {"epoch": True}, {"artifacts": None}])
+@each("noted", [{"epoch": "3", "artifacts": []}, {"epoch": True}, {"artifacts": None}])
 def test_damaged_notes_count_for_nothing(local: Local, noted: dict[str, Any]) -> None:
     """What is no epoch is epoch 0 and what is no list of artifacts is none: then all is given again."""
     local.note_primed("s1", noted)

@@ -19,6 +19,7 @@ from loomctl.runs.log_verdict import Verdict
 from loomctl.runs.store import event_log, events
 from loomctl.runs.store.events import Event, Head
 from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 LOG = events.FILE
@@ -129,7 +130,7 @@ def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made:
         assert told.told_torn == (1 if found.torn else 0)
 
 
-@pytest.mark.parametrize("torn", [b"x", b"\0" * 50, b"\xff\n\n", b"a\nb", b"a\nb\n", b"\n", b"\n\n\n", b"[1]\n{}\n\n"])
+@each("torn", [b"x", b"\0" * 50, b"\xff\n\n", b"a\nb", b"a\nb\n", b"\n", b"\n\n\n", b"[1]\n{}\n\n"])
 def test_what_was_told_of_a_torn_line_is_held_against_it(tmp_path: Path, torn: bytes, made: tuple[bytes, Any]) -> None:
     """Whatever was torn is no fault; any byte of it that changes later, and any of the note that tells of it, is."""
     data, head = made
@@ -247,8 +248,8 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("place", ["before", "between", "behind"])
+@each("hostile", HOSTILE)
+@each("place", ["before", "between", "behind"])
 def test_whatever_stands_in_a_log_is_judged(
     tmp_path: Path, made: tuple[bytes, Any], hostile: bytes, place: str
 ) -> None:

@@ -18,6 +18,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs.tools import output_files
 from loomctl.runs.tools.output_files import DataOffloader
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.tables import each
 
 TEXTS = [
     "",
@@ -32,7 +33,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:12]))
+@each("text", TEXTS)
 def test_a_text_comes_back_byte_for_byte(tmp_path: Path, text: str) -> None:
     """Line ends, marks, controls and half characters are as they were."""
     keeper = DataOffloader(tmp_path)
@@ -84,7 +85,7 @@ def test_a_reference_holds_from_another_folder(tmp_path: Path, monkeypatch: pyte
     assert DataOffloader(tmp_path / "elsewhere").read(ref) == b"here"
 
 
-@pytest.mark.parametrize(
+@each(
     "ref",
     ["", "outputs", "outputs/", "outputs/.hidden", "/etc/passwd", "../x", "outputs/../x", "outputs/a/b", "state.json"],
 )
@@ -113,7 +114,7 @@ def test_a_link_is_not_followed_when_read(tmp_path: Path) -> None:
     assert caught.value.code == "UNSAFE_LINK"
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+@each("kind", ["link", "folder", "pipe"])
 def test_what_stands_in_a_files_place_is_left_alone(tmp_path: Path, kind: str) -> None:
     """A link, a folder or a pipe under the name: another name is taken, and nothing waits."""
     keeper = DataOffloader(tmp_path / "run")
@@ -206,7 +207,7 @@ def test_two_processes_never_share_a_name(tmp_path: Path) -> None:
     assert all(keeper.read(ref).decode() == text for ref, text in found.items())
 
 
-@pytest.mark.parametrize("after", [0, 1, 3])
+@each("after", [0, 1, 3])
 def test_a_killed_process_leaves_whole_files(tmp_path: Path, after: int) -> None:
     """Killed between any two texts or within one: what has a name is whole, and what was named is there."""
     child = offloading(tmp_path, "k", 200)

@@ -23,8 +23,8 @@ def reducer(folder: Path) -> StepReducer:
     return StepReducer(DataOffloader(folder))
 
 
-@pytest.mark.parametrize(
-    ("tool", "args"),
+@each(
+    "tool, args",
     [
         ("Bash", {"command": "ls", "timeout": None}),  # `keeping.get(key) != value`: None counts as kept, and is lost
         ("Edit", None),  # comes back as {}
@@ -39,7 +39,7 @@ def test_arguments_come_back_as_they_were(tmp_path: Path, tool: str, args: objec
     assert red.original(step)[0] == args
 
 
-@pytest.mark.parametrize("said", ["Exit code ²", "exit code ①\nx"])
+@each("said", ["Exit code ²", "exit code ①\nx"])
 def test_an_exit_code_in_odd_digits_is_no_error(tmp_path: Path, said: str) -> None:
     """Digits that only Unicode calls so."""
     reducer(tmp_path).reduce("Bash", {"command": "x"}, None, error=said)
@@ -54,8 +54,8 @@ LINES = {
 WORDS = {"assigned": "correct_horse_battery", "url": "s3cret_Pass_word"}
 
 
-@pytest.mark.parametrize("kind", LINES)
-@pytest.mark.parametrize("form", ["Bash", "WebFetch", "mcp", "Grep", "error"])
+@each("kind", LINES)
+@each("form", ["Bash", "WebFetch", "mcp", "Grep", "error"])
 def test_no_secret_is_in_a_summary(tmp_path: Path, kind: str, form: str) -> None:
     """Neither in a line that is quoted nor as a name, a path or an address taken out of one."""
     line = LINES[kind]
@@ -73,9 +73,9 @@ def test_no_secret_is_in_a_summary(tmp_path: Path, kind: str, form: str) -> None
     assert WORDS.get(kind, "\0") not in told
 
 
-@pytest.mark.parametrize("name", ["a\rb", "a\nFAILED b", "a\x1b[2Jb", "a\ud800b"])
-@pytest.mark.parametrize(
-    ("tool", "key"),
+@each("name", ["a\rb", "a\nFAILED b", "a\x1b[2Jb", "a\ud800b"])
+@each(
+    "tool, key",
     [
         ("Write", "file_path"),
         ("Read", "file_path"),
@@ -102,7 +102,7 @@ def test_a_history_can_be_written() -> None:
     history.compact_history([step] * 3, 500).encode()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@each("value", [float("nan"), float("inf")])
 def test_a_number_that_is_no_json_can_be_recorded(tmp_path: Path, value: float) -> None:
     """Python reads NaN from an event; the log holds what every reader of JSON takes."""
     step = reducer(tmp_path).reduce("mcp__x", {}, {"value": value})
@@ -133,8 +133,8 @@ def test_a_file_system_without_hard_links_serves(tmp_path: Path, monkeypatch: py
     assert keeper.read(ref) == b"text"
 
 
-@pytest.mark.parametrize("depth", [200, 900])
-@pytest.mark.parametrize("tool", ["mcp__x", "Bash", "Read"])
+@each("depth", [200, 900])
+@each("tool", ["mcp__x", "Bash", "Read"])
 def test_depth_is_no_error(tmp_path: Path, depth: int, tool: str) -> None:
     """What Python reads from a host's event is recorded, however deep."""
     value: object = "x"
@@ -169,7 +169,7 @@ def test_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) ->
         assert step.tokens_after <= step.tokens_before
 
 
-@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b""])
+@each("damage", [b"{", b"\xff\xfe", b""])
 def test_a_damaged_output_is_an_error_that_says_so(tmp_path: Path, damage: bytes) -> None:
     """Where the file is the whole result in JSON and does not read as such any more."""
     red = reducer(tmp_path)
