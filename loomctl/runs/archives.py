@@ -63,7 +63,6 @@ def pack(folder: str, name: str, path: str) -> int:
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave this machine's users and groups out."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

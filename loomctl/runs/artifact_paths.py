@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # No system takes a longer path, and following one costs a look at the disk for each of its components.
 LONGEST = 4096
+_LONGEST_VALUE = 400
 
 
 class Place(NamedTuple):
@@ -106,7 +107,6 @@ def expanded(declared: str, known: Mapping[str, str | None]) -> str:
 
 
 def _is_path(text: str) -> bool:
-    """Tell whether the system could take a text for a path at all."""
     try:
         return 0 < len(os.fsencode(text)) <= LONGEST and "\0" not in text
     except UnicodeEncodeError:  # a lone surrogate
@@ -161,9 +161,6 @@ def shown(path: str, roots: Roots) -> str:
         if path != top and is_inside(path, top):
             return prefix + os.path.relpath(path, top)
     return path
-
-
-_LONGEST_VALUE = 400
 
 
 def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:

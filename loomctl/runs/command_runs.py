@@ -226,7 +226,6 @@ def _is_watched(folder: str) -> bool:
 
 
 def _is_named(folder: str) -> bool:
-    """Tell whether the supervisor on record lives, by its number and start."""
     return _supervisor_lives(_record(folder) or {})
 
 

@@ -141,7 +141,6 @@ class _Applied(NamedTuple):
 
 
 def _replayed(run: Run) -> list[Change]:
-    """Give the changes that are on record, in their order."""
     found: list[Change] = []
     applied: dict[str, _Applied] = {}  # by stage, those that were not undone
     undone: dict[str, int] = {}
@@ -181,7 +180,6 @@ def _entries(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _as_told(brought: dict[str, Any]) -> dict[str, Any]:
-    """Give an entry of the log as it was told of what a fork brought along."""
     of_stage = "stage" in brought
     told = {"stage": brought["stage"]} if of_stage else {**brought, "by": USER}
     name = "stage.completed" if of_stage else EVENT
@@ -239,7 +237,6 @@ def _by_hand(properties: Mapping[str, Any], at: str, session: str | None) -> lis
 
 
 def _status(run: Run, stage: str, undone: int) -> Mapping[str, Any]:
-    """Give the status that a stage had after it was undone so often; empty where that cannot be read."""
     try:
         there = [*reversed(stages.aside(run.folder, stage, stages.STATUS)), stages.STATUS]
         text = stages.read_text(run.folder, stage, there[undone]) if undone < len(there) else None

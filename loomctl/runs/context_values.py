@@ -122,7 +122,6 @@ def place_of(space: Workspace, run: Run, value: Any) -> str | None:
 
 
 def _response_of(value: Any) -> str | None:
-    """Give the stage whose response a value stands for, None for every other value."""
     if not isinstance(value, dict) or value.keys() != {_STAGE, _FILE} or value[_FILE] != stages.RESPONSE:
         return None
     stage = value[_STAGE]

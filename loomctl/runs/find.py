@@ -51,7 +51,6 @@ def active_runs(space: Workspace) -> list[str]:
 
 
 def _standing(space: Workspace) -> run_index.Standing:
-    """Give the active runs and those that cannot be read."""
     look = run_index.standing_quick if space.caller.on_hook_path else run_index.standing
     return look(space.store)
 

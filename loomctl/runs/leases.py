@@ -1,4 +1,4 @@
-"""Who drives a run: what a command may do beside a driver, how the lease is given up, and what is said of it.
+"""Who works on a run and who drives it: sessions come and go (D24-D26), the lease is taken, refreshed and given up.
 
 The refusal itself is the store's (`runs/store/write_rules.py`): every write of a state passes there. Here stands what
 each use case asks for, and what people are told.

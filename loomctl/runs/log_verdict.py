@@ -142,7 +142,6 @@ def warning(store: Store, run_id: str) -> str:
 
 
 def _within(faults: Sequence[Fault], beyond: Place | None) -> bool:
-    """Tell whether a fault lies before the checkpoint."""
     return any(beyond is None or fault.at < beyond.at for fault in faults)
 
 

@@ -56,7 +56,6 @@ def _place(run_dir: str, session_id: object, note: Mapping[str, Any]) -> str:
 
 
 def _noted(note: Mapping[str, Any]) -> str:
-    """Say from where a pull brought a run; empty where none did."""
     host = note.get("machine")
     if not isinstance(host, str):
         return ""
@@ -84,7 +83,6 @@ def _is_of(run_dir: str, root: str, *, came: bool) -> bool:
 
 
 def _session_of(run_dir: str, session_id: str) -> tuple[str, str]:
-    """Give machine and project root of a session of a run; empty where the state does not say it."""
     try:
         state = files.read_json(os.path.join(run_dir, "state.json"))
         records = sessions.history(state) if isinstance(state, dict) else []
@@ -98,7 +96,6 @@ def _session_of(run_dir: str, session_id: str) -> tuple[str, str]:
 
 
 def _reason(note: Mapping[str, Any], ref: str) -> str:
-    """Give why a pull did not bring something, in the words of who pushed it."""
     listed = note.get("left_out")
     last = ref.rpartition("/")[2]
     for one in listed if isinstance(listed, list) else ():

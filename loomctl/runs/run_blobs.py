@@ -110,7 +110,6 @@ def named_below(path: str) -> set[str]:
 
 
 def _unusable(space: Workspace) -> Iterator[tuple[str, str]]:
-    """Give the runs whose state cannot be read; a state that is damaged may have lost what it referred to."""
     for home in space.store.homes():
         try:
             space.store.read_home(home)
@@ -132,7 +131,6 @@ def _roots(space: Workspace) -> list[str]:
 
 
 def _named_by(paths: Iterable[str], unsure: list[tuple[str, str]]) -> set[str]:
-    """Give the references that stand in files and in all files below folders; what cannot be read is noted."""
     found: set[str] = set()
     for path in paths:
         for file in _files(path, unsure):
@@ -146,7 +144,6 @@ def _named_by(paths: Iterable[str], unsure: list[tuple[str, str]]) -> set[str]:
 
 
 def _files(path: str, unsure: list[tuple[str, str]]) -> Iterator[str]:
-    """Give every plain file below a folder, or a file itself; no link is followed."""
     if os.path.islink(path):
         return
     try:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 
+_OVER = ("completed", "cancelled")
+
 
 class Record(NamedTuple):
     """A stage. entry: its visit in the state; status: what `status.json` says, empty where there is none.
@@ -200,9 +202,6 @@ def _names(step_id: str) -> tuple[str, ...]:
     return step_id, ids.step_slug(step_id), step_id.rpartition("/")[2]
 
 
-_OVER = ("completed", "cancelled")
-
-
 def progress(run: Run) -> list[dict[str, Any]]:
     """Give the plan's phases, each `{id, status, done, steps}`; status: `done`, `open`, `skipped` or `pending`."""
     seen = visits.by_step(run.state)
@@ -260,7 +259,6 @@ def _matched(space: Workspace, word: str) -> tuple[str | None, LoomError | None]
 
 
 def _current(space: Workspace) -> Run | None:
-    """Read the current run; None where there is none, or it cannot be read: another one may be meant."""
     try:
         return read_current(space)
     except (LoomError, OSError):
@@ -293,7 +291,6 @@ def _with_stage(space: Workspace, word: str) -> Run:
 
 
 def _having(space: Workspace, run_ids: Sequence[str], word: str) -> str | None:
-    """Give the first of some runs that has a stage which a word means; one that cannot be read has none."""
     for run_id in run_ids:
         try:
             if matches(space.store.read(run_id, to_show=True), word):
@@ -304,7 +301,6 @@ def _having(space: Workspace, run_ids: Sequence[str], word: str) -> str | None:
 
 
 def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> LoomError:
-    """Say of a word that names no run what it may have been meant for."""
     if error.code != "NO_SUCH_RUN":
         return error
     if here is not None:

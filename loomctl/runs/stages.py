@@ -127,7 +127,6 @@ def _repaired(where: str) -> list[str]:
 
 
 def _attempt(name: str) -> str:
-    """Give the number of the repair that a file tells of; empty for every other file."""
     beginning = REPAIRED if name.startswith(REPAIRED) else ASKED
     base, ending = os.path.splitext(name)
     number = base[len(beginning) :] if base.startswith(beginning) and ending in (".md", ".json") else ""

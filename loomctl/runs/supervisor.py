@@ -198,8 +198,6 @@ class _Log:
 
 
 class _Watch:
-    """One command while it runs."""
-
     def __init__(self, log: _Log, timeout: float | None) -> None:
         self._log, self._timeout = log, timeout
         self._group = 0
@@ -282,7 +280,6 @@ class _Watch:
                 pass
 
     def _read(self) -> bool:
-        """Take what is there, a block at a time; tell whether more may come."""
         try:
             data = os.read(self._reading, _BLOCK)
         except BlockingIOError:
@@ -300,7 +297,6 @@ class _Watch:
         self._kill_at = now + KILL_AFTER
 
     def _signal(self, number: int) -> None:
-        """Send a signal to the command's process group, if there still is one."""
         try:
             os.killpg(self._group, number)
         except OSError:  # it has ended; macOS says so by another error

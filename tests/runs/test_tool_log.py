@@ -73,7 +73,6 @@ def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
     """No steps, no error; nor is one made."""
     assert ids(run_dir) == []
     assert tool_log.tail(str(run_dir), 5) == []
-    assert tool_log.find(str(run_dir), "x") is None
     assert list(run_dir.iterdir()) == []
 
 
@@ -172,17 +171,6 @@ def test_what_stands_in_its_place_does_not_hold_a_reader(run_dir: Path, kind: st
     assert ids(run_dir) == []
     assert tool_log.tail(str(run_dir), 1) == []
     place.rename(run_dir / kind)
-
-
-def test_the_newest_of_one_id_is_found(run_dir: Path) -> None:
-    """An id that came twice, an id that stands in another step's text, an id that is another's beginning."""
-    tool_log.append(
-        str(run_dir),
-        [step("a", n=1), step("ab"), step("a", n=2), step("b")._replace(observation='"a"'), step('q"\n')],
-    )
-    assert tool_log.find(str(run_dir), "a") == step("a", n=2)
-    assert tool_log.find(str(run_dir), 'q"\n') == step('q"\n')
-    assert tool_log.find(str(run_dir), "c") is None
 
 
 @settings(max_examples=200)

@@ -84,7 +84,6 @@ def begun(local: str) -> dict[str, float]:
 
 
 def _noted(local: str, ending: str) -> Iterable[tuple[str, str, float]]:
-    """Give the first line and the time of each event's file."""
     for event in EVENTS if has_room_for_beats(local) else ():
         path = os.path.join(local, _HOOKS, event + ending)
         try:

@@ -291,7 +291,6 @@ class Local:
         return [(session_id, one) for session_id, one in found if one.get("run_id") == run_id]
 
     def _named(self, folder: str) -> list[str]:
-        """List the sessions that have a file in a folder."""
         if files.leads_away(self._store_folder, folder):
             return []
         try:
@@ -333,7 +332,6 @@ class Local:
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    """Give what tells a file from one that takes its place. Raises OSError."""
     there = os.lstat(path)
     return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns
 

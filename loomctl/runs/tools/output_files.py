@@ -1,4 +1,4 @@
-"""Writing a large output into a file of its own, so small that a hook can afford it (D47)."""
+"""Write large outputs into files of their own, byte for byte, and give them back: what a hook can afford (D47)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from loomctl.kit import digests, files, ids
 from loomctl.kit.errors import LoomError, quoted
 
 FOLDER = "outputs"
+LARGEST = 1 << 30
 _MOST_NAMES = 10_000
 # How a file system without hard links says so.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
@@ -106,9 +107,6 @@ def _write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-LARGEST = 1 << 30
 
 
 def name_of(step_id: str, ext: str) -> tuple[str, str]:

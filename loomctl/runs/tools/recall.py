@@ -325,8 +325,6 @@ def _dangling(held: Record, step: ToolStep) -> int:
 
 
 class _Names(DataOffloader):
-    """Says under which name a text would be put away, and puts it nowhere."""
-
     def offload(self, data: str | bytes, step_id: str, ext: str = "json") -> str:  # noqa: ARG002 - nothing is stored
         """Give the reference."""
         return f"{FOLDER}/{'.'.join(name_of(step_id, ext))}"

@@ -243,7 +243,6 @@ class _Digester:
         return Digested(self._steps, len(waiting) - done, tuple(self._aside), unfinished=begun)
 
     def _work(self, waiting: Sequence[Spooled], digesting: Digesting, most: int | None) -> int:
-        """Digest files, as many as there is room for; gives how many."""
         done = size = 0
         batch: list[Spooled] = []
         for spooled in waiting:
@@ -361,7 +360,6 @@ class _Digester:
 
 
 def _may_be_written(spooled: Spooled) -> bool:
-    """Tell whether a file that is no event yet may still become one."""
     return spooled.plain and time.time() - spooled.at / 1e9 < _SETTLED
 
 

@@ -1,4 +1,8 @@
-"""Reducing tool calls to tool steps, with their originals put away: for hooks, commands, other agents (D47)."""
+"""Reduce tool calls to tool steps, with their originals put away, and events of tools to one run's log (D47).
+
+`StepReducer` serves hooks, commands and other agents. `StepLog` makes each event of a run one step, with an id of its
+own and its text stored once.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     from loomctl.runs.machine.launcher_files import Spooled
 
 INLINE_MOST = 2048  # bytes of what stands in the record itself
+READS = "reads.json"
+_TAIL = 160  # steps at the log's end among which a repeated one is looked for; a batch is smaller
+_MOST_READS = 500
 
 
 class StepReducer:
@@ -83,7 +90,6 @@ class StepReducer:
         return step._replace(tokens_after=estimate(history.full(step)))
 
     def _put_away(self, rest: dict[str, Any], step_id: str) -> tuple[dict[str, Any], str | None]:
-        """Give what stands in the record itself, and where the rest of it stands."""
         try:
             rendered = _json(rest)
         except (ValueError, RecursionError) as error:  # a library's caller can give what no JSON holds
@@ -126,15 +132,6 @@ def _is_strict(value: object) -> bool:
     except ValueError:
         return False
     return True
-
-
-READS = "reads.json"
-
-
-_TAIL = 160  # steps at the log's end among which a repeated one is looked for; a batch is smaller
-
-
-_MOST_READS = 500
 
 
 class _Stored(DataOffloader):
@@ -186,8 +183,6 @@ class _Stored(DataOffloader):
 
 
 class _Foreseen(_Stored):
-    """Names the files that texts would get, and writes none."""
-
     def __init__(self, workspace: str) -> None:
         super().__init__(workspace)
         self._held: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""The log of a run's tool steps, `tool_steps.jsonl`: appended to, read whole or from its end (D53, D59)."""
+"""The log of a run's tool steps, `tool_steps.jsonl`: appended to, read whole or from its end, summed up (D51-D59)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FILE = "tool_steps.jsonl"
 LONGEST_LINE = 64 * 1024 * 1024
 _BLOCK = 1 << 16
+_PIECE = 1 << 20
 
 
 def append(run_dir: str, steps: Sequence[ToolStep], *, durable: bool = True) -> None:
@@ -69,17 +70,6 @@ def backwards(run_dir: str) -> Iterator[ToolStep]:
         os.close(descriptor)
 
 
-def find(run_dir: str, step_id: str) -> ToolStep | None:
-    """Give the step of this id, the newest if several have it."""
-    mark = json.dumps(step_id).encode()
-    found = None
-    for line in _lines(run_dir):
-        if mark in line:
-            step = _step(line)
-            found = step if step is not None and step.id == step_id else found
-    return found
-
-
 def _lines(run_dir: str) -> Iterator[bytes]:
     descriptor = _opened(run_dir)
     if descriptor is None:
@@ -106,7 +96,7 @@ def _step(line: bytes) -> ToolStep | None:
     return ToolStep.from_dict(raw) if isinstance(raw, dict) and isinstance(raw.get("id"), str) else None
 
 
-_PIECE = 1 << 20
+# ---- What their reduction saved: two sums, which go on where they ended (D51).
 
 
 class Tally(NamedTuple):
