@@ -14,7 +14,7 @@ from loomctl.kit.files import is_inside
 from loomctl.kit.json import strict_json
 from loomctl.kit.json.fields import is_id
 from loomctl.kit.json.strict_json import DEEPEST
-from loomctl.kit.problems import at, choices, error, nearest, refusal, shown
+from loomctl.kit.problems import at, choices, error, nearest, shown
 from loomctl.workflows.steps import map_steps
 
 if TYPE_CHECKING:
@@ -67,18 +67,12 @@ class Loaded(NamedTuple):
     places: Mapping[str, str] = {}
 
 
-def find(ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None) -> str:
-    """Give the absolute path of the workflow that `ref` names.
+def locate(ref: str, places: Places, *, base: str | None = None, named_in: str | None = None) -> Found:
+    """Find the workflow that `ref` names.
 
     ref: an id (the project's workflows first, then the bundle's), `loom:id` (the bundle's), `project:id`, or a path
     (with a separator or a known ending), relative to `base`, the current directory by default. Raises UNKNOWN_WORKFLOW
     with what there is, AMBIGUOUS_WORKFLOW, or BAD_ID.
-    """
-    return locate(ref, Places(project_dir, store, bundle), base=base).path
-
-
-def locate(ref: str, places: Places, *, base: str | None = None, named_in: str | None = None) -> Found:
-    """As `find`, and say whether the bundle's workflow stands in for FABER's.
 
     named_in: the file that says `extends`. Its folder is the base, a file of the bundle means the bundle's ids first,
     and FABER's names are looked for beside it too.
@@ -109,7 +103,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
 
 
 def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
-    """List the ids that `find` knows, for completion and messages."""
+    """List the ids that `locate` knows, for completion and messages."""
     places = Places(project_dir, store, bundle)
     return sorted({name for folder in (*project_folders(places), places.bundled) for name in _listed(folder)})
 
@@ -142,15 +136,6 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
     else:
         raw, problems = strict_json.parse(text, max_depth=max_depth)
     return Loaded(raw, problems, sha256)
-
-
-def read(path: str) -> Any:
-    """Give what a workflow file holds. Raises LoomError with everything that is wrong with the file's form."""
-    loaded = load(path)
-    refused = refusal(loaded.problems, what="this file cannot be read", where=path, code="UNREADABLE")
-    if refused is not None:
-        raise refused
-    return loaded.raw
 
 
 def portable(path: str, places: Places) -> str:

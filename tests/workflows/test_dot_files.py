@@ -13,7 +13,6 @@ from loomctl.workflows.workflow_files import (
     LARGEST_PROMPT,
     Places,
     available,
-    find,
     load,
     locate,
     with_prompts,
@@ -29,7 +28,7 @@ def test_a_file_is_found_and_read(tmp_path: Path, name: str) -> None:
     folder.mkdir(parents=True)
     (folder / name).write_text(LINE, encoding="utf-8")
     places = Places(str(tmp_path), str(tmp_path / ".loom"), str(tmp_path / "bundle"))
-    assert locate("line", places).path == find(name, **places._asdict(), base=str(folder)) == str(folder / name)
+    assert locate("line", places).path == locate(name, places, base=str(folder)).path == str(folder / name)
     assert available(**places._asdict()) == ["line"]
     loaded = load(str(folder / name))
     assert loaded.raw == {

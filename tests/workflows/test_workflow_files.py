@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.kit.errors import LoomError
-from loomctl.workflows.workflow_files import LARGEST_YAML, Places, available, find, load, locate, portable, read
+from loomctl.workflows.workflow_files import LARGEST_YAML, Places, available, load, locate, portable
 
 
 @pytest.fixture
@@ -56,15 +56,15 @@ FOUND = [
 def test_a_name_finds_its_file(places: Places, tmp_path: Path) -> None:
     """An id is the project's before it is the bundle's; `loom:` and `project:` say which; a path is a path."""
     for ref, expected in FOUND:
-        assert find(ref, **places._asdict(), base=places.project_dir) == str(tmp_path / expected)
+        assert locate(ref, places, base=places.project_dir).path == str(tmp_path / expected)
         absolute = str(tmp_path / expected)
-        assert find(absolute, **places._asdict()) == absolute
+        assert locate(absolute, places).path == absolute
 
 
 def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a base a path is relative to where the user is."""
     monkeypatch.chdir(os.path.join(places.project_dir, "flows"))
-    assert find("x.yml", **places._asdict()) == os.path.join(places.project_dir, "flows", "x.yml")
+    assert locate("x.yml", places).path == os.path.join(places.project_dir, "flows", "x.yml")
 
 
 LOST = [
@@ -92,7 +92,7 @@ def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
     """What is not found, not clear or not supported is one error with a way on."""
     for ref, code in LOST:
         with pytest.raises(LoomError) as caught:
-            find(ref, **places._asdict(), base=places.project_dir)
+            locate(ref, places, base=places.project_dir)
         assert caught.value.code == code
         assert caught.value.hint
 
@@ -100,7 +100,7 @@ def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
 def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
     """The error for an unknown id names the one that was probably meant."""
     with pytest.raises(LoomError) as caught:
-        find("defualt", **places._asdict())
+        locate("defualt", places)
     assert "did you mean default?" in caught.value.why
     assert caught.value.hint == "loomctl check default"
 
@@ -138,7 +138,7 @@ def test_a_file_is_read_with_its_digest(tmp_path: Path) -> None:
     """JSON and YAML give the same value; a byte order mark is no harm."""
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"id": "a"}')
     (tmp_path / "a.yaml").write_text("id: a\n", encoding="utf-8")
-    assert load(str(tmp_path / "a.json")).raw == load(str(tmp_path / "a.yaml")).raw == read(str(tmp_path / "a.json"))
+    assert load(str(tmp_path / "a.json")).raw == load(str(tmp_path / "a.yaml")).raw
     assert len(load(str(tmp_path / "a.yaml")).sha256) == 64
 
 
@@ -160,14 +160,3 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         "bytes.json": ("NOT_UTF8", "line 2, column 8"),
         "huge.yaml": ("TOO_LARGE", "$"),
     }
-
-
-def test_read_says_all_that_is_wrong(tmp_path: Path) -> None:
-    """`read` raises one error with every mistake in the file's form and its line."""
-    path = tmp_path / "a.yaml"
-    path.write_text("a: 1\na: 2\nyes: 3\n", encoding="utf-8")
-    with pytest.raises(LoomError) as caught:
-        read(str(path))
-    assert caught.value.where == str(path)
-    assert "line 2, column 1" in caught.value.why
-    assert "line 3, column 1" in caught.value.why
