@@ -546,10 +546,12 @@ def test_a_refusals_hint_is_a_way_on(begun: Scene) -> None:
     assert ended.json["error"]["hint"] == f"loomctl cancel {run_id}"
 
 
-def test_a_store_that_is_never_written_is_not_told_either(begun: Scene) -> None:
-    """No file of the run differs."""
+def test_a_store_that_is_never_written_is_not_told_and_not_replaced_either(begun: Scene) -> None:
+    """What would be is read from it, and no file of the run differs."""
     run_id = begun.run_dir.name
     unwritten = UnwrittenStore(str(begun.store))
     before = fingerprint(begun.run_dir)
     unwritten.tell(run_id, lambda _: [Event("tick", {})])
+    earlier = unwritten.replace(run_id, str(begun.run_dir / "state.backup.json"), lambda state: (state, []))
+    assert unwritten.read_state(run_id) == earlier == json.loads((begun.run_dir / "state.backup.json").read_text())
     assert fingerprint(begun.run_dir) == before
