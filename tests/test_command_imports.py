@@ -21,7 +21,7 @@ LIBRARY = {
 }
 RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.workflow", "loomctl.workflows.workflow_files"}
 DRIVING = {
-    "loomctl.flow.run_commands",
+    "loomctl.flow.commands.run_commands",
     "loomctl.flow.drive",
     "loomctl.priming.prime_run",
     "loomctl.flow.finish",

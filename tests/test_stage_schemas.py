@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 
 from loomctl.changes import track
 from loomctl.cli import bundle
-from loomctl.flow import command_trust, decide, drive
+from loomctl.flow import decide, drive
+from loomctl.flow.commands import command_trust
 from loomctl.flow.outcomes import directives
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.caller import Conversation

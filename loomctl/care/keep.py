@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.flow import command_events, evidence_commands
+from loomctl.flow.commands import command_events, evidence_commands
 from loomctl.kit import clock, files, git, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted

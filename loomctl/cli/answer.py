@@ -19,7 +19,7 @@ from loomctl.workflows import gates
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.flow.run_commands import Pending, Ran
+    from loomctl.flow.commands.run_commands import Pending, Ran
     from loomctl.priming.slip import Entry, Slip
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
@@ -97,7 +97,7 @@ def ran_lines(ran: Sequence[Ran]) -> list[str]:
 
 def pending_lines(run: Run, pending: Pending) -> list[str]:
     """Say why a run stands at a command step, and what leads on."""
-    from loomctl.flow import run_commands
+    from loomctl.flow.commands import run_commands
 
     branch = visits.seen_from(run.state).name
     again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")

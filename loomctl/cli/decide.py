@@ -9,7 +9,8 @@ import click
 
 from loomctl.cli import answer, caller, output, step
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import command_events, command_trust, decide, moves, stop
+from loomctl.flow import decide, moves, stop
+from loomctl.flow.commands import command_events, command_trust
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find

@@ -9,10 +9,11 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_stages, complete_workflows, json_option, run_argument
-from loomctl.flow import command_trust, drive, moves, start
+from loomctl.flow import drive, moves, start
 from loomctl.flow import fork as forking
 from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
+from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
 from loomctl.kit.text.secrets import masked_line

@@ -12,8 +12,9 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish, finish_records, moves, run_commands
+from loomctl.flow import drive, finish, finish_records, moves
 from loomctl.flow import undo as undoing
+from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.flow.commands.run_commands import Pending
     from loomctl.flow.drive import Driven
-    from loomctl.flow.run_commands import Pending
     from loomctl.runs.caller import Workspace
     from loomctl.runs.store.store import Run
 

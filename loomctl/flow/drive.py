@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow import run_commands
+    from loomctl.flow.commands import run_commands
     from loomctl.flow.finish_records import Gathered
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.slip import Slip
@@ -76,7 +76,7 @@ def next_step(
     run = lines.read(space, run_id, branch)
     if visits.seen_from(run.state).outcome is not None:
         return Driven(run, route.Move("branch"), notes=notes)
-    from loomctl.flow import run_commands  # no hook runs commands, so none imports what does
+    from loomctl.flow.commands import run_commands  # no hook runs commands, so none imports what does
 
     waiting = run_commands.waiting_for_trust(space, run)
     if waiting is not None:  # nothing has changed, so nothing is written
@@ -169,7 +169,7 @@ def _done(
     *,
     named: bool,
 ) -> Driven:
-    from loomctl.flow import command_events
+    from loomctl.flow.commands import command_events
 
     run = lines.read(space, run_id, branch)
     if branch:

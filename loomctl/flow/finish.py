@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.evidence import Checked, Command, Item
     from loomctl.flow.outcomes.directives import Reading
+    from loomctl.flow.outcomes.evidence import Checked, Command, Item
     from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run
@@ -132,7 +132,7 @@ def _shown(
     outcome = given.outcome or reading.outcome or "succeeded"
     if not step.get("evidence") or _breaks_schema(step, given, reading):
         return None
-    from loomctl.flow import evidence  # most steps have nothing to show
+    from loomctl.flow.outcomes import evidence  # most steps have nothing to show
 
     updates = {**given.context, **given.updates, **reading.context_updates}
     claim = evidence.claim(outcome, given.response)
@@ -143,7 +143,7 @@ def _shown(
 
 
 def _run_evidence(space: Workspace, run: Run, asked: Command) -> Item:
-    from loomctl.flow import evidence_commands
+    from loomctl.flow.commands import evidence_commands
 
     return evidence_commands.run(space, run, asked)
 
@@ -201,7 +201,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
         known = _tracked(space, run, entry, given, known)
     failure = answers.exhausted(repairs) if _breaks_schema(step, given, reading) else ""
     if not failure and shown is not None and not shown.passed:
-        from loomctl.flow import evidence
+        from loomctl.flow.outcomes import evidence
 
         failure = evidence.exhausted(shown, repairs)
     return _ended(space, run, state, happened, given, known, failure)
@@ -211,7 +211,7 @@ def _ask_for_evidence(
     space: Workspace, run: Run, state: State, happened: list[Event], given: Given, reading: Reading, shown: Checked
 ) -> Ended:
     """Keep an answer whose evidence is missing; what nobody could judge here is not counted as a correction."""
-    from loomctl.flow import evidence
+    from loomctl.flow.outcomes import evidence
 
     entry = visits.open_visit(state)
     assert entry is not None  # the caller looked

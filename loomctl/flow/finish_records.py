@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from loomctl.changes.track import Tracked
     from loomctl.flow import route
-    from loomctl.flow.evidence import Checked
     from loomctl.flow.outcomes.directives import Reading
+    from loomctl.flow.outcomes.evidence import Checked
     from loomctl.runs.model import run_context
     from loomctl.runs.model.state import State
     from loomctl.runs.store.store import Run

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import stage_changes
-from loomctl.flow import command_trust, rewind, undo
+from loomctl.flow import rewind, undo
+from loomctl.flow.commands import command_trust
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages

@@ -65,7 +65,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         lines.append(answers.instruction(step, known.get("plan_path")))
     if step.get("evidence"):
-        from loomctl.flow import evidence
+        from loomctl.flow.outcomes import evidence
 
         lines += evidence.instruction(step)
     return "\n\n".join(lines)

@@ -60,7 +60,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     _refuse(run, run.state, stage)
     if _is_untouched(run.state, stage):
         return _open_already(space, run, stage, notes)
-    from loomctl.flow import command_events
+    from loomctl.flow.commands import command_events
 
     notes += command_events.stop_all(space, run)
     memory_of_session.forget_run(space, run_id)

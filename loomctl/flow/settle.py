@@ -239,14 +239,14 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
     `failed` or `skipped` do; gives a line for each of the latter.
     """
     for line in settled.left:
-        from loomctl.flow import command_events
+        from loomctl.flow.commands import command_events
 
         command_events.stop_left(space, line)
     if settled.opened is not None and not _is_command(run, settled.opened):
         note_visit(space, run, settled.opened)
     if not os.path.isdir(os.path.join(space.store.local, lines.EVIDENCE, run.run_id)):
         return []
-    from loomctl.flow import evidence_commands  # most steps have no command to pass
+    from loomctl.flow.commands import evidence_commands  # most steps have no command to pass
 
     return evidence_commands.stop_ended(space, run.run_id)
 
@@ -262,7 +262,7 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     if not isinstance(entry.get("stage"), str):
         return
     try:
-        from loomctl.flow import evidence
+        from loomctl.flow.outcomes import evidence
 
         evidence.begin(space, run, entry)
     except Exception:  # noqa: BLE001 - as above

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from loomctl.expressions import placeholders
-from loomctl.flow import command_trust, route, settle
+from loomctl.flow import route, settle
+from loomctl.flow.commands import command_trust
 from loomctl.kit import clock, folders, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple

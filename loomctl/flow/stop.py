@@ -164,7 +164,7 @@ def _is_sent_in_vain(turn: Turn, entry: Mapping[str, Any], known: finish_records
 
 
 def _unjudged(run: Run, entry: Mapping[str, Any], known: finish_records.Gathered) -> str:
-    from loomctl.flow import evidence
+    from loomctl.flow.outcomes import evidence
 
     assert known.evidence is not None  # the caller looked
     return (
@@ -198,7 +198,7 @@ def _left_open(
 
 
 def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: finish_records.Gathered | None = None) -> str:
-    from loomctl.flow import evidence
+    from loomctl.flow.outcomes import evidence
 
     lacking = known.evidence if known is not None and not reading.errors else None
     why = evidence.missing(lacking) if lacking is not None else answers.first_errors(reading)
@@ -235,7 +235,7 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
         return None
-    from loomctl.flow import command_trust  # most stops are at no command
+    from loomctl.flow.commands import command_trust  # most stops are at no command
     from loomctl.runs.model import standing
 
     try:

@@ -58,7 +58,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     """
     notes = recording.noted(space)
     run = lines.read(space, run_id, branch)
-    from loomctl.flow import command_events
+    from loomctl.flow.commands import command_events
 
     if visits.open_visit(run.state) is not None:
         _refuse_begun(run.state)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import IO, Any, NamedTuple
 
-from loomctl.flow import command_events
+from loomctl.flow.commands import command_events
 from loomctl.handoff import carried, handoff
 from loomctl.handoff.carried import Look
 from loomctl.handoff.handoff import Desk, Message, Standing

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import command_events, command_trust, drive, evidence, rewind, undo
+from loomctl.flow import drive, rewind, undo
 from loomctl.flow import stop as stopping
+from loomctl.flow.commands import command_events, command_trust
 from loomctl.flow.drive import Driven
+from loomctl.flow.outcomes import evidence
 from loomctl.flow.stop import Stopped, Turn
 from loomctl.kit.errors import LoomError
 from loomctl.kit.process import processes

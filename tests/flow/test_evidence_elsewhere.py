@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from loomctl.changes import evidence_files
-from loomctl.flow import drive, evidence, resume
+from loomctl.flow import drive, resume
 from loomctl.flow.drive import Driven
+from loomctl.flow.outcomes import evidence
 from loomctl.kit import digests
 from loomctl.runs import artifact_paths
 from tests.helpers.machines import Machine

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.changes import stage_changes, track
-from loomctl.flow import command_trust, contexts, decide, drive, resume, rewind, stop, undo
+from loomctl.flow import contexts, decide, drive, resume, rewind, stop, undo
 from loomctl.flow import fork as forking
+from loomctl.flow.commands import command_trust
 from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_history, context_values, find, run_blobs, stage_records

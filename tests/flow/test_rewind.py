@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import command_trust, contexts, decide, drive, run_commands, stop, undo
+from loomctl.flow import contexts, decide, drive, stop, undo
 from loomctl.flow import rewind as rewinding
+from loomctl.flow.commands import command_trust, run_commands
 from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run, slip

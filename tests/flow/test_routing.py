@@ -8,7 +8,8 @@ import shutil
 import sys
 from typing import Any
 
-from loomctl.flow import command_trust, decide, drive, moves, preambles, resume, route, stop, undo
+from loomctl.flow import decide, drive, moves, preambles, resume, route, stop, undo
+from loomctl.flow.commands import command_trust
 from loomctl.flow.drive import Driven
 from loomctl.runs import stage_records
 from loomctl.runs.store.blobs import Blobs

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import command_events, command_trust, drive, run_commands
+from loomctl.flow import drive
+from loomctl.flow.commands import command_events, command_trust, run_commands
 from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow import evidence
+from loomctl.flow.outcomes import evidence
 from loomctl.handoff import carried, copies, pull, repository
 from loomctl.handoff.remotes import Done, Remote, unreachable
 from loomctl.handoff.repository import Repository

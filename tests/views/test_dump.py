@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.flow import command_trust, drive, finish_records, resume, undo
+from loomctl.flow import drive, finish_records, resume, undo
+from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs

@@ -10,8 +10,9 @@ import calendar
 import os
 import time
 
-from loomctl.flow import command_events, command_trust, finish, finish_records, lines, route, settle
-from loomctl.flow.command_trust import environment, open_work, patience, workdir
+from loomctl.flow import finish, finish_records, lines, route, settle
+from loomctl.flow.commands import command_events, command_trust
+from loomctl.flow.commands.command_trust import environment, open_work, patience, workdir
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.command_trust import Work
+    from loomctl.flow.commands.command_trust import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.caller import Workspace
     from loomctl.runs.command_runs import Standing

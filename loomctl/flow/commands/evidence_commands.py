@@ -10,8 +10,9 @@ import os
 import time
 
 from loomctl.changes import working_tree
-from loomctl.flow import command_trust, lines
-from loomctl.flow.evidence import COMMAND, TIMEOUT, Command, Item, name_of
+from loomctl.flow import lines
+from loomctl.flow.commands import command_trust
+from loomctl.flow.outcomes.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit

@@ -10,7 +10,7 @@ import codecs
 import os
 
 from loomctl.flow import lines
-from loomctl.flow.command_trust import open_work
+from loomctl.flow.commands.command_trust import open_work
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import visible
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from loomctl.flow.command_trust import Work
+    from loomctl.flow.commands.command_trust import Work
     from loomctl.runs.caller import Workspace
     from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
@@ -209,7 +209,7 @@ def stop_open(space: Workspace, run: Run) -> str:
 
 def runs_now(space: Workspace, run: Run) -> bool:
     """Tell whether a command of a run's open visits, or of its branches', runs on this machine; or one as evidence."""
-    from loomctl.flow import evidence_commands
+    from loomctl.flow.commands import evidence_commands
 
     works = [open_work(line) for line in lines.every(run)]
     return evidence_commands.runs_now(space, run) or any(
@@ -222,7 +222,7 @@ def stop_all(space: Workspace, run: Run) -> list[str]:
 
     Gives a line for each that ran, or could not be stopped.
     """
-    from loomctl.flow import evidence_commands
+    from loomctl.flow.commands import evidence_commands
 
     steps = [said for line in lines.every(run) if (said := stop_open(space, line))]
     return [*steps, *evidence_commands.stop(space, run)]
@@ -230,7 +230,7 @@ def stop_all(space: Workspace, run: Run) -> list[str]:
 
 def stop_evidence(space: Workspace, line: Run) -> list[str]:
     """Stop what runs as evidence of a line's open visit; gives a line for each that ran, or could not be stopped."""
-    from loomctl.flow import evidence_commands
+    from loomctl.flow.commands import evidence_commands
 
     entry = visits.open_visit(line.state)
     return evidence_commands.stop(space, line, [entry["stage"]]) if entry is not None else []

@@ -1,0 +1,1 @@
+"""Command steps, and commands that are evidence: trusted, run, told, stopped."""
