@@ -161,7 +161,7 @@ def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
         log.truncate(64 << 20)
     program = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); "
-        "from types import SimpleNamespace as Named; from loomctl.flow import command_events; "
+        "from types import SimpleNamespace as Named; from loomctl.flow.commands import command_events; "
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
         "resource.setrlimit(resource.RLIMIT_AS, (now + (40 << 20),) * 2); "
         "print(command_events.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
