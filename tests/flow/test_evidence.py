@@ -163,8 +163,7 @@ def test_a_command_that_still_runs_is_waited_for_again(scene: Scene, monkeypatch
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
     assert "it still runs" in done(scene, run_id).repair
     assert "repairs" not in scene.state["steps"][-1]
-    scene.write("go", "")
-    monkeypatch.setenv("LOOM_COMMAND_WAIT", "30")
+    end_once_awaited(scene, monkeypatch)
     assert done(scene, run_id).ended is not None
     assert (scene.root / "started").read_text() == "once\n"
 
@@ -401,11 +400,16 @@ def test_a_command_that_runs_for_another_answer_is_run_anew(scene: Scene, monkey
     assert "it still runs" in done(scene, run_id, "first").repair
     assert "it still runs" in done(scene, run_id, "second").repair
     assert not processes_live(scene, "evidence-1.1")
+    end_once_awaited(scene, monkeypatch)
+    assert done(scene, run_id, "second").ended is not None
+    assert (scene.root / "started").read_text() == "once\nonce\n"
+
+
+def end_once_awaited(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command end while it is waited for, not before: what ended unseen would be run again."""
     wait = command_runs.wait
     monkeypatch.setattr(command_runs, "wait", lambda *asked: (scene.write("go", ""), wait(*asked))[1])
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "30")
-    assert done(scene, run_id, "second").ended is not None
-    assert (scene.root / "started").read_text() == "once\nonce\n"
 
 
 def processes_live(scene: Scene, folder: str) -> bool:
