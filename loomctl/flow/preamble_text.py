@@ -13,8 +13,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.reduction import history
-from loomctl.reduction.token_room import Room
-from loomctl.reduction.tokens import closely
+from loomctl.reduction.tokens import Room, closely
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

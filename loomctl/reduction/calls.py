@@ -10,7 +10,7 @@ import json
 from loomctl.expressions import state_paths
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked
-from loomctl.reduction import content_kinds, observations
+from loomctl.reduction import observations
 from loomctl.reduction.live_rules import with_text
 from loomctl.reduction.tool_outputs import Output, as_text, read_output
 from loomctl.reduction.tool_rules import LIST, SHELL, WRITE, rule_for
@@ -30,7 +30,7 @@ _MOST_ARGS = 40  # that are kept where the rule names none
 class Reduction(NamedTuple):
     """What becomes of a call.
 
-    text: what is to be offloaded, of this kind (`content_kinds`), or None where all of it stands in `rest`; rest: as in
+    text: what is to be offloaded, of this kind (`kind_of`), or None where all of it stands in `rest`; rest: as in
     `ToolStep`; size: the text's bytes; tokens_before: an estimate.
     """
 
@@ -56,7 +56,7 @@ def reduce_call(
     if error and result is None:
         result = error
     output = read_output(rule, given, result, failed=bool(error))
-    kind = content_kinds.kind_of(output.text)
+    kind = observations.kind_of(output.text)
     size = observations.measured(output.text, output.errors)
     asked = observations.measured(as_text(given), "") if given else 0
     kept = kept_args(rule, given)

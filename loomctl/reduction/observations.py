@@ -9,7 +9,7 @@ from loomctl.expressions import state_paths
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked, masked_line
-from loomctl.reduction import content_kinds, signal
+from loomctl.reduction import signal
 from loomctl.reduction.large_texts import bounded, cleaned, looked_at, masked_head
 from loomctl.reduction.live_rules import main_words
 from loomctl.reduction.tokens import estimate
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+# The kinds of texts, and how a file of each ends.
+EMPTY, JSON, JSONL, TEXT, BINARY = "empty", "JSON", "JSONL", "text", "binary"
+EXTENSIONS = {EMPTY: "txt", JSON: "json", JSONL: "jsonl", TEXT: "txt", BINARY: "bin"}
+_LARGEST_PARSED = 4_000_000  # characters; what is larger is judged by its two ends
+_LINES_TRIED = 20
+_CONTROLS = frozenset(map(chr, (*range(9), 11, *range(14, 27), *range(28, 32), 0x7F)))
 # All in estimated tokens. An output as small as this stands for itself.
 SMALL = 50
 # What a step may say of files and of names: this share of the original, and these bounds; lists of files get more.
@@ -39,7 +45,7 @@ _JSON_KEYS = re.compile(r"\"[\w$.-]{1,80}\"\s?:")
 
 
 class Call(NamedTuple):
-    """A call as the observation tells it. kind: of the output's text (`content_kinds`); size: its estimated tokens."""
+    """A call as the observation tells it. kind: of the output's text (`kind_of`); size: its estimated tokens."""
 
     tool_name: str
     rule: Rule
@@ -54,7 +60,7 @@ def observation(call: Call) -> str:
     rule = call.rule
     lines = [_filled(rule.template, call) if rule.template else _FIRST[rule.action](call)]
     is_quiet = call.output.success and (rule.template or rule.action in (WRITE, EDIT))
-    if not is_quiet and call.kind != content_kinds.BINARY:
+    if not is_quiet and call.kind != BINARY:
         lines += _signal(call)
     return mask("\n".join(lines))[0]
 
@@ -91,12 +97,12 @@ def _signal(call: Call) -> list[str]:
     found += _trouble(call, found, errors, "" if is_difference and call.output.success else text)
     if not text.strip():
         return found
-    if is_text and call.kind in (content_kinds.JSON, content_kinds.JSONL):
+    if is_text and call.kind in (JSON, JSONL):
         text = text.replace("\\n", "\n").replace("\\t", "\t")  # for names do not begin with the letter of an escape
     listed = signal.listed_files(text) if call.rule.action == SHELL else []
     files = listed or signal.paths(text)
     is_list_of_files = bool(listed) or sum(map(len, files)) > len(text) / 3
-    if call.rule.action in (SHELL, OTHER) and call.kind == content_kinds.TEXT and not is_difference:
+    if call.rule.action in (SHELL, OTHER) and call.kind == TEXT and not is_difference:
         sums_up = text.split("\n", 1)[0] if signal.is_status(text) else signal.summary(text)
         if not (is_list_of_files and sums_up in files):
             found += signal.within([sums_up], SUMMARY_MOST, known="\n".join(found))
@@ -116,7 +122,7 @@ def _names(call: Call, text: str, *, is_text: bool) -> list[str]:
     """Give the names in a text; of JSON those in its values before its keys."""
     if not is_text:
         return signal.names(_KEYS.sub("", text))
-    if call.kind not in (content_kinds.JSON, content_kinds.JSONL):
+    if call.kind not in (JSON, JSONL):
         return signal.names(text)
     found = dict.fromkeys(signal.names(_JSON_KEYS.sub(" ", text)) + signal.names(text))
     return sorted(found, key=signal.is_common)
@@ -300,7 +306,7 @@ def _says_that_it_timed_out(output: Output) -> bool:
 
 def _printed(call: Call) -> str:
     output = call.output
-    if call.kind == content_kinds.BINARY:
+    if call.kind == BINARY:
         return f", {output.size} bytes binary output"
     if output.lines:
         return f", {_counted(output.lines, 'line')} output"
@@ -349,3 +355,36 @@ def _filled(template: str, call: Call) -> str:
 def measured(text: str, errors: str) -> int:
     """Estimate the tokens of an output, of which one part may be in the other."""
     return estimate(text) + (estimate(errors) if errors not in text else 0)
+
+
+# ---- What a text is, told from its content and never from a file's name (D47, context-reduction.md).
+
+
+def kind_of(text: str) -> str:
+    """Tell the kind of a text: "empty", "JSON", "JSONL", "text" or "binary"."""
+    bare = text.strip()
+    if not bare:
+        return EMPTY
+    if "\0" in text or _is_noise(text):
+        return BINARY
+    if bare[0] not in "{[":
+        return TEXT
+    if bare[-1] in "}]" and (len(bare) > _LARGEST_PARSED or _parses(bare)):
+        return JSON
+    lines = [line for line in bare[:_LARGEST_PARSED].splitlines() if line.strip()]
+    tried = [*lines[:_LINES_TRIED], bare[-_LARGEST_PARSED:].splitlines()[-1]]
+    return JSONL if len(lines) > 1 and all(line.strip()[0] in "{[" and _parses(line) for line in tried) else TEXT
+
+
+def _is_noise(text: str) -> bool:
+    """Tell text that was read from bytes that were none: one character in ten is a control or a replacement."""
+    head = text[:4096]
+    return 10 * sum(character in _CONTROLS or character == "\ufffd" for character in head) > len(head)
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -29,6 +29,7 @@ _FOLLOWS = {
 }
 # One word may be four tokens where most are one: so much is added to a text of words that are not Loom's own.
 SPARE = 3
+_LINE_END = 1.0  # what a line end costs at most
 _OWN = frozenset({
     "Asked", "Earlier", "Edited", "Found", "Listed", "Ran", "Read", "Recent", "bytes", "exit", "files", "in",
     "items", "lines", "loom", "more", "names", "output", "results", "status", "steps", "text", "JSON",
@@ -171,3 +172,40 @@ def _is_indent(piece: str) -> bool:
 def _reads_like_a_word(piece: str) -> bool:
     low = piece.lower()
     return all(after in _FOLLOWS[before] for before, after in pairwise(low))
+
+
+class Room:
+    """What is left of a number of tokens."""
+
+    def __init__(self, tokens: float) -> None:
+        self.left = tokens
+
+    @classmethod
+    def of_text(cls, tokens: int) -> Room:
+        """Give the room that a whole text of so many tokens has."""
+        return cls(tokens - SPARE - 1.0)
+
+    def has(self, text: str) -> bool:
+        """Tell whether there is room for a text."""
+        # No text costs less than a token for sixteen characters.
+        return len(text) <= 16 * max(0.0, self.left) and weight(text) + _LINE_END <= self.left
+
+    def takes(self, text: str) -> bool:
+        """Take a text if there is room for it."""
+        if len(text) > 16 * max(0.0, self.left):
+            return False
+        cost = weight(text) + _LINE_END
+        if cost > self.left:
+            return False
+        self.left -= cost
+        return True
+
+    def part(self, share: float) -> Room:
+        """Set a share of what is left aside; what it does not use is given `back`."""
+        part = Room(self.left * share)
+        self.left -= part.left
+        return part
+
+    def back(self, part: Room) -> None:
+        """Take back what a part did not use."""
+        self.left += part.left

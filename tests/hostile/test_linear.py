@@ -24,7 +24,16 @@ from loomctl.hosts.claude import transcript
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.json import cut_json, strict_json
 from loomctl.kit.text import columns, fences, programs, secrets, text_diff
-from loomctl.reduction import calls, content_kinds, history, large_texts, live_rules, live_text, signal, tokens
+from loomctl.reduction import (
+    calls,
+    history,
+    large_texts,
+    live_rules,
+    live_text,
+    observations,
+    signal,
+    tokens,
+)
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
 
@@ -80,7 +89,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "trouble": lambda text: signal.trouble(text, 1000, 50),
     "paths": signal.paths,
     "names": signal.names,
-    "kind": content_kinds.kind_of,
+    "kind": observations.kind_of,
     "estimate": tokens.estimate,
     "at most": tokens.at_most,
     "looked at": large_texts.looked_at,

@@ -12,7 +12,7 @@ import os
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.reduction import content_kinds, history, live_rules
+from loomctl.reduction import history, live_rules, observations
 from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_rules import LIST, SHELL, rule_for
@@ -116,9 +116,9 @@ class StepReducer:
 
 def _extension(tool_name: str, kind: str, rules: Sequence[Rule]) -> str:
     action = rule_for(tool_name, rules).action
-    if kind == content_kinds.TEXT and action == SHELL:
+    if kind == observations.TEXT and action == SHELL:
         return "log"
-    return "txt" if action == LIST and kind == content_kinds.TEXT else content_kinds.EXTENSIONS[kind]
+    return "txt" if action == LIST and kind == observations.TEXT else observations.EXTENSIONS[kind]
 
 
 def _json(value: object) -> str:
