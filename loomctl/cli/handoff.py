@@ -45,14 +45,16 @@ def _remote_option(command: Command) -> Command:
     )
 
 
-@click.command()
+@click.command("push")
 @run_argument
 @_remote_option
 @click.option("--with-outputs", is_flag=True, help="Carry what tools gave, too (outputs/); from then on it always is.")
 @yes_option
 @click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
 @json_option
-def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
+def push_command(
+    run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool
+) -> int:
     """Hand RUN on: put it on a git remote, under refs/loom/runs/, for another machine to pull.
 
     What leaves this machine is listed first, in bytes before git compresses it. No branch, no commit of yours, no index
@@ -64,14 +66,13 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
       loomctl push shop-258 --dry-run
       loomctl push shop-258 --remote backup --with-outputs --yes
     """
-    from loomctl.handoff import handoff
-    from loomctl.handoff import push as pushing
+    from loomctl.handoff import handoff, push
     from loomctl.handoff.handoff import Desk
 
     space = caller.space()
     run_id = arguments.run_id(space, run)
     desk = Desk(space, remote, asks=output.may_ask(as_json=as_json))
-    parcel = pushing.prepare(desk, run_id, outputs=with_outputs)
+    parcel = push.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.log_warnings(space, run_id)
         output.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else output.text(
@@ -91,7 +92,7 @@ def push(run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry
             hint=f"loomctl push {run_id}{more} --yes",
         )
     caller.must_decide(space, "push", run_id, *shlex.split(more))
-    pushed = pushing.send(desk, parcel)
+    pushed = push.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}
         output.document({**_parcel_document(desk, pushed.parcel), **told})
@@ -166,14 +167,16 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
     ]
 
 
-@click.command()
+@click.command("pull")
 @run_argument
 @_remote_option
 @click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
 @click.option("--keep-mine", is_flag=True, help="Of two states: keep this one, save theirs as a run of its own.")
 @click.option("--take-theirs", is_flag=True, help="Of two states: take theirs, save this one as a run of its own.")
 @json_option
-def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool) -> int:
+def pull_command(
+    run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool
+) -> int:
     """Take RUN from a git remote, as somebody pushed it there. `loomctl resume` then goes on with it.
 
     A run that nothing was done to here since is brought forward; where what comes does not go on from what is here, for
@@ -188,18 +191,18 @@ def pull(run: str | None, remote: str | None, every: bool, keep_mine: bool, take
       loomctl pull shop-258 --keep-mine
       loomctl pull --all
     """
-    from loomctl.handoff import pull as pulling
+    from loomctl.handoff import pull
     from loomctl.handoff.handoff import Desk
 
     if (keep_mine and take_theirs) or (every and run):
         what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
-    keep = pulling.KEPT_MINE if keep_mine else pulling.TOOK_THEIRS if take_theirs else ""
+    keep = pull.KEPT_MINE if keep_mine else pull.TOOK_THEIRS if take_theirs else ""
     desk = Desk(caller.space(make=True), remote, asks=output.may_ask(as_json=as_json))
     there = desk.list_runs()
     if not every:
         run_id = _meant(desk, run, there)
-        pulled = pulling.pull(desk, run_id, there[run_id], keep=keep)
+        pulled = pull.pull(desk, run_id, there[run_id], keep=keep)
         output.document(_pulled_document(desk, pulled)) if as_json else output.text(
             "\n".join(_pulled_lines(desk, pulled))
         )
@@ -233,11 +236,11 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
 
 def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomError:
     """Take one of several runs; what goes wrong with it is its own result."""
-    from loomctl.handoff import pull as pulling
+    from loomctl.handoff import pull
 
     again = f"loomctl --debug pull {run_id}{desk.remote.option}"
     try:
-        return pulling.pull(desk, run_id, commit, keep=keep)
+        return pull.pull(desk, run_id, commit, keep=keep)
     except LoomError as error:
         return error
     except KeyboardInterrupt:
@@ -290,17 +293,16 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
 
 
 def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
-    from loomctl.handoff import handoff
-    from loomctl.handoff import pull as pulling
+    from loomctl.handoff import handoff, pull
 
     run_id, saved = pulled.run_id, pulled.saved
     who = handoff.who(pulled.message)
     brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
-    if pulled.kind == pulling.NOTHING:
+    if pulled.kind == pull.NOTHING:
         return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
-    if pulled.kind == pulling.AHEAD:
+    if pulled.kind == pull.AHEAD:
         return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.remote.option}", *brought]
-    if pulled.kind == pulling.KEPT_MINE:
+    if pulled.kind == pull.KEPT_MINE:
         return [
             f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
             f"  {who}",
@@ -310,7 +312,7 @@ def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
         ]
     lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
     if saved is not None:
-        is_no_part = "is not a part of that; it " if pulled.kind == pulling.FORWARD else ""
+        is_no_part = "is not a part of that; it " if pulled.kind == pull.FORWARD else ""
         lines.append(f"What was here {is_no_part}is saved as {saved}")
     if pulled.left_out:
         lines.append("Did not come:")

@@ -9,10 +9,7 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_stages, complete_workflows, json_option, run_argument
-from loomctl.flow import drive, moves, start
-from loomctl.flow import fork as forking
-from loomctl.flow import resume as resuming
-from loomctl.flow import rewind as rewinding
+from loomctl.flow import drive, fork, moves, resume, rewind, start
 from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.counts import counted
@@ -162,12 +159,12 @@ def _body(run: Run) -> str:
     )
 
 
-@click.command()
+@click.command("resume")
 @run_argument
 @click.option("--reopen", is_flag=True, help="Take up a completed or cancelled run too.")
 @click.option("--take-over", is_flag=True, help="Take it from a session that drives it, whose writes are refused then.")
 @json_option
-def resume(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int:
+def resume_command(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Take up RUN in this session, also after a move to another machine.
 
     Without RUN: the run that this session is bound to, or the only one that can be taken up. One session drives a run
@@ -187,7 +184,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     space = caller.space()
     later = caller.in_a_body() and not as_json
     with arguments.offered_again():
-        taken = resuming.resume(space, named, reopen=reopen, take_over=take_over, later=later)
+        taken = resume.resume(space, named, reopen=reopen, take_over=take_over, later=later)
     taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, may_ask=not as_json)])
     if as_json:
         output.document(_resumed_document(space, taken))
@@ -230,7 +227,7 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]
 
 
-@click.command(options_metavar="--to STAGE")
+@click.command("rewind", options_metavar="--to STAGE")
 @run_argument
 @click.option(
     "--to",
@@ -241,7 +238,7 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     help="The stage to go back to: its rank, its name or the beginning of it, its step's id, or step@visit.",
 )
 @json_option
-def rewind(run: str | None, stage: str, as_json: bool) -> int:
+def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
     """Take the run back to a STAGE: it is open again, with the context as it was, and what came after it is undone.
 
     It is `loomctl undo`, as often as it takes, in one change. The results of the stages that are undone are kept aside
@@ -254,7 +251,7 @@ def rewind(run: str | None, stage: str, as_json: bool) -> int:
       loomctl rewind --to review@1
     """
     space = caller.space()
-    rewound = rewinding.rewind(space, find.to_drive(space, run), stage)
+    rewound = rewind.rewind(space, find.to_drive(space, run), stage)
     if as_json:
         output.document(
             {
@@ -295,7 +292,7 @@ def _what_stays(files: Sequence[str]) -> str:
     return f"; what these stages changed stays, in {counted(len(files), 'file')}: {_listed(files)}"
 
 
-@click.command(options_metavar="--at STAGE")
+@click.command("fork", options_metavar="--at STAGE")
 @run_argument
 @click.option(
     "--at",
@@ -306,7 +303,7 @@ def _what_stays(files: Sequence[str]) -> str:
     help="The stage after which the new run goes on; it has ended. Named as for `loomctl rewind --to STAGE`.",
 )
 @json_option
-def fork(run: str | None, stage: str, as_json: bool) -> int:
+def fork_command(run: str | None, stage: str, as_json: bool) -> int:
     """Make a new run that goes on from a STAGE of this one: it is as this one was when the stage had ended.
 
     Plan, context, the stages until then, what they left and their tool steps come along; sessions and the log begin
@@ -320,7 +317,7 @@ def fork(run: str | None, stage: str, as_json: bool) -> int:
       loomctl fork --at review@1 --json
     """
     space = caller.space()
-    forked = forking.fork(space, find.run_to_read(space, run), stage)
+    forked = fork.fork(space, find.run_to_read(space, run), stage)
     if as_json:
         state = forked.run.state
         output.document(

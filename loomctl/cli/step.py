@@ -12,8 +12,7 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish, finish_records, moves
-from loomctl.flow import undo as undoing
+from loomctl.flow import drive, finish, finish_records, moves, undo
 from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -216,11 +215,11 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
     return name, finish.portable(space, run_id, path)
 
 
-@click.command()
+@click.command("undo")
 @run_argument
 @branch_option
 @json_option
-def undo(run: str | None, branch: str | None, as_json: bool) -> int:
+def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
     """Take the last `done` back: its step is open again; its response is kept beside it.
 
     \b
@@ -228,7 +227,7 @@ def undo(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = caller.space()
-    return told(space, undoing.undo(space, find.to_drive(space, run), branch), as_json=as_json)
+    return told(space, undo.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
