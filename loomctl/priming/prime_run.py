@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.kit import digests
-from loomctl.kit.package import __version__
+from loomctl.kit.package import __version__, skews
 from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units
@@ -330,8 +330,6 @@ def newer_writer(state: State) -> list[str]:
     writer = sessions.last_writer(state)
     if writer in ("", __version__):
         return []
-    from loomctl.kit.package import skews
-
     newer = skews(__version__, writer=writer)
     return [f"loomctl {writer} worked on it, the plugin is {__version__}: loomctl doctor"] if newer else []
 

@@ -29,45 +29,50 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(program.parent))
 
 
-def say(scene: Scene, home: Path, where: str, value: Json | str) -> None:
-    """Write settings of the user, of the project, or of the project and this user."""
-    path = {
+def place(scene: Scene, home: Path, where: str) -> Path:
+    """Give the file of settings of the user, of the project, or of the project and this user."""
+    return {
         USER: home / ".claude/settings.json",
         SHARED: scene.root / ".claude/settings.json",
         OWN: scene.root / ".claude/settings.local.json",
     }[where]
+
+
+def say(scene: Scene, home: Path, where: str, value: Json | str) -> None:
+    """Write settings."""
+    path = place(scene, home, where)
     path.parent.mkdir(exist_ok=True)
     path.write_text(value if isinstance(value, str) else json.dumps(value))
 
 
+SETTINGS: list[tuple[dict[str, Json | str], str, str]] = [
+    ({}, WARN, "cannot be told"),
+    ({USER: ON}, PASS, "the plugin is enabled"),
+    ({SHARED: ON}, PASS, "the plugin is enabled"),
+    ({USER: OFF}, FAIL, "the plugin is disabled"),
+    ({USER: ON, OWN: OFF}, FAIL, "the plugin is disabled"),
+    ({USER: OFF, SHARED: OFF, OWN: ON}, PASS, "the plugin is enabled"),
+    ({USER: {**ON, **NO_HOOKS}}, FAIL, "disableAllHooks"),
+    ({USER: ON, SHARED: NO_HOOKS}, FAIL, "disableAllHooks"),
+    ({USER: {"enabledPlugins": {"other@x": True}}}, WARN, "cannot be told"),
+    ({USER: {"enabledPlugins": ["loom@loom"]}}, WARN, "cannot be told"),
+    ({USER: {"enabledPlugins": {"loom@loom": "yes"}, "disableAllHooks": "no"}}, WARN, "cannot be told"),
+    ({USER: "{", SHARED: "[]"}, WARN, "cannot be told"),
+]
+
+
 @pytest.mark.usefixtures("claude")
-@pytest.mark.parametrize(
-    ("settings", "status", "words"),
-    [
-        ({}, WARN, "cannot be told"),
-        ({USER: ON}, PASS, "the plugin is enabled"),
-        ({SHARED: ON}, PASS, "the plugin is enabled"),
-        ({USER: OFF}, FAIL, "the plugin is disabled"),
-        ({USER: ON, OWN: OFF}, FAIL, "the plugin is disabled"),
-        ({USER: OFF, SHARED: OFF, OWN: ON}, PASS, "the plugin is enabled"),
-        ({USER: {**ON, **NO_HOOKS}}, FAIL, "disableAllHooks"),
-        ({USER: ON, SHARED: NO_HOOKS}, FAIL, "disableAllHooks"),
-        ({USER: {"enabledPlugins": {"other@x": True}}}, WARN, "cannot be told"),
-        ({USER: {"enabledPlugins": ["loom@loom"]}}, WARN, "cannot be told"),
-        ({USER: {"enabledPlugins": {"loom@loom": "yes"}, "disableAllHooks": "no"}}, WARN, "cannot be told"),
-        ({USER: "{", SHARED: "[]"}, WARN, "cannot be told"),
-    ],
-)
-def test_settings_tell_whether_hooks_run(
-    scene: Scene, user_folders: Path, settings: dict[str, Json | str], status: str, words: str
-) -> None:
+def test_settings_tell_whether_hooks_run(scene: Scene, user_folders: Path) -> None:
     """The project's own word comes before the user's; what is no word at all tells nothing."""
     scene.workflow()
-    for where, value in settings.items():
-        say(scene, user_folders, where, value)
-    found = installation.assistant(patient(scene))
-    assert (found.status, words in found.found) == (status, True), found
-    assert bool(found.hint) == (status != PASS)
+    for settings, status, words in SETTINGS:
+        for where in (USER, SHARED, OWN):
+            place(scene, user_folders, where).unlink(missing_ok=True)
+        for where, value in settings.items():
+            say(scene, user_folders, where, value)
+        found = installation.assistant(patient(scene))
+        assert (found.status, words in found.found) == (status, True), found
+        assert bool(found.hint) == (status != PASS)
 
 
 def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
