@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from loomctl.care import hook_checks, project_checks
 from loomctl.install.environment import MAKING
-from loomctl.kit import bundle_lines, files, folders, git, package, sizes
+from loomctl.kit import files, findings, folders, git, package, processes, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.package import __version__
-from loomctl.kit.process import processes
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
 from loomctl.runs import hook_health
@@ -119,7 +118,7 @@ def environment(patient: Patient) -> Finding:
         )
         return Finding(WARN, found, "loomctl --version")
     folder = os.path.dirname(os.path.dirname(python))
-    anew = bundle_lines.new_environment(patient.bundle, folder)
+    anew = findings.new_environment(patient.bundle, folder)
     locked = _locked(patient.bundle)
     asked = json.dumps({"modules": _MODULES, "packages": sorted(locked)}).encode()
     try:
@@ -172,10 +171,10 @@ def versions(patient: Patient) -> Finding:
 def _bundle_skew(patient: Patient) -> Iterator[Finding]:
     version = _bundle_version(patient.bundle)
     if not version:
-        mended = bundle_lines.repair(patient.bundle, "plugin.json")
+        mended = findings.repair(patient.bundle, "plugin.json")
         yield Finding(FAIL, "the bundle's plugin.json cannot be read", mended, [patient.bundle])
     elif version != __version__:
-        hint = bundle_lines.update(patient.bundle)
+        hint = findings.update(patient.bundle)
         yield Finding(WARN, f"the bundle is {version}, and its loomctl is {__version__}", hint, [patient.bundle])
 
 
@@ -204,7 +203,7 @@ def _path_skew(patient: Patient) -> Iterator[Finding]:
         is_bundle = bool(_bundle_version(_bundle_of(first)))
         helper_is_older = older and not is_bundle
         behind = _bundle_of(first) if older else patient.bundle
-        hint = bundle_lines.UPDATE_HELPER if helper_is_older else bundle_lines.update(behind)
+        hint = findings.UPDATE_HELPER if helper_is_older else findings.update(behind)
         yield Finding(WARN, f"the first loomctl on PATH is {version}, this one is {__version__}: {first}", hint)
 
 
@@ -232,14 +231,14 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
         found = f"the hooks that fired last here are {skew.version}, this loomctl is {__version__}"
-        hint = bundle_lines.UPDATE_HELPER if behind else bundle_lines.update_plugin(patient.bundle)
+        hint = findings.UPDATE_HELPER if behind else findings.update_plugin(patient.bundle)
         yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
 
 def _run_skew(patient: Patient) -> Iterator[Finding]:
     for run_id, state in patient.active.items():
         for skew in hook_health.skews({}, state):
-            hint = bundle_lines.update(patient.bundle)
+            hint = findings.update(patient.bundle)
             found = f"the run {run_id} was last worked on by loomctl {skew.version}, this is {__version__}"
             yield Finding(WARN, found, hint)
 
@@ -339,7 +338,7 @@ def _fenced(check: Check, patient: Patient) -> Finding:
     try:
         return check(patient)
     except LoomError as refused:
-        error = bundle_lines.fitting(refused, patient.bundle)
+        error = findings.fitting(refused, patient.bundle)
         return Finding(
             FAIL, f"{error.code}: {error.what}", error.hint, [part for part in (error.where, error.why) if part]
         )

@@ -7,12 +7,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.kit import bundle_lines, files, folders, sizes
+from loomctl.kit import files, findings, folders, processes, sizes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
-from loomctl.kit.process import processes
-from loomctl.kit.text.counts import counted
+from loomctl.kit.text.units import counted
 from loomctl.runs import config as settings
 from loomctl.runs import log_verdict, run_blobs
 from loomctl.runs.faber import faber_runs
@@ -193,7 +192,7 @@ def states(patient: Patient) -> Finding:
 
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
     if error.code == "SCHEMA_TOO_NEW":
-        return bundle_lines.update(patient.bundle)
+        return findings.update(patient.bundle)
     return error.hint or f"loomctl show {run_id}"
 
 

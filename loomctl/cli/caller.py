@@ -17,11 +17,10 @@ from loomctl.cli import output
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import events, installation, transcript
-from loomctl.kit import trouble
+from loomctl.kit import processes, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.package import __version__
-from loomctl.kit.process import ancestry
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, find, project
 from loomctl.runs.caller import Caller, Conversation, Workspace
@@ -30,7 +29,7 @@ from loomctl.runs.machine.local import TERMINAL, Local, terminal_session
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:
-    from loomctl.kit.process.ancestry import Process
+    from loomctl.kit.processes import Process
     from loomctl.runs.project import Project
 
 # What assistants say of themselves in the environment of what they start.
@@ -170,7 +169,7 @@ def decides(space: Workspace, verb: str) -> bool:
 
 def _doubt(space: Workspace, verb: str) -> str | None:
     """Say why an assistant may be deciding by itself, and how its user decides; None: a person does."""
-    line = ancestry.line()
+    line = processes.line()
     at = _host(space, line)
     if at == 0:
         told = [name for name in _MARKS if os.environ.get(name)]
@@ -210,7 +209,7 @@ def _host(space: Workspace, line: list[Process]) -> int:
     The innermost counts. Marks that are older than the process are of another one, which had its number before.
     """
     known = launcher_files.marked_processes(space.store.local)
-    if ancestry.first_is_the_systems():  # who has marks of that number is an assistant in a container
+    if processes.first_is_the_systems():  # who has marks of that number is an assistant in a container
         known -= {1}
     for at, process in enumerate(line[1:], start=1):
         if (

@@ -6,6 +6,7 @@ A commit that nobody here knows is fetched once, alone where the server can give
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -245,3 +246,25 @@ def _is_damaged(space: Workspace, where: Repository, run_id: str, path: str, the
             return not log_verdict.of_log(copy.name, run_id, None, event_log.all_of(copy.name)).ok
     except (LoomError, OSError):
         return False
+
+
+def give(source: str, target: str) -> None:
+    """Give a file a second name, or a copy where it is appended to or cannot have one. Raises OSError."""
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+    if not source.endswith((".jsonl", ".log")):
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:  # a file system without hard links
+            pass
+        else:
+            return
+    shutil.copy2(source, target, follow_symlinks=False)
+
+
+def give_all(folder: str, target: str) -> None:
+    """Give every file below a folder a second name in one that is not there yet; links stay links. Raises OSError."""
+    shutil.copytree(folder, target, symlinks=True, copy_function=_given)
+
+
+def _given(source: str, target: str) -> None:
+    give(source, target)

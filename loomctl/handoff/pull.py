@@ -12,15 +12,15 @@ from contextlib import closing
 from typing import IO, Any, NamedTuple
 
 from loomctl.flow.commands import command_events
-from loomctl.handoff import carried, handoff
+from loomctl.handoff import carried, copies, handoff
 from loomctl.handoff.carried import Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import bad_handoff
 from loomctl.handoff.repository import Repository
-from loomctl.kit import clock, digests, files, ids, links, machine
+from loomctl.kit import clock, digests, files, ids, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.units import counted
 from loomctl.runs import leases, log_verdict
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
@@ -141,7 +141,7 @@ class _Pull:
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             shutil.copy2(here.source, target, follow_symlinks=False)
         else:
-            links.give(here.source, target)
+            copies.give(here.source, target)
         return True
 
     def _accepted(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class _Pull:
                 raise LoomError("WORKED_ON_MEANWHILE", what, where=target, why=why, hint=hint, exit_code=EXIT_HELD)
             if self._standing.apart:
                 mine = os.path.join(self._room, "mine")
-                links.give_all(target, mine)
+                copies.give_all(target, mine)
                 saved = self._save(mine, self._store.read_state(self._run_id), MINE)
             self._bring_over(target, {entry.name.removeprefix(carried.RUN) for entry in here.left_out})
             arrivals.sync(self._folder)
@@ -234,10 +234,10 @@ class _Pull:
                 continue
             if name.startswith("stages/") and not os.path.isdir(os.path.dirname(place)):
                 continue  # of a stage that the run no longer has
-            links.give(source, place)
+            copies.give(source, place)
         backup = os.path.join(self._folder, "state.backup.json")
         files.remove(backup)
-        links.give(os.path.join(target, "state.json"), backup)
+        copies.give(os.path.join(target, "state.json"), backup)
 
     # ---- Saved as a run of its own.
 

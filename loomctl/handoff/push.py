@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from loomctl.handoff import carried, handoff, remotes
+from loomctl.handoff import carried, copies, handoff, remotes
 from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
-from loomctl.kit import clock, files, git, links, machine
+from loomctl.kit import clock, files, git, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.json.shapes import following
 from loomctl.kit.text.fences import one_line
@@ -192,7 +192,7 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
         os.mkdir(folder, 0o700)
         with store.lock(run_id):  # a moment: other names for its files, copies of what is appended to
             for name, source in carried.below(store.run_dir(run_id), outputs=parcel.outputs):
-                links.give(source, os.path.join(folder, name))
+                copies.give(source, os.path.join(folder, name))
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(store.folder))
         state = files.read_json(os.path.join(folder, "state.json"))

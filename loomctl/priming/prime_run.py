@@ -264,7 +264,7 @@ def tool_history(
     """
     if "session_start" not in event.facts and not event.is_manual:
         return "", None
-    from loomctl.kit.text.counts import counted
+    from loomctl.kit.text.units import counted
     from loomctl.reduction import history
     from loomctl.reduction.tokens import at_most
     from loomctl.runs.tools import tool_log

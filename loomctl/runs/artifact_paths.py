@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.expressions import foreign_paths, placeholders
+from loomctl.expressions import placeholders
 from loomctl.kit import ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
@@ -52,7 +52,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     if not _is_path(text):
         shown_name, why = masked_line(declared, 200), "a path names a file of the project: specs/258.md"
         raise LoomError("BAD_PATH", f"{shown_name!r} is no path", why=why, hint="loomctl paths")
-    absolute = foreign_paths.is_absolute(text)
+    absolute = placeholders.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
     inside = bool(path) and (_inside(path, roots) or path in (known.get("state_path"), known.get("plan_path")))
@@ -63,7 +63,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
         return rebased
     if inside:
         return Place(path, shown(path, roots), rebased=False)
-    absent = foreign_paths.below_recorded(text, roots.recorded)
+    absent = placeholders.below_recorded(text, roots.recorded)
     if absent is not None:  # it was inside the project there
         path = os.path.realpath(os.path.join(roots.project, absent))
         if _inside(path, roots):
@@ -115,14 +115,14 @@ def _is_path(text: str) -> bool:
 
 def _rebased(text: str, roots: Roots) -> Place | None:
     """Look for a foreign absolute path here, and for a plugin's document in the bundle (D9)."""
-    parts = foreign_paths.parts_of(text)
-    if not foreign_paths.is_absolute(text):
+    parts = placeholders.parts_of(text)
+    if not placeholders.is_absolute(text):
         if len(parts) > 3 and parts[0] == "plugins" and parts[2] == "docs" and ".." not in parts:
             path = os.path.realpath(os.path.join(roots.plugin, *parts[2:]))
             if os.path.exists(path) and _inside(path, roots):
                 return Place(path, shown(path, roots), rebased=True)
         return None
-    for candidate in foreign_paths.candidates(text, roots.recorded):
+    for candidate in placeholders.candidates(text, roots.recorded):
         path = os.path.realpath(os.path.join(roots.project, candidate))
         if os.path.exists(path) and _inside(path, roots):
             return Place(path, shown(path, roots), rebased=True)

@@ -11,9 +11,8 @@ import json
 import os
 import time
 
-from loomctl.kit import digests, files, package
+from loomctl.kit import digests, files, package, processes
 from loomctl.kit.errors import EXIT_SETUP, LoomError
-from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

@@ -16,9 +16,8 @@ import subprocess
 import sys
 import time
 
-from loomctl.kit import clock, files
+from loomctl.kit import clock, files, processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.process import processes
 from loomctl.runs import command_runs
 
 TYPE_CHECKING = False

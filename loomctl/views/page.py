@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import clock, files
-from loomctl.kit.text.counts import counted
 from loomctl.kit.text.fences import one_line, visible
+from loomctl.kit.text.units import counted
 from loomctl.runs.model import standing
 
 if TYPE_CHECKING:

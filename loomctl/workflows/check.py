@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.output_schemas import TYPES
-from loomctl.kit import bundle_lines, files
+from loomctl.kit import files, findings
 from loomctl.kit.errors import UPDATE, LoomError, quoted
 from loomctl.kit.json.fields import objects
 from loomctl.kit.json.strict_json import MOST_PROBLEMS
@@ -62,7 +62,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         spoken = {problem.where for problem in errors(found)} if loaded.places else ()
         more = placed(_beyond(raw, kind, bundle=bundle, known=found), loaded.places)
         found += [problem for problem in more if problem.where not in spoken]
-    found = [one._replace(hint=bundle_lines.update(bundle)) if one.hint == UPDATE else one for one in found]
+    found = [one._replace(hint=findings.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=weight))
 
 

@@ -11,8 +11,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_SETUP, LoomError
-from loomctl.kit.process import processes
 from loomctl.runs import stage_records
 from loomctl.workflows import drawing, workflow_files
 from loomctl.workflows.dot_conditions import as_written

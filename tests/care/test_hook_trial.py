@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.care import hook_checks
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding
-from loomctl.kit.process.processes import Ended
+from loomctl.kit.processes import Ended
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import Scene, fingerprint
 from tests.helpers.tables import each

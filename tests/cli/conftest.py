@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loomctl.cli.main import main
-from loomctl.kit.process import ancestry
-from loomctl.kit.process.ancestry import Process
+from loomctl.kit import processes
+from loomctl.kit.processes import Process
 from tests.helpers.scenes import SESSION, Ended, Scene, decides
 
 
@@ -42,7 +42,7 @@ class Cli:
                 patch.delenv("CLAUDE_CODE_SESSION_ID", raising=False)
             if decides(arguments):
                 self.scene.rest()
-            patch.setattr(ancestry, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
+            patch.setattr(processes, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
             code = main(list(arguments))
         printed = self._capfd.readouterr()
         return Ended(code, printed.out, printed.err)

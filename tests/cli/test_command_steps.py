@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loomctl.flow import stop
+from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT
-from loomctl.kit.process import processes
 from loomctl.runs import command_runs
 from tests.cli.commands import AT_ONCE, PATIENT, begin, blob, next_beside, record, status
 from tests.cli.terminal import Terminal, loomctl

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.flow import resume
-from loomctl.kit.process import processes
+from loomctl.kit import processes
 from loomctl.workflows import check
 from tests.cli.commands import begin, next_beside, record
 from tests.helpers.machines import SECRET, Machine, server_of, tips

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.expressions.foreign_paths import LONGEST_SUFFIX, below_recorded, candidates, is_absolute, parts_of
+from loomctl.expressions.placeholders import LONGEST_SUFFIX, below_recorded, candidates, is_absolute, parts_of
 from tests.helpers.tables import each
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.kit.process import processes
+from loomctl.kit import processes
 from loomctl.runs.model import lease
 from tests.faults.drivers import meets
 from tests.faults.stand import chain

@@ -20,8 +20,8 @@ from loomctl.flow.commands import command_events, command_trust
 from loomctl.flow.drive import Driven
 from loomctl.flow.outcomes import evidence
 from loomctl.flow.stop import Stopped, Turn
+from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.process import processes
 from loomctl.runs import command_runs, log_verdict
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loomctl.cli import main
-from loomctl.expressions import conditions, foreign_paths, javascript, placeholders, state_paths
+from loomctl.expressions import conditions, javascript, placeholders, state_paths
 from loomctl.flow import route, undo
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude.transcript import Transcript
@@ -385,7 +385,7 @@ def artifact_path(data: bytes) -> None:
         return
     real = os.path.realpath(place.path)
     assert any(artifact_paths.is_inside(real, os.path.realpath(root)) for root in (project, run, plugin))
-    list(foreign_paths.candidates(text, roots.recorded))
+    list(placeholders.candidates(text, roots.recorded))
 
 
 def slash_arguments(data: bytes) -> None:

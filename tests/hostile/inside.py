@@ -14,9 +14,9 @@ import pytest
 
 from loomctl.cli.main import main
 from loomctl.hosts.claude import events, hooks
+from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.process import ancestry
-from loomctl.kit.process.ancestry import Process
+from loomctl.kit.processes import Process
 from loomctl.runs import artifact_paths
 from tests.helpers.scenes import SESSION, Ended, Scene, decides
 
@@ -80,6 +80,6 @@ def loomctl(scene: Scene, *arguments: str, given: str | None = None, session: st
     if decides(arguments):
         scene.rest()
     with Surroundings(scene, given or "", session=session) as streams, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ancestry, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
+        patch.setattr(processes, "line", lambda: [Process(0, time.time()), Process(os.getpid(), 0)])
         code = main(["--debug", *arguments, *response])
     return streams.ended(code)

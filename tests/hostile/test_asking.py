@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from loomctl.cli import caller
-from loomctl.kit.process import ancestry
-from loomctl.kit.process.ancestry import Process
+from loomctl.kit import processes
+from loomctl.kit.processes import Process
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
@@ -435,8 +435,8 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     (folder / "1.called").write_text("\n")
     now = time.time()
     line = [Process(os.getpid(), now), Process(7, now - 1), Process(1, now - 60)]
-    monkeypatch.setattr(ancestry, "line", lambda: line)
-    monkeypatch.setattr(ancestry, "first_is_the_systems", lambda: is_systems)
+    monkeypatch.setattr(processes, "line", lambda: line)
+    monkeypatch.setattr(processes, "first_is_the_systems", lambda: is_systems)
     for name in caller._MARKS:
         monkeypatch.delenv(name, raising=False)
     space = scene.space()

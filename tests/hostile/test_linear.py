@@ -17,13 +17,13 @@ import pytest
 
 import loomctl
 from loomctl.expressions import conditions, placeholders, shell
-from loomctl.flow import turn_ends
+from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
 from loomctl.kit import files, strict_yaml
 from loomctl.kit.json import cut_json, strict_json
-from loomctl.kit.text import columns, fences, programs, secrets, text_diff
+from loomctl.kit.text import fences, secrets, text_diff, units
 from loomctl.reduction import (
     calls,
     history,
@@ -103,12 +103,12 @@ READERS: dict[str, Callable[[str], object]] = {
     "questions": turn_ends.questions,
     "git command": git_commands.git_command_problem,
     "command judge": tool_calls.judge,
-    "programs": programs.named_in,
+    "programs": resume.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
     "shell text": lambda text: shell.expand(text, {"a": "b"}),
     "survival": lambda text: survival.stands_in("what is wanted", survival.search_forms(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
-    "columns": lambda text: columns.cut(text, 80),
+    "columns": lambda text: units.cut(text, 80),
     "bare words": graph_checks.bare_word,
     "condition": conditions.compile_condition,
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.kit.process import processes
+from loomctl.kit import processes
 from tests.helpers.tables import each
 from tests.helpers.waiting import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.text.programs import named_in
+from loomctl.flow.resume import named_in
 from tests.helpers.tables import each
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.process import processes
 from loomctl.runs import command_runs
 from loomctl.runs.command_runs import Order, Standing
 from tests.helpers.scenes import MAIN

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.process import processes
 from loomctl.runs.machine.local import SILENT_AFTER, TERMINAL, Local
 from tests.helpers.tables import each
 

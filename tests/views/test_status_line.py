@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.text import columns
+from loomctl.kit.text import units
 from loomctl.views import overview
 from loomctl.views.overview import Line
 from tests.helpers.tables import each
@@ -72,8 +72,8 @@ def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Line, room: int) 
     """No control character, nothing that turns text round, never over 80 columns, and the richest that fits."""
     forms = told.forms()
     for form in forms:
-        assert columns.width(form) <= overview.WIDEST
+        assert units.width(form) <= overview.WIDEST
         assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or one in "\u2028\u2029\u202e\u2066" for one in form)
     line = overview.fit(forms, str(room))
-    assert columns.width(line) <= room
-    assert line or room < 6 or all(columns.width(form) > room for form in forms)
+    assert units.width(line) <= room
+    assert line or room < 6 or all(units.width(form) > room for form in forms)

@@ -13,10 +13,9 @@ from loomctl.changes import working_tree
 from loomctl.flow import lines
 from loomctl.flow.commands import command_trust
 from loomctl.flow.outcomes.evidence import COMMAND, TIMEOUT, Command, Item, name_of
-from loomctl.kit import digests, files
+from loomctl.kit import digests, files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit
-from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages

@@ -145,9 +145,9 @@ def failure(space: Workspace | None, name: str, error: Exception) -> str:
 
     hint, said = "", f"{type(error).__name__}: {error}"
     if isinstance(error, LoomError):
-        from loomctl.kit import bundle_lines
+        from loomctl.kit import findings
 
-        hint, said = bundle_lines.fitting(error, project.plugin_root()).hint, trouble.said(error)
+        hint, said = findings.fitting(error, project.plugin_root()).hint, trouble.said(error)
     elif isinstance(error, OSError):
         hint, said = trouble.way_out(error), trouble.said(error)
     said, hint = masked_line(said, 600), masked_line(hint, 600)

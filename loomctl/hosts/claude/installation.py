@@ -60,9 +60,8 @@ def assistant(patient: Patient) -> Finding:
     import shutil
 
     from loomctl.care.hook_checks import beats_of
-    from loomctl.kit.bundle_lines import REINSTALL
     from loomctl.kit.errors import quoted
-    from loomctl.kit.findings import FAIL, PASS, WARN, Finding
+    from loomctl.kit.findings import FAIL, PASS, REINSTALL, WARN, Finding
 
     path = shutil.which("claude")
     enabled: tuple[bool, str] | None = None

@@ -109,7 +109,7 @@ def _inherit(space: Workspace, source: str) -> None:
 
 def _parent_session(pid: int | None) -> str | None:
     """Find a fork's parent in the host's arguments: `--resume ID`, `--resume=ID`, `-r ID`."""
-    from loomctl.kit.process import processes
+    from loomctl.kit import processes
 
     arguments = processes.arguments(pid) if pid else []
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):

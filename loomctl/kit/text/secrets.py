@@ -6,7 +6,7 @@ from loomctl.kit.json import quick_json
 from loomctl.kit.text import assigned_secrets, secret_kinds
 from loomctl.kit.text.assigned_secrets import is_placeholder, looks_random
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.private_keys import private_keys
+from loomctl.kit.text.secret_kinds import private_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

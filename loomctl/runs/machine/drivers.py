@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import files
+from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
-from loomctl.kit.process import processes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 import os
 import stat
 
-from loomctl.kit import files
+from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
-from loomctl.kit.process import processes
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

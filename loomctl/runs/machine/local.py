@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import clock, files
+from loomctl.kit import clock, files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.json import quick_json
-from loomctl.kit.process import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

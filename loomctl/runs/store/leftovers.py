@@ -12,10 +12,9 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import files, ids
+from loomctl.kit import files, ids, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json.shapes import as_object
-from loomctl.kit.process import processes
 from loomctl.runs.machine import drivers
 from loomctl.runs.store import events
 

@@ -1,1 +1,0 @@
-"""Processes: which live, which began which, and running one to its end."""
