@@ -234,7 +234,7 @@ def _keep(space: Workspace, run_id: str, receipt: Start) -> None:
     """Tell a receipt in the run's log; keep it here where its session is not bound to the run, or may not write it."""
     binding = space.local.binding(receipt.session_id)
     if binding is not None and binding["run_id"] == run_id:
-        told = Event(_CHECKED, receipt.to_dict(), receipt.session_id)
+        told = Event("context.checked", receipt.to_dict(), receipt.session_id)
         try:
             space.store.tell(run_id, lambda _: [told], durable=False, patience=HOOK_PATIENCE)
         except (LoomError, OSError):
