@@ -249,14 +249,13 @@ def of_run(space: Workspace, run: Run) -> list[Start]:
     """Give the receipts of a run's starts, oldest first: those of its log, and those that this machine alone has."""
     from loomctl.runs.store import event_log  # no hook asks
 
-    told: list[tuple[str, object]] = list(space.local.receipts_of(run.run_id))
     try:
         lines = event_log.tail(run.folder, sys.maxsize, lambda one: one.get("event") == _CHECKED, (_CHECKED.encode(),))
         entries = [line.entry for line in lines if line.entry is not None]
     except (OSError, LoomError):
         entries = []
-    told += [(str(entry.get("session_id") or ""), entry.get("properties")) for entry in entries]
-    starts = (read_start(session_id, raw) for session_id, raw in told)
+    logged = [(str(entry.get("session_id") or ""), entry.get("properties")) for entry in entries]
+    starts = (read_start(session_id, raw) for session_id, raw in [*logged, *space.local.receipts_of(run.run_id)])
     return sorted((one for one in starts if one is not None), key=lambda one: one.at)
 
 

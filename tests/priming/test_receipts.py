@@ -387,6 +387,16 @@ def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:
     assert len(starts(begun)) == 2
 
 
+def test_of_receipts_of_one_second_those_of_the_log_come_first(begun: Scene) -> None:
+    """A session that drove the run was there before one that looks at it."""
+    at = {"at": "2026-11-24T00:00:00Z", "artifacts": {}}
+    like = {**begun.events()[-1], "event": "context.checked", "properties": {**at, "event": "resume"}}
+    with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps(like) + "\n")
+    begun.space(OTHER).local.note_receipts(OTHER, [{"run_id": begun.run_dir.name, **at, "event": "startup"}])
+    assert [one["event"] for one in starts(begun)] == ["resume", "startup"]
+
+
 def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
     """Those that can be read are told."""
     begun.let_go()
