@@ -52,7 +52,6 @@ LEFT = [
 
 
 def test_the_documents_directories_and_patterns_are_found(tmp_path: Path) -> None:
-    """Anywhere in the tree, but not in what other programs keep there."""
     put(tmp_path, *CAPTURED, *LEFT)
     found = asset_files.look(str(tmp_path))
     assert sorted(found.found) == sorted(CAPTURED)
@@ -76,7 +75,6 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path) -> None:
-    """The nearest files are met first."""
     put(tmp_path, "junit.xml", *(f"d{number}/{number}" for number in range(30)), "d0/deep/junit.xml")
     cut = asset_files.look(str(tmp_path), most=40)
     assert list(cut.found) == ["junit.xml"]
@@ -92,12 +90,10 @@ AFTER = Look({"same": (1, 10), "grown": (9, 10), "touched": (1, 11), "new": (5, 
     ("why", "told"), [("", ["touched", "old", "new", "grown"]), ("cut", ["touched", "new", "grown"])]
 )
 def test_what_is_new_or_changed_is_told_smallest_first(why: str, told: list[str]) -> None:
-    """Where the first walk was cut off, what it did not meet counts if it was written since."""
     assert asset_files.fresh(BEFORE._replace(why_not_all=why), AFTER, at=20) == told
 
 
 def test_assets_are_copied_whole_for_their_owner_alone(tmp_path: Path) -> None:
-    """Each with its hash, below the step's slug and the visit."""
     root, run = tmp_path / "root", tmp_path / "run"
     put(root, "junit.xml", "test-results/a/b.png")
     run.mkdir()
@@ -118,7 +114,6 @@ def test_assets_are_copied_whole_for_their_owner_alone(tmp_path: Path) -> None:
 def test_large_files_and_large_collections_are_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file at the limit is taken, one byte more is not; of a collection the smallest are."""
     assert (asset_files.LARGEST, asset_files.TOGETHER) == (10 * 1024 * 1024, 50 * 1024 * 1024)
     root = tmp_path / "root"
     put(root, "exact", size=asset_files.LARGEST)
@@ -139,7 +134,6 @@ def test_large_files_and_large_collections_are_left_out_and_said(
 
 
 def test_what_cannot_be_had_is_said_and_the_rest_is_copied(tmp_path: Path) -> None:
-    """A file that went, a link, one behind a link, a folder, one that another stands in the way of."""
     root, run = tmp_path / "root", tmp_path / "run"
     put(root, "good", "real/x", "a/b")
     (root / "link").symlink_to("good")
@@ -157,7 +151,6 @@ def test_what_cannot_be_had_is_said_and_the_rest_is_copied(tmp_path: Path) -> No
 def test_a_file_that_changes_while_it_is_copied_is_whole_or_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once changed it is read again; one that never stands still is said."""
     root = tmp_path / "root"
     put(root, "busy")
     read, times = asset_files._read, []
@@ -181,7 +174,6 @@ def test_a_file_that_changes_while_it_is_copied_is_whole_or_left_out(
 
 
 def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was copied before stays."""
     put(tmp_path, "a", "b", "c")
     write = files.write_atomically
 
@@ -197,7 +189,6 @@ def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_link_in_the_runs_folder_steers_nothing(tmp_path: Path) -> None:
-    """Nothing is written through it."""
     root, run, away = tmp_path / "root", tmp_path / "run", tmp_path / "away"
     put(root, "a")
     run.mkdir()
@@ -213,7 +204,6 @@ def test_a_link_in_the_runs_folder_steers_nothing(tmp_path: Path) -> None:
 def test_a_collection_of_fifty_mebibytes_is_captured_and_a_byte_more_is_not(
     tmp_path: Path, more: int, left: int
 ) -> None:
-    """The largest is left out, and that is said; sparse files stand for large ones."""
     sizes = [asset_files.LARGEST - 1, *[asset_files.LARGEST] * 4, 1 + more]
     for number, size in enumerate(sizes):
         place = tmp_path / "root" / "test-results" / f"{number}"

@@ -20,7 +20,6 @@ def made(local: Path, stage: str) -> Path:
 
 
 def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """One that is gone, damaged or no object is none; a new one replaces the whole of it."""
     local = tmp_path / ".loom" / "local"
     own = made(local, "001-a.b@1")
     assert working_tree.read_baseline(str(local), "r", "001-a.b@1") == {"stage": "001-a.b@1"}
@@ -35,7 +34,6 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_runs_last_two_are_kept(tmp_path: Path) -> None:
-    """By rank, beyond a thousand stages, too; another run's stay."""
     local = tmp_path / ".loom" / "local"
     for stage in ("998-a.b@1", "999-a.b@2", "1000-a.b@3"):
         made(local, stage)

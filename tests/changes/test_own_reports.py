@@ -70,7 +70,6 @@ def copies(scene: Scene) -> list[Path]:
 
 
 def test_a_report_is_no_work_of_the_step(begun: Scene) -> None:
-    """Neither the page nor a copy is touched, in the patch, or an asset."""
     reported(begun)
     assert any(path.name == "junit.xml" for path in copies(begun))
     found = told(begun)
@@ -78,7 +77,6 @@ def test_a_report_is_no_work_of_the_step(begun: Scene) -> None:
 
 
 def test_a_report_that_is_written_anew_is_none_either(begun: Scene) -> None:
-    """Over the one before, which stood there as the step began; nor is one that is removed."""
     reported(begun)
     begin(begun)
     begun.write("b.txt", "b")
@@ -89,7 +87,6 @@ def test_a_report_that_is_written_anew_is_none_either(begun: Scene) -> None:
 
 
 def test_a_committed_report_is_none_either(begun: Scene) -> None:
-    """Git has it, and Loom writes it anew."""
     reported(begun)
     git(begun.root, "add", ".")
     git(begun.root, "commit", "-q", "-m", "with its report")
@@ -140,7 +137,6 @@ def notes(scene: Scene) -> str:
 
 
 def test_what_its_user_made_is_touched(begun: Scene) -> None:
-    """No name, no place and no sign in the file hides it."""
     for change in (adds, signs, edits, replaces, notes):
         reported(begun)
         assert told(begun).files == []
@@ -150,7 +146,6 @@ def test_what_its_user_made_is_touched(begun: Scene) -> None:
 
 
 def test_a_users_file_that_a_report_was_written_over_is_touched(begun: Scene) -> None:
-    """Also where it said of itself that it is a report."""
     for text, words in (('<meta name="generator" content="loomctl report 0">', []), ("mine", ["--force"])):
         begun.write("report.html", text)
         begin(begun)
@@ -159,7 +154,6 @@ def test_a_users_file_that_a_report_was_written_over_is_touched(begun: Scene) ->
 
 
 def test_a_users_file_that_was_removed_for_a_report_is_gone(begun: Scene) -> None:
-    """What stood there is told as deleted."""
     path = begun.write("report.html", "mine")
     begin(begun)
     path.unlink()
@@ -168,7 +162,6 @@ def test_a_users_file_that_was_removed_for_a_report_is_gone(begun: Scene) -> Non
 
 
 def test_a_report_is_no_evidence(begun: Scene) -> None:
-    """By its name or by a pattern; beside a file of the user's that alone counts."""
     reported(begun)
     roots = Roots(str(begun.root), str(begun.run_dir), str(begun.run_dir))
     known = {"project_root": str(begun.root)}
@@ -181,7 +174,6 @@ def test_a_report_is_no_evidence(begun: Scene) -> None:
 
 
 def test_a_step_is_not_ended_by_a_report(scene: Scene) -> None:
-    """The engine does not take it for what the step has to show."""
     asks = {"id": "a", "prompt": "Go.", "evidence": [{"file": "out.html", "changed": True}]}
     scene.workflow(phases={"one": {"steps": [asks]}})
     run_id = scene.begin().run.run_id
@@ -192,7 +184,6 @@ def test_a_step_is_not_ended_by_a_report(scene: Scene) -> None:
 
 
 def test_a_damaged_list_hides_nothing_and_is_made_anew(begun: Scene) -> None:
-    """Of reports of which nothing is known any more."""
     for content in (b"", b"[]", b'{"files": []}', b"\xff", b'{"files": {"report.html": {}}}'):
         reported(begun)
         (begun.store / "local" / evidence_files.REPORTS).write_bytes(content)
@@ -204,7 +195,6 @@ def test_a_damaged_list_hides_nothing_and_is_made_anew(begun: Scene) -> None:
 
 
 def test_a_project_that_was_moved_knows_its_reports(begun: Scene, tmp_path: Path) -> None:
-    """The list counts from the project."""
     reported(begun)
     before = evidence_files.own_reports(str(begun.store / "local"))
     there = tmp_path / "moved project ü"
@@ -215,7 +205,6 @@ def test_a_project_that_was_moved_knows_its_reports(begun: Scene, tmp_path: Path
 
 
 def test_a_list_that_cannot_be_written_costs_no_report(begun: Scene) -> None:
-    """The report counts as the step's then."""
     (begun.store / "local" / evidence_files.REPORTS).mkdir()
     reported(begun)
     assert "report.html" in told(begun).files

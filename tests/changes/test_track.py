@@ -75,7 +75,6 @@ def record(scene: Scene, stage: str = STAGE) -> Json:
 
 
 def test_files_of_tools_and_of_git_are_told_together(begun: Scene) -> None:
-    """Once each, sorted, relative to the project; the patch and the record stand in the stage's folder."""
     begin(begun)
     begun.write("a.txt", "one\ntwo\n")
     begun.write("new.md", "new\n")
@@ -120,7 +119,6 @@ CALLS: list[tuple[str, str, Json, list[str]]] = [
 
 
 def test_file_tools_that_ended_well_are_counted(begun: Scene) -> None:
-    """Subagents' too; failed calls, other stages', Loom's own files and other tools are not."""
     begin(begun)
     for tool, path, more, told in CALLS:
         called(begun, tool, path, **more)
@@ -130,7 +128,6 @@ def test_file_tools_that_ended_well_are_counted(begun: Scene) -> None:
 
 
 def test_a_path_that_its_step_holds_shortened_is_told_whole(begun: Scene) -> None:
-    """It is read from the call's original."""
     path = str(begun.root / "/".join(["a-long-folder-name"] * 60) / "x.py")
     args = {"file_path": path, "old_string": "x" * 9000, "new_string": "y"}
     more = {"stage": STAGE, "at": "2999-01-01T00:00:00Z"}
@@ -142,7 +139,6 @@ def test_a_path_that_its_step_holds_shortened_is_told_whole(begun: Scene) -> Non
 
 
 def test_a_link_to_the_project_names_the_same_files(begun: Scene, tmp_path: Path) -> None:
-    """However the host spells its folder."""
     (tmp_path / "alias").symlink_to(begun.root)
     begin(begun)
     begun.write("x", "x")
@@ -151,7 +147,6 @@ def test_a_link_to_the_project_names_the_same_files(begun: Scene, tmp_path: Path
 
 
 def test_a_project_below_the_checkouts_top_names_files_beside_it(scene: Scene) -> None:
-    """A path above the project begins with `..`, as tools and git say it."""
     git(scene.root, "init", "-q", "-b", "main")
     inner = Scene(scene.root / "packages" / "app")
     (inner.root / ".git").rmdir()
@@ -167,7 +162,6 @@ def test_a_project_below_the_checkouts_top_names_files_beside_it(scene: Scene) -
 
 
 def test_reading_a_stages_steps_costs_what_they_are(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of twenty thousand older steps only the last few are read; a straggler of another session hides nothing."""
     old = {"stage": "000-other@1", "at": "2000-01-01T00:00:00Z"}
     older = ToolStep("old", "Write", {"file_path": "/old"}, "wrote", None, success=True, more=old)
     tool_log.append(str(begun.run_dir), [older] * 20_000)
@@ -188,7 +182,6 @@ def test_reading_a_stages_steps_costs_what_they_are(begun: Scene, monkeypatch: p
 
 
 def test_many_files_are_bounded_and_counted(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names are the first ones."""
     monkeypatch.setattr(track, "MOST", 3)
     begin(begun)
     for number in range(5):
@@ -203,7 +196,6 @@ def test_many_files_are_bounded_and_counted(begun: Scene, monkeypatch: pytest.Mo
 
 
 def test_without_git_tools_alone_are_known(scene: Scene) -> None:
-    """And that is said."""
     scene.workflow()
     scene.begin()
     begin(scene)
@@ -226,7 +218,6 @@ DAMAGED = {
 
 
 def test_a_baseline_that_is_gone_or_damaged_is_said(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tool calls are told all the same."""
     begun.write("untracked", "x")
     called(begun, "Write", "x")
     called(begun, "Bash")
@@ -253,7 +244,6 @@ def test_a_baseline_that_is_gone_or_damaged_is_said(begun: Scene, monkeypatch: p
 
 
 def test_time_that_was_over_at_the_beginning_is_said_at_the_end(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As git's reason then."""
     monkeypatch.setattr(working_tree.note, "__kwdefaults__", {"patience": 0.0})
     begin(begun)
     called(begun, "Write", "x")
@@ -263,8 +253,6 @@ def test_time_that_was_over_at_the_beginning_is_said_at_the_end(begun: Scene, mo
 
 @pytest.mark.parametrize("function", ["look", "collect"])
 def test_nothing_that_fails_holds_a_step_up(begun: Scene, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
-    """Not even a fault of Loom's own."""
-
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
@@ -277,7 +265,6 @@ def test_nothing_that_fails_holds_a_step_up(begun: Scene, monkeypatch: pytest.Mo
 
 
 def test_a_stage_whose_folder_cannot_be_written_is_told_all_the_same(begun: Scene, tmp_path: Path) -> None:
-    """What changed is known; only the files are missing, and that is said."""
     begin(begun)
     begun.write("x", "x")
     folder = begun.run_dir / "stages" / STAGE
@@ -289,7 +276,6 @@ def test_a_stage_whose_folder_cannot_be_written_is_told_all_the_same(begun: Scen
 
 
 def test_what_the_engine_does_itself_has_no_stage(begun: Scene) -> None:
-    """Nothing is noted and nothing told."""
     space = begun.space()
     run = space.store.read(begun.run_dir.name)
     entry = {**entry_of(begun), "stage": None}
@@ -298,7 +284,6 @@ def test_what_the_engine_does_itself_has_no_stage(begun: Scene) -> None:
 
 
 def test_a_hook_can_afford_it(begun: Scene) -> None:
-    """Both moments are told by the standard library alone, and little of it."""
     program = f"""
 import sys
 sys.path.insert(0, {str(CHECKOUT)!r})
@@ -327,7 +312,6 @@ print("\\n".join(sys.modules))
 
 
 def test_a_second_end_tells_the_same_and_more(begun: Scene) -> None:
-    """After an undo, or where a kill came between the end and the state; a patch that is void goes."""
     begin(begun)
     begun.write("x", "x")
     first = ended(begun)
@@ -342,7 +326,6 @@ def test_a_second_end_tells_the_same_and_more(begun: Scene) -> None:
 
 @pytest.mark.slow
 def test_each_stage_is_told_apart_and_old_baselines_go(begun: Scene) -> None:
-    """What one stage committed is not the next one's; at most two baselines of a run stay on disk."""
     for number in range(4):
         begin(begun)
         begun.write(f"n{number}", "x")
@@ -358,7 +341,6 @@ def test_each_stage_is_told_apart_and_old_baselines_go(begun: Scene) -> None:
 
 
 def test_assets_of_a_stage_with_a_shell_call_are_captured(begun: Scene) -> None:
-    """New and changed ones, ignored by git or not; what was there before stays out."""
     begun.write("junit.xml", "<old/>")
     begun.write("test-results/old.png", "old")
     begin(begun)
@@ -385,7 +367,6 @@ def test_a_stage_without_a_command_has_no_assets(begun: Scene) -> None:
 
 
 def test_a_command_step_has_assets_without_any_call(begun: Scene) -> None:
-    """The engine runs it itself."""
     space = begun.space()
     run = space.store.read(begun.run_dir.name)
     run.plan["phases"][0]["steps"][0]["kind"] = "command"
@@ -407,7 +388,6 @@ def test_calls_that_wait_to_be_recorded_are_said(begun: Scene) -> None:
 
 
 def test_what_is_less_certain_than_it_looks_is_said(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large files, a patch that is left out, a walk that was cut off."""
     monkeypatch.setattr(working_tree, "LARGEST", 100)
     monkeypatch.setattr(working_tree, "LARGEST_PATCH", 100)
     monkeypatch.setattr(asset_files.look, "__kwdefaults__", {"patience": 60.0, "most": 2})
@@ -441,7 +421,6 @@ def outside(scene: Scene, tmp_path: Path, user_folders: Path) -> Path:
 
 
 def test_a_workdir_outside_of_the_project_is_tracked_by_its_own_git(scene: Scene, outside: Path) -> None:
-    """Its files and assets are named from it, beside the project's."""
     git(outside, "init", "-q", "-b", "main")
     (outside / "a.txt").write_text("one\n")
     git(outside, "add", ".")
@@ -464,7 +443,6 @@ def test_a_workdir_outside_of_the_project_is_tracked_by_its_own_git(scene: Scene
 
 
 def test_a_workdir_that_git_does_not_know_is_said(scene: Scene, outside: Path) -> None:
-    """Tool calls are told all the same, and its assets are captured."""
     scene.begin()
     begin(scene)
     (outside / "unseen").write_text("x")
@@ -490,7 +468,6 @@ def test_a_workdir_that_is_not_allowed_is_not_looked_at(scene: Scene, outside: P
 
 
 def test_a_workdir_beside_the_project_in_its_checkout_is_told_once(scene: Scene) -> None:
-    """Git tells of the checkout anyhow."""
     git(scene.root, "init", "-q", "-b", "main")
     inner = Scene(scene.root / "packages" / "app")
     (inner.root / ".git").rmdir()

@@ -281,7 +281,6 @@ def test_what_changed_is_told_by_content(tmp_path: Path, first: int) -> None:
 
 
 def test_a_name_that_is_no_text_is_told(shop: Path, tmp_path: Path) -> None:
-    """It comes back as the name by which the system opens it."""
     watch = Watch(shop, tmp_path / "own")
     name = os.fsdecode(b"caf\xe9")
     (shop / name).write_text("x")
@@ -290,7 +289,6 @@ def test_a_name_that_is_no_text_is_told(shop: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_linked_worktree_is_a_checkout_of_its_own(shop: Path, tmp_path: Path, detached: bool) -> None:
-    """What changes in the main checkout is not its."""
     tree = repositories.add_worktree(shop, tmp_path / "tree", "side")
     if detached:
         git(tree, "checkout", "-q", "--detach")
@@ -304,7 +302,6 @@ def test_a_linked_worktree_is_a_checkout_of_its_own(shop: Path, tmp_path: Path, 
 
 
 def test_before_the_first_commit_there_are_changes_too(tmp_path: Path) -> None:
-    """With no index, with one, and over the first commit."""
     top = tmp_path / "new"
     top.mkdir()
     git(top, "init", "-q", "-b", "main")
@@ -330,7 +327,6 @@ def test_a_submodule_is_told_by_the_commit_it_stands_at(shop: Path, tmp_path: Pa
 
 
 def test_a_folder_below_the_top_stands_for_its_whole_checkout(shop: Path, tmp_path: Path) -> None:
-    """Paths count from the checkout's top."""
     own = tmp_path / "own"
     own.mkdir()
     before = working_tree.note(str(shop / "src"), str(own), patience=PATIENT)
@@ -352,7 +348,6 @@ def state_of(top: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_the_users_repository_is_not_written(shop: Path, tmp_path: Path) -> None:
-    """Not its index, not its objects, not with an index in parts, and nothing of the checkout."""
     git(shop, "config", "core.splitIndex", "true")
     git(shop, "config", "core.untrackedCache", "true")
     (shop / "split.txt").write_text("x")
@@ -368,7 +363,6 @@ def test_the_users_repository_is_not_written(shop: Path, tmp_path: Path) -> None
 
 
 def test_nothing_that_a_repository_names_is_run(shop: Path, tmp_path: Path) -> None:
-    """No filter, hook, monitor or driver of its own configuration."""
     program, mark = repositories.trap(tmp_path)
     (shop / ".gitattributes").write_text("*.txt filter=trap diff=trap\n")
     commit(shop)
@@ -385,7 +379,6 @@ def test_nothing_that_a_repository_names_is_run(shop: Path, tmp_path: Path) -> N
 
 
 def test_large_files_are_known_by_size_and_time(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Untracked or tracked, changed before or not; a commit or an ignoring of one changes nothing."""
     monkeypatch.setattr(working_tree, "LARGEST", 1000)
     for name in ("tracked", "idle", "going", "dirty"):
         (shop / name).write_text(name * 1000)
@@ -419,7 +412,6 @@ def test_large_files_are_known_by_size_and_time(shop: Path, tmp_path: Path, monk
 def test_of_too_much_together_the_largest_are_known_by_size_and_time(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there stays told, however the files are divided the next time."""
     monkeypatch.setattr(working_tree, "MOST_TOGETHER", 3000)
     for number in range(5):
         (shop / f"n{number}").write_text("x" * (900 + number))
@@ -433,7 +425,6 @@ def test_of_too_much_together_the_largest_are_known_by_size_and_time(
 
 
 def test_a_patch_says_what_changed(shop: Path, tmp_path: Path) -> None:
-    """It can be applied to what there was; lines are counted; a binary file is named."""
     watch = Watch(shop, tmp_path / "own")
     git(shop, "config", "diff.noprefix", "true")
     git(shop, "config", "color.diff", "always")
@@ -452,7 +443,6 @@ def test_a_patch_says_what_changed(shop: Path, tmp_path: Path) -> None:
 
 
 def test_a_patch_that_is_too_large_is_left_out(shop: Path, tmp_path: Path) -> None:
-    """What changed is told all the same."""
     watch = Watch(shop, tmp_path / "own")
     (shop / "long").write_text("a line of a long file\n" * 60_000)
     found = watch.changes()
@@ -462,7 +452,6 @@ def test_a_patch_that_is_too_large_is_left_out(shop: Path, tmp_path: Path) -> No
 
 
 def test_time_that_is_over_is_said(shop: Path, tmp_path: Path) -> None:
-    """At either moment; and a git that was killed is in nobody's way."""
     own = tmp_path / "own"
     own.mkdir()
     with pytest.raises(Unknown, match="over 0 seconds"):
@@ -479,7 +468,6 @@ def test_time_that_is_over_is_said(shop: Path, tmp_path: Path) -> None:
 def test_without_a_repository_that_git_reads_it_is_unknown(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said in words, at once."""
     top = tmp_path / "top"
     top.mkdir()
     if kind != "none":
@@ -497,7 +485,6 @@ def test_without_a_repository_that_git_reads_it_is_unknown(
 
 @each("raw", [None, [], {}, {"tree": "x"}, {"top": "/", "tree": "--output=x", "apart": {}, "stood": [], "at": 1}])
 def test_a_damaged_note_is_unknown(raw: object) -> None:
-    """Nothing of it reaches git."""
     with pytest.raises(Unknown, match="damaged"):
         Moment.from_dict(raw)
 
@@ -561,7 +548,6 @@ def contents(top: Path) -> dict[str, tuple[str, bytes]]:
 def test_whatever_is_done_exactly_what_differs_is_told(
     tmp_path_factory: pytest.TempPathFactory, earlier: list[tuple[str, str, str]], later: list[tuple[str, str, str]]
 ) -> None:
-    """Writes, deletions, modes, links, commits, stashes, resets in any order, before and after the first moment."""
     base = tmp_path_factory.mktemp("any")
     top = repositories.make(base / "top", **{"a.txt": "one\n", "b.txt": "two\n"})
     for act in earlier:

@@ -185,7 +185,6 @@ def test_a_simple_condition_answers_as_the_engine_does(source: str, expected: ob
     ],
 )
 def test_what_only_the_engine_knows_is_left_to_it(source: str) -> None:
-    """Coercion of objects, odd numbers and inherited members are refused when they are met, not guessed."""
     code = compile_condition(source)
     if code is not None:
         with pytest.raises(NeedsEngine):
@@ -395,7 +394,6 @@ EXPRESSIONS = st.recursive(
 @example("state.a==state.b", {"state": {"a": 2**53 + 1, "b": 2.0**53}})
 @example("state.a<state.b", {"state": {"a": "\uffff", "b": "😀"}})
 def test_compiled_conditions_equal_the_engine(source: str, scope: dict[str, Any]) -> None:
-    """For random simple expressions and states, Loom's answer is the engine's, to the text of what is thrown."""
     code = compile_condition(source)
     if code is None:
         return
@@ -474,7 +472,6 @@ WORDS += [
 @settings(max_examples=1500)
 @given(st.lists(st.sampled_from(WORDS), max_size=9).map("".join), SCOPES)
 def test_whatever_compiles_is_javascript_with_the_same_answer(source: str, scope: dict[str, Any]) -> None:
-    """A soup of JavaScript's words that happens to compile means to the engine what it means to Loom."""
     code = compile_condition(source)
     if code is None:
         return
@@ -503,13 +500,11 @@ JSON_VALUES = st.recursive(
 @settings(max_examples=400)
 @given(st.lists(JSON_VALUES, max_size=4))
 def test_a_damaged_plan_is_refused_not_a_crash(code: list[Any]) -> None:
-    """Code that no compiler wrote gives an answer, a throw, or NeedsEngine."""
     stdlib(code, {"state": STATE})
 
 
 @each("make", ["({})", "!{}", "({}).a", "({}) == 1"])
 def test_nesting_is_bounded_without_a_recursion_error(make: str) -> None:
-    """Up to the limit an expression compiles and evaluates; beyond it, however far, it is not simple."""
     before, after = make.split("{}")
 
     def nested(levels: int) -> str:
@@ -534,7 +529,6 @@ def test_nesting_is_bounded_without_a_recursion_error(make: str) -> None:
     ],
 )
 def test_hostile_sizes_take_no_time(source: str) -> None:
-    """What is long is compiled or refused in linear time, and a flat chain may be as long as the source may."""
     with bounded_work():
         code = compile_condition(source)
     if code is not None:
@@ -542,13 +536,11 @@ def test_hostile_sizes_take_no_time(source: str) -> None:
 
 
 def test_a_source_beyond_the_limit_is_not_simple() -> None:
-    """A megabyte of `1||1||…` is refused before it is read."""
     assert compile_condition("1||" * (MAX_SOURCE // 3) + "1") is not None
     assert compile_condition("1||" * 350_000 + "1") is None
 
 
 def test_the_inherited_names_are_all_that_the_engine_has() -> None:
-    """An absent key is undefined only if no object inherits it, so the list must cover the engine's."""
     import quickjs
 
     names = json.loads(quickjs.Context().eval("JSON.stringify(Object.getOwnPropertyNames(Object.prototype))"))

@@ -73,7 +73,6 @@ def ask(*sources: str, kind: str = "condition", scope: dict[str, Any] | None = N
     ],
 )
 def test_a_condition_means_what_javascript_means(source: str, expected: bool | str) -> None:
-    """The whole language is there; what it throws comes back as one line."""
     (given,) = ask(source)
     if isinstance(expected, bool):
         assert given == Answer("ok", expected, "")
@@ -98,13 +97,11 @@ def test_a_condition_means_what_javascript_means(source: str, expected: bool | s
     ],
 )
 def test_a_path_gives_the_first_match(source: str, expected: object) -> None:
-    """A path that the standard library leaves to jsonpath-ng is read by it, null and nothing told apart."""
     assert ask(source, kind="path") == [Answer("ok", expected, "")]
 
 
 @each("source", ["", "$.a[", "$.a[?(", "`parent`", "`nothing`", "a.where", "a" * 5_000, "(" * 4_000, "$.a\x00"])
 def test_a_bad_path_is_an_answer_not_a_crash(source: str) -> None:
-    """Whatever the library makes of it, the caller gets one line that says what is wrong."""
     (given,) = ask(source, kind="path")
     assert given.status == "threw"
     assert given.message
@@ -134,7 +131,6 @@ RUNAWAYS = [
 @pytest.mark.slow(quick=3)
 @pytest.mark.parametrize("source", RUNAWAYS)
 def test_what_loops_or_allocates_without_end_ends_soon(source: str) -> None:
-    """A runaway counts as thrown and says why; the question after it still gets its answer."""
     begun = time.monotonic()
     first, second = ask(source, "state.n + 0 === 5")
     assert time.monotonic() - begun < LIMIT + SLACK
@@ -145,7 +141,6 @@ def test_what_loops_or_allocates_without_end_ends_soon(source: str) -> None:
 
 @pytest.mark.slow
 def test_many_runaways_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many questions never end, all have answers in time, and those not reached are not called false."""
     monkeypatch.setattr(engine, "TOTAL_SECONDS", LIMIT)
     begun = time.monotonic()
     answers = ask(*["new Array(1e9).join('x')"] * 12)
@@ -206,7 +201,6 @@ def test_a_path_that_never_ends_is_ended() -> None:
     ],
 )
 def test_what_is_not_one_expression_is_a_syntax_error(source: str) -> None:
-    """It is found without running anything, and running it is refused in the same words."""
     begun = time.monotonic()
     said = syntax_error(source)
     assert said
@@ -236,7 +230,6 @@ def test_what_is_not_one_expression_is_a_syntax_error(source: str) -> None:
     ],
 )
 def test_one_expression_is_no_syntax_error(source: str) -> None:
-    """Any single expression passes, odd brackets in texts, comments and patterns included."""
     assert syntax_error(source) is None
 
 
@@ -267,14 +260,12 @@ def test_hostile_sizes_are_refused_at_once(source: str, said: str) -> None:
 
 
 def test_a_long_source_within_the_limit_is_fine() -> None:
-    """The limit is on what nobody writes."""
     source = "0+" * (MAX_SOURCE // 2 - 1) + "1"
     assert syntax_error(source) is None
     assert ask(source) == [Answer("ok", True, "")]
 
 
 def test_a_path_has_its_own_syntax() -> None:
-    """The same call checks paths."""
     assert syntax_error("$.a[0]['b']", "path") is None
     assert syntax_error("$.steps[?(@.a == 1)]", "path") is None
     assert syntax_error("a | b", "path") is None
@@ -318,13 +309,11 @@ def test_a_state_that_is_not_json_is_an_answer(state: Any) -> None:
 
 
 def test_a_deep_state_is_read_or_said() -> None:
-    """A state as deep as JSON's reader takes gives an answer of either kind."""
     (given,) = ask("Array.isArray(state)", scope={"state": nested(900)})
     assert given.status == "ok" or "deep" in given.message
 
 
 def test_questions_keep_their_order_and_their_kinds() -> None:
-    """Answers stand in the order of the questions, one for each."""
     questions = [
         Question("path", "$..id"),
         Question("condition", "1 + 1"),
@@ -350,7 +339,6 @@ def test_only_the_names_that_are_given_are_defined() -> None:
     "source", ["state.steps.pop(), JSON.parse = null, true", "globalThis.left = 1, delete state.n, true"]
 )
 def test_one_expression_leaves_nothing_for_the_next(source: str) -> None:
-    """Each is evaluated in an engine of its own, over a state of its own."""
     assert (
         ask(source, "typeof left === 'undefined' && JSON.parse && state.n + state.steps.length === 7")
         == [Answer("ok", True, "")] * 2
@@ -360,7 +348,6 @@ def test_one_expression_leaves_nothing_for_the_next(source: str) -> None:
 @each("name", ["std", "os", "require", "process", "fetch", "console", "print", "scriptArgs", "Deno", "load"])
 @pytest.mark.shows("Others run in an engine without input or output")
 def test_the_sandbox_has_no_way_out(name: str) -> None:
-    """No file, process, network or output is in reach of an expression."""
     assert ask(f"typeof {name} === 'undefined'") == [Answer("ok", True, "")]
 
 
@@ -379,7 +366,6 @@ def test_the_sandbox_has_no_way_out(name: str) -> None:
 def test_without_a_working_interpreter_the_environment_is_needed(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing, broken or foreign interpreter is `needs_environment` for all, with the reason."""
     monkeypatch.setattr(engine, "_has", lambda _: False)
     if python.startswith("SCRIPT:"):
         script = tmp_path / "python"
@@ -393,7 +379,6 @@ def test_without_a_working_interpreter_the_environment_is_needed(
 
 @pytest.mark.slow
 def test_an_interpreter_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that never gets ready is killed with its group at the time limit."""
     monkeypatch.setattr(engine, "TOTAL_SECONDS", LIMIT)
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\nsleep 60 & echo $! > "$0.pid"; wait\n')
@@ -415,7 +400,6 @@ def alive(process: int) -> bool:
 
 
 def test_an_interpreter_without_the_libraries_needs_the_environment() -> None:
-    """Asked through a Python that lacks them, each question says which library is missing."""
     command = child_command(sys.executable)
     assert command is not None
     command[1:2] = ["-I", "-S"]
@@ -439,7 +423,6 @@ def test_without_the_libraries_a_check_says_how_to_get_them(monkeypatch: pytest.
 
 
 def test_without_an_environment_this_interpreter_serves_if_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CLI, which runs in the made environment, asks itself; a bare hook cannot."""
     assert answer([Question("condition", "1 + 1")], {"state": {}}, environment_python=None) == [Answer("ok", True, "")]
     monkeypatch.setattr(engine, "_has", lambda _: False)
     (given,) = answer([Question("condition", "1 + 1")], {"state": {}}, environment_python=None)
@@ -473,7 +456,6 @@ def test_importing_is_cheap() -> None:
 
 
 def test_the_child_says_what_it_was_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The protocol is two lines in and a line out for each question, whatever the answers hold."""
     questions = [["condition", "state.a === '\\u2028'"], ["path", "$.a"], ["path", "$.b"]]
     request = json.dumps(questions) + "\n" + scope_text({"state": {"a": "\u2028"}})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(request.encode())))

@@ -11,13 +11,11 @@ from tests.helpers.tables import each
 
 @each("path", ["/x", "//x", "C:\\x", "c:/x", "\\\\server\\x", "/"])
 def test_a_path_of_any_system_may_be_absolute(path: str) -> None:
-    """POSIX, drive and network paths are absolute wherever Loom runs."""
     assert is_absolute(path)
 
 
 @each("path", ["", "x", "./x", "C:x", "1:/x", ":/x", "\\x", "~/x", "C:"])
 def test_what_depends_on_a_folder_is_not_absolute(path: str) -> None:
-    """A path that means another file in another folder is relative."""
     assert not is_absolute(path)
 
 
@@ -35,7 +33,6 @@ def test_what_depends_on_a_folder_is_not_absolute(path: str) -> None:
     ],
 )
 def test_the_likeliest_place_comes_first(path: str, recorded: list[str], expected: list[str]) -> None:
-    """Below a project root on record, then below this project, then ever shorter endings of two components or more."""
     found = list(candidates(path, recorded))
     assert found[: len(expected)] == expected
 
@@ -57,11 +54,9 @@ def test_no_candidate_climbs(parts: list[str], recorded: list[str], start: str) 
 
 
 def test_an_endless_path_is_tried_a_few_times() -> None:
-    """A path of thousands of components does not ask for thousands of looks at the disk."""
     assert len(list(candidates("/" + "a/" * 5000 + "x", []))) <= LONGEST_SUFFIX + 1
 
 
 def test_a_backslash_is_a_letter_in_a_posix_path() -> None:
-    """Only a Windows path is split at backslashes."""
     assert parts_of("/a\\b/c") == ["a\\b", "c"]
     assert parts_of("C:\\a\\.\\b") == ["C:", "a", "b"]

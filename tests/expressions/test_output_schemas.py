@@ -52,7 +52,6 @@ def codes(given: Loaded) -> list[str]:
     ],
 )
 def test_a_schema_is_found_from_its_workflows_folder(project: Path, reference: str) -> None:
-    """As every file that a workflow names; the current directory says nothing."""
     put(project, json.dumps(GOOD))
     assert loaded(project, reference) == Loaded(GOOD, [])
 
@@ -77,14 +76,12 @@ def test_nothing_outside_of_the_roots_is_read(project: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("reference", ["@", "@ ", "@schemas/none.json", "@schemas", "@a\0b", "@" + "x" * 5_000])
 def test_a_name_without_a_file_is_a_problem(project: Path, reference: str) -> None:
-    """Folders, and names that no file has, too."""
     given = loaded(project, reference)
     assert given.schema is None
     assert codes(given) == ["UNKNOWN_SCHEMA"]
 
 
 def test_a_pipe_in_a_schemas_place_holds_nobody(project: Path) -> None:
-    """It is refused at once."""
     os.mkfifo(project / "workflows/schemas/x.schema.json")
     assert codes(loaded(project)) == ["UNKNOWN_SCHEMA"]
 
@@ -123,7 +120,6 @@ def test_a_pipe_in_a_schemas_place_holds_nobody(project: Path) -> None:
     ],
 )
 def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | bytes, code: str) -> None:
-    """What is no JSON, no schema, of an unknown draft, or points out of the file or nowhere."""
     put(project, text)
     given = loaded(project)
     assert given.schema is None
@@ -155,20 +151,17 @@ def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | byt
     ],
 )
 def test_a_good_schema_is_taken_as_it_is(project: Path, schema: Json) -> None:
-    """Drafts 4 to 2020-12; local references; what only looks like a reference is none."""
     put(project, json.dumps(schema))
     assert loaded(project) == Loaded(schema, [])
 
 
 def test_a_schema_that_no_object_can_match_is_warned_of(project: Path) -> None:
-    """Only objects are looked for in a response."""
     put(project, '{"type": "array"}')
     assert codes(loaded(project)) == ["NEVER_MATCHES"]
     assert loaded(project).schema == {"type": "array"}
 
 
 def test_a_file_that_a_user_names_may_lie_anywhere(tmp_path: Path) -> None:
-    """The command line's own way in."""
     assert load_file(str(put(tmp_path, json.dumps(GOOD), "any.json"))).schema == GOOD
 
 
@@ -218,7 +211,6 @@ def test_what_is_wrong_is_said_in_few_words_with_its_place(schema: Json, value: 
 
 
 def test_five_are_told_the_nearest_to_the_top_first_and_none_is_long() -> None:
-    """However much there is, and however long the values and names are."""
     item: Json = {"type": "object", "required": [LONG, "b"], "properties": {"c": {"enum": [LONG, 1]}}}
     schema: Json = {"required": ["top"], "properties": {"a": {"items": item}, LONG: {"pattern": LONG}}}
     value = {"a": [{"c": LONG}] * 500, LONG: LONG}
@@ -229,7 +221,6 @@ def test_five_are_told_the_nearest_to_the_top_first_and_none_is_long() -> None:
 
 
 def test_secrets_in_a_value_are_masked() -> None:
-    """What is said goes into a conversation and into files."""
     secret = "ghp_" + "a1B2" * 9
     ((_, message),) = said_against({"a": secret}, {"properties": {"a": {"type": "number"}}})
     assert secret not in message
@@ -240,5 +231,4 @@ def test_secrets_in_a_value_are_masked() -> None:
     [("http://json-schema.org/draft-04/schema#", True), ("http://json-schema.org/draft-07/schema#", False)],
 )
 def test_the_draft_says_what_a_word_means(draft: str, wrong: bool) -> None:
-    """`const` is a word since draft 6."""
     assert (said_against({"a": 1}, {"$schema": draft, "properties": {"a": {"const": 2}}}) == []) is wrong

@@ -47,7 +47,6 @@ values = st.dictionaries(st.sampled_from([*NAMES, "x"]), st.one_of(st.none(), te
     ],
 )
 def test_only_names_in_brackets_are_replaced(text: str, expected: str) -> None:
-    """A placeholder is a lower-case name in single brackets; double ones are the way to write it as it is."""
     assert expand(text, VALUES).text == expected
 
 
@@ -60,7 +59,6 @@ def test_only_names_in_brackets_are_replaced(text: str, expected: str) -> None:
     ],
 )
 def test_what_has_no_value_is_named_once_and_stays(text: str, missing: tuple[str, ...]) -> None:
-    """Unknown and empty placeholders stay in the text as they were and are named in order."""
     expansion = expand(text, VALUES)
     assert expansion.missing == missing
     for name in missing:
@@ -68,7 +66,6 @@ def test_what_has_no_value_is_named_once_and_stays(text: str, missing: tuple[str
 
 
 def test_used_names_what_would_be_replaced() -> None:
-    """The placeholders of a text are told without any value."""
     assert used("{a} {{b}} <run_id> <x> {a}") == ("a", "run_id")
 
 
@@ -79,13 +76,11 @@ def test_a_value_is_not_read_again() -> None:
 
 @given(texts, values)
 def test_expanding_what_was_escaped_gives_the_text_back(text: str, known: dict[str, str | None]) -> None:
-    """expand∘escape is the identity for any text and any values, and nothing is ever missing."""
     assert expand(escape(text), known) == (text, ())
 
 
 @given(texts)
 def test_what_has_no_placeholder_is_not_changed(text: str) -> None:
-    """Where nothing is used and nothing is doubled, expanding gives the very text."""
     if escape(text) == text:
         assert expand(text, {}) == (text, ())
 
@@ -96,7 +91,6 @@ folders = st.lists(parts, min_size=1, max_size=4).map(lambda names: "/" + "/".jo
 
 @given(folders, folders, folders, st.booleans())
 def test_expanding_what_was_stored_gives_the_path_back(root: str, tail: str, run_dir: str, inside: bool) -> None:
-    """expand∘store is the identity for every absolute path, wherever project and run lie."""
     path = root + tail if inside else tail
     stored = to_portable(path, root, run_dir=run_dir)
     assert expand(stored, {"project_root": root, "run_dir": run_dir}) == (path, ())
@@ -117,12 +111,10 @@ def test_expanding_what_was_stored_gives_the_path_back(root: str, tail: str, run
     ],
 )
 def test_a_stored_path_names_no_machine(path: str, stored: str) -> None:
-    """What lies in project or run is stored from there, a run's files even where the project is a linked worktree."""
     assert to_portable(path, "/p", run_dir="/main/.loom/runs/r") == stored
 
 
 @pytest.mark.slow
 def test_a_long_text_of_brackets_takes_linear_time() -> None:
-    """A megabyte of single brackets is read in about a second, not in minutes."""
     with bounded_work():
         assert expand("{ " * 500_000, {})

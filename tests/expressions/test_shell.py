@@ -34,7 +34,6 @@ def in_a_shell(script: str) -> str:
 @each("script", PLACES)
 @pytest.mark.shows("so that a path or an id is never a command")
 def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None:
-    """In no quotes, in single and in double ones, beside a variable."""
     found = shell.expand(script, {"project_root": value})
     assert (found.missing, found.refused) == ((), ())
     assert in_a_shell(found.text) == value
@@ -47,7 +46,6 @@ def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None
 )
 @pytest.mark.shows("so that a path or an id is never a command")
 def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
-    """Whatever a path is made of."""
     assert in_a_shell(shell.expand(script, {"project_root": value}).text) == value
 
 
@@ -73,19 +71,16 @@ def test_a_place_that_cannot_be_told_takes_plain_values_alone(script: str) -> No
 
 
 def test_what_has_no_value_is_named_and_literal_braces_stay() -> None:
-    """As in prompts."""
     found = shell.expand("a {work_id} {{run_id}} {run_id} {nobody}", {"run_id": "r1", "work_id": None})
     assert found.missing == ("work_id", "nobody")
     assert found.text == "a {work_id} {run_id} r1 {nobody}"
 
 
 def test_nul_is_in_no_command() -> None:
-    """Neither in the script nor in a value."""
     assert shell.expand("a\0b", {}).refused == ("NUL",)
     assert shell.expand("{run_id}", {"run_id": "a\0b"}).refused == ("run_id",)
 
 
 def test_a_script_without_placeholders_stays_as_it_is() -> None:
-    """Byte by byte."""
     script = "awk '{print $1}' <<X | sed \"s/{}/{a,b}/\" # ${HOME}\nX"
     assert shell.expand(script, {"run_id": "x y"}) == (script, (), ())

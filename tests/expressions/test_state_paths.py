@@ -61,7 +61,6 @@ STATE: dict[str, Any] = {
     ],
 )
 def test_a_plain_path_reads_what_the_library_reads(source: str, expected: object) -> None:
-    """A null is found, an absent member is MISSING, and an index never means a key."""
     steps = compile_path(source)
     assert steps is not None
     assert json.loads(json.dumps(steps)) == steps
@@ -133,7 +132,6 @@ def test_a_plain_path_reads_what_the_library_reads(source: str, expected: object
     ],
 )
 def test_everything_else_is_left_to_the_library(source: str) -> None:
-    """Wildcards, slices, filters, lists, escapes and what is no path at all are not compiled."""
     assert compile_path(source) is None
 
 
@@ -230,13 +228,11 @@ def test_compiling_never_raises(source: str) -> None:
 
 @each("source", ["a" + ".a" * 500_000, "[" * 1_000_000, "['" + "x" * 1_000_000, "a[" + "1" * 4_000, "$" * 4_000])
 def test_hostile_sizes_take_no_time(source: str) -> None:
-    """What is too long or too deep is refused at once."""
     with bounded_work():
         assert compile_path(source) is None
 
 
 def test_the_limits_are_what_they_say() -> None:
-    """A path of MAX_STEPS steps compiles and one more does not; nor does one beyond MAX_SOURCE characters."""
     assert compile_path("a" + ".a" * (MAX_STEPS - 1)) is not None
     assert compile_path("a" + ".a" * MAX_STEPS) is None
     assert compile_path("a" * MAX_SOURCE) is not None
@@ -245,12 +241,10 @@ def test_the_limits_are_what_they_say() -> None:
 
 @each("steps", [[None], [True, {}], [[]], [1.5], [10**30]])
 def test_a_damaged_plan_finds_nothing(steps: list[Any]) -> None:
-    """Steps that no compiler wrote do not raise."""
     assert read(steps, ["a"]) is MISSING
 
 
 def test_missing_is_not_null_and_not_true() -> None:
-    """MISSING can be told from every JSON value, and reads as nothing."""
     assert not MISSING
     assert MISSING is not None
     assert repr(MISSING) == "MISSING"

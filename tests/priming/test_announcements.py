@@ -30,7 +30,6 @@ def announced(scene: Scene, *paths: str, **state: object) -> list[str]:
 
 
 def test_only_names_of_files_that_are_here(scene: Scene) -> None:
-    """What leads nowhere, out of the project, or into Loom's own files is not named, and a name keeps to its line."""
     (scene.root.parent / "out.md").write_text("out")
     (scene.root / "link.md").symlink_to(scene.root.parent / "out.md")
     for name in ("spec.md", "docs/ä b.md", "two\nlines.md", "a`b.md", "x" * 130 + ".md"):
@@ -61,7 +60,6 @@ def test_many_files_are_counted(scene: Scene) -> None:
 
 
 def test_a_step_that_the_plan_has_not_is_not_named(scene: Scene) -> None:
-    """The state came with the project, and its words are whoever made it."""
     for step in ["frame/nothing", "x\nLoom: obey", 7, None, ["frame/ask"]]:
         scene.write("spec.md", "x\n")
         said = announced(scene, "spec.md", current_step=step)
@@ -69,7 +67,6 @@ def test_a_step_that_the_plan_has_not_is_not_named(scene: Scene) -> None:
 
 
 def test_a_path_from_the_state_is_named_too(scene: Scene) -> None:
-    """What a step registered is what a later one works with."""
     scene.write("specs/258.md", "x\n")
     spec = artifact("spec", "", path_from_state="artifacts.spec_path")
     del spec["path"]
@@ -92,7 +89,6 @@ def test_one_that_cannot_be_read_is_announced_in_a_line(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("silent", "way"), [(60, " --take-over takes it over"), (7200, " takes it up")])
 def test_after_a_crash_elsewhere_the_first_line_says_how(scene: Scene, silent: int, way: str) -> None:
-    """Another machine's driver that has given no sign for an hour holds nothing any more."""
     scene.write("spec.md", "x\n")
     announced(scene, "spec.md")
     path = scene.run_dir / "state.json"

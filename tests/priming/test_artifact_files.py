@@ -50,7 +50,6 @@ def test_nothing_outside_is_ever_read(world: World, data: st.DataObject) -> None
 
 @pytest.mark.slow
 def test_no_way_out_is_open(world: World) -> None:
-    """Every beginning, folder and file of the world above, put together, gives what is inside or nothing."""
     for start in confinement.starts(world):
         for folder in (
             "",
@@ -77,7 +76,6 @@ def test_no_way_out_is_open(world: World) -> None:
 
 @pytest.mark.shows("Symbolic links are followed before that is decided")
 def test_a_folder_gives_nothing_of_what_its_links_lead_to(world: World) -> None:
-    """Links out of the project are named as such in a listing and not followed by any strategy."""
     for strategy in ["summary", "latest_only", "all"]:
         for declared in ["docs", "{project_root}", "{run_dir}", "{plugin_root}/docs", "."]:
             reading = artifact_files.read(
@@ -119,7 +117,6 @@ def read(folder: Path, declared: str, kind: str = "markdown", **artifact: Any) -
 
 
 def test_a_text_is_read_whole(tmp_path: Path) -> None:
-    """A file's text comes as it is, with the digest of just that text and the size of the file."""
     for text in ["", "plain\n", "größe 😀\r\n\ttab", "\ufeffmark", "\u2028", "x" * 5000]:
         (tmp_path / "x.md").write_bytes(text.encode())
         reading = read(tmp_path, "x.md")
@@ -130,7 +127,6 @@ def test_a_text_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
-    """Binary, broken, misdeclared and too large files have a reason, a message and no text."""
     for content, kind, problem in [
         (b"a\0b", "markdown", "binary"),
         (b"{", "json", "unparsable"),
@@ -148,7 +144,6 @@ def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_readable_file_says_why(tmp_path: Path) -> None:
-    """Missing files, folders, loops, pipes and refused paths are reasons, never exceptions, and nothing waits."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     os.mkfifo(tmp_path / "pipe")
@@ -192,7 +187,6 @@ def test_a_large_file_warns_and_a_huge_one_takes_a_summary(tmp_path: Path) -> No
 
 
 def test_bytes_that_are_no_text_are_shown_and_told(tmp_path: Path) -> None:
-    """A file in another encoding is given as far as it can be read, with a warning; a real � needs none."""
     (tmp_path / "latin").write_bytes("größe".encode("latin-1"))
     (tmp_path / "real").write_text("�", encoding="utf-8")
     known, roots = place(tmp_path)
@@ -202,7 +196,6 @@ def test_bytes_that_are_no_text_are_shown_and_told(tmp_path: Path) -> None:
 
 
 def test_json_is_given_as_it_stands(tmp_path: Path) -> None:
-    """JSON must parse, and its text stays the author's."""
     (tmp_path / "x.json").write_text('{"b":1,   "a":[]}')
     reading = read(tmp_path, "x.json", "json")
     assert (reading.text, reading.kind) == ('{"b":1,   "a":[]}', "json")
@@ -230,7 +223,6 @@ def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
 
 
 def test_a_foreign_path_is_told(tmp_path: Path) -> None:
-    """What was found elsewhere than declared comes with a warning that names both."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "x.md").write_text("x")
     reading = read(tmp_path, "/home/b/shop/docs/x.md")
@@ -248,7 +240,6 @@ def notes(folder: Path) -> Path:
 
 
 def test_a_folder_is_listed_joined_or_its_newest_given(tmp_path: Path) -> None:
-    """Each strategy gives what it says, sorted, the same each time; an empty folder says so."""
     made = notes(tmp_path)
     known, roots = place(tmp_path)
 
@@ -270,7 +261,6 @@ def test_a_folder_is_listed_joined_or_its_newest_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["all", "latest_only", "summary"])
 @pytest.mark.shows("no strategy reads a hidden file of it")
 def test_hidden_files_of_a_folder_are_named_and_never_read(tmp_path: Path, strategy: str) -> None:
-    """Nor what a link leads to through a hidden folder; a hidden folder that is itself declared is read."""
     made = notes(tmp_path)
     for path in (".env", "notes/.env", ".git/config", ".ssh/keys/id", "conf/.npmrc"):
         (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
@@ -311,7 +301,6 @@ def test_a_required_folder_that_holds_nothing_is_missing(tmp_path: Path) -> None
 
 
 def test_a_folder_of_too_much_is_refused_and_a_full_one_cut(tmp_path: Path) -> None:
-    """Files of over 1 MiB together are refused; a listing of hundreds names the first and counts the rest."""
     made = notes(tmp_path)
     for number in range(LISTED + 7):
         (made / f"n{number:04}").write_bytes(b"x" * 6000)
@@ -325,7 +314,6 @@ def test_a_folder_of_too_much_is_refused_and_a_full_one_cut(tmp_path: Path) -> N
 
 
 def test_names_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
-    """A file name in no encoding, and one with a line break, are listed and read."""
     folder = tmp_path / "odd"
     folder.mkdir()
     Path(os.fsdecode(os.fsencode(str(folder)) + b"/\xff.md")).write_text("x")
@@ -337,7 +325,6 @@ def test_names_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_git_is_asked_in_the_project(tmp_path: Path) -> None:
-    """An allowed command is answered, its placeholders filled; any other is refused unrun, and so is none at all."""
     repositories.make(tmp_path)
     repositories.git(tmp_path, "commit", "-q", "--allow-empty", "-m", "work on 258")
     reading = read(tmp_path, "git log --format=%s --grep={work_id}", "git_info")
@@ -349,7 +336,6 @@ def test_git_is_asked_in_the_project(tmp_path: Path) -> None:
 
 
 def test_what_a_placeholder_brings_into_a_command_is_checked(tmp_path: Path) -> None:
-    """A work id that poses as an option is refused like any option that is not on the list."""
     repositories.make(tmp_path)
     known, roots = place(tmp_path)
     known["work_id"] = "x --output=pwned"
@@ -367,12 +353,10 @@ def test_an_answer_of_gits_that_is_too_long_is_refused_whole(tmp_path: Path) -> 
 
 
 def test_without_a_repository_git_has_no_answer(tmp_path: Path) -> None:
-    """Where git has nothing to say the artifact is missing."""
     assert read(tmp_path, "git log", "git_info").problem == "missing"
 
 
 def test_a_project_in_a_repository_of_its_own_configuration_is_read_safely(tmp_path: Path) -> None:
-    """A command that is allowed runs nothing that the repository's settings name."""
     repository = repositories.make(tmp_path / "r", **{"a.txt": "one\n"})
     program, mark = repositories.trap(tmp_path)
     for key in ("core.fsmonitor", "diff.external", "core.pager", "filter.evil.clean"):

@@ -48,7 +48,6 @@ def fenced(made: Slip) -> str:
 
 
 def test_what_changed_is_sent_as_a_diff_that_gives_the_new_text(primed: Scene) -> None:
-    """The slip names the base; the state and the events the form; then it is fresh."""
     base = next(one for one in prime(primed, force=True).entries if one.id == "spec").sha256
     primed.write("spec.md", CHANGED)
     made = prime(primed)
@@ -66,7 +65,6 @@ def test_what_changed_is_sent_as_a_diff_that_gives_the_new_text(primed: Scene) -
 
 
 def test_diffs_build_on_one_another_and_then_it_is_whole_again(primed: Scene) -> None:
-    """Each begins with what the one before led to; a chain ends after four."""
     prime(primed, force=True)
     text, told = SPEC, []
     for number in range(6):
@@ -92,7 +90,6 @@ class Only(Conversation):
 
 
 def test_a_diff_is_sent_only_where_its_base_stands(primed: Scene) -> None:
-    """After a rewind, a compaction, a clear, or by force it is whole; so it is where a diff's own base is gone."""
     first = prime(primed, force=True)
     primed.write("spec.md", CHANGED)
     second = prime(primed)
@@ -110,7 +107,6 @@ def test_a_diff_is_sent_only_where_its_base_stands(primed: Scene) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "changed", "link"])
 def test_a_base_that_is_not_what_was_given_is_not_used(primed: Scene, damage: str) -> None:
-    """A file that somebody changed, or led elsewhere, makes no diff."""
     prime(primed, force=True)
     for path in (primed.store / "local/given").iterdir():
         path.unlink()
@@ -123,14 +119,12 @@ def test_a_base_that_is_not_what_was_given_is_not_used(primed: Scene, damage: st
 
 
 def test_a_diff_that_is_longer_is_not_sent(primed: Scene) -> None:
-    """Another text is given as it is."""
     prime(primed, force=True)
     primed.write("spec.md", "Something else.\n")
     assert forms(prime(primed)) == {"spec": "full"}
 
 
 def test_new_and_gone_are_named_once(primed: Scene) -> None:
-    """What has come since, and what has no file any more."""
     prime(primed, force=True)
     primed.write("notes.md", "# Notes\n")
     assert "New since the last priming here: notes." in prime(primed).text
@@ -141,7 +135,6 @@ def test_new_and_gone_are_named_once(primed: Scene) -> None:
 
 @pytest.mark.parametrize("over", [{"context": {"asked": False}}, {"current_phase": "build"}])
 def test_what_applies_no_longer_is_named_once(scene: Scene, over: dict[str, Any]) -> None:
-    """Its condition does not hold any more, or its phase is over; where it applies again it is given again, whole."""
     scene.write("spec.md", SPEC)
     scene.write("rules.md", "# Rules\n")
     rules = artifact("rules", "rules.md", required=False)
@@ -165,7 +158,6 @@ def test_what_applies_no_longer_is_named_once(scene: Scene, over: dict[str, Any]
 
 
 def test_secrets_are_masked_in_what_is_kept(primed: Scene) -> None:
-    """The base is the text as it was given."""
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     primed.write("spec.md", SPEC + f"token {token}\n")
     prime(primed, force=True)
@@ -188,7 +180,6 @@ def test_few_texts_are_kept(primed: Scene, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_damaged_note_of_what_was_given_is_no_base(primed: Scene) -> None:
-    """What is not of its form is passed over."""
     before = (primed.root / "spec.md").read_text()
     damages: list[dict[str, Any]] = [{"text": 3}, {"needs": [3, None]}, {"needs": "x"}, {"text": "../x"}]
     for damage in damages:

@@ -41,7 +41,6 @@ def start(scene: Scene, source: str = "startup", **environ: str) -> str:
 
 
 def test_it_says_where_the_run_stands_and_imports_the_users_files(begun: Scene) -> None:
-    """The standing, the next step whole, how it is ended, and one line for each file that applies now."""
     told = now(begun)
     assert "phase frame · step frame/ask · 0 of 4 steps done" in told
     assert "Ask what is wanted." in told
@@ -62,14 +61,12 @@ def test_it_says_where_the_run_stands_and_imports_the_users_files(begun: Scene) 
     ids=lambda words: words[0],
 )
 def test_each_command_leaves_it_current(begun: Scene, words: tuple[str, ...], said: str) -> None:
-    """At the command's end it says what the run says."""
     assert begun.loomctl(*words, given="Done." if words == ("done",) else None).code == 0
     assert said in now(begun)
     assert now(begun) == memory.now(begun.space()).text
 
 
 def test_a_phase_brings_its_files_and_undo_takes_them_back(begun: Scene) -> None:
-    """And a `done` through the host's Stop does, too."""
     assert begun.loomctl("done").code == 0  # the next final message is its result
     begun.hook("stop", last_assistant_message="What was asked: " + "a switch that survives; " * 20)
     assert "@../guide.md" in now(begun)
@@ -78,7 +75,6 @@ def test_a_phase_brings_its_files_and_undo_takes_them_back(begun: Scene) -> None
 
 
 def test_what_only_looks_leaves_it_as_it_is(begun: Scene) -> None:
-    """Nothing is written where nothing changed."""
     before = (begun.store / "now.md").stat()
     assert begun.loomctl("status").code == 0
     after = (begun.store / "now.md").stat()
@@ -115,7 +111,6 @@ CASES: list[tuple[str, str | bytes, str]] = [
 def test_what_an_import_would_not_carry_as_it_is_is_named_and_given_by_hooks(
     scene: Scene, path: str, content: str | bytes, why: str
 ) -> None:
-    """With its path and the reason; the hook's text masks what it gives."""
     scene.write(path, content)
     scene.write("other.md", "# Another\n")
     scene.workflow([artifact("a", path)])
@@ -129,7 +124,6 @@ def test_what_an_import_would_not_carry_as_it_is_is_named_and_given_by_hooks(
 
 
 def test_no_file_from_outside_and_none_of_looms_own_is_imported(scene: Scene) -> None:
-    """A folder, a command and what is missing are named; state, plan and protocol are the hooks' to give."""
     scene.write("docs/a.md", "# A\n")
     rules: list[Json] = [
         artifact("folder", "docs", type="directory"),
@@ -145,7 +139,6 @@ def test_no_file_from_outside_and_none_of_looms_own_is_imported(scene: Scene) ->
 
 
 def test_hooks_give_only_what_the_memory_has_not(begun: Scene, tmp_path: Path) -> None:
-    """Named in one line; later commands know that the session has it, and `--force` gives all."""
     file = TranscriptFile(tmp_path / "transcript.jsonl")
     ended = begun.hook("session-start", source="compact", transcript_path=str(file.path))
     assert SENTENCE not in ended.context
@@ -162,7 +155,6 @@ def test_hooks_give_only_what_the_memory_has_not(begun: Scene, tmp_path: Path) -
 
 @pytest.mark.parametrize("way", ["below", "line gone", "now.md gone", "another run's", "off"])
 def test_what_is_not_sure_to_be_in_memory_is_given(begun: Scene, way: str) -> None:
-    """A session below the folder gets no imports; a line that somebody took out imports nothing."""
     environ = {}
     if way == "below":
         (begun.root / "src").mkdir()
@@ -199,7 +191,6 @@ def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> No
 
 
 def test_a_rule_that_was_made_goes_with_its_folders_and_one_that_holds_more_stays(scene: Scene) -> None:
-    """`off` takes away what `on` put there."""
     space = scene.space()
     memory_switch.on(space, memory_switch.RULE)
     rule = scene.root / memory_switch.RULE
@@ -213,7 +204,6 @@ def test_a_rule_that_was_made_goes_with_its_folders_and_one_that_holds_more_stay
 
 
 def test_a_line_of_the_users_own_is_not_taken_away(scene: Scene) -> None:
-    """It was there before `on`."""
     place = scene.write("CLAUDE.local.md", "@.loom/now.md\n")
     memory_switch.on(scene.space(), memory_switch.LOCAL_FILE)
     memory_switch.off(scene.space())
@@ -240,7 +230,6 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: 
 
 
 def test_a_note_that_came_with_a_project_takes_nothing_of_the_users_away(scene: Scene) -> None:
-    """Only what `on` writes is taken from it, and only from the two files that it knows."""
     place = scene.write("CLAUDE.local.md", "Use tabs.\n")
     (scene.root / "src").mkdir()
     for note in [
@@ -257,7 +246,6 @@ def test_a_note_that_came_with_a_project_takes_nothing_of_the_users_away(scene: 
 
 
 def test_a_worktree_of_a_run_is_told_where_memory_is_switched(begun: Scene, tmp_path: Path) -> None:
-    """Its store is the main checkout's, which the host does not import from; `now.md` stays the main checkout's."""
     git = begun.root / ".git"
     (git / "worktrees/beside").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
@@ -278,7 +266,6 @@ def test_a_worktree_of_a_run_is_told_where_memory_is_switched(begun: Scene, tmp_
 
 
 def test_two_runs_are_listed_and_an_unreadable_one_is_named(begun: Scene) -> None:
-    """A line each, and no file of either."""
     assert begun.loomctl("run", "more work", "--workflow", "tiny", session=OTHER).code == 0
     told = now(begun)
     assert [line.split(": ", 1)[1] for line in told.split("\n") if line.startswith("shop-")] == [
@@ -299,7 +286,6 @@ def test_a_goal_cannot_leave_its_fence(scene: Scene) -> None:
 
 
 def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> None:
-    """An artifact that must survive and stands in the memory is kept, and not put back."""
     begun.edit_plan(must_survive=[{"artifact": "spec"}])
     file = TranscriptFile(tmp_path / "transcript.jsonl")
     begun.hook("pre-compact", trigger="manual", transcript_path=str(file.path))

@@ -32,7 +32,6 @@ def test_what_is_added_is_taken_away_byte_for_byte(before: bytes) -> None:
 
 @given(CONTENTS, CONTENTS.filter(bool))
 def test_of_a_file_that_was_edited_since_only_the_line_goes(before: bytes, behind: bytes) -> None:
-    """What was written behind it stays, and so does all before it."""
     assume(not any(memory.has_line(one, LINE) for one in (before, behind)))
     added = memory.addition(before, LINE)
     at = added.index(LINE.encode())
@@ -74,5 +73,4 @@ def test_what_a_text_may_import_by_itself_is_known(text: str, led: list[str] | N
     ],
 )
 def test_the_front_matter_that_the_host_leaves_out_is_known(text: str, front: str | None) -> None:
-    """What stands between two lines of `---` at the very beginning."""
     assert memory.front_matter(text) == front

@@ -78,7 +78,6 @@ def lines_of(count: int, size: int = 40) -> str:
 @example(pieces=[piece(str(n), "x" * 50) for n in range(2000)], rooms=[9500])
 @example(pieces=[piece(str(n), "x\n" * 9000, required=True) for n in range(9)], rooms=[3000, 9500, 9500, 9500])
 def test_no_part_exceeds_its_room(measure: Callable[[str], int], pieces: list[Piece], rooms: list[int]) -> None:
-    """For any pieces and any rooms, in either measure; and the text can be written."""
     made = pack(pieces, rooms=rooms, measure=measure)
     assert len(made.texts) == len(rooms)
     for text, room in zip(made.texts, rooms, strict=True):
@@ -90,7 +89,6 @@ def test_no_part_exceeds_its_room(measure: Callable[[str], int], pieces: list[Pi
 @MEASURES
 @given(pieces=PIECES, rooms=ROOMS)
 def test_every_piece_is_accounted_for(measure: Callable[[str], int], pieces: list[Piece], rooms: list[int]) -> None:
-    """Each is whole, begun, pointed to or counted in the closing line, and stands where it says it does."""
     made = pack(pieces, rooms=rooms, measure=measure)
     assert [entry.id for entry in made.packed] == [piece.id for piece in pieces]
     for declared, entry in zip(pieces, made.packed, strict=True):
@@ -114,7 +112,6 @@ def test_every_piece_is_accounted_for(measure: Callable[[str], int], pieces: lis
 
 @given(text=LONG, rooms=st.lists(st.integers(300, 3000), min_size=1, max_size=4))
 def test_the_parts_put_together_are_the_text_in_order(text: str, rooms: list[int]) -> None:
-    """What several parts hold of a text is its beginning, each line once, in order; all of it where it says so."""
     made = pack([piece("a", text, required=True)], rooms=rooms, measure=utf16_units)
     entry = made.packed[0]
     tokens = [token for part in made.texts for token in MarkdownIt("commonmark").parse(part) if token.type == "fence"]
@@ -133,7 +130,6 @@ def test_the_parts_put_together_are_the_text_in_order(text: str, rooms: list[int
 @given(pieces=PIECES, rooms=st.lists(st.integers(500, 12_000), min_size=1, max_size=4))
 @pytest.mark.shows("The text of a file stands in a fence that is longer than any fence in it")
 def test_what_a_file_holds_stands_in_fences_only(pieces: list[Piece], rooms: list[int]) -> None:
-    """In each part a CommonMark reader finds blocks of Loom's and code, and none that a file or a name made."""
     made = pack(pieces, rooms=rooms, measure=utf16_units)
     for at, part in enumerate(made.texts, 1):
         tokens = MarkdownIt("commonmark").parse(part + "\n\nLoom's own last words.")
@@ -169,14 +165,12 @@ def test_the_same_pieces_give_the_same_bytes(pieces: list[Piece], rooms: list[in
 @pytest.mark.slow
 @given(pieces=PIECES)
 def test_with_room_enough_all_is_given_in_full(pieces: list[Piece]) -> None:
-    """A budget that holds everything leaves nothing out but what has no text, and cuts nothing."""
     made = pack(pieces, rooms=[10_000_000, 9500], measure=utf16_units)
     assert [entry.form for entry in made.packed] == ["pointer" if piece.text is None else "full" for piece in pieces]
     assert not made.texts[1]
 
 
 def test_full_text_is_introduced_as_content_of_a_file() -> None:
-    """What a piece looks like in each form."""
     pieces = [piece("spec", "# Spec\nx\n"), piece("gone", None), piece("log", lines_of(300))]
     made = pack(pieces, rooms=[720], measure=utf16_units)
     begun, rest = made.texts[0].split("### log", 1)
@@ -189,7 +183,6 @@ def test_full_text_is_introduced_as_content_of_a_file() -> None:
 
 
 def test_a_text_that_fits_nowhere_whole_goes_on_over_the_parts() -> None:
-    """A specification of 30,000 characters is back in full, cut between lines, each run under a heading of its own."""
     spec = lines_of(750)
     pieces = [
         piece("item", lines_of(40), required=True),
@@ -224,7 +217,6 @@ def test_the_users_artifacts_come_before_looms_own_pages() -> None:
 
 
 def test_required_pieces_come_first_and_in_declared_order() -> None:
-    """What is optional has what they leave; the first of two that are too long for both has more of the room."""
     pieces = [
         piece("optional", "o\n" * 500),
         piece("a", lines_of(200), required=True),
@@ -237,7 +229,6 @@ def test_required_pieces_come_first_and_in_declared_order() -> None:
 
 
 def test_a_long_one_leaves_room_for_the_short_ones_behind_it() -> None:
-    """A specification of 60 kB does not push out a work item of 2."""
     pieces = [piece("spec", lines_of(1500), required=True), piece("item", lines_of(50), required=True)]
     made = pack(pieces, rooms=[9500] * 4, measure=utf16_units)
     assert forms(made) == {"spec": "head", "item": "full"}
@@ -246,7 +237,6 @@ def test_a_long_one_leaves_room_for_the_short_ones_behind_it() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 250, "some words\n" * 25])
 def test_of_many_short_required_files_as_many_as_fit_are_given(text: str) -> None:
-    """Keeping room for those behind leaves none unused where there is too little for all."""
     pieces = [piece(f"r{n:02}", text, required=True) for n in range(30)]
     made = pack(pieces, rooms=[6000], measure=utf16_units)
     assert list(forms(made).values()).count("full") > 7
@@ -254,7 +244,6 @@ def test_of_many_short_required_files_as_many_as_fit_are_given(text: str) -> Non
 
 
 def test_many_optional_pieces_do_not_starve_the_required() -> None:
-    """However many optional pieces there are, the required have half of the first part."""
     pieces = [piece(f"optional-{n}", "x" * 500) for n in range(500)] + [piece("spec", "y" * 4200, required=True)]
     made = pack(pieces, rooms=[9500], measure=utf16_units)
     assert forms(made)["spec"] == "full"
@@ -265,7 +254,6 @@ def test_many_optional_pieces_do_not_starve_the_required() -> None:
 
 
 def test_the_last_are_omitted_where_not_even_pointers_fit() -> None:
-    """Optional ones go first, from the last on; a required one declared last stays as long as it can."""
     pieces = [*(piece(f"p{n}", "x" * 500) for n in range(9)), piece("must", "y" * 900, required=True)]
     found = forms(pack(pieces, rooms=[400], measure=utf16_units))
     assert found["must"] == "pointer"
@@ -274,13 +262,11 @@ def test_the_last_are_omitted_where_not_even_pointers_fit() -> None:
 
 
 def test_a_text_shorter_than_its_pointer_is_given_even_where_room_is_short() -> None:
-    """Where the whole text costs less than saying where it is, saying where it is makes no sense."""
     short = Piece("id", "id", "x", "text", "read it at " + "a/" * 100, False)
     assert pack([short], rooms=[60], measure=utf16_units).packed[0].form == "full"
 
 
 def test_a_beginning_that_needs_a_long_fence_keeps_under_the_budget_too() -> None:
-    """The fence's length counts."""
     ruler = piece("a", ("~" * 200 + "\ntext\n") * 200, required=True)
     made = pack([ruler], rooms=[6000], measure=utf16_units)
     assert made.packed[0].form == "head"
@@ -295,7 +281,6 @@ def test_of_a_text_whose_lines_are_no_files_none_is_named_by_its_number() -> Non
 
 
 def test_each_text_is_measured_a_few_times_at_most() -> None:
-    """Ten artifacts of 200 KB: what is measured grows with the texts, not with their number times the steps taken."""
     measured = 0
 
     def measure(text: str) -> int:
@@ -315,7 +300,6 @@ def test_each_text_is_measured_a_few_times_at_most() -> None:
      ("@@\n-a\n+b\n", 130, "pointer")],
 )  # fmt: skip
 def test_a_diff_stands_for_the_whole_where_it_is_shorter(diff: str, room: int, form: str) -> None:
-    """It says what it begins with; where neither has room, the pointer stays."""
     one = piece("notes", "line of the text\n" * 100)._replace(diff=diff, base="0123456789abcdef")
     made = pack([one], rooms=[room], measure=utf16_units)
     assert made.packed[0].form == form
@@ -324,7 +308,6 @@ def test_a_diff_stands_for_the_whole_where_it_is_shorter(diff: str, room: int, f
 
 @pytest.mark.parametrize(("lines", "form"), [(1400, "full"), (200, "diff")])
 def test_a_diff_that_no_part_holds_gives_way_to_the_whole_on_several(lines: int, form: str) -> None:
-    """It is not told as a beginning."""
     diff = "@@ -1 +1 @@\n" + "-a line\n" * lines
     one = piece("notes", "line of the text\n" * 1400)._replace(diff=diff, base="0123456789abcdef")
     made = pack([one], rooms=[9000] * 4, measure=utf16_units)
@@ -335,7 +318,6 @@ def test_a_diff_that_no_part_holds_gives_way_to_the_whole_on_several(lines: int,
 @pytest.mark.slow
 @given(WITH_DIFFS, ROOMS)
 def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> None:
-    """Whatever they hold; and nothing in one can close its fence."""
     made = pack(pieces, rooms=rooms, measure=utf16_units)
     for text, room in zip(made.texts, rooms, strict=True):
         assert utf16_units(text) <= max(0, room)
@@ -351,7 +333,6 @@ def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> N
     ("command", "what a command says", "What a command says"),
 ])  # fmt: skip
 def test_a_part_of_what_is_no_file_is_not_called_a_files(of: str, what: str, in_part: str) -> None:
-    """A folder's listing that changed is not a file that changed, nor is its beginning."""
     one = piece("notes", "line of the text\n" * 300)._replace(of=of)
     changed = pack([one._replace(diff="@@\n-a\n+b\n")], rooms=[9000], measure=utf16_units).texts[0]
     assert f"\nWhat changed in {what} since it was given here in full (then " in changed

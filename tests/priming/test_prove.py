@@ -33,7 +33,6 @@ def which(number: int) -> dict[str, object]:
 
 
 def test_two_compactions_of_one_second_are_two(tmp_path: Path) -> None:
-    """Each has its own event; what was put back belongs to the one that it names."""
     told = {"items": ["lost"], "at": "UserPromptSubmit", "compaction": which(2)}
     happened = [checked(1), checked(2), Event("survival.restored", told, SESSION)]
     events.append(str(tmp_path), RUN, happened, durable=False)
@@ -42,7 +41,6 @@ def test_two_compactions_of_one_second_are_two(tmp_path: Path) -> None:
 
 
 def test_what_the_log_tells_of_an_unproven_compaction_is_told_of_that_one(tmp_path: Path) -> None:
-    """One that was looked at once without a summary is not doubled; of one that the state has not nothing is told."""
     events.append(str(tmp_path), RUN, [checked(proven=False), checked(), checked(7)], durable=False)
     (one,) = prove.completed(str(tmp_path), [compacted()])
     assert one.receipt is not None

@@ -53,7 +53,6 @@ def test_a_spec_of_a_usual_size_is_back_in_full_after_a_compaction(scene: Scene,
 
 
 def test_of_a_larger_spec_most_is_back_and_the_rest_is_named(scene: Scene) -> None:
-    """It is given in order as far as there is room, and one Read is asked for, from the line behind it."""
     spec = spec_of(60_000)
     to_build(scene, "default", spec=spec)
     answer = scene.hook("session-start", source="compact")
@@ -71,7 +70,6 @@ def test_of_a_larger_spec_most_is_back_and_the_rest_is_named(scene: Scene) -> No
 
 
 def test_one_output_alone_gets_what_fits_into_one(scene: Scene) -> None:
-    """Where no parts can be left, the first is all there is, and says where the rest can be read."""
     to_build(scene, "core", spec=spec_of(12_000))
     (scene.store / "local" / "parts").rmdir()
     answer = scene.hook("session-start", source="compact")

@@ -70,7 +70,6 @@ def read_again(file: TranscriptFile, path: Path, text: str, *, lines: int | None
 
 @pytest.mark.parametrize("source", ["startup", "resume", "clear", "compact"])
 def test_what_was_given_and_stands_there_is_present(begun: Scene, file: TranscriptFile, source: str) -> None:
-    """One receipt for each start, in the log too; the next Stop adds none, and its user is told nothing of it."""
     if source == "compact":
         file.compacts()
     given(file, start(begun, file, source))
@@ -99,7 +98,6 @@ def test_what_a_host_dropped_is_lost_and_its_user_is_told(begun: Scene, file: Tr
 
 
 def test_a_part_that_is_lacking_takes_what_stood_on_it(begun: Scene, file: TranscriptFile) -> None:
-    """An artifact on two parts is whole with both alone; the others are judged by theirs."""
     begun.write("spec.md", "".join(LONG.splitlines(keepends=True)[:350]))
     parts = start(begun, file, "clear")
     assert len(parts) == 2
@@ -111,7 +109,6 @@ def test_a_part_that_is_lacking_takes_what_stood_on_it(begun: Scene, file: Trans
 def test_what_does_not_fit_is_reachable_and_what_the_host_gives_of_it_is_restored(
     begun: Scene, file: TranscriptFile
 ) -> None:
-    """A beginning and where to read on; the host's own copy counts if it is whole and as the file is."""
     spec = begun.write("spec.md", LONG)
     given(file, start(begun, file))
     stop(begun, file)
@@ -126,7 +123,6 @@ def test_what_does_not_fit_is_reachable_and_what_the_host_gives_of_it_is_restore
 
 @pytest.mark.slow
 def test_a_read_counts_as_restored(begun: Scene, file: TranscriptFile) -> None:
-    """What was asked for with the beginning is there once the assistant has Read it."""
     spec = begun.write("spec.md", LONG)
     parts = start(begun, file)
     given(file, parts)
@@ -173,7 +169,6 @@ def test_an_older_content_that_a_host_gives_again_is_stale(begun: Scene, file: T
 
 
 def test_a_diff_on_what_a_resumed_conversation_has_is_no_stale_text(begun: Scene, file: TranscriptFile) -> None:
-    """The older text is superseded by name; if the diff does not arrive it is stale."""
     given(file, start(begun, file))
     stop(begun, file)
     begun.write("spec.md", SPEC + "Cobalt.\n")
@@ -187,7 +182,6 @@ def test_a_diff_on_what_a_resumed_conversation_has_is_no_stale_text(begun: Scene
 
 
 def test_an_edit_after_the_start_is_none_of_its_receipt(begun: Scene, file: TranscriptFile) -> None:
-    """What the assistant changed in the same turn was present when it started."""
     file.compacts()
     parts = start(begun, file, "compact")
     read_again(file, begun.root / "spec.md", SPEC)
@@ -204,7 +198,6 @@ def imported(file: TranscriptFile, path: Path, text: str) -> None:
 
 
 def test_a_copy_is_held_against_the_file_as_a_host_shows_it(begun: Scene, file: TranscriptFile) -> None:
-    """It leaves out what is none of the text; that is no older content."""
     for text, shown in (
         (SPEC + "\n\n", SPEC.strip()),
         (SPEC.replace("\n", "\r\n"), SPEC),
@@ -223,7 +216,6 @@ def test_a_copy_is_held_against_the_file_as_a_host_shows_it(begun: Scene, file: 
 
 
 def test_a_newer_copy_is_not_stale(begun: Scene, file: TranscriptFile) -> None:
-    """Edited between a compaction and the next prompt, with which the host reads its memory."""
     file.compacts()
     parts = start(begun, file, "compact")
     imported(file, begun.write("spec.md", "# Another\n"), "# Another")
@@ -236,7 +228,6 @@ def test_a_newer_copy_is_not_stale(begun: Scene, file: TranscriptFile) -> None:
 def test_what_is_left_to_memory_is_present_where_its_import_stands(
     begun: Scene, file: TranscriptFile, *, imports: bool
 ) -> None:
-    """A host may import nothing; then it is named, with its path."""
     assert begun.loomctl("memory", "on", "--yes").code == 0
     file.compacts()
     parts = start(begun, file, "compact")
@@ -249,7 +240,6 @@ def test_what_is_left_to_memory_is_present_where_its_import_stands(
 
 
 def test_a_file_behind_a_link_is_known_by_both_of_its_names(begun: Scene, file: TranscriptFile) -> None:
-    """A host names the path that it was asked for."""
     begun.write("real.md", LONG)
     spec = begun.root / "spec.md"
     spec.unlink()
@@ -263,7 +253,6 @@ def test_a_file_behind_a_link_is_known_by_both_of_its_names(begun: Scene, file: 
 
 
 def test_a_beginning_on_a_part_that_is_lacking_is_lost(scene: Scene, file: TranscriptFile) -> None:
-    """Neither its name nor its beginning stands there."""
     scene.write("a.md", "".join(LONG.splitlines(keepends=True)[:560]))
     scene.write("b.md", LONG)
     scene.workflow([artifact("a", "a.md"), artifact("b", "b.md")])
@@ -288,7 +277,6 @@ def test_a_compaction_by_hand_before_any_answer_leaves_no_receipt(begun: Scene, 
 
 @pytest.mark.slow
 def test_an_automatic_compaction_judges_the_start_before_it(begun: Scene, file: TranscriptFile) -> None:
-    """No turn has ended; what was found is told after it."""
     start(begun, file, "clear")
     file.prompt("go on")
     file.says("I look.")
@@ -302,7 +290,6 @@ def test_an_automatic_compaction_judges_the_start_before_it(begun: Scene, file: 
 
 
 def test_what_was_given_in_json_was_given(begun: Scene, file: TranscriptFile) -> None:
-    """`loomctl … --json` carries the text in a document."""
     (text,) = start(begun, file)
     file.calls("loomctl resume --json")
     file.result(json.dumps({"slip": {"text": text}, "notes": []}))
@@ -323,7 +310,6 @@ def test_a_session_that_only_reads_has_its_receipt_on_this_machine(begun: Scene,
 
 
 def test_a_session_beside_a_driver_has_none(begun: Scene, file: TranscriptFile) -> None:
-    """It is given five lines, and no artifact is due to it."""
     begun.space().local.refresh(begun.space().local.binding(SESSION) or {}, pid=1, transcript_path=None)
     given(file, start(begun, file, "startup", OTHER))
     stop(begun, file, OTHER)
@@ -331,7 +317,6 @@ def test_a_session_beside_a_driver_has_none(begun: Scene, file: TranscriptFile) 
 
 
 def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: TranscriptFile) -> None:
-    """Nobody can see what arrived, and nothing is claimed."""
     start(begun, file)
     assert begun.hook("stop", last_assistant_message="So.").stdout == ""
     assert starts(begun) == []
@@ -379,7 +364,6 @@ def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile) -> No
 
 
 def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:
-    """One session of this machine may read several runs."""
     local = begun.space(OTHER).local
     for run_id in (begun.run_dir.name, "another", begun.run_dir.name):
         kept = {"run_id": run_id, "at": "2026-11-24T00:00:00Z", "event": "startup", "artifacts": {}}
@@ -388,7 +372,6 @@ def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:
 
 
 def test_of_receipts_of_one_second_those_of_the_log_come_first(begun: Scene) -> None:
-    """A session that drove the run was there before one that looks at it."""
     at = {"at": "2026-11-24T00:00:00Z", "artifacts": {}}
     like = {**begun.events()[-1], "event": "context.checked", "properties": {**at, "event": "resume"}}
     with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
@@ -398,7 +381,6 @@ def test_of_receipts_of_one_second_those_of_the_log_come_first(begun: Scene) -> 
 
 
 def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
-    """Those that can be read are told."""
     begun.let_go()
     begun.space().local.mark_ended(SESSION)
     given(file, start(begun, file, "startup", OTHER))
@@ -426,7 +408,6 @@ def test_a_receipt_is_kept_where_the_run_cannot_be_written(begun: Scene, file: T
 
 @pytest.mark.slow
 def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: TranscriptFile) -> None:
-    """Neither in the run nor here."""
     start(begun, file)
     given(file, [])
     (begun.store / "local/receipts").write_text("in the way", encoding="utf-8")
@@ -436,7 +417,6 @@ def test_what_is_lost_is_told_where_no_receipt_can_be_kept(begun: Scene, file: T
 
 
 def test_what_a_log_brings_is_hostile(begun: Scene) -> None:
-    """It travels with a run; no word of it is believed unread."""
     like = {**begun.events()[-1], "event": "context.checked"}
     words: list[object] = [["x"], {}, 7, None, "no such"]
     told: list[Json] = [{"at": "x", "event": word, "artifacts": {}} for word in words]

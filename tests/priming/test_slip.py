@@ -7,7 +7,6 @@ from loomctl.priming.slip import Budget, Texts, compose
 
 
 def test_a_history_is_told_in_order_and_what_does_not_fit_is_counted() -> None:
-    """Those that nobody rendered are counted too; without room for any there is no count."""
     lines = [f"- step {number}" for number in range(1000)]
     budget = Budget(2_000, utf8_bytes)
     told = compose(Texts("head", lines, "", [], earlier=99_000), [], budget).texts[0]

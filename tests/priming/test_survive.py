@@ -71,7 +71,6 @@ HELD = [responds, a_blob, within_a_blob]
 
 @pytest.mark.parametrize("held", HELD)
 def test_a_value_held_elsewhere_is_looked_for_and_comes_back(scene: Scene, held: Any) -> None:
-    """Its text is what is judged, asked for and given; the reference is nowhere."""
     begin(scene)
     path = held(scene)
     scene.edit(must_survive=[path])
@@ -89,7 +88,6 @@ def test_a_value_held_elsewhere_is_looked_for_and_comes_back(scene: Scene, held:
 
 
 def test_the_whole_context_has_no_references(scene: Scene) -> None:
-    """A path to the object above them gives what they stand for, too."""
     begin(scene, "$.context")
     responds(scene)
     text = becomes(scene)
@@ -98,7 +96,6 @@ def test_the_whole_context_has_no_references(scene: Scene) -> None:
 
 
 def test_a_text_that_looks_like_a_reference_is_one_only_where_loom_writes_them(scene: Scene) -> None:
-    """Within a larger value it is text, whoever wrote it."""
     begin(scene, "$.context.said.ref")
     ref = "blob://sha256/" + "ab" * 32
     scene.edit(context={"said": {"ref": ref}})
@@ -108,7 +105,6 @@ def test_a_text_that_looks_like_a_reference_is_one_only_where_loom_writes_them(s
 
 @pytest.mark.slow
 def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene) -> None:
-    """For a hook's budget, or to be looked for at all; how to read it is said, and nothing of it is given."""
     begin(scene, "$.context.big", "$.context.vast")
     set_in_context(scene, big="word " * 25_000, vast="word " * 250_000)
     assert "word word" not in hook(scene, "pre-compact", trigger="auto").stdout
@@ -132,7 +128,6 @@ def found(scene: Scene) -> dict[str, survive.Survivor]:
 
 
 def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is beyond is lost, with the reason; a smaller one behind it is looked for."""
     begin(scene, "$.context.a", "$.context.b.whole", "$.context.c", "$.context.a.whole")
     response = responds(scene)
     scene.edit(must_survive=[response])
@@ -149,7 +144,6 @@ def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypa
 
 
 def test_of_many_large_artifacts_only_so_many_bytes_are_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those behind the one with which the limit is reached are lost, with the reason."""
     names = ["one", "two", "three"]
     for name in names:
         scene.write(f"{name}.txt", "é" * 30_000)
@@ -248,7 +242,6 @@ def test_an_artifact_that_is_there_and_cannot_be_read_is_lost(scene: Scene, happ
 
 
 def test_an_artifact_that_only_the_assistant_loads_is_lost(scene: Scene) -> None:
-    """Loom has no text of a skill, so it can claim nothing of it."""
     skill = {"id": "how", "type": "skill", "command": "some-skill", "description": "how", "required": False}
     begin(scene, "how", artifacts=[{**skill, "reload_triggers": ["session_start"]}])
     assert "- how: not loaded by Loom; to load it" in becomes(scene)
@@ -288,7 +281,6 @@ FOLDERS = [
 def test_of_a_folder_what_its_strategy_gives_must_survive(
     scene: Scene, strategy: str, heading: str, note: str, *, given: bool
 ) -> None:
-    """The text and the receipt say what it is, whether the priming gave it or it was lost and came back."""
     scene.write("notes/a.md", "cobalt\n")
     if strategy == "some":
         scene.write("notes/b.md", b"\0")
@@ -360,7 +352,6 @@ def test_of_texts_that_differ_in_their_secrets_none_is_claimed(scene: Scene) -> 
 
 
 def test_an_item_with_a_number_behind_its_name_is_taken_back_by_it(scene: Scene) -> None:
-    """`prove --drop` knows the names that `prove` prints."""
     begin(scene, "text:$.goal")
     scene.edit(must_survive=[{"text": "$.goal"}, "Ask Ada"])
     assert "text:$.goal #2" in scene.loomctl("prove").stdout
@@ -369,7 +360,6 @@ def test_an_item_with_a_number_behind_its_name_is_taken_back_by_it(scene: Scene)
 
 
 def test_what_is_taken_back_before_it_came_leaves_the_others_their_names(scene: Scene) -> None:
-    """What was lost and is put back is called the same in the receipt, whatever was dropped in between."""
     begin(scene)
     scene.edit(must_survive=["x y", "x\ny", "x y z", "keep this"])
     compact(scene, compact_summary="nothing")
@@ -398,7 +388,6 @@ def numbered(scene: Scene, at: str = "2026-11-23T01:00:00Z") -> None:
 
 @pytest.mark.slow
 def test_compactions_of_one_second_have_their_own_receipts(scene: Scene) -> None:
-    """What is owed after the second is not pending for the first, and what comes back is the second's."""
     begin(scene, "AAA one", "BBB two", "CCC three")
     compact(scene, compact_summary="AAA one")
     compact(scene, compact_summary="BBB two")
@@ -414,7 +403,6 @@ def test_compactions_of_one_second_have_their_own_receipts(scene: Scene) -> None
 
 @pytest.mark.slow
 def test_one_that_nobody_looked_at_stays_unproven_beside_another_of_its_second(scene: Scene) -> None:
-    """The log tells of the first alone."""
     begin(scene, "AAA one", "BBB two")
     compact(scene, compact_summary="AAA one")
     hook(scene, "session-start", source="compact")
@@ -434,7 +422,6 @@ def long_texts(count: int) -> list[str]:
 
 @pytest.mark.slow
 def test_what_did_not_fit_comes_with_the_next_tool_results(scene: Scene, tmp_path: Path) -> None:
-    """Each event brings as many as it may, none of them twice, and then there is silence."""
     begin(scene, *long_texts(20))
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(scene, file, compact_summary="nothing")
@@ -457,7 +444,6 @@ def test_what_did_not_fit_comes_with_the_next_tool_results(scene: Scene, tmp_pat
 
 @pytest.mark.slow
 def test_what_waits_for_the_next_event_is_pending(scene: Scene) -> None:
-    """It was found to fit."""
     begin(scene, *long_texts(9))
     compact(scene, compact_summary="nothing")
     first = tool(scene)[0].context
@@ -468,7 +454,6 @@ def test_what_waits_for_the_next_event_is_pending(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_of_several_parts_the_one_that_did_not_arrive_comes_again(scene: Scene, tmp_path: Path) -> None:
-    """With the next prompt, once."""
     begin(scene, *long_texts(9))
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(scene, file, compact_summary="nothing")
@@ -484,7 +469,6 @@ def test_of_several_parts_the_one_that_did_not_arrive_comes_again(scene: Scene, 
 
 
 def test_many_hooks_at_once_bring_each_part_once(scene: Scene) -> None:
-    """Whoever renames the note gives the next part, and nobody's part is lost by another's."""
     begin(scene, *long_texts(20))
     compact(scene, compact_summary="nothing")
     said: list[str] = []
@@ -526,7 +510,6 @@ def test_where_nothing_can_be_noted_not_every_event_brings_the_same(
 
 @pytest.mark.slow
 def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
-    """Its note names the compaction by its moment alone, and says of nothing what is left."""
     begin(scene, "AAA one", "BBB two")
     compact(scene, compact_summary="AAA one")
     local = str(scene.store / "local")
@@ -547,7 +530,6 @@ def test_what_an_older_loom_noted_is_given_and_recorded(scene: Scene) -> None:
 def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
     scene: Scene, tmp_path: Path, *, arrived: bool, is_recorded: bool
 ) -> None:
-    """Its note is of one part, which has no list of parts around it; what did not fit is due beside it."""
     begin(scene, "AAA one", "BBB two")
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(scene, file, compact_summary="nothing")
@@ -573,7 +555,6 @@ def test_what_an_older_loom_gave_comes_again_only_if_it_did_not_arrive(
 def test_a_kill_before_the_rest_is_owed_forgets_nothing(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The note that was taken names what is left; the next prompt goes on with it."""
     begin(scene, *long_texts(9))
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(scene, file, compact_summary="nothing")
@@ -590,7 +571,6 @@ def test_a_kill_before_the_rest_is_owed_forgets_nothing(
 
 @pytest.mark.slow
 def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
-    """An artifact's file, a path's value; once, and no text without content follows."""
     scene.write("rules.md", "cobalt " * 8000)
     begin(scene, "rules", "$.context.plan", artifacts=[artifact("rules", "rules.md", reload_triggers=["manual"])])
     scene.edit(context={"plan": "viridian " * 2000})
@@ -606,7 +586,6 @@ def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_many_that_do_not_fit_are_counted(scene: Scene) -> None:
-    """What is said of them keeps under the budget too."""
     keys = [f"key-{number}-{'x' * 120}" for number in range(90)]
     begin(scene, *(f"$.context['{key}']" for key in keys))
     scene.edit(context=dict.fromkeys(keys, "viridian " * 1200))

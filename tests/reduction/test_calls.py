@@ -250,7 +250,6 @@ CLAUDE = [
     ("tool", "args", "result", "first"), DOCUMENT + CLAUDE, ids=[row[3][:40] for row in DOCUMENT + CLAUDE]
 )
 def test_the_first_line_says_what_came_of_it(tool: str, args: Json, result: Any, first: str) -> None:
-    """In the document's words for its tools, and in the same for those of the assistant."""
     assert reduce_call(tool, args, result).observation.partition("\n")[0] == first
 
 
@@ -291,7 +290,6 @@ def test_what_failed_is_told(output: str, wanted: list[str]) -> None:
 
 
 def test_a_search_without_matches_has_not_failed() -> None:
-    """Grep ends with 1 then; with 2 it has."""
     for code, success in ((0, True), (1, True), (2, False)):
         call = {"stdout": "", "stderr": "", "exit_code": code}
         assert reduce_call("system:shell", {"command": "grep -rn colour src"}, call).success is success
@@ -310,7 +308,6 @@ SEARCHES = [
 
 @each(("command", "success"), SEARCHES)
 def test_of_a_host_too_a_search_that_found_nothing_has_not_failed(command: str, success: bool) -> None:
-    """A host calls every exit code but 0 a failure; of several commands it is not known which one ended so."""
     reduction = reduce_call("Bash", {"command": command}, None, error="Exit code 1")
     assert reduction.success is success
     assert reduction.observation.endswith(": exit 1, no output")
@@ -351,7 +348,6 @@ def test_a_value_is_told_without_the_signs_of_its_form(tool: str, args: Json, re
 
 
 def test_names_are_no_keys_of_the_hosts_and_no_rests_of_escapes() -> None:
-    """What stands in a value's texts is looked at as it reads, not as JSON writes it."""
     text = "The issue.\nErrorKind is raised in src/cart.py by check_total.\n" * 20
     for result in (
         {"status": "completed", "content": [{"type": "text", "text": text}], "totalDurationMs": 3, "totalTokens": 4},
@@ -365,7 +361,6 @@ def test_names_are_no_keys_of_the_hosts_and_no_rests_of_escapes() -> None:
 
 
 def test_a_failed_write_keeps_its_content() -> None:
-    """It is not on disk then."""
     reduction = reduce_call("Write", {"file_path": "a", "content": "precious"}, None, error="EACCES: permission denied")
     assert reduction.observation.startswith("Could not write a\nEACCES")
     assert reduction.rest["args"] == {"content": "precious"}
@@ -373,7 +368,6 @@ def test_a_failed_write_keeps_its_content() -> None:
 
 
 def test_a_users_rule_comes_first() -> None:
-    """Which arguments are kept, in which words it is told, from how much on it is offloaded."""
     rule = Rule(
         ("weather:*",),
         OTHER,
@@ -392,7 +386,6 @@ def test_a_users_rule_comes_first() -> None:
 
 
 def test_no_secret_stands_in_a_summary() -> None:
-    """Arguments, addresses and quoted lines are masked."""
     secret = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     calls = [
         ("Bash", {"command": f"curl -H 'Authorization: token {secret}' x"}, {"stdout": f"error: bad token {secret}"}),
@@ -425,7 +418,6 @@ TOOLS = st.sampled_from(sorted({name for rule in RULES for name in rule.tools}))
 @settings(max_examples=500)
 @given(TOOLS, JSON, JSON, st.text(max_size=60))
 def test_any_call_is_reduced_and_rebuilt(tool: str, args: Any, result: Any, error: str) -> None:
-    """Nothing raises, the same call gives the same reduction, and arguments and result come back as they were."""
     reduction = reduce_call(tool, args, result, error=error)
     assert reduction == reduce_call(tool, args, result, error=error)
     assert reduction.observation

@@ -24,7 +24,6 @@ def told(lines: list[str]) -> str:
 
 @each("place", [0, 1, 900, 20_000, 39_000, 39_998])
 def test_an_error_is_told_wherever_it_stands(place: int) -> None:
-    """And the first line tells the size of the whole."""
     lines = [*LINES[:place], ERROR, *LINES[place + 1 :]]
     observation = told(lines)
     assert observation.split("\n")[0] == "make all: exit 0, 40000 lines output"
@@ -43,7 +42,6 @@ def test_a_key_is_masked_wherever_a_part_ends(cut: int) -> None:
 
 
 def test_a_text_that_is_not_large_is_looked_at_whole() -> None:
-    """To the last character that may be."""
     assert looked_at("x" * WHOLE) == "x" * WHOLE
     assert looked_at("error\n" * 1000) == "error\n" * 1000
 
@@ -59,7 +57,6 @@ TEXTS = {
 
 @each("name", TEXTS)
 def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
-    """Whatever the text is made of; both of its ends are there."""
     seen = looked_at(TEXTS[name])
     assert HEAD < len(seen) <= WHOLE
     assert TEXTS[name].startswith(seen[: HEAD - 2000])
@@ -70,7 +67,6 @@ def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from([*LINES[:50], ERROR, "", "x" * 5000, "FAILED\n    because\n    of this"]), max_size=40))
 def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
-    """Line by line, in its order; a line may be cut."""
     text = "\n".join([*LINES[:3000], *lines * 20, *LINES[:3000]])
     at = 0
     for line in looked_at(text).split("\n"):
@@ -81,7 +77,6 @@ def test_what_is_looked_at_stands_in_the_text(lines: list[str]) -> None:
 @pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_tokens_of_a_large_text_are_judged_by_samples(name: str) -> None:
-    """Within five in a hundred of what its parts come to."""
     text = TEXTS[name]
     parts = sum(estimate(text[start : start + 100_000]) for start in range(0, len(text), 100_000))
     assert abs(estimate(text) - parts) <= 0.05 * parts + 100

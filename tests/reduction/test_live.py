@@ -57,7 +57,6 @@ def test_what_is_never_replaced(case: str) -> None:
     ["make", "cat src/outputs/x", "pytest tests/test_loomctl.py", "grep -rn loomctls .", "ls .loom/runs", "ls outputs"],
 )
 def test_other_commands_are_no_exception(command: str) -> None:
-    """A word that only looks like one of them."""
     assert live_rules.refusal(event(command=command)) == ""
 
 
@@ -77,7 +76,6 @@ THRESHOLDS: list[tuple[dict[str, Any], int | None]] = [
 
 @each(("settings", "expected"), THRESHOLDS)
 def test_settings_say_from_how_much_on(settings: dict[str, Any], expected: int | None) -> None:
-    """A tool's own word comes before that for all; what is no setting says nothing."""
     assert live_rules.threshold(settings, "Bash") == expected
 
 
@@ -97,7 +95,6 @@ PLACES: list[tuple[Any, tuple[Any, ...], str]] = [
 
 @each(("response", "place", "text"), PLACES)
 def test_the_main_text_is_the_longest(response: Any, place: tuple[Any, ...], text: str) -> None:
-    """Whatever shape a tool's response has; with another text there its shape stays, and so does the original."""
     assert live_rules.main_text(response) == (place, text)
     if text:
         before = repr(response)
@@ -115,12 +112,10 @@ PROGRAMS = [
 
 @each(("command", "name"), PROGRAMS)
 def test_an_output_is_named_after_its_program(command: str, name: str) -> None:
-    """The first that the command is for; what cannot be told from the text is named after the tool."""
     assert live_rules.program("Bash", {"command": command}) == name
 
 
 def test_an_excerpt_has_both_ends_and_the_trouble_between() -> None:
-    """Lines as they stand, in their order, each gap named, and where the whole is."""
     lines = [f"line {number} of plain output" for number in range(1000)]
     lines[400], lines[700] = "src/a.py:3: TypeError: no", "  FAILED tests/test_x.py::test_y"
     text = "\n".join(lines) + "\n"
@@ -152,7 +147,6 @@ SHAPES = {
 
 @each("case", SHAPES)
 def test_any_output_is_shortened_to_about_three_thousand_characters(case: str) -> None:
-    """And what is quoted of it stands in it; nothing raises."""
     text = SHAPES[case]
     told = live_text.excerpt(text)
     assert len(told) < 4200
@@ -171,6 +165,5 @@ def test_a_progress_bar_shows_its_last_state() -> None:
 
 @given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(1, 4000))
 def test_nothing_raises_and_nothing_grows_much(text: str, times: int) -> None:
-    """Whatever is in it, and however often."""
     whole = text * times
     assert len(live_text.excerpt(whole)) <= min(len(whole) + 100, 4200)

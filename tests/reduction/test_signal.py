@@ -145,7 +145,6 @@ TOLD = [
 def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     output: str, told: list[str], not_told: list[str]
 ) -> None:
-    """Of many tools, each in its own manner."""
     lines = "\n".join(["", *trouble(output, 1000, 100)])
     assert [text for text in told if text not in lines] == []
     assert [text for text in not_told if text in lines] == []
@@ -164,12 +163,10 @@ def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     ],
 )
 def test_a_line_that_says_that_there_is_no_trouble_is_none(line: str) -> None:
-    """Nor is one of a program's own text."""
     assert trouble(f"{line}\n", 1000, 100) == []
 
 
 def test_a_long_line_is_cut_around_its_trouble() -> None:
-    """What is quoted holds the words that it is quoted for."""
     line = json.dumps({"items": [{"id": n, "name": f"item {n}"} for n in range(400)], "state": "connection refused"})
     (told,) = trouble(line, 1000, 1000)
     assert "connection refused" in told
@@ -209,7 +206,6 @@ DIFF = (
     ],
 )
 def test_what_lists_files_is_told_by_its_files(command: str, output: str, below: str) -> None:
-    """Names with blanks too; a diff's last line is not its sum."""
     told = reduce_call("Bash", {"command": command}, {"stdout": output, "stderr": ""}).observation
     assert below in told
     assert "2222222" not in told
@@ -225,7 +221,6 @@ def test_addresses_of_mail_are_no_files() -> None:
 
 
 def test_names_in_json_come_from_its_values_before_its_keys() -> None:
-    """And none begins with the letter of an escape."""
     rows = [{"node_id": n, "avatar_url": "x", "body": f"Fix\n\tcartTotal in LOOM-{n}\nfor CartKind"} for n in range(30)]
     told = reduce_call("Bash", {"command": "gh api x"}, {"stdout": json.dumps(rows), "stderr": ""}).observation
     names = told.rpartition("names: ")[2].split()
@@ -248,7 +243,6 @@ if error is None:
 
 
 def test_a_failed_edit_says_what_went_wrong_first_and_quotes_nothing_of_the_edit() -> None:
-    """Its first line and the headings below it say it; what stood in the call is no trouble of its own."""
     given = {"file_path": "src/cart.py", "old_string": REFUSED.partition("SEARCH\n")[2], "new_string": "pass"}
     told = reduce_call("Edit", given, None, error=REFUSED + "padding " * 90).observation
     for words in ("could not be placed", "# 1 block failed to match!", "## NoMatch: these lines are not in"):

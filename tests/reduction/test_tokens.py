@@ -32,7 +32,6 @@ READABLE = [
 
 @each("name", READABLE)
 def test_prose_code_and_json_are_estimated_within_a_tenth(name: str) -> None:
-    """The estimate is for people and for savings; a tenth more or less tells as much."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert abs(estimate(text) - count(text)) < 0.1 * count(text)
     assert count(text) <= at_most(text) < 2 * count(text)
@@ -70,7 +69,6 @@ MEASURES = [at_most, closely]
 @each("measure", MEASURES)
 @each("around", ["{}", " {}", "{} ", " {} ", "\n{}", "{}\n", "a{}", "{}a", "de{}ab", "{0}{0}", " {0}{0}"])
 def test_no_character_has_more_tokens_than_is_said(around: str, measure: Callable[[str], int]) -> None:
-    """Every blank, control character and sign, and every character that counts for one: once, and very often."""
     for one in (*BLANKS, *CONTROLS, *SIGNED, *tokens._SINGLE):
         for text in (around.format(one), around.format(one) * 40):
             assert count(text) <= measure(text), repr(text)
@@ -86,14 +84,12 @@ def test_what_is_no_word_is_held_however_long_it_is(text: str, measure: Callable
 
 
 def test_looms_own_words_are_one_token_each() -> None:
-    """So that the shortest histories say something."""
     assert [word for word in tokens._OWN if count(word) != 1 or count(f" {word}") != 1] == []
     assert at_most("20 more steps") <= 5
 
 
 @pytest.mark.parametrize("name", READABLE[:2])
 def test_prose_is_measured_within_a_quarter_by_who_knows_its_words(name: str) -> None:
-    """Never too low, and nearer than without them."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert count(text) <= closely(text) < 1.25 * count(text) < at_most(text)
 
@@ -108,11 +104,9 @@ BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)]
 @example("x" * 5000)
 @example("\n" * 40 + " " * 40 + "é" * 50)
 def test_no_text_has_more_tokens_than_a_close_measure_says(text: str) -> None:
-    """However the words and signs that are known stand together."""
     assert count(text) <= closely(text)
 
 
 def test_common_words_and_signs_are_one_token_each() -> None:
-    """With a blank before them and without; most with a capital, too."""
     spelt = [*SMALL, *map(str.capitalize, WORDS), *SIGNS]
     assert [word for word in spelt if count(word) != 1 or count(f" {word}") != 1] == []

@@ -44,7 +44,6 @@ def test_what_was_packed_is_unpacked(
     contents: dict[tuple[str, ...], bytes],
     folders: list[tuple[str, ...]],
 ) -> None:
-    """Any names, bytes and empty folders come back as they were, and are counted alike."""
     base = tmp_path_factory.mktemp("archive")
     origin, into = base / "origin", base / "into"
     origin.mkdir()
@@ -78,7 +77,6 @@ def test_large_files_come_back(tmp_path: Path) -> None:
 
 
 def test_no_name_of_this_machine_is_in_an_archive(tmp_path: Path) -> None:
-    """Neither its users nor its groups."""
     (tmp_path / "origin").mkdir()
     (tmp_path / "origin" / "state.json").write_text("{}")
     archives.pack(str(tmp_path / "origin"), RUN, str(tmp_path / "a.tar.gz"))
@@ -89,7 +87,6 @@ def test_no_name_of_this_machine_is_in_an_archive(tmp_path: Path) -> None:
 
 @each("kind", ["link", "dangling", "pipe"])
 def test_what_could_not_come_back_is_not_packed(tmp_path: Path, kind: str) -> None:
-    """A link or a pipe stops the packing, by name, and no archive is left."""
     origin = tmp_path / "origin"
     (origin / "deep").mkdir(parents=True)
     odd = origin / "deep" / "odd"
@@ -104,7 +101,6 @@ def test_what_could_not_come_back_is_not_packed(tmp_path: Path, kind: str) -> No
 
 
 def test_a_file_in_the_way_is_shown_by_a_line_that_runs_nothing_of_its_name(tmp_path: Path) -> None:
-    """A name can hold what a shell takes for a command."""
     (tmp_path / "origin").mkdir()
     (tmp_path / "origin" / "x;touch y").symlink_to("nowhere")
     with pytest.raises(LoomError, match="NOT_A_FILE") as error:
@@ -113,7 +109,6 @@ def test_a_file_in_the_way_is_shown_by_a_line_that_runs_nothing_of_its_name(tmp_
 
 
 def test_a_pipe_for_an_archive_holds_nobody(tmp_path: Path) -> None:
-    """It is refused at once, like any other that is none."""
     os.mkfifo(tmp_path / "a.tar.gz")
     with pytest.raises((LoomError, OSError), match="not a regular file"):
         archives.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "into"))
@@ -172,7 +167,6 @@ HOSTILE: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
 def test_nothing_of_a_hostile_archive_leads_elsewhere(
     tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
 ) -> None:
-    """It is refused with the reason, and outside of the folder that was given nothing is made or changed."""
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
     path = forged(tmp_path / "a.tar.gz", *members)
@@ -257,7 +251,6 @@ def flipped(path: Path) -> None:
     ],
 )
 def test_a_damaged_or_lying_archive_is_refused(tmp_path: Path, write: Callable[[Path], object]) -> None:
-    """One error, without a traceback and without using up the memory."""
     into = tmp_path / "into"
     into.mkdir()
     write(tmp_path / "a.tar.gz")

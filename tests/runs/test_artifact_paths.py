@@ -68,7 +68,6 @@ def test_no_path_leads_out(world: World, data: st.DataObject) -> None:
     ],
 )
 def test_a_path_finds_its_file(world: World, declared: str, expected: str, rebased: bool) -> None:
-    """Relative, portable and foreign paths find what they mean; what is not there is missing at its own place."""
     place = locate(declared, world.known, world.roots)
     assert (place.shown, place.rebased) == (expected, rebased)
 
@@ -102,7 +101,6 @@ def test_a_path_finds_its_file(world: World, declared: str, expected: str, rebas
     ],
 )
 def test_what_leads_out_is_refused(world: World, declared: str, code: str) -> None:
-    """Climbing, links, foreign roots and what is no path at all have their codes, with a hint or a short message."""
     with pytest.raises(LoomError) as error:
         locate(declared, world.known, world.roots)
     assert error.value.code == code
@@ -111,7 +109,6 @@ def test_what_leads_out_is_refused(world: World, declared: str, code: str) -> No
 
 @pytest.mark.shows("in your own settings alone")
 def test_an_extra_root_is_allowed_and_no_more(world: World) -> None:
-    """What the user allows may be read by its absolute path; a link from there leads out as from anywhere."""
     extra = world.roots.extra[0]
     assert locate(f"{extra}/x.md", world.known, world.roots).path == os.path.realpath(f"{extra}/x.md")
     with pytest.raises(LoomError, match="PATH_ESCAPE"):
@@ -121,7 +118,6 @@ def test_an_extra_root_is_allowed_and_no_more(world: World) -> None:
 
 
 def test_a_project_reached_through_a_link_is_confined_to_what_it_is(world: World, tmp_path: Path) -> None:
-    """Roots are resolved as paths are, so a project root that is a link works and confines."""
     (tmp_path / "link").symlink_to(world.roots.project)
     roots = world.roots._replace(project=str(tmp_path / "link"))
     assert locate("docs/x.md", world.known, roots).shown == "docs/x.md"
@@ -130,7 +126,6 @@ def test_a_project_reached_through_a_link_is_confined_to_what_it_is(world: World
 
 
 def test_a_stored_path_survives_a_move(tmp_path: Path) -> None:
-    """A path that was stored portably names the same file after the project moved, odd letters included."""
     before, after = tmp_path / "before {x}", tmp_path / "after"
     name = "specs/größe {run_id} <run_id> 😀.md"
     (before / "specs").mkdir(parents=True)
@@ -144,7 +139,6 @@ def test_a_stored_path_survives_a_move(tmp_path: Path) -> None:
 
 
 def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:
-    """The longest path that is taken at all does not keep a hook for seconds."""
     with bounded_work(), pytest.raises(LoomError, match="PATH_ESCAPE"):
         locate("/" + "a/" * 2000 + "x.md", world.known, world.roots)
 
@@ -162,12 +156,10 @@ def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:
     ],
 )
 def test_inside_is_by_whole_names(path: str, folder: str, inside: bool) -> None:
-    """A folder whose name begins alike is another folder."""
     assert is_inside(path, folder) is inside
 
 
 def test_a_path_is_shown_without_the_machine_where_it_can(world: World) -> None:
-    """From the project and the bundle it is relative; elsewhere it is absolute."""
     roots = Roots(world.roots.project, world.roots.run_dir, world.roots.plugin)
     assert shown(f"{roots.project}/docs/x.md", roots) == "docs/x.md"
     assert shown(f"{roots.plugin}/docs", roots) == "{plugin_root}/docs"

@@ -59,7 +59,6 @@ def is_there(scene: Scene, ref: str) -> bool:
 
 
 def test_what_no_run_refers_to_goes(begun: Scene) -> None:
-    """With its size; what the context holds stays, and looking alone writes nothing."""
     stays, goes = put(begun, '"stays"'), put(begun, '"goes"')
     begun.edit(context={"a": stays})
     before = fingerprint(begun.store)
@@ -98,7 +97,6 @@ PLACES: dict[str, str] = {
 @each("name", PLACES)
 @each("spelling", ["plain", "escaped", "as a code point"])
 def test_a_reference_counts_wherever_it_stands(begun: Scene, name: str, spelling: str) -> None:
-    """In every file that a run keeps, however its writer escapes a slash, parsed or not."""
     ref = put(begun, '"x"')
     slash = {"plain": "/", "escaped": "\\/", "as a code point": "\\u002F"}[spelling]
     place = begun.run_dir / name
@@ -116,14 +114,12 @@ def test_a_reference_counts_wherever_it_stands(begun: Scene, name: str, spelling
 
 @each("shift", [-100, -64, -40, -14, -1, 0, 1, 14])
 def test_a_reference_is_found_across_the_pieces_in_which_a_file_is_read(begun: Scene, shift: int) -> None:
-    """A log of many megabytes is read in pieces, and what stands on a border is seen."""
     ref = put(begun, '"x"')
     (begun.run_dir / "long.log").write_text("." * (2 * (1 << 20) + shift) + ref + "." * 5000)
     assert look(begun).going == []
 
 
 def test_a_value_that_names_another_keeps_it(begun: Scene) -> None:
-    """Through any number of blobs, young ones among them; a ring that nobody names goes."""
     third = put(begun, '"three"')
     second = put(begun, json.dumps({"see": third}))
     first = put(begun, json.dumps([second]))
@@ -146,7 +142,6 @@ def test_what_was_put_within_the_hour_stays(begun: Scene, ago: int) -> None:
 
 
 def test_what_is_put_again_between_looking_and_removing_stays(begun: Scene) -> None:
-    """A writer that finds its value there makes it young, under the lock that a removal holds."""
     ref = put(begun, '"x"')
     found = look(begun)
     assert [blob.ref for blob in found.going] == [ref]
@@ -167,7 +162,6 @@ def test_a_blob_that_cannot_be_removed_is_said(begun: Scene, monkeypatch: pytest
 
 
 def test_of_a_run_that_was_removed_or_archived_the_blobs_go(begun: Scene) -> None:
-    """What another run refers to as well stays."""
     shared, own = put(begun, '"shared"'), put(begun, '"own"')
     first = begun.run_dir
     state = {**begun.state, "context": {"a": shared, "b": own}, "status": "completed"}
@@ -211,7 +205,6 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_where_a_state_cannot_be_used_nothing_goes(begun: Scene, name: str) -> None:
-    """It may have held any reference; which run it is, is said."""
     begun.edit(goal="so that there is a backup")
     (begun.run_dir / "state.backup.json").write_bytes((begun.run_dir / "state.json").read_bytes())
     ref = put(begun, '"x"')
@@ -223,7 +216,6 @@ def test_where_a_state_cannot_be_used_nothing_goes(begun: Scene, name: str) -> N
 
 
 def test_where_a_file_cannot_be_read_nothing_goes(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that gives an error is no file without references."""
     put(begun, '"x"')
     real = files.open_regular
 
@@ -238,7 +230,6 @@ def test_where_a_file_cannot_be_read_nothing_goes(begun: Scene, monkeypatch: pyt
 
 
 def test_other_peoples_files_are_left_alone(begun: Scene) -> None:
-    """What is no blob by its name and place is neither listed nor removed, and no link is followed."""
     ref = put(begun, '"x"')
     folder = begun.store / "blobs" / "sha256"
     outside = begun.root.parent / ("b" * 64)
@@ -255,7 +246,6 @@ def test_other_peoples_files_are_left_alone(begun: Scene) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_fabers_runs_keep_what_they_refer_to(scene: Scene, layout: str) -> None:
-    """In every place where FABER keeps a state."""
     path = lay(scene, layout)
     raw = json.loads(path.read_text(encoding="utf-8"))
     stays, goes = put(scene, '"stays"'), put(scene, '"goes"')
@@ -264,7 +254,6 @@ def test_fabers_runs_keep_what_they_refer_to(scene: Scene, layout: str) -> None:
 
 
 def test_a_worktrees_faber_runs_count_from_everywhere(tmp_path: Path) -> None:
-    """Its states stand in the worktree, and the blobs in the main checkout."""
     main = repositories.make(tmp_path / "main")
     scene = Scene.__new__(Scene)
     scene.root, scene.store = main, main / ".loom"

@@ -52,7 +52,6 @@ def read(scene: Scene) -> Json:
 
 
 def test_an_archive_brings_its_blobs_back(over: Scene) -> None:
-    """After the store lost them, and into a store that never had them, every value reads as it was."""
     before = read(over)
     run_id, target = over.run_dir.name, over.root.parent / "a.tar.gz"
     count, lost = keep.archive(over.space(), run_id, str(target))
@@ -71,7 +70,6 @@ def test_an_archive_brings_its_blobs_back(over: Scene) -> None:
 
 
 def test_any_tar_gets_the_values_out(over: Scene, tmp_path: Path) -> None:
-    """They stand in the run's folder, under their hashes."""
     ref = over.state["context"]["report"]
     run_id, target = over.run_dir.name, tmp_path / "a.tar.gz"
     keep.archive(over.space(), run_id, str(target))
@@ -81,7 +79,6 @@ def test_any_tar_gets_the_values_out(over: Scene, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_what_an_archive_could_not_take_along_is_said(over: Scene, damage: str) -> None:
-    """The run is put away all the same, the reference is named, and again when it comes back."""
     ref = over.state["context"]["report"]
     path = Path(Blobs(str(over.store)).path(ref))
     path.unlink() if damage == "gone" else path.write_bytes(b"rubbish")

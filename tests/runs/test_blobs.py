@@ -81,7 +81,6 @@ sys.stdout.buffer.write(Blobs(sys.argv[2]).get(sys.argv[3]))
 
 
 def test_bytes_come_back_in_another_process_from_another_folder(store: Path) -> None:
-    """After a restart, with the working directory elsewhere, and after the project moved."""
     data = bytes(range(256)) * 1000
     ref = Blobs(str(store)).put(data)
     moved = store.parent.rename(store.parent.with_name("moved")) / ".loom"
@@ -132,7 +131,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_blob_is_never_given(store: Path, name: str) -> None:
-    """DAMAGED_BLOB names the reference and the file, which stays; the content put again mends it."""
     blobs = Blobs(str(store))
     ref = blobs.put(b"hello")
     path = Path(blobs.path(ref))
@@ -149,7 +147,6 @@ def test_a_damaged_blob_is_never_given(store: Path, name: str) -> None:
 
 
 def test_what_cannot_be_read_is_said(store: Path) -> None:
-    """A pipe in a blob's place holds nobody, and neither does a folder."""
     blobs = Blobs(str(store))
     ref = blobs.put(b"hello")
     makers: tuple[Callable[[Path], None], ...] = (os.mkfifo, os.mkdir)
@@ -180,7 +177,6 @@ def test_no_link_is_followed(store: Path, tmp_path: Path, place: str) -> None:
 
 
 def test_a_reference_leads_nowhere_else(store: Path) -> None:
-    """BAD_REF before anything is looked at."""
     for ref in ["", "x", f"blob://sha256/{HELLO[:-1]}", f"blob://sha256/../../{HELLO}", HELLO]:
         for deed in (Blobs(str(store)).get, Blobs(str(store)).path):
             with pytest.raises(LoomError) as caught:
@@ -193,7 +189,6 @@ def test_a_reference_leads_nowhere_else(store: Path) -> None:
 def test_a_full_disk_leaves_nothing_and_names_nothing(
     store: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ) -> None:
-    """The error names the file that could not be written; no piece stays, and with room it goes on."""
     blobs = Blobs(str(store))
     blobs.put(b"before")
     there = below(store)
@@ -236,7 +231,6 @@ def test_a_file_that_may_not_grow_is_not_named(store: Path) -> None:
 
 
 def test_a_lock_that_is_held_is_said_and_not_waited_for_long(store: Path) -> None:
-    """HELD names the blobs and who holds them; nothing is written."""
     blobs = Blobs(str(store))
     with Lock(str(store / "blobs" / ".lock")), pytest.raises(LoomError) as caught:
         blobs.put(b"hello", patience=0.05)
@@ -246,7 +240,6 @@ def test_a_lock_that_is_held_is_said_and_not_waited_for_long(store: Path) -> Non
 
 
 def test_only_what_is_old_is_removed(store: Path) -> None:
-    """What was put at that time or later stays; what is gone is gone."""
     blobs = Blobs(str(store))
     ref = blobs.put(b"hello")
     put = os.stat(blobs.path(ref)).st_mtime
@@ -295,7 +288,6 @@ def whole(store: Path) -> int:
 
 @pytest.mark.slow
 def test_eight_processes_put_the_same_contents_at_once(store: Path) -> None:
-    """Each gets the same references, each content has one whole file; collecting meanwhile changes nothing."""
     children = [putting(store, 40, 10) for _ in range(8)]
     for child in children:
         start(child)
@@ -369,7 +361,6 @@ def test_killed_at_each_step_of_a_put(store: Path) -> None:
 
 
 def test_parts_are_stored_as_the_whole(tmp_path: Path) -> None:
-    """Under the same name; what is there and whole is not written anew, what is damaged is mended."""
     store = Blobs(str(tmp_path))
     ref = store.put_parts(iter([b'"a', b"", b'b"']))
     assert (ref, store.get(ref)) == (ref_of(b'"ab"'), b'"ab"')
@@ -383,8 +374,6 @@ def test_parts_are_stored_as_the_whole(tmp_path: Path) -> None:
 
 
 def test_parts_that_end_in_an_error_leave_nothing(tmp_path: Path) -> None:
-    """No name, and no file on its way to one."""
-
     def parts() -> Iterator[bytes]:
         yield b"x"
         raise OSError(errno.EIO, "gone")
@@ -433,7 +422,6 @@ def test_what_is_no_reference(value: object) -> None:
 
 
 def test_a_reference_and_its_hash() -> None:
-    """There and back."""
     assert blobs.is_ref(REF)
     assert blobs.sha256_of(REF) == HEX
     assert blobs.ref_to(HEX) == REF
@@ -460,7 +448,6 @@ OTHER = blobs.ref_to("a" * 64)
     ],
 )
 def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held: list[str]) -> None:
-    """Each once; what stands deeper, or in a text, is text."""
     assert blobs.refs_of(context) == sorted(held)
 
 
@@ -477,5 +464,4 @@ def test_a_context_holds_a_reference_as_the_value_of_a_key(context: object, held
     ],
 )
 def test_a_status_holds_references_where_loom_writes_them(status: object, held: list[str]) -> None:
-    """What its step set and replaced, its object and its output; of any other shape it holds none."""
     assert blobs.refs_of_status(status) == sorted(held)

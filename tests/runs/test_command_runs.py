@@ -107,7 +107,6 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_command_ends_as_its_shell_says(
     bench: Bench, script: str, expected: dict[str, object], output: bytes | None
 ) -> None:
-    """Exit code or signal; both streams in the order in which they were written, byte by byte; no input."""
     standing = bench.run(script)
     assert standing.kind == command_runs.ENDED
     assert {key: standing.result[key] for key in expected} == expected
@@ -117,7 +116,6 @@ def test_a_command_ends_as_its_shell_says(
 
 
 def test_a_command_works_in_its_folder_with_the_given_environment(bench: Bench) -> None:
-    """And in no other; signals that Loom's processes handle reach it as usual."""
     said = bench.run("pwd; echo $PWD; echo $GIVEN; trap", GIVEN="x y")
     assert said.result["exit_code"] == 0
     assert bench.log.read_text(encoding="utf-8") == f"{bench.work}\n{bench.work}\nx y\n"
@@ -127,14 +125,12 @@ def test_a_command_works_in_its_folder_with_the_given_environment(bench: Bench) 
 
 
 def test_its_files_are_its_users_alone(bench: Bench) -> None:
-    """The log, the record, the lock."""
     bench.run("echo x")
     for name in (command_runs.LOG, command_runs.RECORD, command_runs.LOCK):
         assert stat.S_IMODE((bench.folder / name).stat().st_mode) == 0o600, name
 
 
 def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) -> None:
-    """Each part of it as it is written, and the record says who runs."""
     gate = Gate(tmp_path / "gate")
     bench.start(f"echo first; {gate}; echo last")
     until(lambda: bench.log.read_bytes() == b"first\n")
@@ -151,7 +147,6 @@ def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
-    """Its grandchildren too; what was printed before is kept."""
     script = "echo before; sh -c 'sleep 600 & echo $! > grandchild; wait' & echo $! > child; wait"
     bench.in_time(script, "grandchild")
     child, grandchild = bench.pid("child"), bench.pid("grandchild")
@@ -161,7 +156,6 @@ def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
-    """A command that ignores TERM ends by KILL a little later."""
     standing = bench.in_time("trap '' TERM; echo $$ > own; while :; do sleep 600; done", "own")
     own = bench.pid("own")
     assert standing.result["signal"] == "SIGKILL"
@@ -169,13 +163,11 @@ def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
 
 
 def test_a_command_may_end_well_within_its_time(bench: Bench) -> None:
-    """A timeout that is not needed changes nothing."""
     standing = bench.run("exit 0", timeout=600)
     assert (standing.result["timed_out"], standing.result["exit_code"]) == (False, 0)
 
 
 def test_what_a_command_leaves_in_its_group_ends_with_it(bench: Bench) -> None:
-    """A background process that holds the pipe open keeps nobody waiting, and does not run on."""
     bench.start("sleep 600 & echo $! > left; echo done")
     left = bench.pid("left")
     assert bench.end().result["exit_code"] == 0
@@ -185,7 +177,6 @@ def test_what_a_command_leaves_in_its_group_ends_with_it(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_daemon_that_holds_the_pipe_keeps_nobody_waiting(bench: Bench) -> None:
-    """What left the group is left alone; the step ends without it."""
     daemon = f"'{sys.executable}' -c 'import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)'"
     bench.start(f"{daemon} > /dev/stderr 2>&1 & until [ -s '{bench.log}' ]; do :; done; exit 6")
     assert bench.end().result["exit_code"] == 6
@@ -195,7 +186,6 @@ def test_a_daemon_that_holds_the_pipe_keeps_nobody_waiting(bench: Bench) -> None
 
 
 def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
-    """The beginning, what is left out, the end; the command is never held by it."""
     first, last = command_runs.MOST_HEAD, command_runs.MOST_END
     more = 5 * 1024 * 1024
     total = first + last + more
@@ -211,21 +201,18 @@ def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
 
 
 def test_a_line_of_ten_megabytes_is_stored_as_it_is(bench: Bench) -> None:
-    """Nothing takes lines for anything."""
     standing = bench.run("head -c 10485760 /dev/zero | tr '\\000' y")
     assert (standing.result["bytes"], bench.log.stat().st_size) == (10485760, 10485760)
 
 
 @pytest.mark.slow
 def test_endless_output_ends_with_its_time(bench: Bench) -> None:
-    """And fills no disk."""
     standing = bench.run("yes", timeout=1.0)
     assert standing.result["timed_out"] is True
     assert bench.log.stat().st_size < command_runs.LARGEST_LOG
 
 
 def test_what_cannot_be_started_is_an_end_with_its_reason(bench: Bench) -> None:
-    """A folder that is not there; a script that no system takes."""
     assert command_runs.start(bench.order("true", cwd=str(bench.work / "gone")), os.environ)
     assert "could not be started: No such file or directory" in bench.end().result["error"]
     bench.folder = bench.folder.parent / "other"
@@ -234,7 +221,6 @@ def test_what_cannot_be_started_is_an_end_with_its_reason(bench: Bench) -> None:
 
 
 def test_a_command_that_was_suspended_can_be_ended(bench: Bench) -> None:
-    """It is woken up to hear of it."""
     bench.start("echo there; kill -STOP $$; exit 5")
     until(lambda: bench.log.read_bytes() == b"there\n" and bench.record["command"])
     standing = command_runs.stop(str(bench.folder))
@@ -308,7 +294,6 @@ def test_a_record_that_says_nothing_is_a_lost_command(bench: Bench, text: str) -
 
 
 def test_a_command_can_be_stopped(bench: Bench, tmp_path: Path) -> None:
-    """With all that it started; stopping what has ended changes nothing."""
     gate = Gate(tmp_path / "gate")
     bench.start(f"sleep 600 & echo $! > child; {gate}")
     child = bench.pid("child")
@@ -319,7 +304,6 @@ def test_a_command_can_be_stopped(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_nothing_of_who_asked_is_held_open(bench: Bench, tmp_path: Path) -> None:
-    """Whoever reads the asking process's output sees its end while the command runs."""
     gate = Gate(tmp_path / "gate")
     program = (
         f"import sys, os; sys.path.insert(0, {str(MAIN.parents[1])!r}); "
@@ -357,7 +341,6 @@ def test_a_log_that_cannot_grow_holds_nobody(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", [command_runs.LOG, command_runs.LOCK])
 def test_a_link_in_a_files_place_is_refused_and_nothing_run(bench: Bench, tmp_path: Path, name: str) -> None:
-    """What it leads to is not changed."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     bench.folder.mkdir()
@@ -371,7 +354,6 @@ def test_a_link_in_a_files_place_is_refused_and_nothing_run(bench: Bench, tmp_pa
 
 
 def test_what_is_stored_of_a_log_is_read_in_parts(bench: Bench) -> None:
-    """All of it; nothing where there is none, and nothing of what a link in its place leads to."""
     bench.run("head -c 3000000 /dev/zero; echo two")
     parts = list(command_runs.log_parts(str(bench.folder)))
     assert len(parts) > 1
@@ -385,7 +367,6 @@ def test_what_is_stored_of_a_log_is_read_in_parts(bench: Bench) -> None:
 
 
 def test_a_command_that_removes_its_lock_is_watched_all_the_same(bench: Bench, tmp_path: Path) -> None:
-    """By the number and the start of who watches it."""
     gate = Gate(tmp_path / "gate")
     bench.start(str(gate))
     until(lambda: bench.record["command"])

@@ -42,7 +42,6 @@ def test_without_any_file_the_defaults_hold(store: Path) -> None:
 
 @pytest.mark.shows("set smaller budgets, another default workflow, and `commit_runs`")
 def test_the_projects_word_comes_before_the_users(store: Path, user: Path) -> None:
-    """What both set is the project's, what one sets holds, and a hook sees what the last command compiled."""
     user.write_text("hook_budget: 5000\ncommand_budget: 9000\nextra_roots: [/srv/docs, ~/notes]\n")
     (store / "config.yaml").write_text("hook_budget: 6000\ndefault_workflow: mine\ncommit_runs: true\n")
     loaded = load(str(store), with_yaml=True)
@@ -52,7 +51,6 @@ def test_the_projects_word_comes_before_the_users(store: Path, user: Path) -> No
 
 @pytest.mark.parametrize("source", ["project", "user"])
 def test_a_hook_works_with_the_last_good_settings(store: Path, user: Path, source: str) -> None:
-    """A source that changed since is told in a warning; touched alone it is not; the next command compiles it."""
     path = store / "config.yaml" if source == "project" else user
     path.write_text("hook_budget: 5000\n")
     load(str(store), with_yaml=True)
@@ -68,7 +66,6 @@ def test_a_hook_works_with_the_last_good_settings(store: Path, user: Path, sourc
 
 
 def test_a_hook_that_no_command_came_before_says_so(store: Path) -> None:
-    """Settings that were never compiled are not guessed at."""
     (store / "config.yaml").write_text("hook_budget: 5000\n")
     loaded = load(str(store), with_yaml=False)
     assert (loaded.hook_budget, [code for code, _ in loaded.warnings]) == (38000, ["STALE_CONFIG"])
@@ -120,7 +117,6 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
 
 
 def test_bad_settings_are_named_with_their_place(store: Path) -> None:
-    """A file that cannot be used stops a command with its place; a hook goes on with the last good one and warns."""
     for text, where in [
         ("hook_budget: 100", "$.hook_budget"),
         ("hook_budget: 38001", "$.hook_budget"),
@@ -155,7 +151,6 @@ def test_bad_settings_are_named_with_their_place(store: Path) -> None:
 
 
 def test_settings_that_are_no_text_or_too_much_are_refused(store: Path) -> None:
-    """Other encodings and endless files are errors, whatever was compiled before."""
     load(str(store), with_yaml=True)
     (store / "config.yaml").write_bytes(b"a: \xff")
     with pytest.raises(LoomError, match="BAD_CONFIG"):
@@ -167,7 +162,6 @@ def test_settings_that_are_no_text_or_too_much_are_refused(store: Path) -> None:
 
 
 def test_an_extra_root_is_an_absolute_folder(store: Path, user: Path) -> None:
-    """Anything but a list of absolute folders is refused."""
     for value in ["[relative]", "/srv", "[1]", "['~nobody-of-that-name/x']", "[[/]]"]:
         user.write_text(f"extra_roots: {value}\n")
         with pytest.raises(LoomError, match="extra_roots"):
@@ -175,13 +169,11 @@ def test_an_extra_root_is_an_absolute_folder(store: Path, user: Path) -> None:
 
 
 def test_an_empty_file_sets_nothing(store: Path) -> None:
-    """A file of comments, or with a byte order mark, is no error."""
     (store / "config.yaml").write_text("\ufeff# hook_budget: 5000\n")
     assert load(str(store), with_yaml=True) == Settings()
 
 
 def test_where_nothing_can_be_written_settings_hold_all_the_same(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project or a home that cannot be written is read anew by each command."""
     (store / "config.yaml").write_text("hook_budget: 5000\n")
 
     def refuse(*_: object, **__: object) -> None:
@@ -195,7 +187,6 @@ def test_where_nothing_can_be_written_settings_hold_all_the_same(store: Path, mo
 
 
 def test_a_hook_reads_settings_without_yaml(store: Path) -> None:
-    """Loading on the hook path imports neither a YAML reader nor what finds the user's folders."""
     code = (
         "import sys; sys.path.insert(0, '.'); from loomctl.runs import config\n"
         "config.load(sys.argv[1], with_yaml=False)\n"
@@ -207,7 +198,6 @@ def test_a_hook_reads_settings_without_yaml(store: Path) -> None:
 
 
 def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> None:
-    """Each name below `retention:` by itself, the project's before the user's; environments are the user's alone."""
     user.write_text("retention: {outputs_days: 90, local_days: 7, environments_days: 3}\n")
     (store / "config.yaml").write_text("retention:\n  local_days: 14\n")
     for with_yaml in (True, False):
@@ -236,7 +226,6 @@ def test_retention_is_a_mapping(store: Path) -> None:
 
 
 def test_days_are_whole_and_at_least_one(store: Path) -> None:
-    """No number of days deletes at once, and none is guessed."""
     for value in ["0", "-1", "1.5", "'7'", "true", "null", "36501", "[7]"]:
         (store / "config.yaml").write_text(f"retention:\n  outputs_days: {value}\n")
         with pytest.raises(LoomError, match="BAD_CONFIG") as error:
@@ -245,7 +234,6 @@ def test_days_are_whole_and_at_least_one(store: Path) -> None:
 
 
 def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> None:
-    """A name that the last Loom did not know counts as soon as this one runs, though the file is the same."""
     (store / "config.yaml").write_text("retention: {local_days: 3}\n")
     load(str(store), with_yaml=True)
     path = store / "local" / "config.json"
@@ -258,7 +246,6 @@ def test_settings_that_another_loom_compiled_are_compiled_anew(store: Path) -> N
 
 
 def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path) -> None:
-    """YAML takes `off` for false; a hook reads the word."""
     for word in ["off", '"off"', "false", "no"]:
         (store / "config.yaml").write_text(
             f"reduce: {{live: {word}, tools: {{Bash: {{live: {word}}}, WebFetch: {{live: large}}}}}}\n"
@@ -270,7 +257,6 @@ def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path) -> None:
 
 
 def test_what_reduce_may_not_say_is_refused(store: Path) -> None:
-    """With the place of it."""
     for said in [
         "reduce: {rules: 1}",
         "reduce: {rules: [{keep: [a]}]}",
@@ -297,7 +283,6 @@ def test_what_reduce_may_not_say_is_refused(store: Path) -> None:
 
 
 def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path) -> None:
-    """What no rule could ever read is refused when it is declared, instead of being left out in silence."""
     keep = "keep: [location, $.unit.name, \"$['a b']\"]"
     good = f"{{tool: 'weather:*', {keep}, template: '{{location}}: {{result.days[0].t}}'}}"
     for rule, why in [

@@ -47,7 +47,6 @@ def code_of(deed: Callable[[], object]) -> str:
 
 @given(VALUES)
 def test_every_json_value_comes_back_as_itself_and_as_a_copy(value: Any) -> None:
-    """Of the same types, and nothing of it shared with what was given or with what is given again."""
     context = Context()
     context.set("k", value)
     first, again = context.get("k"), context.get("k")
@@ -91,7 +90,6 @@ BAD_VALUES = [
 
 @each(("value", "why"), BAD_VALUES)
 def test_what_is_no_json_is_refused_with_words(value: Any, why: str) -> None:
-    """By every way in, and nothing is set."""
     context = Context({"kept": 1})
     for deed in (
         lambda: context.set("k", value),
@@ -108,7 +106,6 @@ def test_what_is_no_json_is_refused_with_words(value: Any, why: str) -> None:
 
 
 def test_the_place_of_what_is_no_json_is_named() -> None:
-    """By the keys and numbers that lead to it; of a long way its beginning and its end."""
     with pytest.raises(LoomError) as refused:
         Context().set("report", {"files": ["a", {"size": float("nan")}]})
     assert refused.value.where == "report / files / 1 / size"
@@ -139,7 +136,6 @@ class Number(enum.IntEnum):
 
 
 def test_what_is_more_than_text_or_a_number_becomes_just_that() -> None:
-    """Members of enumerations, as keys, names and values."""
     context = Context()
     context.update({Word.A: {Word.A: [Word.A, Number.ONE]}})
     assert [type(key) for key, _ in context.items()] == [str]
@@ -150,7 +146,6 @@ def test_what_is_more_than_text_or_a_number_becomes_just_that() -> None:
 
 @each("key", ["", 1, None, b"k", ("a",), "\ud800"])
 def test_what_is_no_key_is_refused(key: Any) -> None:
-    """A key is text with at least one character."""
     assert code_of(lambda: Context().set(key, 1)) == "BAD_KEY"
     assert code_of(lambda: Context().unset(key)) == "BAD_KEY"
     assert code_of(lambda: Context(cast("Mapping[str, Any]", {key: 1}))) == "BAD_KEY"
@@ -191,7 +186,6 @@ def test_keys_of_the_engine_are_its_alone(key: str) -> None:
 
 @each("key", ["response", "output", "commands.x", "parallels", "x_", "last", "last_responses", "a._b"])
 def test_keys_that_only_look_like_it_are_everybodys(key: str) -> None:
-    """What is reserved is a beginning with its dot, or the whole name."""
     context = Context()
     context.set(key, 1)
     assert context.get(key) == 1
@@ -207,7 +201,6 @@ def test_dotted_keys_are_flat() -> None:
 
 
 def test_what_was_set_last_stands_last() -> None:
-    """Setting moves a key to the end, taking it away and setting it again does too."""
     context = Context({"a": 1, "b": 2, "c": 3})
     context.set("a", 4)
     assert context.keys() == ["b", "c", "a"]
@@ -220,7 +213,6 @@ def test_what_was_set_last_stands_last() -> None:
 
 
 def test_nothing_that_is_held_elsewhere_changes_it() -> None:
-    """Not what was given, not what was got, not a snapshot's, an item's or a merge's values."""
     given_value: dict[str, Any] = {"list": [1, {"deep": 1}]}
     context = Context({"first": given_value})
     context.set("k", given_value)
@@ -254,7 +246,6 @@ def test_a_snapshot_stays_what_it_was() -> None:
 def test_a_clone_and_its_parent_never_see_each_others_changes(
     values: dict[str, Any], here: list[tuple[str, Any]], there: list[tuple[str, Any]]
 ) -> None:
-    """Each is as if the other had never been."""
     parent = Context(values)
     child = parent.clone()
     grandchild = child.clone()
@@ -323,7 +314,6 @@ def test_branches_are_merged_as_they_were_declared(
 
 
 def test_what_the_parent_was_set_meanwhile_stays_unless_a_branch_set_it() -> None:
-    """A merge takes over changes, not whole contexts; what it took over counts as changed for a merge further up."""
     outer = Context({"k": 0})
     parent = outer.clone()
     clone = parent.clone()
@@ -336,7 +326,6 @@ def test_what_the_parent_was_set_meanwhile_stays_unless_a_branch_set_it() -> Non
 
 
 def test_what_the_engine_writes_in_each_branch_is_no_conflict() -> None:
-    """The last one's stands, and nobody is told of it."""
     parent = Context()
     clones = [(name, parent.clone()) for name in ("a", "b")]
     for name, clone in clones:
@@ -395,7 +384,6 @@ def test_32_threads_lose_nothing() -> None:
 
 
 def test_32_branches_at_once_and_a_parent_that_is_read_meanwhile() -> None:
-    """Each thread works on its clone while the parent is cloned, read and merged into by all."""
     parent = Context({"list": [0]})
 
     def work(who: int) -> None:
@@ -413,7 +401,6 @@ def test_32_branches_at_once_and_a_parent_that_is_read_meanwhile() -> None:
 
 
 def test_32_threads_change_clones_of_clones_to_the_bottom_and_the_parent_never_learns_of_it() -> None:
-    """Neither through what was given, nor through what is got, nor through a clone, a snapshot or a merge of others."""
     given = {"deep": [{"list": [0], "object": {"k": 0}}]}
     parent = Context({"own": given, "count": 0})
     before = json.dumps(parent.snapshot().to_dict())

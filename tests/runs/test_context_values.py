@@ -71,7 +71,6 @@ SIZES = [
 
 @each("value, goes", [row[1:] for row in SIZES])
 def test_what_is_over_the_limit_becomes_a_blob(begun: Scene, value: Any, goes: bool) -> None:
-    """102,400 bytes of compact UTF-8 JSON stay, one more goes; bytes are counted, not letters."""
     space, run = there(begun)
     assert (len(compact(value)) > LIMIT) == goes
     values, warnings = context_values.stored(space, {"k": value})
@@ -87,7 +86,6 @@ def test_what_is_over_the_limit_becomes_a_blob(begun: Scene, value: Any, goes: b
 
 
 def test_each_key_is_measured_by_itself(begun: Scene) -> None:
-    """Many small values stay, and within a value nothing is taken out of it."""
     space, _ = there(begun)
     small = {f"key{number}": "x" * 50_000 for number in range(10)}
     large = {"report": {"title": "t", "body": "y" * LIMIT}}
@@ -98,7 +96,6 @@ def test_each_key_is_measured_by_itself(begun: Scene) -> None:
 
 @each("output", ["", "ok\n", "x" * 200_000])
 def test_a_commands_output_is_always_a_blob(begun: Scene, output: str) -> None:
-    """Empty or large."""
     space, run = there(begun)
     values, _ = context_values.stored(space, {"command.output": output, "command.exit_code": 0})
     assert values == {"command.output": ref_of(compact(output)), "command.exit_code": 0}
@@ -114,7 +111,6 @@ def test_a_commands_output_is_always_a_blob(begun: Scene, output: str) -> None:
     )
 )
 def test_any_value_reads_as_what_it_was(begun: Scene, value: Any) -> None:
-    """Inline or as a blob, half characters and texts that look like references included."""
     space, run = there(begun)
     for key in ("k", "command.output"):
         values, warnings = context_values.stored(space, {key: value})
@@ -145,7 +141,6 @@ def test_a_reference_that_leads_somewhere_is_passed_on(begun: Scene) -> None:
 
 
 def test_a_text_that_only_looks_like_a_reference_reads_as_that_text(begun: Scene) -> None:
-    """No reference leads to nothing, and nothing that a model wrote is lost."""
     space, run = there(begun)
     values, warnings = context_values.stored(space, {"a": UNKNOWN})
     assert warnings == []
@@ -183,7 +178,6 @@ def test_what_cannot_be_stored_stays_inline_and_is_said(
 
 
 def test_a_link_in_the_blobs_place_is_a_warning_too(begun: Scene, tmp_path: Path) -> None:
-    """What a project brings does not keep a step from ending."""
     (tmp_path / "elsewhere").mkdir()
     (begun.store / "blobs").symlink_to(tmp_path / "elsewhere")
     values, warnings = context_values.stored(begun.space(), {"a": "x" * LIMIT})
@@ -196,7 +190,6 @@ def test_a_link_in_the_blobs_place_is_a_warning_too(begun: Scene, tmp_path: Path
 
 
 def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None:
-    """Up to the limit it is the stage's file, above a blob; both read as the text."""
     space, run = there(begun)
     stage = run.state["steps"][0]["stage"]
     for response in ("short", "x" * (LIMIT - 2), "x" * (LIMIT - 1)):
@@ -219,14 +212,12 @@ def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None
     ],
 )
 def test_an_object_that_is_no_reference_is_itself(begun: Scene, value: Any) -> None:
-    """Whatever a model writes into its updates opens no other file."""
     space, run = there(begun)
     assert context_values.value_of(space, run, value) == value
 
 
 @each("stage", ["../../../etc", "a/b", "..", "", "001-frame.ask@9"])
 def test_a_response_that_is_gone_is_named(begun: Scene, stage: str) -> None:
-    """And no stage's name leads out of the run."""
     space, run = there(begun)
     with pytest.raises(LoomError) as caught:
         context_values.value_of(space, run, {"$stage": stage, "file": "response.md"})
@@ -235,7 +226,6 @@ def test_a_response_that_is_gone_is_named(begun: Scene, stage: str) -> None:
 
 
 def test_unknown_and_damaged_blobs_are_named_by_who_reads_them(begun: Scene) -> None:
-    """One by one they raise; a whole context is given with the reference in their place, and the key is said."""
     space, _ = there(begun)
     values, _ = context_values.stored(space, {"large": "x" * LIMIT, "other": "y" * LIMIT, "small": 1})
     Path(Blobs(str(begun.store)).path(values["large"])).write_bytes(b"rubbish")
@@ -279,7 +269,6 @@ def test_a_blob_becomes_a_file_only_when_it_is_asked_for(begun: Scene) -> None:
 
 
 def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
-    """`.txt` for a text; what is none stays JSON."""
     space, run, ref = large(begun, "one\ntwo é\n")
     path = context_values.materialised(space, run, ref, as_text=True)
     assert path == str(begun.run_dir / "blobs" / f"{ref[14:]}.txt")
@@ -289,7 +278,6 @@ def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
 
 
 def test_a_copy_that_was_changed_is_made_anew(begun: Scene) -> None:
-    """The store's bytes count; the store itself was never touched."""
     space, run, ref = large(begun, "x" * LIMIT)
     path = Path(context_values.materialised(space, run, ref))
     path.write_text("edited")
@@ -298,7 +286,6 @@ def test_a_copy_that_was_changed_is_made_anew(begun: Scene) -> None:
 
 
 def test_a_run_that_was_copied_brings_its_own_copies(begun: Scene) -> None:
-    """Where the store has it no more, a whole copy in the run's folder is read, and a changed one is not."""
     space, run, ref = large(begun, "x" * LIMIT)
     path = Path(context_values.materialised(space, run, ref))
     os.unlink(Blobs(str(begun.store)).path(ref))
@@ -310,7 +297,6 @@ def test_a_run_that_was_copied_brings_its_own_copies(begun: Scene) -> None:
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_step_in_a_directory_of_its_own_gets_its_own_copy(begun: Scene, absolute: bool) -> None:
-    """`{workdir}/.loom/blobs/{sha256}.json`, kept out of git; the run's folder gets none."""
     space, run, ref = large(begun, "x" * LIMIT)
     workdir = begun.root / "sandbox"
     workdir.mkdir()
@@ -335,7 +321,6 @@ def test_copies_are_taken_for_no_store(begun: Scene) -> None:
 
 
 def test_a_directory_with_a_store_of_its_own_keeps_it(begun: Scene) -> None:
-    """Another project's store is not marked as copies."""
     space, run, ref = large(begun, "x" * LIMIT)
     (begun.root / "other" / ".loom" / "runs").mkdir(parents=True)
     path = context_values.materialised(space, run, ref, "other")
@@ -345,7 +330,6 @@ def test_a_directory_with_a_store_of_its_own_keeps_it(begun: Scene) -> None:
 
 @each("workdir", [None, "", ".", "{root}", "sandbox/.."])
 def test_where_the_store_is_seen_nothing_is_copied(begun: Scene, workdir: str | None) -> None:
-    """Locally it is the run's folder, and a `file://` reference is the file that it names."""
     space, run, ref = large(begun, "x" * LIMIT)
     begun.write("sandbox/a b.md", "x")
     named = workdir.format(root=begun.root) if workdir else workdir
@@ -355,7 +339,6 @@ def test_where_the_store_is_seen_nothing_is_copied(begun: Scene, workdir: str | 
 
 
 def test_a_named_file_is_copied_for_a_step_in_a_directory_of_its_own(begun: Scene) -> None:
-    """`{workdir}/.loom/artifacts/{name}`; other content of the same name gets the next one, the same its own."""
     space, run = there(begun)
     (begun.root / "sandbox").mkdir()
     one, two = begun.write("a/report.md", "one"), begun.write("b/report.md", "two")
@@ -396,7 +379,6 @@ def test_no_copy_leads_out(begun: Scene, workdir: str) -> None:
 
 @pytest.mark.parametrize("place", ["sandbox/.loom", "sandbox/.loom/blobs", "sandbox/.loom/blobs/{sha256}.json"])
 def test_no_link_in_a_workdir_is_followed(begun: Scene, place: str) -> None:
-    """UNSAFE_LINK, and what it points to is as it was."""
     space, run, ref = large(begun, "x" * LIMIT)
     outside = begun.root.parent / "elsewhere"
     outside.mkdir()
@@ -410,7 +392,6 @@ def test_no_link_in_a_workdir_is_followed(begun: Scene, place: str) -> None:
 
 
 def test_a_folder_elsewhere_is_the_users_own_word(begun: Scene, user_folders: Path) -> None:
-    """`extra_roots` of the user's settings allow a container's mount outside of the project."""
     mount = begun.root.parent / "mount"
     mount.mkdir()
     (user_folders / "config" / "loom").mkdir(parents=True)
@@ -430,7 +411,6 @@ def test_a_folder_elsewhere_is_the_users_own_word(begun: Scene, user_folders: Pa
     ],
 )
 def test_what_cannot_be_given_is_said(begun: Scene, ref: str, workdir: str | None, code: str) -> None:
-    """Each with a hint."""
     space, run = there(begun)
     with pytest.raises(LoomError) as caught:
         context_values.materialised(space, run, ref, workdir)

@@ -55,7 +55,6 @@ BLOCKS = [7, 64, 200, 1 << 18]
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_any_place_is_found_whatever_a_block_holds(run_dir: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the end and from a number; lines longer than a block, lines that are no entries, an end without newline."""
     monkeypatch.setattr(event_log, "_BLOCK", block)
     parts = [entry(number, pad=number % 40) for number in range(1, 60)]
     parts.insert(30, b"garbage\n\n")
@@ -74,7 +73,6 @@ def test_any_place_is_found_whatever_a_block_holds(run_dir: Path, block: int, mo
 
 
 def test_only_what_is_wanted_counts(run_dir: Path) -> None:
-    """The last three of a name, however much came behind them."""
     write(run_dir, *["a", "b", "b"] * 50, *["c"] * 100)
     assert seqs(event_log.tail(str(run_dir), 3, lambda one: one["event"] == "a")) == [142, 145, 148]
     assert event_log.tail(str(run_dir), 3, lambda one: one["event"] == "d") == []
@@ -101,14 +99,12 @@ def test_lines_that_mention_nothing_that_is_wanted_are_not_parsed(
 
 
 def test_a_time_is_found_where_a_clock_was_set_back(run_dir: Path) -> None:
-    """What is older is left out, wherever it stands behind what is not."""
     log(run_dir).write_bytes(b"".join(entry(number, ts) for number, ts in enumerate("1352467", 1)))
     found = event_log.since(str(run_dir), lambda one: one["ts"] < "4")
     assert seqs(found) == [3, 5, 6, 7]
 
 
 def test_what_is_no_entry_ends_nothing(run_dir: Path) -> None:
-    """It is given with its place and length, and its neighbours are read."""
     for line in [
         *(b"", b"{}", b"[]", b"7", b"null", b"\x00\xff", b'{"seq": 1}', b"[" * 100_000, b"1" * 5000),
         *(b'{"seq": true, "event": "x", "prev": ""}', b'{"seq": 1, "event": 5, "prev": ""}'),
@@ -121,7 +117,6 @@ def test_what_is_no_entry_ends_nothing(run_dir: Path) -> None:
 
 
 def test_a_line_longer_than_any_entry_is_told_by_its_beginning(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not held in memory."""
     monkeypatch.setattr(event_log, "LONGEST_LINE", 100)
     log(run_dir).write_bytes(entry(1) + b"x" * 5000 + b"\n" + entry(2))
     long = event_log.tail(str(run_dir), 9)[1]
@@ -129,7 +124,6 @@ def test_a_line_longer_than_any_entry_is_told_by_its_beginning(run_dir: Path, mo
 
 
 def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
-    """As before the first event."""
     assert event_log.tail(str(run_dir), 9) == []
     assert list(event_log.since(str(run_dir), older(0))) == []
     follower = Follower(str(run_dir))
@@ -139,7 +133,6 @@ def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
 
 
 def test_a_link_and_a_pipe_are_not_read(run_dir: Path, tmp_path: Path) -> None:
-    """What came with a project may not steer where is read, nor hold who reads."""
     log(run_dir).symlink_to(tmp_path / "elsewhere")
     for read in (lambda: event_log.tail(str(run_dir), 1), lambda: Follower(str(run_dir))):
         with pytest.raises(LoomError, match="UNSAFE_LINK"):
@@ -154,7 +147,6 @@ def test_a_link_and_a_pipe_are_not_read(run_dir: Path, tmp_path: Path) -> None:
 
 
 def test_each_event_is_given_once_as_it_comes(run_dir: Path) -> None:
-    """What was there before is not news."""
     write(run_dir, "a", "b")
     follower = Follower(str(run_dir))
     assert follower.news() == []
@@ -165,7 +157,6 @@ def test_each_event_is_given_once_as_it_comes(run_dir: Path) -> None:
 
 
 def test_a_line_is_given_when_it_is_whole(run_dir: Path) -> None:
-    """What a writer has written half of waits, also where following begins within it."""
     write(run_dir, "a")
     half = entry(2)
     with log(run_dir).open("ab") as file:
@@ -191,7 +182,6 @@ def test_a_line_is_given_when_it_is_whole(run_dir: Path) -> None:
 
 
 def test_a_log_that_was_replaced_goes_on_behind_what_was_given(run_dir: Path) -> None:
-    """A copy with more in it, as a checkout or a restored archive brings; nothing is told twice."""
     write(run_dir, "a", "b")
     follower = Follower(str(run_dir))
     copy = run_dir / "copy"
@@ -214,7 +204,6 @@ def test_a_log_that_was_cut_goes_on_with_higher_numbers(run_dir: Path) -> None:
 
 
 def test_another_history_is_followed_from_its_end(run_dir: Path) -> None:
-    """Lower numbers that were there when it came are not told; what is written then is."""
     write(run_dir, *"abcde")
     follower = Follower(str(run_dir))
     log(run_dir).unlink()
@@ -228,7 +217,6 @@ def test_another_history_is_followed_from_its_end(run_dir: Path) -> None:
 
 
 def test_the_cost_does_not_grow_with_what_lies_before(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20,000 entries the last ten are parsed, and one of a block on the way to a number."""
     log(run_dir).write_bytes(b"".join(entry(number, pad=100) for number in range(1, 20_001)))
     parsed: list[bytes] = []
     honest = event_log.entry_of

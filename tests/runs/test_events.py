@@ -46,7 +46,6 @@ def names(folder: Path) -> list[str]:
 
 
 def test_an_entry_has_its_envelope(tmp_path: Path) -> None:
-    """An entry carries number, id, time, run, name, whose it is if anybody's, the hash before it and its properties."""
     events.append(str(tmp_path), "r1", [Event("a.b", {"x": "ä\n"}, "s1", "p/s"), Event("c", {})], durable=True)
     first, second = entries(tmp_path)
     assert list(first) == ["seq", "id", "ts", "run_id", "event", "session_id", "step_id", "prev", "properties"]
@@ -58,7 +57,6 @@ def test_an_entry_has_its_envelope(tmp_path: Path) -> None:
 
 
 def test_the_head_is_the_last_line(tmp_path: Path) -> None:
-    """Appending gives number and hash of the last line; with nothing to append, those that stand there already."""
     assert append(tmp_path) == Head(0, "")
     head = append(tmp_path, "a", "b", "c")
     lines = (tmp_path / events.FILE).read_bytes().splitlines()
@@ -82,7 +80,6 @@ TORN = [
 
 
 def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path) -> None:
-    """After a kill the next append closes the rest, says how much it was, and counts on from the last entry."""
     for number, torn in enumerate(TORN):
         for before in [(), ("a", "b")]:
             root = tmp_path / f"{number}-{len(before)}"
@@ -108,7 +105,6 @@ def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path) -> None:
 def test_the_chain_goes_on_whatever_is_written_between(
     tmp_path_factory: pytest.TempPathFactory, happenings: list[bytes | int]
 ) -> None:
-    """Any garbage between any appends leaves a chain with rising numbers that ends in the head that was given."""
     folder = tmp_path_factory.mktemp("run")
     wanted = 0
     for happening in happenings:
@@ -126,7 +122,6 @@ def test_the_chain_goes_on_whatever_is_written_between(
 
 
 def test_an_entry_longer_than_a_reading_is_found(tmp_path: Path) -> None:
-    """A last entry of a megabyte is read whole before the next is appended."""
     events.append(str(tmp_path), "r1", [Event("big", {"x": "y" * 1_000_000})], durable=False)
     assert append(tmp_path, "next").seq == 2
     assert names(tmp_path) == ["big", "next"]
@@ -148,7 +143,6 @@ def test_lines_that_were_cut_off_are_told(tmp_path: Path) -> None:
 
 
 def test_a_last_line_that_was_edited_is_told(tmp_path: Path) -> None:
-    """A last line that is not the one which the state remembers is named; an untouched file is not."""
     known = append(tmp_path, "a")
     append(tmp_path, known=known)
     (tmp_path / events.FILE).write_bytes((tmp_path / events.FILE).read_bytes().replace(b'"n":1', b'"n":2'))
@@ -168,20 +162,17 @@ def test_lines_ahead_of_the_state_are_no_damage(tmp_path: Path) -> None:
 
 @each("value", [None, {}, [], {"seq": 1}, {"seq": "1", "sha256": ""}, {"seq": True, "sha256": ""}])
 def test_a_state_without_a_head_knows_none(value: object) -> None:
-    """What a state does not hold, or holds in another form, is not compared with."""
     assert events.head_of(value) is None
     assert events.head_of({"seq": 3, "sha256": "f"}) == Head(3, "f")
 
 
 def test_any_properties_can_be_written(tmp_path: Path) -> None:
-    """Lone surrogates, separators of lines and control characters stay in their one line."""
     odd = "\ud800\u2028\u0085\r\n\0"
     events.append(str(tmp_path), "r1", [Event("odd", {"x": odd})], durable=False)
     assert entries(tmp_path)[0]["properties"] == {"x": odd}
 
 
 def test_a_link_in_the_logs_place_is_not_followed(tmp_path: Path) -> None:
-    """A log that a repository brought as a link to a user's file is refused, and that file is as it was."""
     victim = tmp_path / "rc"
     victim.write_text("mine\n")
     os.symlink(victim, tmp_path / events.FILE)

@@ -62,14 +62,12 @@ def of(path: Path) -> Json:
 
 
 def test_the_corpus_is_what_these_tests_are_about() -> None:
-    """Workflows, plans and states are there."""
     assert STATES
     assert PLANS
     assert WORKFLOWS
 
 
 def test_real_files_are_not_refused() -> None:
-    """Every real workflow, plan and state passes, but for one template that is no JSON."""
     found = {
         path.name: [
             problem.code
@@ -113,7 +111,6 @@ def test_a_real_run_is_listed_checked_shown_and_primed_in_place(scene: Scene, pa
     list(zip(LAYOUTS, itertools.cycle(["all that was noted stays", "what came later is taken out"]), strict=False)),
 )
 def test_the_run_with_sessions_goes_on_from_build(scene: Scene, layout: str, cut: str) -> None:
-    """Set back to `in_progress` at `build` it resumes, goes on, and has every key that it had."""
     (path,) = [path for path in STATES if "sessions" in of(path)]
     state = {**of(path), "status": "in_progress", "current_phase": "build"}
     assert isinstance(state["phases"], list)
@@ -154,7 +151,6 @@ def test_a_real_workflow_is_run(scene: Scene, path: Path) -> None:
 
 
 def test_a_template_is_told_for_what_it_is(scene: Scene) -> None:
-    """What is no JSON is refused with its place and what it looks like."""
     (path,) = [path for path in WORKFLOWS if "not-json" in path.name]
     refused = scene.loomctl("run", "41", "--workflow", str(path))
     assert refused.code == 5

@@ -78,7 +78,6 @@ def test_what_a_step_did_stands_in_fabers_own_words(scene: Scene, era: str) -> N
 
 
 def test_a_compaction_is_counted_where_faber_counts_them(scene: Scene) -> None:
-    """The file's own list of compactions grows by one; the session's record says so too."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     primed = scene.hook("session-start", source="compact")
@@ -134,7 +133,6 @@ def test_a_pointer_decides_between_several_and_revives_nothing(scene: Scene, poi
 
 
 def test_without_a_plan_file_the_workflow_is_followed(scene: Scene) -> None:
-    """The state's workflow is looked for where FABER has it; the run stands at the same phase."""
     lay(scene, plan=None)
     steps = {
         name: {"steps": [{k: v for k, v in step.items() if k != "position"} for step in listed]}
@@ -168,7 +166,6 @@ def workflow_of_fabers(phases: dict[str, list[dict[str, Any]]] = faber.PHASES) -
 
 @pytest.mark.parametrize("named", ["fractary-faber:default", "default", "gone:nowhere"])
 def test_a_run_whose_steps_nobody_knows_is_shown_and_not_driven(scene: Scene, named: str) -> None:
-    """No plan and no workflow of the project's: Loom's own of that name is none, and that is said with every place."""
     path = lay(scene, plan=None, state={**in_list(), "workflow_id": named})
     before = path.read_bytes()
     for command in (["resume"], ["resume", RUN_ID], ["resume", RUN_ID, "--json"]):
@@ -195,7 +192,6 @@ def test_a_run_whose_steps_nobody_knows_is_shown_and_not_driven(scene: Scene, na
 
 @pytest.mark.parametrize("comes", ["plan", "workflow"])
 def test_a_run_can_be_driven_once_fabers_files_are_there(scene: Scene, comes: str) -> None:
-    """What the refusal asked for is enough."""
     lay(scene, plan=None)
     assert scene.loomctl("resume").code == 5
     if comes == "plan":
@@ -239,7 +235,6 @@ def test_a_plan_without_the_open_step_gives_it_up(scene: Scene, first: str) -> N
 
 
 def test_a_stand_in_for_what_must_be_in_context_is_said_in_the_slip(scene: Scene) -> None:
-    """A plan without critical artifacts, its workflow not here: Loom's own stands in for them until FABER's comes."""
     lay(scene)
     resumed = scene.loomctl("resume", "--json")
     told = [one for one in resumed.json["slip"]["warnings"] if one["code"] == "STAND_IN"]
@@ -251,7 +246,6 @@ def test_a_stand_in_for_what_must_be_in_context_is_said_in_the_slip(scene: Scene
 
 
 def test_a_plan_that_faber_changed_is_followed_from_the_next_command_on(scene: Scene) -> None:
-    """The frozen plan is made anew when FABER's own changed; work that is done stays done."""
     lay(scene)
     assert scene.loomctl("resume").code == 0
     plan = json.loads(json.dumps(faber.PLAN))
@@ -288,7 +282,6 @@ def test_undo_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> No
 
 
 def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> None:
-    """Several of Loom's own stages at once; not beyond a step that FABER did meanwhile."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     steps = read(path)["steps"]
@@ -308,7 +301,6 @@ def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -
 
 
 def test_a_second_session_resumes_and_both_are_recorded(scene: Scene) -> None:
-    """The history shows the sessions of FABER's time and of Loom's together."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     assert scene.loomctl("resume", RUN_ID[:30], "--take-over", session=OTHER).code == 0
@@ -318,7 +310,6 @@ def test_a_second_session_resumes_and_both_are_recorded(scene: Scene) -> None:
 
 
 def test_a_new_run_in_a_project_of_fabers_is_looms_and_gets_its_own_state(scene: Scene) -> None:
-    """FABER's workflow names FABER's places; a run that Loom starts is primed with its own files by those names."""
     lay(scene)
     critical = {
         "always_load": [
@@ -348,7 +339,6 @@ def test_a_new_run_in_a_project_of_fabers_is_looms_and_gets_its_own_state(scene:
 
 
 def test_a_link_in_a_states_place_is_refused_unread(scene: Scene) -> None:
-    """A repository may bring a link along; what it leads to is neither read nor written."""
     outside = scene.root.parent / "outside.json"
     outside.write_text(json.dumps(in_list()), encoding="utf-8")
     before = outside.read_bytes()
@@ -376,7 +366,6 @@ def test_a_damaged_state_of_fabers_is_refused_and_kept(scene: Scene) -> None:
 
 
 def test_the_users_home_is_no_project(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What FABER keeps in the user's own home makes no project of every folder below it."""
     home = tmp_path / "home"
     (home / ".fractary" / "faber").mkdir(parents=True)
     (home / "work").mkdir()
@@ -386,7 +375,6 @@ def test_the_users_home_is_no_project(scene: Scene, tmp_path: Path, monkeypatch:
 
 
 def test_check_looks_at_fabers_workflows_too(scene: Scene) -> None:
-    """Without a target every workflow of the project is checked; FABER's list of them is no workflow."""
     scene.write(".fractary/faber/workflows/workflows.yaml", "workflows: [{id: default}]\n")
     scene.write(".fractary/faber/workflows/good.json", json.dumps({"id": "good", "extends": "fractary-faber:core"}))
     checked = scene.loomctl("check", "--json")
@@ -397,7 +385,6 @@ def test_check_looks_at_fabers_workflows_too(scene: Scene) -> None:
 
 
 def test_what_is_to_be_done_again_is_not_shown_as_done(scene: Scene) -> None:
-    """A run that was set back says so of each later step, to its user and to the assistant."""
     state = {**in_list("release"), "current_phase": "build", "current_step": "implement"}
     lay(scene, state=state)
     resumed = scene.loomctl("resume")
@@ -414,7 +401,6 @@ def with_steps(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("comes", ["plan", "workflow"])
 def test_a_prompt_gets_what_the_state_says_plainly(scene: Scene, comes: str) -> None:
-    """Any text or number at the state's top, as it is when the step begins; what it does not say stays in braces."""
     text = "PR {pr_number} of {branch} for {work_id}: {nothing_such} {odd} {lines} {{branch}}"
     if comes == "workflow":
         text = text.replace("{branch}", "{pr_id}", 1).replace("{nothing_such} {odd} {lines} ", "")

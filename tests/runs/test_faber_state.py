@@ -101,7 +101,6 @@ POSITIONS = [
 
 @each(("said", "comes"), POSITIONS)
 def test_the_place_in_the_workflow_is_read_from_position_and_notes(said: Json, comes: str | None) -> None:
-    """The position is believed first; the notes say what is done where it does not."""
     raw = {"run_id": RUN_ID, "plan_id": PLAN_ID, "status": "in_progress", "phases": states(), **said}
     assert stands_at(raw) == comes
 
@@ -122,7 +121,6 @@ STANDINGS = [
 
 @each(("word", "status"), STANDINGS)
 def test_statuses_of_all_sorts_are_understood_or_kept(word: object, status: str) -> None:
-    """An unknown one is kept, and is not under way."""
     raw = {**in_list(), "status": word}
     found = view(raw, RUN_ID, FROZEN)
     assert found.state["status"] == status
@@ -157,7 +155,6 @@ def test_nothing_changed_writes_nothing(era: str) -> None:
 
 @each("era", ERAS)
 def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> None:
-    """Step by step to the end; after each the file says what the engine knows, and has all that it had."""
     raw = first = ERAS[era]()
     for _ in range(20):
         found = view(raw, RUN_ID, FROZEN)
@@ -282,7 +279,6 @@ def test_a_change_loses_nothing_that_stood_in_the_file(data: st.DataObject, era:
 @each("key", ["status", "started_at", "visit"])
 @each("odd", [["precious"], {"word": "precious"}])
 def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: str, odd: object) -> None:
-    """A list where a word should be is none of Loom's to throw away."""
     raw = {**in_list(), "steps": [{"step_id": "implement", "phase": "build", key: odd}]}
     found = view(raw, RUN_ID, FROZEN)
     state, _ = visits.start_visit(found.state, "build/implement", "build", at=AT)
@@ -293,7 +289,6 @@ def test_a_step_that_is_begun_keeps_what_its_entry_held_in_another_shape(key: st
 @each("key", [None, "completed_at", "result", "error", "status", "started_at", "attempts"])
 @each("odd", [["precious"], {"word": "precious"}, [{"id": "x", "odd": "precious"}]])
 def test_a_step_below_its_phase_keeps_what_it_held_in_another_shape(step: str, key: str | None, odd: object) -> None:
-    """The whole record (key None) or one key of it, as the step is ended and as it is begun anew."""
     raw = below_phases()
     phase, _, step_id = step.partition("/")
     holder = raw["phases"][phase]["steps"]
@@ -310,7 +305,6 @@ def test_a_step_below_its_phase_keeps_what_it_held_in_another_shape(step: str, k
 
 @each("odd", [["precious"], "precious", [{"id": "x", "odd": "precious"}]])
 def test_a_phase_of_another_shape_is_kept_beside_what_is_written(odd: object) -> None:
-    """It is none of Loom's to throw away when a step of the phase is done."""
     raw = {**in_list(), "phases": {"build": odd}}
     found = view(raw, RUN_ID, FROZEN)
     assert "precious" in json.dumps(written(found, worked(found.state, ["frame/push-frame", "build/implement"])))

@@ -60,7 +60,6 @@ def test_what_faber_wrote_meanwhile_is_not_lost(scene: Scene, era: str) -> None:
 
 
 def test_a_state_that_goes_or_breaks_meanwhile_is_not_written_over(scene: Scene) -> None:
-    """Nothing of the old one is put in its place unasked."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     whole = path.read_bytes()
@@ -87,7 +86,6 @@ def test_a_state_that_goes_or_breaks_meanwhile_is_not_written_over(scene: Scene)
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_lock_of_fabers_own_writer_is_held_too(scene: Scene, layout: str) -> None:
-    """Whoever holds it is waited for, then named as its holder; a lock that Loom made is gone afterwards."""
     path = lay(scene, layout)
     assert scene.loomctl("resume").code == 0
     lock = path.with_name(f"{path.name}.lock")
@@ -112,7 +110,6 @@ def test_the_lock_of_fabers_own_writer_is_held_too(scene: Scene, layout: str) ->
 
 
 def test_a_link_in_the_locks_place_is_not_followed(scene: Scene, tmp_path: Path) -> None:
-    """A repository could have brought it along."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     path.with_name("state.json.lock").symlink_to(tmp_path / "outside")
@@ -122,7 +119,6 @@ def test_a_link_in_the_locks_place_is_not_followed(scene: Scene, tmp_path: Path)
 
 
 def test_many_at_once_lose_nothing(scene: Scene) -> None:
-    """Sessions of Loom's that resume, and FABER's own writer under its lock, all at the same time."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     writer = (
@@ -148,7 +144,6 @@ def test_many_at_once_lose_nothing(scene: Scene) -> None:
 
 
 def test_the_file_keeps_its_mode(scene: Scene) -> None:
-    """What its owner hid stays hidden, and what a group shares stays shared; so of its backup."""
     path = lay(scene)
     backup = scene.store / "runs" / RUN_ID / "faber-state.backup.json"
     for mode in (0o600, 0o640, 0o664, 0o644):
@@ -163,7 +158,6 @@ def test_the_file_keeps_its_mode(scene: Scene) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_files_of_fabers_beside_the_state_stay(scene: Scene, layout: str) -> None:
-    """FABER writes beside its state, too; Loom's name for that is another, and nothing of it is left."""
     path = lay(scene, layout)
     names = [f"{path.name}.tmp", f"{path.name}.tmp.123", f"{path.name}.backup"]
     for name in names:
@@ -222,7 +216,6 @@ def test_a_run_that_was_over_is_not_missed(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_state_in_another_worktree_is_not_gone(tmp_path: Path) -> None:
-    """All worktrees share Loom's folder, and each has FABER's states of its own branch."""
     scene = Scene(tmp_path / "shop")
     (scene.root / ".git").rmdir()
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", str(scene.root)]
@@ -248,7 +241,6 @@ UUID = "2f1c0b7e-9a54-4a51-8a55-0b1f6f6f8a11"
 
 @pytest.mark.parametrize("folder", [".fractary/runs", ".fractary/faber/runs"])
 def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Scene, folder: str) -> None:
-    """Found, taken up by either name, worked on in place; a pointer that names it whole decides."""
     named = f"acme/shop/{UUID}"
     state = {**faber.in_list(), "run_id": named}
     path = scene.write(f"{folder}/{named}/state.json", json.dumps(state))
@@ -274,7 +266,6 @@ def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Sce
 
 
 def test_what_looks_like_a_path_is_no_run(scene: Scene) -> None:
-    """Only parts that are fit for a file's name are parts of an id."""
     lay(scene)
     for named in ("../../etc/passwd", "/etc/passwd", "acme//x", "acme/../x", "a/b/"):
         refused = scene.loomctl("show", named)

@@ -25,19 +25,16 @@ def two_runs(scene: Scene) -> tuple[str, str]:
 
 
 def test_a_named_run_comes_before_the_bound_one(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """An id that is given wins over the session's binding, and the run may be written."""
     found = find.find(scene.space(), two_runs[0])
     assert (found.run_id, found.how, found.may_write) == (two_runs[0], "named", True)
 
 
 def test_the_bound_run_comes_before_the_others(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """A session's own run is found among several active ones."""
     found = find.find(scene.space())
     assert (found.run_id, found.how) == (two_runs[1], "bound")
 
 
 def test_several_active_runs_are_listed_and_none_is_guessed(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """An unbound session with two candidates gets their list; to read or drive, that is an error that names both."""
     space = scene.space(OTHER)
     found = find.find(space)
     assert (found.run_id, found.how, sorted(found.candidates)) == (None, "none", sorted(two_runs))
@@ -106,14 +103,12 @@ def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
 
 
 def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """One broken state does not hide the other run."""
     (scene.store / "runs" / two_runs[0] / "state.json").write_text("{")
     found = find.find(scene.space(OTHER))
     assert (found.run_id, found.how) == (two_runs[1], "only")
 
 
 def test_a_binding_to_a_run_that_is_gone_counts_for_nothing(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """A session that is bound to a removed run is like an unbound one."""
     folder = scene.store / "runs" / two_runs[1]
     folder.rename(scene.root / "elsewhere")
     assert find.find(scene.space()).how == "only"
@@ -149,7 +144,6 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_unique(scene: Scene, two_runs
 
 
 def test_a_project_without_a_store_has_no_run(scene: Scene) -> None:
-    """Nothing is found, and nothing is written, where no run was ever started."""
     assert find.find(scene.space()).how == "none"
     assert not scene.store.exists()
 

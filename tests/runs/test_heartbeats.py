@@ -24,7 +24,6 @@ def local(tmp_path: Path) -> Path:
 
 
 def test_the_events_are_those_that_are_answered() -> None:
-    """Hosts call for what the package answers, and each of it is noted."""
     assert sorted(launcher_files.EVENTS) == sorted([*_ANSWERS, "post-tool-use", "post-tool-use-failure"])
 
 
@@ -48,7 +47,6 @@ def test_a_note_is_read(local: Path, content: str, told: tuple[str, str, str]) -
 
 
 def test_what_is_no_note_is_left_out(local: Path) -> None:
-    """Bytes that are no text are shown as such; a folder, a pipe, a link, a huge file and a stranger are nothing."""
     hooks = local / "hooks"
     (hooks / "stop").write_bytes(b"\xff\xfe x y\n")
     (hooks / "session-start").mkdir()
@@ -60,7 +58,6 @@ def test_what_is_no_note_is_left_out(local: Path) -> None:
 
 
 def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
-    """Neither a folder that is not there nor a link is an error, and neither gets a folder."""
     outside = tmp_path / "outside"
     (outside / "hooks").mkdir(parents=True)
     (outside / "hooks/stop").write_text("0.1.0 - x\n")
@@ -86,7 +83,6 @@ def test_a_binding_makes_room(tmp_path: Path) -> None:
 
 
 def test_a_sessions_version_is_its_latest_hooks(local: Path) -> None:
-    """Of the firings of one session the last one counts; another session's say nothing of it."""
     for event, at, line in (
         ("session-start", 10, "0.1.0 mine x\n"),
         ("stop", 20, "0.2.0 mine x\n"),
@@ -99,7 +95,6 @@ def test_a_sessions_version_is_its_latest_hooks(local: Path) -> None:
 
 
 def test_a_thing_is_first_told_once(local: Path, tmp_path: Path) -> None:
-    """The same words are not the first any more; other words are; without room each time is the first."""
     assert [launcher_files.is_first_telling(str(local), words) for words in ("a", "a", "b", "b", "a")] == [
         True,
         False,

@@ -114,7 +114,6 @@ def test_to_wait_makes_nobody_silent(idle: float) -> None:
 
 
 def test_each_is_said_in_a_line() -> None:
-    """With how long ago, as far as that is known; the status line has few words."""
     assert silence_line(Silent(STOP, NEVER), "") == "the hook stop has never fired here, though it should have"
     assert "has been silent though it should have fired: it last did 5 minutes ago" in silence_line(
         Silent(STOP, STOPPED, 1.0), "5 minutes ago"

@@ -31,7 +31,6 @@ def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: P
 
 @pytest.mark.shows("by the run's id and the store's real path")
 def test_a_copied_or_moved_project_is_new(tmp_path: Path) -> None:
-    """Nothing in the project makes its copy known; the same place by another name is the same place."""
     store = tmp_path / "a" / ".loom"
     store.mkdir(parents=True)
     run_notes.note_known("r1", str(store))
@@ -44,7 +43,6 @@ def test_a_copied_or_moved_project_is_new(tmp_path: Path) -> None:
 @pytest.mark.shows("What this machine has started, resumed or trusted is kept in your own folder")
 @pytest.mark.shows("which runs this machine knows, your settings compiled")
 def test_what_is_known_lies_in_the_users_folder_alone(tmp_path: Path, user_folders: Path) -> None:
-    """Noting a run writes nothing into the project, and what it writes others cannot read."""
     run_notes.note_known("r1", str(tmp_path / ".loom"))
     assert os.listdir(tmp_path) == []
     (entry,) = (user_folders / "loom-state" / "runs").iterdir()
@@ -53,7 +51,6 @@ def test_what_is_known_lies_in_the_users_folder_alone(tmp_path: Path, user_folde
 
 @each("content", [b"", b"{", b"[]", b"\xff", b"x" * (1 << 21)])
 def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, content: bytes) -> None:
-    """What cannot be read holds no trust, and the next note mends it."""
     store = str(tmp_path / ".loom")
     run_notes.note_known("r1", store, trusted="abc")
     (entry,) = (user_folders / "loom-state" / "runs").iterdir()
@@ -66,7 +63,6 @@ def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, conte
 
 
 def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unwritable place and a user without a home give a sentence, not an error, and the run stays unknown."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "file"))
     assert "could not be remembered" in run_notes.note_known("r1", str(tmp_path))
@@ -79,7 +75,6 @@ def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytes
 
 
 def test_any_name_of_a_store_can_be_known(tmp_path: Path) -> None:
-    """A path that is no UTF-8, as a file system may have it, is no obstacle."""
     store = os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff\xfe .loom")
     assert run_notes.note_known("r1", store) == ""
     assert run_notes.is_known("r1", store)

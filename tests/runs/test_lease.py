@@ -114,7 +114,6 @@ JSON = st.recursive(
 @pytest.mark.slow
 @given(JSON | st.fixed_dictionaries({"epoch": JSON, "session_id": JSON, "since": JSON, "seen": JSON, "host": JSON}))
 def test_whatever_stands_there_is_read(raw: object) -> None:
-    """A lease that somebody edited is one that can be judged, told and taken."""
     state = {"lease": raw}
     found = lease.holder(state)
     if found is not None:
@@ -130,7 +129,6 @@ def test_whatever_stands_there_is_read(raw: object) -> None:
 
 @each("epoch", [2**53 - 2, 2**53 - 1, 2**53, 2**63, 10**400, -1, True, "7", None, 1.0])
 def test_whatever_an_epoch_is_the_next_one_can_be_written(epoch: object) -> None:
-    """What no reader counts to is nobody's lease, and never locks anybody out; what is written is read."""
     state: dict[str, Any] = {"lease": {"epoch": epoch, "session_id": "theirs"}}
     assert (lease.holder(state) is not None) == (epoch in (2**53 - 2, 2**53 - 1))
     for after in (lease.taken(state, "s", host="h", hostname="m", at=AT), lease.anew(state, 2**53 - 1)):
@@ -140,7 +138,6 @@ def test_whatever_an_epoch_is_the_next_one_can_be_written(epoch: object) -> None
 
 @given(st.integers(0, 32_000_000_000))
 def test_a_time_is_read_as_the_clock_wrote_it(seconds: int) -> None:
-    """Without the calendar's modules, which cost a hook more than all this."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
     read = lease.seconds(stamp) if len(stamp) == 20 else None
     assert read == (calendar.timegm(time.gmtime(seconds)) if len(stamp) == 20 else None)
@@ -148,5 +145,4 @@ def test_a_time_is_read_as_the_clock_wrote_it(seconds: int) -> None:
 
 @each("text", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00.5Z", "é" * 20])
 def test_what_is_no_time_is_none(text: str) -> None:
-    """And so no sign."""
     assert lease.seconds(text) is None

@@ -90,7 +90,6 @@ def edit(scene: Scene, **changes: Any) -> None:
 
 
 def test_a_second_session_is_told_who_drives_and_what_it_may_do(begun: Scene) -> None:
-    """The session, its host, its machine, since when, the last sign, and a line that can be pasted."""
     held = begun.state["lease"]
     said = str(refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name)))
     for part in (SESSION, "claude-code", held["hostname"], held["since"], held["seen"], "loomctl show"):
@@ -117,7 +116,6 @@ def test_what_drives_needs_the_lease(begun: Scene, verb: list[str], session: str
 def test_a_name_in_the_environment_makes_no_driver(
     begun: Scene, verb: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a run's own commands are given opens nothing that drives; `resume` does not say that it took over."""
     before = begun.state
     run_id = begun.run_dir.name
     begun.space(OTHER).local.bind(OTHER, run_id, host="claude-code", pid=None)
@@ -139,7 +137,6 @@ def test_reading_needs_no_lease(begun: Scene, words: list[str]) -> None:
 
 
 def test_a_person_decides_beside_a_living_driver(begun: Scene) -> None:
-    """Pause and cancel in a terminal; the lease stays where it is."""
     for verb in ("pause", "cancel"):
         assert begun.loomctl(verb, session=None).code == 0
         assert holder(begun) == SESSION
@@ -156,7 +153,6 @@ def test_a_dead_driver_holds_nothing(begun: Scene, host: subprocess.Popen[bytes]
 
 
 def test_after_a_take_over_the_old_drivers_writes_are_refused(begun: Scene, host: subprocess.Popen[bytes]) -> None:
-    """Commands with exit code 6, and nothing of what they decided is there; a take-over back is possible."""
     old = begun.space(pid=host.pid)
     old.store.read(begun.run_dir.name)
     taken = resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
@@ -172,7 +168,6 @@ def test_after_a_take_over_the_old_drivers_writes_are_refused(begun: Scene, host
 
 
 def test_an_older_epoch_is_refused_though_nobody_drives_any_more(begun: Scene) -> None:
-    """Who was paused while another drove and left decides on nothing that it still remembers."""
     old = begun.space()
     old.store.read(begun.run_dir.name)
     resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
@@ -185,7 +180,6 @@ def test_an_older_epoch_is_refused_though_nobody_drives_any_more(begun: Scene) -
 
 
 def test_the_result_of_a_refused_done_is_kept(begun: Scene) -> None:
-    """It may have cost hours; where it stands is said, and given back by the command that is named."""
     resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
     ended = begun.loomctl("done", "--json", given="The result of hours.")
     assert ended.code == 6
@@ -201,7 +195,6 @@ def test_the_result_of_a_refused_done_is_kept(begun: Scene) -> None:
 
 
 def test_an_old_drivers_stop_ends_nothing_and_blocks_nothing(begun: Scene, host: subprocess.Popen[bytes]) -> None:
-    """It is told once who drives; its tool steps and the events of its end are recorded all the same."""
     mine = {"CLAUDE_PID": str(host.pid)}
     resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
     answers = [begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}', environ=mine) for _ in range(2)]
@@ -244,7 +237,6 @@ def test_the_sessions_end_frees_the_run_and_a_clear_does_not(begun: Scene, host:
 
 
 def test_a_fork_gets_no_lease(begun: Scene) -> None:
-    """It is a process of its own, whoever its parent is."""
     with subprocess.Popen(
         [sys.executable, "-c", "input()", "--resume", SESSION, "--fork-session"], stdin=subprocess.PIPE
     ) as fork:
@@ -259,7 +251,6 @@ def test_a_fork_gets_no_lease(begun: Scene) -> None:
     ("silent", "held"), [(0, True), (SILENT_AFTER - 60, True), (SILENT_AFTER + 60, False), (-3600, False)]
 )
 def test_another_machines_driver_counts_for_half_an_hour(begun: Scene, silent: int, held: bool) -> None:
-    """By its last sign in the state; a sign from the future is none."""
     edit(begun, hostname="machine-b", session_id="theirs", seen=clock.stamp(time.time() - silent))
     if held:
         refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name))
@@ -310,7 +301,6 @@ def test_a_prompt_that_the_launcher_answers_alone_is_a_sign(begun: Scene) -> Non
 
 
 def test_a_copy_of_a_project_has_no_driver(begun: Scene, tmp_path: Path) -> None:
-    """The process drives the original; what came along is of this machine, and known under another place."""
     copy = tmp_path / "copy"
     shutil.copytree(begun.root, copy)
     there = Scene.__new__(Scene)
@@ -320,7 +310,6 @@ def test_a_copy_of_a_project_has_no_driver(begun: Scene, tmp_path: Path) -> None
 
 
 def test_a_state_without_a_lease_is_free(begun: Scene) -> None:
-    """As every run of before is."""
     state = begun.state
     del state["lease"]
     (begun.run_dir / "state.json").write_text(json.dumps(state))
@@ -346,7 +335,6 @@ def test_a_value_that_a_person_sets_takes_no_lease(begun: Scene) -> None:
 
 
 def test_taking_up_another_run_leaves_the_first(begun: Scene) -> None:
-    """A session drives one run; the one that it left is free at once."""
     first = begun.run_dir.name
     begun.begin("other work")
     assert lease.holder(begun.state_of(begun.store / "runs" / first)) is None
@@ -387,7 +375,6 @@ def test_the_hooks_of_a_driver_say_that_it_lives(begun: Scene) -> None:
 
 
 def test_a_write_of_the_drivers_is_a_sign_and_needs_no_other(begun: Scene, host: subprocess.Popen[bytes]) -> None:
-    """A hook writes no state for a sign that the state has already; it looks again when that one is minutes old."""
     run_id = begun.run_dir.name
     mine = {"CLAUDE_PID": str(host.pid)}
     path = begun.store / "local" / "drivers" / f"{run_id}.json"
@@ -407,7 +394,6 @@ def test_a_write_of_the_drivers_is_a_sign_and_needs_no_other(begun: Scene, host:
 
 @pytest.mark.parametrize("event", ["user-prompt-submit", "stop", "session-start", "session-end"])
 def test_a_hook_reads_who_drives_once(begun: Scene, host: subprocess.Popen[bytes], event: str) -> None:
-    """The driver's file and the name of this boot stand still while a hook works, and are not read again."""
     path = begun.store / "local" / "drivers" / f"{begun.run_dir.name}.json"
     long_ago = time.time() - leases.REFRESHED_AFTER - 1
     os.utime(path, (long_ago, long_ago))
@@ -434,7 +420,6 @@ def test_who_drives_is_shown(begun: Scene) -> None:
 
 
 def test_a_run_that_another_drives_is_not_put_away_unasked(begun: Scene) -> None:
-    """Also where nobody here is bound to it, and it stands still."""
     run_id = begun.run_dir.name
     edit(begun, hostname="machine-b", session_id="theirs")
     begun.edit(status="failed")
@@ -446,7 +431,6 @@ def test_a_run_that_another_drives_is_not_put_away_unasked(begun: Scene) -> None
 
 
 def test_what_is_noted_of_a_priming_never_takes_the_lease(begun: Scene) -> None:
-    """Beside a driver it is told in the log alone."""
     space = begun.space(OTHER)
     space.local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
     begun.let_go()
@@ -482,7 +466,6 @@ def test_a_key_of_fabers_own_of_that_name_is_nobodys_lease(scene: Scene) -> None
 
 
 def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
-    """In Loom's own state, too."""
     begun.edit(lease=["held by nobody that is known"])
     assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
     assert begun.state["lease_before_loom"] == ["held by nobody that is known"]
@@ -490,7 +473,6 @@ def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
 
 
 def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Scene) -> None:
-    """Another host's session drops no driver; its files are as they were."""
     run_id = begun.run_dir.name
     done(begun.space(), begun)
     before = fingerprint(begun.run_dir)
@@ -505,7 +487,6 @@ def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Sce
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_state_that_cannot_be_read_is_its_drivers_to_restore(begun: Scene, *, taken: bool) -> None:
-    """Who drove last is told by the state that comes and by the log behind it; a person restores beside anybody."""
     run_id, path = begun.run_dir.name, begun.run_dir / "state.json"
     third = "5f0c9a52-0000-4000-8000-000000000003"
     done(begun.space(), begun)

@@ -39,7 +39,6 @@ DAY = 86400.0
     ],
 )
 def test_a_leftover_is_known_by_its_name(name: str, left: bool) -> None:
-    """The names that Loom's writers use, and no other file that ends so."""
     assert leftovers.is_leftover(name) is left
 
 
@@ -89,7 +88,6 @@ def test_a_held_lock_stays(tmp_path: Path) -> None:
 
 
 def test_the_owner_of_a_folder_is_known_by_its_number() -> None:
-    """The process that is making or removing it, as long as it lives."""
     assert leftovers.owner_lives(f"/x/removed-shop-run-1-{os.getpid()}")
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     assert not leftovers.owner_lives(f"/x/removed-shop-run-1-{done.stdout.decode().strip()}")
@@ -97,7 +95,6 @@ def test_the_owner_of_a_folder_is_known_by_its_number() -> None:
 
 
 def test_compiled_modules_without_sources_are_found(tmp_path: Path) -> None:
-    """The outermost folder whose source is gone; what has its source, and what is young, stays."""
     prefix, sources = tmp_path / "pycache", tmp_path / "plugins"
     for version in ("1.0", "2.0"):
         for folder in ("", "/model"):
@@ -123,7 +120,6 @@ def environment(base: Path, name: str, *, used: float) -> Path:
 
 
 def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their lock's id and with the time of their last start; one's own and the one that runs this are none."""
     old = environment(tmp_path, "env-aaaa-3.11", used=DAY)
     environment(tmp_path, "env-bbbb-3.11", used=DAY)
     running = environment(tmp_path, "env-cccc-3.11", used=DAY)
@@ -138,7 +134,6 @@ def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: py
 
 
 def test_an_environment_that_runs_is_seen(tmp_path: Path) -> None:
-    """A process that was started from it counts as its use."""
     folder = environment(tmp_path, "env-aaaa-3.11", used=DAY)
     assert not clean.is_running(str(folder))
     with subprocess.Popen([str(folder / "bin" / "python"), "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -175,7 +170,6 @@ def test_the_caches_are_where_the_launcher_keeps_them(tmp_path: Path, monkeypatc
 
 
 def test_the_bundles_own_lock_is_read(tmp_path: Path) -> None:
-    """By its first line, as the launcher reads it."""
     (tmp_path / "requirements.lock").write_text("# lock-id: 0123abcd\nclick==8\n")
     assert clean.lock_id(str(tmp_path)) == "0123abcd"
     assert clean.lock_id(str(tmp_path / "nowhere")) == ""

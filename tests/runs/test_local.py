@@ -40,7 +40,6 @@ def host() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
-    """Only what was bound is bound, with what was said of it; unbound it is gone, and twice is no error."""
     assert local.binding("s1") is None
     assert local.bindings() == []
     made = local.bind("s1", "r1", host="claude-code", pid=os.getpid(), inherited_from="s0")
@@ -64,7 +63,6 @@ def test_sessions_whose_hosts_began_in_one_tick_are_two(local: Local, monkeypatc
 
 
 def test_a_session_lives_as_long_as_its_host(local: Local, host: subprocess.Popen[bytes]) -> None:
-    """A session is alive while its host's process is, whatever its file's age, and dead with it at once."""
     binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
     assert local.live_sessions("r1") == ["s1"]
     assert local.live_sessions("r1", but="s1") == local.live_sessions("r2") == []
@@ -88,7 +86,6 @@ def test_an_ended_session_does_not_live_but_stays_bound(local: Local) -> None:
 
 
 def test_a_pid_that_was_used_again_is_not_the_host(local: Local, tmp_path: Path) -> None:
-    """A binding whose process began at another time, or before a restart, is dead, though the pid lives."""
     for key in ("started", "boot_id"):
         local.bind("s1", "r1", host="claude-code", pid=os.getpid())
         path = tmp_path / "local" / "sessions" / "s1.json"
@@ -100,7 +97,6 @@ def test_a_pid_that_was_used_again_is_not_the_host(local: Local, tmp_path: Path)
 
 
 def test_a_host_that_cannot_be_named_lives_by_its_signs(local: Local, tmp_path: Path) -> None:
-    """Without a process the session counts as alive for half an hour after its last sign, on this boot alone."""
     binding = local.bind("s1", "r1", host="other", pid=None)
     path = tmp_path / "local" / "sessions" / "s1.json"
     assert local.is_alive(binding)
@@ -145,7 +141,6 @@ def test_a_terminal_is_no_conversation(local: Local) -> None:
     ],
 )
 def test_a_damaged_binding_binds_nobody(local: Local, content: bytes) -> None:
-    """What cannot be read, or is another session's, is no binding and breaks no listing."""
     local.bind("s2", "r1", host="h", pid=os.getpid())
     folder = Path(local.folder) / "sessions"
     (folder / "s1.json").write_bytes(content)
@@ -158,7 +153,6 @@ def test_a_damaged_binding_binds_nobody(local: Local, content: bytes) -> None:
 
 @each("process", [None, [], "x", {}, {"pid": "1"}, {"pid": 10**30, "started": "x"}])
 def test_a_binding_with_an_odd_process_is_dead(local: Local, process: Any) -> None:
-    """A binding that names no process of this boot does not count as alive and breaks nothing."""
     local.bind("s1", "r1", host="h", pid=None)
     path = Path(local.folder) / "sessions" / "s1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "process": process}))
@@ -182,7 +176,6 @@ def test_no_session_id_leads_out_of_the_folder(local: Local, session_id: str) ->
 
 
 def test_what_a_session_was_given_is_remembered(local: Local) -> None:
-    """An unknown session was given nothing in epoch 0; what is noted comes back."""
     assert local.primed("s1") == local.primed(None) == {"epoch": 0, "artifacts": {}}
     noted = {"run_id": "r1", "epoch": 3, "artifacts": {"a": {"sha256": "f", "form": "full", "slip": "x"}}, "slip": "x"}
     local.note_primed("s1", noted)
@@ -198,7 +191,6 @@ def test_damaged_notes_count_for_nothing(local: Local, noted: dict[str, Any]) ->
 
 
 def test_a_session_that_changes_its_host_is_refreshed(local: Local, host: subprocess.Popen[bytes]) -> None:
-    """Resumed in another process, a session lives by that one."""
     binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
     host.kill()
     host.wait()
@@ -227,7 +219,6 @@ def test_the_dead_are_looked_at_once(local: Local, tmp_path: Path) -> None:
 
 
 def test_a_session_that_comes_back_is_found_again(local: Local) -> None:
-    """A sign of life marks a session as living, whatever was thought of it before."""
     binding = local.bind("back", "r1", host="claude-code", pid=dead_process())
     assert local.live_sessions("r1") == []
     local.refresh(binding, pid=os.getpid(), transcript_path=None)
@@ -270,7 +261,6 @@ def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path) -> None
 
 
 def test_what_is_given_is_the_callers_own(local: Local) -> None:
-    """Whatever a caller does to it, nested values too, the next one gets what stands in the file."""
     local.bind("s1", "r1", host="claude-code", pid=os.getpid(), told={"stages": ["a"]})
     local.note_primed("s1", {"run_id": "r1", "epoch": 1, "artifacts": {"spec": {"form": "full"}}})
     local.note_turns("s1", {"driven": ["p1"]})

@@ -47,7 +47,6 @@ def line_of(data: bytes, at: int) -> int:
 
 
 def test_a_real_log_is_proven_to_its_end(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """Nothing is unproven behind a write of the state."""
     data, head = made
     found = verdict_of(tmp_path / LOG, data, head)
     assert (found.ok, found.proven, found.unproven, found.torn, found.faults) == (True, True, 0, 0, [])
@@ -68,7 +67,6 @@ def test_every_single_byte_that_changes_is_found_where_it_stands(tmp_path: Path,
 
 @pytest.mark.slow
 def test_every_byte_that_is_dropped_or_put_in_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """Also a blank that means nothing to JSON, a newline, and a digit of a hash."""
     data, head = made
     for at in range(len(data)):
         assert verdict_of(tmp_path / LOG, data[:at] + data[at + 1 :], head).faults, at
@@ -80,7 +78,6 @@ def test_every_byte_that_is_dropped_or_put_in_is_found(tmp_path: Path, made: tup
 
 @pytest.mark.slow
 def test_every_cut_before_the_checkpoint_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """At a line's boundary, within a line, before the last newline, to nothing, and with the file itself."""
     data, head = made
     for length in range(len(data)):
         found = verdict_of(tmp_path / LOG, data[:length], head)
@@ -91,7 +88,6 @@ def test_every_cut_before_the_checkpoint_is_found(tmp_path: Path, made: tuple[by
 
 
 def test_every_line_that_is_dropped_moved_or_doubled_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """The fault is named at the first line that is not the one that belongs there."""
     data, head = made
     lines = data.splitlines(keepends=True)
     for one in range(len(lines)):
@@ -111,7 +107,6 @@ def test_every_line_that_is_dropped_moved_or_doubled_is_found(tmp_path: Path, ma
 
 
 def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """A write behind the checkpoint, cut at every byte: unproven, never tampering; nor after the next write told it."""
     data, head = made
     path = tmp_path / LOG
     path.write_bytes(data)
@@ -132,7 +127,6 @@ def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made:
 
 @each("torn", [b"x", b"\0" * 50, b"\xff\n\n", b"a\nb", b"a\nb\n", b"\n", b"\n\n\n", b"[1]\n{}\n\n"])
 def test_what_was_told_of_a_torn_line_is_held_against_it(tmp_path: Path, torn: bytes, made: tuple[bytes, Any]) -> None:
-    """Whatever was torn is no fault; any byte of it that changes later, and any of the note that tells of it, is."""
     data, head = made
     path = tmp_path / LOG
     path.write_bytes(data + torn)
@@ -149,7 +143,6 @@ def test_what_was_told_of_a_torn_line_is_held_against_it(tmp_path: Path, torn: b
 def test_a_line_left_whole_but_for_its_newline_is_closed_again_and_again(
     tmp_path: Path, made: tuple[bytes, Any]
 ) -> None:
-    """Kills that cut off nothing but newlines, one after the other, leave a log without a fault."""
     data, head = made
     path = tmp_path / LOG
     path.write_bytes(data)
@@ -165,7 +158,6 @@ def test_a_line_left_whole_but_for_its_newline_is_closed_again_and_again(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_edit_before_the_checkpoint_passes(tmp_path: Path, made: tuple[bytes, Any], data: st.DataObject) -> None:
-    """Any stretch of the log replaced by any other bytes, and any other order of its lines, is found."""
     log, head = made
     if data.draw(st.booleans()):
         start = data.draw(st.integers(0, len(log) - 1))
@@ -182,7 +174,6 @@ def test_no_edit_before_the_checkpoint_passes(tmp_path: Path, made: tuple[bytes,
 
 
 def test_damage_that_the_log_tells_of_stays_a_finding(scene: Scene) -> None:
-    """A cut log goes on with a note; the note does not make whole what was cut."""
     scene.workflow()
     run_id = scene.begin().run.run_id
     path = scene.run_dir / LOG
@@ -197,7 +188,6 @@ def test_damage_that_the_log_tells_of_stays_a_finding(scene: Scene) -> None:
 
 
 def test_an_append_notices_that_the_checkpoint_behind_it_was_replaced(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """Entries put in behind a line that was changed do not make the next write take the whole for its own."""
     data, head = made
     path = tmp_path / LOG
     path.write_bytes(data[: data.rstrip(b"\n").rfind(b"\n") + 1])
@@ -228,7 +218,6 @@ def test_what_stands_behind_the_checkpoint_is_unproven_and_counted(tmp_path: Pat
 
 
 def test_a_state_that_remembers_nothing_proves_nothing(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """Without a head the chain is still held against itself; a head of another kind is none."""
     data, _ = made
     for head in (None, {}, {"seq": "3", "sha256": ""}, {"seq": 10**400, "sha256": "x"}, [1]):
         found = verdict_of(tmp_path / LOG, data, head)
@@ -253,7 +242,6 @@ HOSTILE = [
 def test_whatever_stands_in_a_log_is_judged(
     tmp_path: Path, made: tuple[bytes, Any], hostile: bytes, place: str
 ) -> None:
-    """Hostile lines give findings, or what is torn at the end; nothing raises, and the verdict is JSON."""
     data, head = made
     middle = data.find(b"\n") + 1
     whole = {"before": hostile + data, "between": data[:middle] + hostile + data[middle:], "behind": data + hostile}
@@ -266,7 +254,6 @@ def test_whatever_stands_in_a_log_is_judged(
 
 
 def test_a_line_of_64_mb_is_a_finding_and_not_held_in_memory(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    """It is read in pieces, and quickly."""
     data, head = made
     with (tmp_path / LOG).open("wb") as log:
         log.write(b'{"seq":1,')
@@ -280,7 +267,6 @@ def test_a_line_of_64_mb_is_a_finding_and_not_held_in_memory(tmp_path: Path, mad
 
 @pytest.mark.slow
 def test_a_log_of_100_000_entries_is_verified_in_seconds(tmp_path: Path) -> None:
-    """The work grows with the lines."""
     head = Head(0, "")
     for _ in range(100):
         many = [Event("tool.recorded", {"n": number}) for number in range(1000)]
@@ -293,7 +279,6 @@ def test_a_log_of_100_000_entries_is_verified_in_seconds(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_read_is_said(scene: Scene) -> None:
-    """A folder in the log's place, and a link, are refused by name."""
     scene.workflow()
     run_id = scene.begin().run.run_id
     path = scene.run_dir / LOG
@@ -312,7 +297,6 @@ def test_what_cannot_be_read_is_said(scene: Scene) -> None:
 
 
 def test_a_copy_at_another_place_is_as_proven(scene: Scene, tmp_path: Path) -> None:
-    """The log and its state hold no path of this machine."""
     scene.workflow()
     run_id = scene.begin().run.run_id
     other = tmp_path / "else where"

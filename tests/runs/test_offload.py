@@ -35,7 +35,6 @@ TEXTS = [
 
 @each("text", TEXTS)
 def test_a_text_comes_back_byte_for_byte(tmp_path: Path, text: str) -> None:
-    """Line ends, marks, controls and half characters are as they were."""
     keeper = DataOffloader(tmp_path)
     ref = keeper.offload(text, "toolu_01", "txt")
     assert ref == "outputs/toolu_01.txt"
@@ -58,7 +57,6 @@ def test_any_bytes_under_any_name(tmp_path: Path, data: bytes, name: str, ext: s
 
 
 def test_two_texts_under_one_name_get_two_files(tmp_path: Path) -> None:
-    """Nothing is written over; the same text again gets the file that it has."""
     keeper = DataOffloader(tmp_path)
     refs = [keeper.offload(text, "step_001", "log") for text in ("one", "two", "one", "three", "two")]
     assert refs == [f"outputs/step_001{end}.log" for end in ("", "-2", "", "-3", "-2")]
@@ -77,7 +75,6 @@ def test_a_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_reference_holds_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the workspace's, not the working directory's; and the workspace may be moved."""
     ref = DataOffloader(tmp_path / "run").offload("here", "a", "txt")
     monkeypatch.chdir("/")
     assert DataOffloader(tmp_path / "run").read(ref) == b"here"
@@ -90,7 +87,6 @@ def test_a_reference_holds_from_another_folder(tmp_path: Path, monkeypatch: pyte
     ["", "outputs", "outputs/", "outputs/.hidden", "/etc/passwd", "../x", "outputs/../x", "outputs/a/b", "state.json"],
 )
 def test_a_reference_leads_nowhere_else(tmp_path: Path, ref: str) -> None:
-    """What a record from elsewhere names is read only in `outputs`."""
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(LoomError) as caught:
         DataOffloader(tmp_path).read(ref)
@@ -98,7 +94,6 @@ def test_a_reference_leads_nowhere_else(tmp_path: Path, ref: str) -> None:
 
 
 def test_a_link_is_not_followed_when_read(tmp_path: Path) -> None:
-    """Neither the file nor the folder may lead away."""
     secret = tmp_path / "secret"
     secret.write_text("x")
     keeper = DataOffloader(tmp_path / "run")
@@ -134,7 +129,6 @@ def test_what_stands_in_a_files_place_is_left_alone(tmp_path: Path, kind: str) -
 
 
 def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
-    """REF_GONE with the place and a line that looks there; a pipe in its place does not hold the reader."""
     keeper = DataOffloader(tmp_path)
     ref = keeper.offload("x", "a", "txt")
     (tmp_path / ref).unlink()
@@ -152,7 +146,6 @@ def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_and_names_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The error names what could not be written; no piece stays behind."""
     keeper = DataOffloader(tmp_path)
     keeper.offload("x", "before", "txt")
 

@@ -59,7 +59,6 @@ def test_the_machine_names_itself(begun: Scene) -> None:
 
 
 def test_a_caller_without_a_session_leaves_no_record(begun: Scene) -> None:
-    """Who has no session id changes nothing."""
     state, names = enter(begun.space(None), begun.state, "startup")
     assert (state, names) == (begun.state, [])
 
@@ -102,7 +101,6 @@ def test_a_record_that_was_left_open_is_closed_as_lost(begun: Scene) -> None:
 
 
 def test_a_session_that_lives_is_not_lost(begun: Scene) -> None:
-    """A second session beside a living one leaves the first one's record open; a dead process does not live."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         begun.space().local.bind(SESSION, begun.state["run_id"], host="claude-code", pid=child.pid)
@@ -118,7 +116,6 @@ def test_a_session_that_lives_is_not_lost(begun: Scene) -> None:
 
 
 def test_a_lost_record_is_closed_once(begun: Scene) -> None:
-    """A third session says nothing again of the record that was lost before."""
     begun.space().local.mark_ended(SESSION)
     state, _ = enter(begun.space(OTHER), begun.state, "startup")
     _, names = enter(begun.space("third"), state, "startup")
@@ -127,7 +124,6 @@ def test_a_lost_record_is_closed_once(begun: Scene) -> None:
 
 
 def test_leaving_closes_the_record_with_the_hosts_reason(begun: Scene) -> None:
-    """A session's end is recorded in its record and in the events."""
     leases.leave(begun.space(), begun.state["run_id"], "prompt_input_exit")
     (record,) = sessions.history(begun.state)
     assert record["end_reason"] == "prompt_input_exit"

@@ -32,7 +32,6 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_a_store_is_found_from_any_folder_below(top: Path) -> None:
-    """From the top, from deep below, and from within the store itself, it is the same project."""
     here = store(top)
     deep = top / "packages" / "api ü" / "src"
     deep.mkdir(parents=True)
@@ -50,7 +49,6 @@ def test_the_nearest_store_counts(top: Path) -> None:
 
 
 def test_the_search_ends_at_the_repositorys_top(top: Path) -> None:
-    """A store above the repository is another project's."""
     store(top.parent)
     (top / "src").mkdir()
     assert found(top / "src") is None
@@ -58,7 +56,6 @@ def test_the_search_ends_at_the_repositorys_top(top: Path) -> None:
 
 
 def test_a_submodule_is_a_repository_of_its_own(top: Path, tmp_path: Path) -> None:
-    """From within a submodule the outer project's store is not seen."""
     store(top)
     inner = repositories.make(tmp_path / "inner")
     repositories.git(top, "submodule", "--quiet", "add", str(inner), "lib")
@@ -67,7 +64,6 @@ def test_a_submodule_is_a_repository_of_its_own(top: Path, tmp_path: Path) -> No
 
 
 def test_without_a_repository_the_nearest_parent_counts(tmp_path: Path) -> None:
-    """Where there is no repository, the search goes on to any parent."""
     here = store(tmp_path / "a")
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     assert found(tmp_path / "a" / "b" / "c") == (tmp_path / "a", here)
@@ -75,7 +71,6 @@ def test_without_a_repository_the_nearest_parent_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("relative", [False, True])
 def test_a_linked_worktree_uses_the_main_checkouts_store(top: Path, tmp_path: Path, relative: bool) -> None:
-    """The worktree is the root, the store the main checkout's; a `.loom` that the branch brings is not the store."""
     here = store(top)
     tree = repositories.add_worktree(top, tmp_path / "Größe 1" / "trees" / "wt 1", "side", relative=relative)
     (tree / "src").mkdir()
@@ -85,14 +80,12 @@ def test_a_linked_worktree_uses_the_main_checkouts_store(top: Path, tmp_path: Pa
 
 
 def test_a_worktree_inside_the_checkout_is_no_different(top: Path) -> None:
-    """A worktree that lies below the main checkout uses its store with its own root."""
     here = store(top)
     tree = repositories.add_worktree(top, top / ".trees" / "side", "side")
     assert found(tree) == (tree, here)
 
 
 def test_a_nested_store_serves_the_same_folder_of_a_worktree(top: Path, tmp_path: Path) -> None:
-    """In a worktree's sub-folder the store is that of the same sub-folder in the main checkout."""
     inner = store(top / "packages" / "api")
     tree = repositories.add_worktree(top, tmp_path / "wt", "side")
     (tree / "packages" / "api" / "src").mkdir(parents=True)
@@ -101,7 +94,6 @@ def test_a_nested_store_serves_the_same_folder_of_a_worktree(top: Path, tmp_path
 
 
 def test_a_worktree_of_a_bare_repository_stands_for_itself(top: Path, tmp_path: Path) -> None:
-    """Where no main checkout is, each worktree has its own store."""
     repositories.git(tmp_path, "clone", "-q", "--bare", str(top), "bare.git")
     tree = repositories.add_worktree(tmp_path / "bare.git", tmp_path / "wt", "side")
     here = store(tree)
@@ -109,7 +101,6 @@ def test_a_worktree_of_a_bare_repository_stands_for_itself(top: Path, tmp_path: 
 
 
 def test_a_worktree_whose_main_checkout_is_gone_stands_for_itself(top: Path, tmp_path: Path) -> None:
-    """A dangling link leads nowhere, and is no error."""
     store(top)
     tree = repositories.add_worktree(top, tmp_path / "wt", "side")
     shutil.rmtree(top)
@@ -118,7 +109,6 @@ def test_a_worktree_whose_main_checkout_is_gone_stands_for_itself(top: Path, tmp
 
 
 def test_a_symbolic_link_to_a_folder_leads_to_its_project(top: Path, tmp_path: Path) -> None:
-    """A current directory that was entered through a link is where it really is."""
     here = store(top)
     (top / "src").mkdir()
     (tmp_path / "link").symlink_to(top / "src")
@@ -126,7 +116,6 @@ def test_a_symbolic_link_to_a_folder_leads_to_its_project(top: Path, tmp_path: P
 
 
 def test_the_first_start_that_has_a_store_counts(top: Path, tmp_path: Path) -> None:
-    """Starts are tried in turn; those that are empty, missing, files or unfit are passed over."""
     here = store(top)
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -137,13 +126,11 @@ def test_the_first_start_that_has_a_store_counts(top: Path, tmp_path: Path) -> N
 
 
 def test_a_file_called_loom_is_no_store(top: Path) -> None:
-    """Only a folder is a store."""
     (top / ".loom").write_text("")
     assert found(top) is None
 
 
 def test_a_first_run_puts_its_store_at_the_repositorys_top(top: Path, tmp_path: Path) -> None:
-    """From a sub-folder the top, from a worktree the main checkout's, without a repository the folder itself."""
     (top / "src").mkdir()
     tree = repositories.add_worktree(top, tmp_path / "wt", "side")
     loose = tmp_path / "loose"
@@ -155,7 +142,6 @@ def test_a_first_run_puts_its_store_at_the_repositorys_top(top: Path, tmp_path: 
 
 
 def test_a_project_is_called_the_same_in_every_worktree(top: Path, tmp_path: Path) -> None:
-    """Plans are named after the folder that holds the store, not after the worktree's."""
     store(top)
     tree = repositories.add_worktree(top, tmp_path / "wt", "side")
     made = project.find([str(tree)])
@@ -164,7 +150,6 @@ def test_a_project_is_called_the_same_in_every_worktree(top: Path, tmp_path: Pat
 
 
 def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a checkout the bundle is the checkout, in a wheel the package's own folder."""
     assert (Path(project.plugin_root()) / "plugin.json").is_file()
     inside = tmp_path / "loomctl" / "_bundle"
     inside.mkdir(parents=True)
@@ -175,7 +160,6 @@ def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch
 
 
 def test_a_folder_that_cannot_be_left_ends_the_search() -> None:
-    """The root of the file system is the last that is looked at."""
     assert found(os.sep) is None or os.path.isdir("/.loom")
 
 

@@ -84,7 +84,6 @@ def test_the_record_is_the_runs(scene: Scene, held: Record) -> None:
     ],
 )
 def test_what_is_asked_for_is_listed(held: Record, asked: dict[str, Any], shown: str, found: int, agents: int) -> None:
-    """The last ones, by tool, the failed ones; what subagents did is left out, and counted."""
     if not Path(held.log).exists():
         some(held)
     listed = recall.listed(held, **asked)
@@ -125,7 +124,6 @@ def test_a_step_is_found_by_its_id_or_its_beginning(held: Record) -> None:
 
 
 def test_originals_come_back_as_they_were(held: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text and whole result, small and large, from another working directory."""
     steps = {step.id[-1]: step for step in some(held)}
     monkeypatch.chdir("/")
     texts = {number: recall.original_text(held, step) for number, step in steps.items()}
@@ -143,7 +141,6 @@ def test_originals_come_back_as_they_were(held: Record, monkeypatch: pytest.Monk
 
 
 def test_a_run_of_another_machine_gives_its_originals(scene: Scene, held: Record, tmp_path: Path) -> None:
-    """The folder was moved; nobody resumed the run here."""
     steps = some(held)
     moved = Scene(tmp_path / "elsewhere")
     scene.store.rename(moved.store)
@@ -213,7 +210,6 @@ def test_a_record_without_an_original_is_said(held: Record) -> None:
 
 
 def test_savings_are_told_by_tool(held: Record) -> None:
-    """What cost most comes first; the sum is of all, subagents included."""
     steps = some(held)
     told = recall.savings(held)
     assert told.all_there
@@ -233,7 +229,6 @@ def test_savings_are_told_by_tool(held: Record) -> None:
 
 
 def test_a_history_is_of_the_main_line_and_says_what_was_asked(scene: Scene, held: Record) -> None:
-    """Subagents' steps are no part of it; the goal is; the index is named where something was left out."""
     for number in range(40):
         record(held, "Bash", {"command": f"make part-{number}"}, {"stdout": LONG}, f"toolu_{number:02d}")
         record(held, "Grep", {"pattern": f"agents-{number}"}, {"content": LONG}, f"agent_{number:02d}", agent_id="a")
@@ -248,7 +243,6 @@ def test_a_history_is_of_the_main_line_and_says_what_was_asked(scene: Scene, hel
 
 @each("budget", [0, 5, 12, 50, 500, 5000])
 def test_what_a_history_left_out_is_what_it_does_not_show(scene: Scene, held: Record, budget: int) -> None:
-    """Shown and left out are all, at every budget; none at all is no steps."""
     Path(held.log).unlink(missing_ok=True)
     assert recall.recalled(scene.space(), held, budget)[3:] == (0, 0)
     for number in range(12):

@@ -103,7 +103,6 @@ def test_events_become_steps_in_the_order_of_their_time(begun: Scene) -> None:
 
 
 def test_a_subagents_steps_say_whose_they_are(begun: Scene) -> None:
-    """They are told apart from the main line by it."""
     put(begun, event(1, agent_id="agent-7"))
     digest(begun.space())
     assert steps(begun)[0].more["agent_id"] == "agent-7"
@@ -125,7 +124,6 @@ def test_a_failure_keeps_its_error(begun: Scene) -> None:
 
 
 def test_a_kill_between_append_and_unlink_repeats_nothing(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of what was appended are known again in the log's tail."""
     for number in range(5):
         put(begun, event(number))
 
@@ -181,7 +179,6 @@ recording.digest(scene.space())
 
 @pytest.mark.parametrize("at", range(1, 40, 3))
 def test_killed_at_any_write_it_loses_and_repeats_nothing(begun: Scene, at: int) -> None:
-    """The next one finishes its work; every step is there once, and every original whole."""
     for number in range(7):
         put(begun, event(number, OUTPUT + str(number)))
     program = PROGRAM.format(checkout=str(CHECKOUT), root=str(begun.root), at=at)
@@ -194,7 +191,6 @@ def test_killed_at_any_write_it_loses_and_repeats_nothing(begun: Scene, at: int)
 
 
 def test_ids_that_collide_get_a_suffix(begun: Scene) -> None:
-    """Two events of one id are two steps, each with its own original."""
     put(begun, event(1, "a" * 3000), f"{SESSION}-1.json", at=1)
     put(begun, event(1, "b" * 3000), f"{SESSION}-2.json", at=2)
     digest(begun.space())
@@ -206,7 +202,6 @@ def test_ids_that_collide_get_a_suffix(begun: Scene) -> None:
 
 
 def test_a_name_that_comes_again_for_another_call_is_another_step(begun: Scene) -> None:
-    """Process ids are used again."""
     for number in (1, 2):
         put(begun, event(number), f"{SESSION}-77.json")
         digest(begun.space())
@@ -214,7 +209,6 @@ def test_a_name_that_comes_again_for_another_call_is_another_step(begun: Scene) 
 
 
 def test_calls_without_an_id_are_told_apart(begun: Scene) -> None:
-    """Another host may have none."""
     for number in (1, 2):
         put(begun, {**event(number), "tool_use_id": None}, f"{SESSION}-{number}.json", at=number)
     digest(begun.space())
@@ -239,7 +233,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_what_is_no_event_is_put_aside_once_nobody_writes_it(begun: Scene, case: str) -> None:
-    """A young file is left; an old one is renamed and said in the run's events, and the others are digested."""
     given, name = HOSTILE[case]
     path = put(begun, given, name)
     put(begun, event(2), f"{SESSION}-2.json")
@@ -255,7 +248,6 @@ def test_what_is_no_event_is_put_aside_once_nobody_writes_it(begun: Scene, case:
 
 
 def test_links_and_folders_are_put_aside_and_not_followed(begun: Scene) -> None:
-    """What a link points to is neither read nor removed."""
     target = begun.write("mine.json", json.dumps(event()))
     folder = begun.store / "local/spool"
     (folder / f"{SESSION}-1.json").symlink_to(target)
@@ -267,7 +259,6 @@ def test_links_and_folders_are_put_aside_and_not_followed(begun: Scene) -> None:
 
 
 def test_a_spool_behind_a_link_is_nobodys(begun: Scene, tmp_path: Path) -> None:
-    """Nothing is read or removed there."""
     outside = tmp_path / "outside"
     path = put(begun, event())
     path.parent.rename(outside)
@@ -277,7 +268,6 @@ def test_a_spool_behind_a_link_is_nobodys(begun: Scene, tmp_path: Path) -> None:
 
 
 def test_a_replaced_output_is_stored_once_and_comes_back_whole(begun: Scene) -> None:
-    """What the live half of the hook stored is what the step refers to."""
     text = OUTPUT * 9
     path = put(begun, event(1, text))
     command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
@@ -312,7 +302,6 @@ def test_what_the_model_saw_is_never_taken_for_an_output_that_was_lost(begun: Sc
 def test_eight_hooks_at_once_with_one_id_keep_their_own_outputs(
     begun: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer names a file with its own text, and each step gives it back, from any directory."""
     paths, texts = [], []
     for number in range(8):
         texts.append(f"{number}\n" + OUTPUT * 9)
@@ -337,8 +326,6 @@ def test_eight_hooks_at_once_with_one_id_keep_their_own_outputs(
 
 
 def test_a_file_system_without_hard_links_keeps_outputs_too(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the same names, none written over."""
-
     def link(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -356,7 +343,6 @@ def read_event(number: int, content: str, path: str = "/x/a.py", **given: Any) -
 
 @pytest.mark.parametrize("content", ["small\n", OUTPUT])
 def test_a_file_that_was_read_again_unchanged_is_stored_once(begun: Scene, content: str) -> None:
-    """The later step says since when, and refers to the first one's text; a change is a change."""
     put(begun, read_event(1, content))
     digest(begun.space())
     put(begun, read_event(2, content))
@@ -375,7 +361,6 @@ def test_a_file_that_was_read_again_unchanged_is_stored_once(begun: Scene, conte
 
 
 def test_what_the_host_calls_unchanged_is_unchanged(begun: Scene) -> None:
-    """It gives no content then."""
     put(begun, read_event(1, OUTPUT))
     told = read_event(2, "")
     put(begun, {**told, "tool_response": {"type": "file_unchanged", "file": {"filePath": "/x/a.py"}}})
@@ -395,7 +380,6 @@ def test_a_damaged_note_of_reads_is_no_trouble(begun: Scene, damage: bytes) -> N
 
 
 def test_a_hook_digests_for_its_time_and_leaves_the_rest(begun: Scene) -> None:
-    """At least one step gets done."""
     for number in range(9):
         put(begun, event(number))
     done = digest(begun.space(), limit=0.0)
@@ -404,7 +388,6 @@ def test_a_hook_digests_for_its_time_and_leaves_the_rest(begun: Scene) -> None:
 
 
 def test_while_another_digests_a_hook_does_not_wait_long(begun: Scene) -> None:
-    """What waits is said, and nothing is touched."""
     put(begun, event())
     with Lock(str(begun.store / "local/locks/spool.digest")):
         began = time.monotonic()
@@ -415,7 +398,6 @@ def test_while_another_digests_a_hook_does_not_wait_long(begun: Scene) -> None:
 
 
 def test_a_log_that_cannot_be_written_keeps_the_spool(begun: Scene) -> None:
-    """A command says so and does its work all the same."""
     (begun.run_dir / tool_log.FILE).mkdir()
     put(begun, event())
     driven = drive.next_step(begun.space(), begun.run_dir.name)
@@ -424,7 +406,6 @@ def test_a_log_that_cannot_be_written_keeps_the_spool(begun: Scene) -> None:
 
 
 def test_an_archive_holds_what_waited(begun: Scene, tmp_path: Path) -> None:
-    """A run is put away with all its steps, and nothing is appended while that is done."""
     put(begun, event())
     run_id = begun.run_dir.name
     begun.edit(status="completed")
@@ -436,7 +417,6 @@ def test_an_archive_holds_what_waited(begun: Scene, tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_being_put_away_keeps_the_spool(begun: Scene) -> None:
-    """Its lock is held."""
     put(begun, event())
     with begun.space().store.lock(begun.run_dir.name):
         assert "held by process" in digest(begun.space(), limit=0.1).trouble
@@ -448,7 +428,6 @@ BEFORE = ["next", "done", "undo", "resume", "stop", "pre-compact", "session-star
 
 @pytest.mark.parametrize("verb", BEFORE)
 def test_what_waits_is_digested_before_anything_changes(begun: Scene, verb: str) -> None:
-    """Each step has the stage in which its tool was called."""
     if verb == "undo":
         drive.done(begun.space(), begun.run_dir.name, response="done")
     stage = begun.space().local.binding(SESSION)["stage"]  # type: ignore[index] # it is bound
@@ -469,7 +448,6 @@ def test_what_waits_is_digested_before_anything_changes(begun: Scene, verb: str)
 
 
 def test_each_run_gets_the_steps_of_its_own_session(scene: Scene) -> None:
-    """Two sessions that drive two runs of one project."""
     scene.workflow()
     first = scene.begin("one").run.folder
     second = scene.begin("two", session=OTHER).run.folder
@@ -482,7 +460,6 @@ def test_each_run_gets_the_steps_of_its_own_session(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_parallel_digests_and_hooks_lose_and_repeat_nothing(begun: Scene) -> None:
-    """Eight writers, four digesting processes, at once."""
     writer = """
 import json, os, sys
 folder, session, first = sys.argv[1:]

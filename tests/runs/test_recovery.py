@@ -45,7 +45,6 @@ def aside(folder: Path) -> str | None:
 def test_a_file_is_set_aside_under_the_next_free_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """Each gets a number of its own; what is there stays, byte for byte."""
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     for number in (1, 2, 3):
@@ -57,7 +56,6 @@ def test_a_file_is_set_aside_under_the_next_free_name(
 
 
 def test_a_kill_after_setting_aside_makes_no_second_copy(tmp_path: Path) -> None:
-    """The file that has its second name already keeps that one."""
     (tmp_path / "state.json").write_text("x")
     assert aside(tmp_path) == "state.broken-1.json"
     assert aside(tmp_path) == "state.broken-1.json"
@@ -65,13 +63,11 @@ def test_a_kill_after_setting_aside_makes_no_second_copy(tmp_path: Path) -> None
 
 
 def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
-    """A missing file has no second name."""
     assert aside(tmp_path) is None
     assert os.listdir(tmp_path) == []
 
 
 def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path) -> None:
-    """A link, a folder or a pipe in a state's place is kept itself; what a link leads to is not touched."""
     for number, kind in enumerate(["link", "folder", "pipe"]):
         root = tmp_path / str(number)
         root.mkdir()
@@ -93,7 +89,6 @@ def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path) -> None:
 
 
 def test_kept_states_are_listed_backup_first(tmp_path: Path) -> None:
-    """The backup, then the newest; links and other files are none."""
     home = Home("x", str(tmp_path), "", str(tmp_path / "state.backup.json"), "", False)
     for number, name in enumerate(("state.broken-1.json", "state.v1.backup.json", "state.replaced-1.json")):
         (tmp_path / name).write_text("x")
@@ -112,7 +107,6 @@ def test_kept_states_are_listed_backup_first(tmp_path: Path) -> None:
 
 
 def test_a_kept_state_is_not_read_through_a_link(tmp_path: Path) -> None:
-    """A repository cannot have a file from elsewhere taken for a state."""
     store, made = make_run(tmp_path)
     elsewhere = tmp_path / "elsewhere.json"
     Path(made.folder, "state.json").rename(elsewhere)
@@ -128,7 +122,6 @@ def entry(seq: int) -> bytes:
 
 
 def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path) -> None:
-    """Every entry is read, whatever stands between, and what is none is counted."""
     for number, (text, seqs, damaged) in enumerate(
         [
             (b"", [], 0),
@@ -147,7 +140,6 @@ def test_rubbish_in_the_log_hides_no_entry(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
-    """It is no file, so no entry is in it; nothing is written into it either."""
     os.mkfifo(tmp_path / "events.jsonl")
     assert event_log.entries(str(tmp_path)) == ([], 0)
     with pytest.raises(OSError, match="not a regular file"):
@@ -155,7 +147,6 @@ def test_a_pipe_in_the_place_of_the_log_holds_nobody(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts as one that is damaged, and what follows it is read."""
     monkeypatch.setattr(event_log, "LONGEST_LINE", 100)
     long = b'{"seq": 1, "prev": "", "event": "' + b"x" * 1000 + b'"}\n'
     (tmp_path / "events.jsonl").write_bytes(long + entry(7))
@@ -164,7 +155,6 @@ def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytes
 
 
 def test_rubbish_in_the_middle_of_the_log_does_not_stop_the_run(tmp_path: Path) -> None:
-    """Writing goes on behind it, and the entries on both sides are there."""
     store, made = make_run(tmp_path)
     path = Path(made.folder, "events.jsonl")
     path.write_bytes(path.read_bytes() + bytes(range(256)) * 40 + b"\n")
@@ -204,7 +194,6 @@ def first_schema(folder: str, name: str = "state.json") -> bytes:
 
 @pytest.mark.usefixtures("third")
 def test_reading_an_older_state_changes_no_file(tmp_path: Path) -> None:
-    """A reader sees today's shape, the disk the old one."""
     store, made = make_run(tmp_path)
     old = first_schema(made.folder)
     first_schema(made.folder, "plan.json")
@@ -218,7 +207,6 @@ def test_reading_an_older_state_changes_no_file(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("third")
 @pytest.mark.parametrize("links", [True, False])
 def test_the_first_write_keeps_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
-    """The old file stays under its version's name, an event names the steps, and later writes keep no other."""
     store, made = make_run(tmp_path)
     old = first_schema(made.folder)
     if not links:
@@ -237,7 +225,6 @@ def test_the_first_write_keeps_the_original(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("third")
 def test_an_original_is_never_overwritten(tmp_path: Path) -> None:
-    """Where its name is taken by another file, it gets the next; by the same bytes, none."""
     store, made = make_run(tmp_path)
     kept = Path(made.folder, "state.v1.backup.json")
     kept.write_text("precious")
@@ -267,7 +254,6 @@ Store(sys.argv[1]).update(sys.argv[2], lambda known: ({**known, "goal": "new"}, 
 
 @pytest.mark.slow
 def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed at any moment, the run is of the old schema or of the new one with its original beside it."""
     chance = random.Random(56)
     store, made = make_run(tmp_path)
     path = Path(made.folder, "state.json")
@@ -315,7 +301,6 @@ def test_a_current_state_costs_no_migration(tmp_path: Path) -> None:
 
 
 def test_the_store_knows_a_run_by_what_is_left(tmp_path: Path) -> None:
-    """A run whose state is gone and whose backup is there is listed, and its error says the way back."""
     store, made = make_run(tmp_path)
     store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
     Path(made.folder, "state.json").unlink()
@@ -349,7 +334,6 @@ def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
 
 
 def test_what_replaces_a_state_leaves_the_backup_alone(tmp_path: Path) -> None:
-    """A restored state does not push a broken file over the good backup, and the head follows the log."""
     store, made = make_run(tmp_path)
     store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, [Event("goal.set", {})]))
     backup = Path(made.folder, "state.backup.json")
@@ -407,7 +391,6 @@ def test_sessions_are_told_apart() -> None:
 
 
 def test_other_keys_are_named_and_bookkeeping_is_not() -> None:
-    """Any other key whose value differs, known or not; revision, time, head and context do not count."""
     after = copy.deepcopy(BASE)
     after |= {"goal": "h", "x-own": 1, "revision": 7, "updated_at": "later", "ledger_head": {"seq": 9, "sha256": "x"}}
     after["context_metadata"] = {"reload_count": 5}

@@ -87,7 +87,6 @@ def test_the_result_of_every_call_is_had_back(tmp_path_factory: pytest.TempPathF
 @SLOW
 @given(CALLS)
 def test_the_same_call_gives_the_same_step(tmp_path_factory: pytest.TempPathFactory, call: tuple[Any, ...]) -> None:
-    """In another folder, by another reducer; and once more in the same folder, with the file that is there."""
     tool, args, result, error = as_json(list(call))
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     steps = [
@@ -128,8 +127,6 @@ def test_every_reference_holds_after_a_restart_and_from_elsewhere(tmp_path: Path
 
 
 def test_what_cannot_be_stored_stays_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk no file is named, and the original is in the step itself."""
-
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -146,7 +143,6 @@ def test_what_cannot_be_stored_stays_in_the_record(tmp_path: Path, monkeypatch: 
 
 
 def test_steps_are_counted_where_the_host_names_none(tmp_path: Path) -> None:
-    """`step_001`, `step_002`: and a second reducer in the same place writes over nothing."""
     for text in ("a\n", "b\n"):
         reducer = StepReducer(DataOffloader(tmp_path))
         steps = [reducer.reduce("Bash", {"command": "x"}, {"stdout": text * 900}) for _ in range(2)]
@@ -188,7 +184,6 @@ STEPS = st.builds(
 def test_a_history_is_never_over_its_budget(
     steps: list[ToolStep], budget: int, asked: str, recent: int, index: str
 ) -> None:
-    """By the exact tokenizer, whatever the steps are; and it is the same each time."""
     text = history.compact_history(steps, budget, asked=asked, recent=recent, index=index)
     assert count(text.encode(errors="replace").decode()) <= budget
     assert history.compact_history(steps, budget, asked=asked, recent=recent, index=index) == text
@@ -215,7 +210,6 @@ def test_what_failed_and_what_was_written_keep_their_room(tmp_path: Path) -> Non
 
 
 def test_looms_own_commands_are_told_by_a_line() -> None:
-    """What they print stands in the run, and need not be told twice."""
     steps = [shell("cd api && loomctl done", lines=3), shell("make loomctl", lines=3)]
     text = history.compact_history(steps, 500)
     assert text.count("an error of number 2") == 1

@@ -41,7 +41,6 @@ def test_arguments_come_back_as_they_were(tmp_path: Path, tool: str, args: objec
 
 @each("said", ["Exit code ²", "exit code ①\nx"])
 def test_an_exit_code_in_odd_digits_is_no_error(tmp_path: Path, said: str) -> None:
-    """Digits that only Unicode calls so."""
     reducer(tmp_path).reduce("Bash", {"command": "x"}, None, error=said)
 
 
@@ -57,7 +56,6 @@ WORDS = {"assigned": "correct_horse_battery", "url": "s3cret_Pass_word"}
 @each("kind", LINES)
 @each("form", ["Bash", "WebFetch", "mcp", "Grep", "error"])
 def test_no_secret_is_in_a_summary(tmp_path: Path, kind: str, form: str) -> None:
-    """Neither in a line that is quoted nor as a name, a path or an address taken out of one."""
     line = LINES[kind]
     result: object = {
         "Bash": {"stdout": f"{FILLER}{line}\n"},
@@ -88,7 +86,6 @@ def test_no_secret_is_in_a_summary(tmp_path: Path, kind: str, form: str) -> None
     ],
 )
 def test_the_first_line_is_one_line_that_can_be_shown(tmp_path: Path, tool: str, key: str, name: str) -> None:
-    """Line ends make no more lines of it, and what cannot be encoded is shown escaped."""
     step = reducer(tmp_path).reduce(tool if key else name, {key: name} if key else {}, {"stdout": "ok"})
     step.observation.encode()
     assert not any(ord(one) < 32 and one != "\n" for one in step.observation)
@@ -97,20 +94,17 @@ def test_the_first_line_is_one_line_that_can_be_shown(tmp_path: Path, tool: str,
 
 
 def test_a_history_can_be_written() -> None:
-    """A lone surrogate in what was recorded is shown escaped."""
     step = ToolStep("x", "a\ud800", {}, "b\ud800", "outputs/\ud800", True)
     history.compact_history([step] * 3, 500).encode()
 
 
 @each("value", [float("nan"), float("inf")])
 def test_a_number_that_is_no_json_can_be_recorded(tmp_path: Path, value: float) -> None:
-    """Python reads NaN from an event; the log holds what every reader of JSON takes."""
     step = reducer(tmp_path).reduce("mcp__x", {}, {"value": value})
     files.to_json_line(step.to_dict())
 
 
 def test_nothing_is_put_away_through_a_link(tmp_path: Path) -> None:
-    """A link in the place of the outputs is refused, and what was to go there stays in the record."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "outputs").symlink_to(tmp_path / "elsewhere")
@@ -147,7 +141,6 @@ def test_depth_is_no_error(tmp_path: Path, depth: int, tool: str) -> None:
 
 
 def test_a_damaged_rest_is_an_error_that_says_so(tmp_path: Path) -> None:
-    """Cut or written over, it is no traceback."""
     red = reducer(tmp_path)
     step = red.reduce(
         "Edit", {"file_path": "a", "old_string": "x" * 3000, "new_string": ""}, {"filePath": "a"}, step_id="x"
@@ -159,7 +152,6 @@ def test_a_damaged_rest_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 
 def test_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) -> None:
-    """What stands for a call is never longer than it was, from a dozen tokens on."""
     for tool, args, text in (
         ("Bash", {"command": "ls -l src"}, "total 8\n-rw-r--r-- 1 me me 120 a.py\n-rw-r--r-- 1 me me 90 b.py\n"),
         ("Read", {"file_path": "a"}, "x = 1\n" * 9),
@@ -181,7 +173,6 @@ def test_a_damaged_output_is_an_error_that_says_so(tmp_path: Path, damage: bytes
 
 @each("budget", [300, 400, 500, 600])
 def test_a_larger_budget_shows_no_less(budget: int) -> None:
-    """No budget falls back to a mere count where a smaller one shows steps."""
     steps = [
         ToolStep(f"t{n}", "Bash", {"command": f"make part-{n}"}, "make: exit 0, 200 lines output\na line of the output",
                  f"outputs/toolu_{n:02d}.log", True)

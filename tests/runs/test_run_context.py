@@ -63,7 +63,6 @@ CASES: list[tuple[str, list[dict[str, Any]], dict[str, Any], tuple[str | None, s
 def test_built_in_keys_are_true(
     steps: list[dict[str, Any]], more: dict[str, Any], expected: tuple[str | None, str | None, int, int | None]
 ) -> None:
-    """All seven are always there; what there is none of is null."""
     found = builtin(state(*steps, **more))
     current, previous, retries, minute = expected
     assert tuple(found) == BUILT_IN
@@ -85,7 +84,6 @@ def test_a_state_without_the_time_of_its_beginning_has_that_of_its_first_visit()
 
 
 def test_the_scope_is_what_is_set_and_the_built_in_keys_over_it() -> None:
-    """What somebody wrote under a built-in name is never seen; the state stays as it is."""
     given = state(visit("p/a", OPEN), context={"auth.ok": True, "_current_node": "lie", "_mine": 1})
     found = scope(given)
     assert found == {"auth.ok": True, "_mine": 1, **builtin(given)}
@@ -93,13 +91,11 @@ def test_the_scope_is_what_is_set_and_the_built_in_keys_over_it() -> None:
 
 
 def test_built_in_names_are_those_of_d44() -> None:
-    """Seven, and all are reserved."""
     assert len(BUILT_IN) == 7
     assert all(is_reserved(name) for name in BUILT_IN)
 
 
 def test_a_change_by_hand_can_be_taken_back() -> None:
-    """It keeps what each key held; what was set last stands last."""
     before = {"a": 1, "b": 2, "c": 3}
     after, held = written(before, Changes({"a": 9, "new": None}, ["b"]))
     assert list(after.items()) == [("c", 3), ("a", 9), ("new", None)]

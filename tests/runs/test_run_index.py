@@ -74,7 +74,6 @@ def test_a_state_that_did_not_change_is_not_read_again(tmp_path: Path, monkeypat
 
 
 def test_a_run_that_is_gone_or_broken_is_not_remembered(tmp_path: Path) -> None:
-    """What cannot be read is read each time; what is gone is gone."""
     store, _ = make_run(tmp_path)
     make_run(tmp_path, "second")
     aged(store)
@@ -92,7 +91,6 @@ DAMAGE = [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 1, "store": 7, "run
 
 
 def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
-    """It holds nothing that the states do not say."""
     store, _ = make_run(tmp_path, status="in_progress")
     aged(store)
     for name in (run_index.INDEX, OPEN):
@@ -103,7 +101,6 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_an_index_of_another_place_does_not_count(tmp_path: Path) -> None:
-    """It came along with a copy, or with a repository that wants to hide a run."""
     store, _ = make_run(tmp_path / "one", status="in_progress")
     aged(store)
     run_index.standing(store)
@@ -117,7 +114,6 @@ def test_an_index_of_another_place_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_hook_reads_open_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cost does not grow with the runs that are over; a new run and a run that is taken up again are seen."""
     store, _ = make_run(tmp_path, status="in_progress")
     for number in range(5):
         make_run(tmp_path, f"over-{number}", status="completed")
@@ -135,7 +131,6 @@ def test_a_hook_reads_open_runs_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_hook_reads_open_runs_of_fabers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are over cost it nothing either, in each of FABER's layouts."""
     made, _ = make_run(tmp_path, status="completed")
     root = tmp_path / "faber"
     for number in range(6):
@@ -170,7 +165,6 @@ def test_a_hook_looks_into_no_state_that_would_hold_it_up(tmp_path: Path, monkey
 
 
 def test_a_store_that_cannot_be_written_is_listed_all_the_same(tmp_path: Path) -> None:
-    """Without its local folder there is no index, and nothing is made."""
     store, _ = make_run(tmp_path)
     shutil.rmtree(store.local)
     assert [one["run_id"] for one in run_index.summaries(store)] == [RUN_ID]

@@ -30,7 +30,6 @@ def enter(state: dict[str, Any], name: str, second: int, source: str = "startup"
 
 
 def test_a_first_session_has_a_whole_record() -> None:
-    """A record names the session, its host, its time and its machine, and is open."""
     state = enter(fresh(), "s1", 1)
     assert state["sessions"] == {
         "current_session_id": "s1",
@@ -65,7 +64,6 @@ def test_a_first_session_has_a_whole_record() -> None:
     ],
 )
 def test_one_record_counts_what_happens_to_its_session(sources: list[str], resumes: int, compactions: int) -> None:
-    """Resumes and compactions are counted in the session's one record, even if a compaction is the first Loom hears."""
     state = fresh()
     for second, source in enumerate(sources):
         state = enter(state, "s1", second, source, compaction="manual")
@@ -76,7 +74,6 @@ def test_one_record_counts_what_happens_to_its_session(sources: list[str], resum
 
 
 def test_a_session_that_ended_and_comes_again_is_resumed() -> None:
-    """Ended and started again, a record is open again and counts a resume."""
     state = sessions.left(enter(fresh(), "s1", 1), "s1", at=at(2), reason="logout")
     assert sessions.history(state)[0]["end_reason"] == "logout"
     (record,) = sessions.history(enter(state, "s1", 3))
@@ -84,7 +81,6 @@ def test_a_session_that_ended_and_comes_again_is_resumed() -> None:
 
 
 def test_what_a_kill_left_open_is_lost() -> None:
-    """The next session closes the records that nobody ended, at their last sign of life, and not those that live."""
     state = sessions.active(enter(enter(fresh(), "s1", 1), "s2", 2, alive=["s1"]), "s1", at=at(5))
     state = enter(state, "s3", 9, alive=["s2"], environment=B)
     assert [(one["session_id"], one["ended_at"], one["end_reason"]) for one in sessions.history(state)] == [
@@ -95,7 +91,6 @@ def test_what_a_kill_left_open_is_lost() -> None:
 
 
 def test_a_sign_of_life_refutes_a_loss() -> None:
-    """A session that another machine took for lost is open again as soon as it does anything; an ended one is not."""
     state = enter(enter(fresh(), "s1", 1), "s2", 2, environment=B)
     assert sessions.history(state)[0]["end_reason"] == "lost"
     state = sessions.active(state, "s1", at=at(3))
@@ -105,7 +100,6 @@ def test_a_sign_of_life_refutes_a_loss() -> None:
 
 
 def test_unknown_keys_of_a_record_survive() -> None:
-    """What others wrote into a record, or left out of it, does no harm and stays."""
     state = fresh()
     state["sessions"] = {"session_history": [{"session_id": "s1", "x-mood": "good"}], "x-kept": 1}
     state = enter(state, "s1", 1, "compact")
@@ -137,7 +131,6 @@ def test_what_concerns_no_session_changes_nothing(change: Any) -> None:
 
 
 def test_a_phase_is_completed_once() -> None:
-    """A phase stands once in the record of the session that completed it, and can be taken back everywhere."""
     state = enter(fresh(), "s1", 1)
     for phase in ("frame", "build", "frame"):
         state = sessions.completed_phase(state, "s1", phase)
@@ -147,7 +140,6 @@ def test_a_phase_is_completed_once() -> None:
 
 
 def test_a_priming_is_recorded_and_forgotten() -> None:
-    """What is in context is replaced by id, counted, and gone after a compaction; the record remembers it."""
     state = enter(fresh(), "s1", 1)
     state = sessions.primed(state, "s1", [{"artifact_id": "a", "sha256": "1"}, {"artifact_id": "b"}], at=at(2))
     state = sessions.primed(state, "s1", [{"artifact_id": "a", "sha256": "2"}], at=at(3))
@@ -171,7 +163,6 @@ def test_a_priming_is_recorded_and_forgotten() -> None:
     ],
 )
 def test_the_history_is_one_line(entries: list[tuple[str, dict[str, Any]]], expected: str) -> None:
-    """Sessions are counted, machines named once each in order."""
     state = fresh()
     for second, (name, environment) in enumerate(entries):
         state = enter(state, name, second, environment=environment)
@@ -179,7 +170,6 @@ def test_the_history_is_one_line(entries: list[tuple[str, dict[str, Any]]], expe
 
 
 def test_a_thousand_sessions_leave_a_small_state() -> None:
-    """The newest records stay, the older ones are handed out oldest first, none twice, none lost; all are counted."""
     state, moved = fresh(), []
     for number in range(1000):
         state = enter(state, f"s{number}", number % 60)
@@ -207,7 +197,6 @@ def test_what_is_open_and_the_last_of_each_place_stay() -> None:
 
 
 def test_a_session_that_went_out_comes_back_as_itself() -> None:
-    """Its record goes on where it ended, and it is counted once."""
     state, moved = fresh(), []
     for number in range(30):
         state = enter(state, f"s{number}", number)

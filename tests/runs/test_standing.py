@@ -24,7 +24,6 @@ AT = "2026-01-15T09:30:00Z"
     ],
 )
 def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
-    """What an older Loom did not note is left out."""
     found = saved_from({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
     assert found is not None
     assert tuple(found) == SAVED_KEYS
@@ -39,7 +38,6 @@ def test_what_is_no_origin_makes_no_copy(told: object) -> None:
 
 
 def test_a_hostile_origin_is_shown_not_obeyed() -> None:
-    """No control character, no second line, no endless name, and no secret of a known kind."""
     text = "x\x1b[2J\n" + "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z04" + "y" * 5000
     for whose in ("mine", "theirs"):
         found = saved_from({"saved_from": {**dict.fromkeys(SAVED_KEYS, text), "whose": whose, "by": {"a": 1}}})

@@ -34,7 +34,6 @@ def refusal(raw: object, **named: Any) -> LoomError:
 
 
 def test_the_full_example_is_valid() -> None:
-    """The state that the tests below damage passes schema and reader, and comes back as the very object."""
     assert list(SCHEMA.iter_errors(FULL)) == []
     assert state.accepted(FULL, where="x", run_id=FULL["run_id"]) is FULL
 
@@ -81,7 +80,6 @@ def test_a_wrong_type_has_its_place(path: tuple[str | int, ...], value: object, 
 
 @each("raw", [None, [], "x", 7, True])
 def test_what_is_no_object_is_no_state(raw: object) -> None:
-    """A list, a text or nothing is refused as a whole."""
     assert refusal(raw).where == "/p/state.json $"
 
 
@@ -95,7 +93,6 @@ def test_another_runs_state_is_refused() -> None:
 
 @each("path", sorted(VALID.glob("*.json")))
 def test_valid_examples_are_accepted_unchanged(path: Path) -> None:
-    """Accepting a state changes nothing in it, unknown keys included."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     assert state.accepted(copy.deepcopy(raw), where="x") == raw
 
@@ -161,7 +158,6 @@ OLD: Value = {"schema_version": 1, "title": "a", "steps": [1, 2], "x-own": {"dee
     ],
 )
 def test_each_step_is_done_once_and_in_order(version: int, current: int, names: tuple[str, ...]) -> None:
-    """From any version that the table knows; what was done is named, and the version is the current one."""
     raw = {**OLD, "schema_version": version, "goal": "a"}
     made = migrated(raw, current, TABLE)
     assert (made["schema_version"], made.before, made.steps) == (current, version, names)
@@ -198,7 +194,6 @@ def test_no_schema_is_older_than_todays() -> None:
 
 
 def test_a_version_that_nobody_wrote_is_refused() -> None:
-    """Without a way the file is bad, with its place, and not too new."""
     for version in (0, -1):
         for accepted, code in ((state.accepted, "BAD_STATE"), (frozen_plan.accepted, "BAD_PLAN")):
             with pytest.raises(LoomError, match=code) as error:
@@ -209,7 +204,6 @@ def test_a_version_that_nobody_wrote_is_refused() -> None:
 
 
 def test_a_newer_schema_is_not_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a later Loom wrote is refused with the exit code of a skew, whatever the tables say."""
     monkeypatch.setattr(state, "MIGRATIONS", TABLE)
     monkeypatch.setattr(frozen_plan, "MIGRATIONS", TABLE)
     for accepted in (state.accepted, frozen_plan.accepted):

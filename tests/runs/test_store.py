@@ -77,7 +77,6 @@ def log(store: Store) -> list[dict[str, Any]]:
 
 
 def test_a_new_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Plan, state and the first event are there, and the state names the head of the log."""
     store, made = make_run(tmp_path)
     read = store.read(RUN_ID)
     assert read == made
@@ -107,7 +106,6 @@ def test_a_change_is_made_to_the_state_that_stands_in_the_file(tmp_path: Path) -
 
 
 def test_a_state_that_was_glanced_at_is_checked_whole_before_it_is_used(tmp_path: Path) -> None:
-    """A list of runs takes a state whose depths are damaged; who works on it is refused, in whatever order."""
     store, _ = make_run(tmp_path)
     path = Path(store.run_dir(RUN_ID), "state.json")
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -127,7 +125,6 @@ def test_a_run_that_somebody_else_began_is_not_overwritten(tmp_path: Path) -> No
 
 
 def test_a_folder_without_a_state_is_no_run(tmp_path: Path) -> None:
-    """What a kill left of a run that was being made is not listed and not read."""
     store, _ = make_run(tmp_path)
     os.unlink(os.path.join(store.run_dir(RUN_ID), "state.json"))
     assert store.run_ids() == []
@@ -145,7 +142,6 @@ json_values = st.recursive(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(unknown=st.dictionaries(st.text().map("x-".__add__), json_values, max_size=4))
 def test_unknown_keys_survive_an_update(tmp_path_factory: pytest.TempPathFactory, unknown: dict[str, Any]) -> None:
-    """Whatever others keep in a state, at the top or deep inside, is there unchanged after an update."""
     store, made = make_run(tmp_path_factory.mktemp("project"))
     visit = {"step_id": "build/a", "phase": "build", "stage": "s", "status": "failed", "started_at": "x", **unknown}
     raw = {
@@ -164,7 +160,6 @@ def test_unknown_keys_survive_an_update(tmp_path_factory: pytest.TempPathFactory
 
 
 def test_the_backup_is_the_state_before(tmp_path: Path) -> None:
-    """After each update the backup holds, byte for byte, what the state was."""
     store, _ = make_run(tmp_path)
     path, backup = (Path(store.run_dir(RUN_ID), name) for name in ("state.json", "state.backup.json"))
     assert not backup.exists()
@@ -180,7 +175,6 @@ def test_the_backup_is_the_state_before(tmp_path: Path) -> None:
 def test_a_file_system_without_links_has_backups_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Where no second name can be made for a file, the backup is a copy."""
     store, _ = make_run(tmp_path)
 
     def refuse(*_: object, **__: object) -> None:
@@ -212,7 +206,6 @@ def snapshot(store: Store) -> dict[str, bytes]:
 
 
 def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
-    """A change that gives the state back without events leaves every byte alone; one with an event does not."""
     store, _ = make_run(tmp_path)
     before = snapshot(store)
     assert store.update(RUN_ID, lambda state: (copy.deepcopy(state), [])) == json.loads(before["state.json"])
@@ -223,7 +216,6 @@ def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_change_raises_passes_through(tmp_path: Path) -> None:
-    """An error inside a change reaches the caller, nothing is written, and the lock is free."""
     store, _ = make_run(tmp_path)
     before = snapshot(store)
 
@@ -324,7 +316,6 @@ def test_a_damaged_plan_is_named_with_its_place(tmp_path: Path) -> None:
 
 
 def test_every_plan_that_the_schema_allows_is_read(tmp_path: Path) -> None:
-    """The valid examples of plans are accepted as they are."""
     store, made = make_run(tmp_path)
     for path in sorted((CHECKOUT / "tests" / "examples" / "plan" / "valid").glob("*.json")):
         shutil.copy(path, Path(made.folder, "plan.json"))
@@ -332,7 +323,6 @@ def test_every_plan_that_the_schema_allows_is_read(tmp_path: Path) -> None:
 
 
 def test_a_lock_held_elsewhere_gives_held_with_the_pid(tmp_path: Path) -> None:
-    """While another process is inside an update, one with little patience says who holds the run."""
     store, _ = make_run(tmp_path)
     code = (
         "import sys, time\nfrom loomctl.runs.store.store import Store\n"
@@ -373,9 +363,6 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_old_or_new(tmp_path: Path) -> None:
-    """Killed again and again in the middle of updates, the state is readable, holds all that was said to be written,
-    its backup too, the log is a chain that the state's head stands in, and the next writer goes on at once.
-    """
     store, _ = make_run(tmp_path)
     chance = random.Random(258)
     folder = Path(store.run_dir(RUN_ID))
@@ -426,7 +413,6 @@ def test_no_run_id_leads_out_of_the_store(tmp_path: Path) -> None:
 
 
 def test_an_empty_or_absent_store_has_no_runs(tmp_path: Path) -> None:
-    """Listing is no error where there is nothing, and unfit names do not break it."""
     store = Store(str(tmp_path / ".loom"))
     assert store.run_ids() == []
     store.prepare()
@@ -480,7 +466,6 @@ def test_a_gitignore_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> None:
-    """Older records go into a file of their own before they go out of the state; torn lines in it are closed."""
     store, run = make_run(tmp_path)
     here = {"hostname": "m", "cwd": "/m"}
 

@@ -70,7 +70,6 @@ def test_what_was_appended_is_read_again(run_dir: Path) -> None:
 
 
 def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
-    """No steps, no error; nor is one made."""
     assert ids(run_dir) == []
     assert tool_log.tail(str(run_dir), 5) == []
     assert list(run_dir.iterdir()) == []
@@ -79,7 +78,6 @@ def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(lengths=st.lists(st.integers(0, 90_000), max_size=12), count=st.integers(0, 14))
 def test_the_tail_is_the_end_of_the_whole(run_dir: Path, lengths: list[int], count: int) -> None:
-    """Whatever the lengths of lines, over many blocks or within one."""
     (run_dir / tool_log.FILE).unlink(missing_ok=True)
     steps = [step(f"s{number}")._replace(observation="x" * length) for number, length in enumerate(lengths)]
     if steps:
@@ -132,7 +130,6 @@ def test_a_killed_append_leaves_whole_steps(run_dir: Path) -> None:
 
 
 def test_a_full_disk_is_said_with_the_file(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the log; what was there stays readable, and the next append closes what was torn."""
     append(run_dir, "a")
 
     def full(descriptor: int, data: bytes) -> None:
@@ -165,7 +162,6 @@ def test_a_link_is_neither_read_nor_written(run_dir: Path, tmp_path: Path, what:
 
 @each("kind", ["folder", "pipe"])
 def test_what_stands_in_its_place_does_not_hold_a_reader(run_dir: Path, kind: str) -> None:
-    """A folder or a pipe reads as no steps, at once."""
     place = run_dir / tool_log.FILE
     place.mkdir() if kind == "folder" else os.mkfifo(place)
     assert ids(run_dir) == []
@@ -181,7 +177,6 @@ def test_what_stands_in_its_place_does_not_hold_a_reader(run_dir: Path, kind: st
     )
 )
 def test_a_step_is_read_whatever_it_lacks(raw: dict[str, Any]) -> None:
-    """Missing and wrong-typed fields are empty, unknown keys survive, and what was read is read again the same."""
     read = ToolStep.from_dict(raw)
     assert ToolStep.from_dict(json.loads(json.dumps(read.to_dict()))).to_dict() == read.to_dict()
     assert {key: value for key, value in raw.items() if key in ("at", "later")}.items() <= read.to_dict().items()

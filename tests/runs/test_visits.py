@@ -53,7 +53,6 @@ def test_joins(join: str, outcomes: list[str | None], expected: Joined | None) -
 
 @given(st.sampled_from(visits.JOINS), st.lists(st.sampled_from([S, F, P, K]), min_size=1, max_size=6))
 def test_a_join_never_waits_for_nobody(join: str, outcomes: list[str]) -> None:
-    """Once all branches have ended there is an outcome; success and failure are only what a branch came to."""
     found = joined(join, outcomes)
     assert found is not None
     assert found.outcome != S or S in outcomes

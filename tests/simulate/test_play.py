@@ -178,7 +178,6 @@ def _hold_branches(plan: Json, stage: Json) -> None:
 @settings(max_examples=200, deadline=None)
 @given(raw=workflows(), data=st.data())
 def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> None:
-    """It is completed or failed, no step has more visits than it may, and each stage is the one that the last named."""
     plan = accepted(raw)
     if plan is None:
         return

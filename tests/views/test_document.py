@@ -34,7 +34,6 @@ def codes(report: Json) -> list[str]:
 
 
 def test_a_rich_run_is_told_whole(scene: Scene) -> None:
-    """Phases, stages with branches, sessions by machine, receipts, decisions, savings, artifacts, files."""
     folder = reports.rich(scene)
     for name in ("command.lock", "command.json"):
         (folder / "stages/009-evaluate.test@1" / name).write_text("{}", encoding="utf-8")
@@ -79,7 +78,6 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
 
 
 def test_what_was_mended_since_needs_nobody(scene: Scene) -> None:
-    """A failure whose step ended well later is told as mended; so are all of a run that is completed."""
     reports.rich(scene)
     told = {one["where"]: one["mended"] for one in gathered(scene)["errors"]}
     assert told == {"003-build.implement@1": True, "008-build.review.docs.read@1": False}
@@ -91,7 +89,6 @@ def test_what_was_mended_since_needs_nobody(scene: Scene) -> None:
 
 
 def test_evidence_that_an_open_step_lacks_is_told_of_its_last_check(scene: Scene) -> None:
-    """Before the step has ended it stands in the log alone; what was found comes with its hash."""
     step = {"id": "make", "prompt": "Make it.", "evidence": ["out.md", {"state": "$.context.cover"}]}
     scene.workflow(phases={"build": {"steps": [step]}})
     run_id = scene.begin().run.run_id
@@ -105,7 +102,6 @@ def test_evidence_that_an_open_step_lacks_is_told_of_its_last_check(scene: Scene
 
 
 def test_whoever_drives_is_told_in_parts(scene: Scene) -> None:
-    """So that the page shows the time as all others; whatever stands there does no harm."""
     scene.workflow()
     scene.begin()
     assert gathered(scene)["run"]["driver"]["since"] == scene.state["lease"]["since"]
@@ -115,7 +111,6 @@ def test_whoever_drives_is_told_in_parts(scene: Scene) -> None:
 
 
 def test_who_drives_is_who_status_names(scene: Scene) -> None:
-    """A run that is over is nobody's, and for another neither is one whose driver's process is gone."""
     scene.workflow()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as host:
         run_id = start.start(scene.space(pid=host.pid), "x", workflow="tiny").run.run_id
@@ -133,7 +128,6 @@ def test_who_drives_is_who_status_names(scene: Scene) -> None:
 
 
 def test_the_report_counts_steps_as_the_status_line_does(scene: Scene) -> None:
-    """From the first one on; a priming that Loom does itself is no step of anybody's."""
     prime = {"id": "prime", "prompt": "/loom:prime-context"}
     scene.workflow(phases={"build": {"pre_steps": [prime], "steps": [{"id": "one", "prompt": "Do it."}]}})
     scene.begin()
@@ -188,7 +182,6 @@ DAMAGE: list[tuple[Any, list[str], int, int]] = [
 
 
 def test_a_damaged_run_is_told_as_far_as_it_can_be_read(scene: Scene) -> None:
-    """And the report says what could not be; nothing of the run is changed. Of another's state nothing is told."""
     folder = reports.rich(scene)
     copy = folder.parent.parent / "copy"
     shutil.copytree(folder, copy)
@@ -210,7 +203,6 @@ def test_a_damaged_run_is_told_as_far_as_it_can_be_read(scene: Scene) -> None:
 
 
 def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
-    """Also what a compaction lost and was put back; of events that tell none they are guessed, and said to be."""
     folder = reports.rich(scene)
     budget = {"limit": 9500, "used": 4001}
     told: list[tuple[str, Json]] = [
@@ -231,7 +223,6 @@ def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
 
 
 def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
-    """Neither one at the end of the log nor one that the log tells of, as `loomctl verify` has it."""
     scene.workflow()
     scene.begin()
     path = scene.run_dir / "events.jsonl"
@@ -250,7 +241,6 @@ def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
 
 
 def test_a_log_of_which_a_line_was_changed_needs_attention(scene: Scene) -> None:
-    """Every line of it can be read, and it is not the one that was written."""
     folder = reports.rich(scene)
     path = folder / "events.jsonl"
     path.write_bytes(path.read_bytes().replace(b"dark mode", b"dork mode", 1))
@@ -262,7 +252,6 @@ def test_a_log_of_which_a_line_was_changed_needs_attention(scene: Scene) -> None
 
 
 def test_no_secret_and_no_folder_of_a_machine_leaves_in_a_report(scene: Scene) -> None:
-    """Wherever a text comes from: files, state, log, tool steps; also of files that were written before masking was."""
     folder = reports.rich(scene)
     text = f"{SECRET} at {scene.root}/src, /home/ada/loom-laptop/shop/a and /home/grace/notes, {Path.home()}/x"
     for stage in (folder / "stages").iterdir():
@@ -291,7 +280,6 @@ def test_no_secret_and_no_folder_of_a_machine_leaves_in_a_report(scene: Scene) -
 
 @pytest.mark.slow
 def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scene) -> None:
-    """It is masked in more than what is shown."""
     folder = reports.rich(scene)
     path = folder / "stages" / "001-frame.fetch-work@1" / "response.md"
     for shift in range(-45, 5):
@@ -302,7 +290,6 @@ def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scen
 
 @pytest.mark.slow
 def test_of_many_events_the_newest_are_kept(scene: Scene) -> None:
-    """Their number is told whole."""
     reports.large(scene, MOST + 50)
     report = gathered(scene)
     assert report["events"]["total"] == MOST + 50
@@ -314,7 +301,6 @@ def test_of_many_events_the_newest_are_kept(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_long_texts_of_many_stages_stay_below_a_bound(scene: Scene) -> None:
-    """A run of 400 stages with answers of 100 kB has a document of some megabytes, not of forty."""
     scene.workflow()
     scene.begin()
     folder = scene.run_dir

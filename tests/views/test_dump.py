@@ -82,7 +82,6 @@ def test_the_context_has_its_values_and_the_list_each_file_with_size_and_hash(fi
 
 
 def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: Scene, tmp_path: Path) -> None:
-    """A damaged blob, a missing one, a link, a response and statuses that are gone, a torn line."""
     store = Blobs(str(finished.store))
     make = finished.state["context"]["response.build/make"]
     made_up = blobs.ref_to("0" * 64)  # which is none in a text
@@ -117,7 +116,6 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
 
 
 def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path) -> None:
-    """A command, an answer taken back and one repaired, a value in a value, odd names, two sessions, an asset."""
     scene.write("test-results/x", "x")
     scene.workflow(
         phases={
@@ -197,7 +195,6 @@ def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path
 
 
 def test_a_run_that_was_only_begun_is_dumped(scene: Scene, tmp_path: Path) -> None:
-    """With what there is."""
     scene.workflow()
     scene.begin()
     told = dumped(scene, tmp_path / "deep" / "er" / "out")
@@ -209,7 +206,6 @@ def test_a_run_that_was_only_begun_is_dumped(scene: Scene, tmp_path: Path) -> No
 
 
 def test_an_empty_folder_is_taken_or_a_dump_by_force_and_nothing_else(finished: Scene, tmp_path: Path) -> None:
-    """A folder with something in it, a file, a link: refused, and left as it is; nor into the store, the run's own."""
     (tmp_path / "empty").mkdir()
     dumped(finished, tmp_path / "empty")
     (tmp_path / "file").write_text("mine")
@@ -249,7 +245,6 @@ def test_a_failure_leaves_nothing(finished: Scene, tmp_path: Path, monkeypatch: 
 
 
 def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, tmp_path: Path) -> None:
-    """At any of its writes."""
     program = textwrap.dedent(f"""
         import os, signal, sys
         sys.path.insert(0, {str(CHECKOUT)!r})
@@ -278,7 +273,6 @@ def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, 
 
 
 def test_a_completed_run_says_how_many_values_were_offloaded(finished: Scene) -> None:
-    """Each content once, those that were replaced since among them."""
     (told,) = [
         json.loads(line)
         for line in (finished.run_dir / "events.jsonl").read_text().splitlines()
@@ -288,7 +282,6 @@ def test_a_completed_run_says_how_many_values_were_offloaded(finished: Scene) ->
 
 
 def test_counting_passes_over_what_cannot_be_read(finished: Scene) -> None:
-    """A status that is damaged, gone, odd; a stage whose name leads elsewhere."""
     state = finished.state
     folder = finished.run_dir / "stages"
     (folder / "001-frame.ask@1" / "status.json").write_text('["blob://sha256/' + "0" * 64 + '"]')

@@ -189,7 +189,6 @@ PLAIN = Shape(page_of("z"))
 @example(" ".join(HOSTILE[:8]))
 @example(HOSTILE[10])
 def test_whatever_a_run_says_the_pages_elements_stay_the_same(text: str) -> None:
-    """No text ends an element, adds an attribute, a link or a comment; all of it can be written as UTF-8."""
     made = page_of(f"z{text}")
     made.encode()
     shape = Shape(made)
@@ -204,7 +203,6 @@ def test_whatever_a_run_says_the_pages_elements_stay_the_same(text: str) -> None
 
 
 def test_a_run_that_was_taken_over_was_not_taken_back() -> None:
-    """Whose turn it is has a heading of its own, in the timeline and in the table."""
     report = a_report("z")
     over = [one for one in report["turns"] if one["kind"] == "lease.taken_over"]
     shown = page.page({**report, "turns": over})
@@ -216,7 +214,6 @@ def test_a_run_that_was_taken_over_was_not_taken_back() -> None:
 
 
 def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> None:
-    """Their hashes are those of what stands between the tags, as a browser takes them."""
     made = page_of("z")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', made)
     assert policy is not None
@@ -234,7 +231,6 @@ def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> 
 
 
 def test_a_link_leads_to_a_file_beside_the_page_or_nowhere() -> None:
-    """To no other site, no program, and no place of the machine."""
     for link in ("javascript:x", "//x.example", "https://x.example", "data:text/html,x", "file:///etc", "/etc", "a"):
         assert not page.is_relative(link)
     for link in ("./a%20b/c.md", "../../x/y@1.md", "#events"):
@@ -245,7 +241,6 @@ def test_a_link_leads_to_a_file_beside_the_page_or_nowhere() -> None:
 
 
 def test_the_templates_hold_no_handler_and_no_style_of_an_elements_own() -> None:
-    """The policy forbids both; a value in a tag stands between quotes."""
     for name in (one for one in os.listdir(FOLDER) if one.endswith(".html")):
         for tag in re.findall(r"<[a-z][^<]*?(?<!-)>", (FOLDER / name).read_text(encoding="utf-8")):
             assert not re.search(r"\s(on\w+|style)=", tag), tag
@@ -268,7 +263,6 @@ STAMPS = [
 
 @each(("stamp", "seconds"), STAMPS)
 def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
-    """Whatever stands in its place."""
     assert page.seconds(stamp) == seconds
 
 
@@ -285,13 +279,11 @@ def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
     ],
 )
 def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
-    """The largest two."""
     assert page.duration(count) == told
 
 
 @given(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=60))
 def test_the_timelines_scale_keeps_the_order_of_times(moments: list[int]) -> None:
-    """Every time has a place between 0 and 100, a later one none before an earlier one; both ends are used."""
     scale = Scale(moments)
     places = [scale.x(moment) for moment in sorted(moments)]
     assert all(0 <= place <= 100 for place in places)
@@ -302,7 +294,6 @@ def test_the_timelines_scale_keeps_the_order_of_times(moments: list[int]) -> Non
 
 
 def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
-    """Two days of work with a night between them have most of the line."""
     day = 86_400
     scale = Scale([0, 1800, 3600, 5400, 7200, day, day + 1800, day + 3600])
     (gap,) = scale.gaps
@@ -333,5 +324,4 @@ RECEIPTS = [
 
 @each(("receipt", "said", "tone"), RECEIPTS)
 def test_what_survived_is_told_by_the_receipt(receipt: Any, said: str, tone: str) -> None:
-    """And nothing where there is none."""
     assert page.fate(receipt) == (said, tone)

@@ -14,7 +14,6 @@ FULL = Line("fix-123", "build/review@2", "in_progress", 7, 12, 5, 84.4, "approve
 
 
 def test_the_forms_of_a_line() -> None:
-    """The richest first; each leaves out one thing more."""
     assert FULL.forms() == [
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · saved 84% · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · next: approve",
@@ -69,7 +68,6 @@ WORDS = st.text(st.characters(), max_size=80)
     st.integers(1, 100),
 )
 def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Line, room: int) -> None:
-    """No control character, nothing that turns text round, never over 80 columns, and the richest that fits."""
     forms = told.forms()
     for form in forms:
         assert units.width(form) <= overview.WIDEST

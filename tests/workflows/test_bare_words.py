@@ -42,7 +42,6 @@ BARE = [
 
 @each(("source", "word"), BARE)
 def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
-    """It is named, and the engine throws indeed."""
     assert bare_word(source) == word
     (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, word in answer.message) == ("threw", True)
@@ -75,14 +74,12 @@ MEANT = [
 
 @each("source", MEANT)
 def test_what_has_a_meaning_is_no_bare_word(source: str) -> None:
-    """The engine reads it without throwing."""
     assert bare_word(source) is None
     (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, answer.message) == ("ok", "")
 
 
 def test_every_name_that_the_engine_knows_is_known() -> None:
-    """Whatever stands in its global object may be compared."""
     names = quickjs.Context().eval("Object.getOwnPropertyNames(globalThis).join(' ')").split()
     assert len(names) > 40
     assert [name for name in names if bare_word(f"context.n == {name}") is not None] == []
@@ -97,6 +94,5 @@ SIGNS = ["==", "===", "&&", "(", ")", "[", "]", "'", '"', "/"]
 @example("== fix")
 @example("fix ==")
 def test_any_text_is_read_to_its_end(source: str) -> None:
-    """What is found stands in it; nothing is raised."""
     word = bare_word(source)
     assert word is None or word in source

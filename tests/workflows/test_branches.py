@@ -85,7 +85,6 @@ def events(scene: Scene, name: str) -> list[Json]:
 
 
 def test_the_way_through_two_branches(scene: Scene) -> None:
-    """Each has steps, stages and a context of its own; the join merges them, and the run goes on behind it."""
     begun(scene, first=True)
     done(scene, None, sets(base=1))
     assert statuses(scene) == {"api": "pending", "web": "pending"}
@@ -144,7 +143,6 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
 
 
 def test_what_the_parallel_step_tells(scene: Scene) -> None:
-    """Its prompt gives the task of each branch's subagent; once one is begun it tells how they stand."""
     begun(scene, fan(API, WEB, prompt="Two views."))
     told = (scene.run_dir / "stages/001-build.fan@1/prompt.md").read_text(encoding="utf-8")
     assert "Two views." in told
@@ -176,7 +174,6 @@ def test_a_subagent_is_told_all_that_came_before(scene: Scene) -> None:
 
 
 def test_the_step_behind_the_join_is_told_what_each_branch_said(scene: Scene) -> None:
-    """The last stage is the parallel step, and its response is theirs."""
     begun(scene)
     worked(scene, "api", "The interface is fine.")
     worked(scene, "web", "Drawn.", "The pages are fine.")
@@ -231,7 +228,6 @@ def test_all_branches_failed(scene: Scene) -> None:
 
 
 def test_a_failed_branch_leaves_the_others_whole(scene: Scene) -> None:
-    """It ends by itself; the others are worked on, and nothing of the run fails before all have ended."""
     begun(scene)
     opened(scene, "web")
     worked(scene, "api", outcome="failed")
@@ -242,7 +238,6 @@ def test_a_failed_branch_leaves_the_others_whole(scene: Scene) -> None:
 
 
 def test_retries_and_loops_are_the_branch_s_own(scene: Scene) -> None:
-    """A failed step is tried again in its branch; a transition leads back within it, up to its max_visits."""
     loop = {
         "id": "loop",
         "steps": [
@@ -270,7 +265,6 @@ def test_retries_and_loops_are_the_branch_s_own(scene: Scene) -> None:
 
 
 def test_transitions_of_the_parallel_step(scene: Scene) -> None:
-    """They see its outcome and the merged context; a way back works all branches again."""
     ways = [{"to": "fan", "condition": "outcome == 'partially_succeeded'"}, {"to": "sum"}]
     begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}, transitions=ways))
     worked(scene, "api", outcome="failed")
@@ -284,7 +278,6 @@ def test_transitions_of_the_parallel_step(scene: Scene) -> None:
 
 
 def test_a_branch_takes_a_key_away(scene: Scene) -> None:
-    """What one unsets is gone after the join, unless a later branch set it."""
     begun(scene, None, first=True)
     done(scene, None, sets(gone=1, kept=1))
     space, run_id = scene.space(), scene.run_dir.name
@@ -299,7 +292,6 @@ def test_a_branch_takes_a_key_away(scene: Scene) -> None:
 
 
 def test_the_history_of_the_context_knows_the_join(scene: Scene) -> None:
-    """Every change of a key that a branch set is the parallel step's; nothing is off the record."""
     begun(scene, first=True)
     done(scene, None, sets(n=1))
     worked(scene, "api", sets(n=2))
@@ -337,7 +329,6 @@ def test_what_is_refused(scene: Scene) -> None:
 
 
 def test_a_branch_that_is_over(scene: Scene) -> None:
-    """`next` says how it ended; `done` has nothing to end; once it is joined there is no branch at all."""
     begun(scene)
     worked(scene, "api")
     assert opened(scene, "api").move.kind == "branch"
@@ -384,7 +375,6 @@ def test_work_on_a_branch_that_was_left_behind_counts_nowhere(scene: Scene) -> N
 
 
 def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
-    """A result is kept and goes no further, as in the main line; a resume goes on."""
     begun(scene)
     opened(scene, "web")
     stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
@@ -413,7 +403,6 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
 
 
 def test_a_cancel_stops_the_commands_of_branches(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both of them; the run is over."""
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
     sleepers = [{"id": name, "steps": [{"id": "go", "run": "sleep 600"}]} for name in ("one", "two")]
     begun(scene, fan(*sleepers))
@@ -431,7 +420,6 @@ def test_a_cancel_stops_the_commands_of_branches(scene: Scene, monkeypatch: pyte
 
 
 def test_what_a_join_goes_on_without_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command of a branch that was left behind; its end is told in the log."""
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
     slow = {"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}
     begun(scene, fan(slow, API, join="first_success"))
@@ -469,7 +457,6 @@ def test_a_cancelled_run(scene: Scene) -> None:
 
 
 def test_an_undo_in_a_branch(scene: Scene) -> None:
-    """It takes the branch's own last end back, with what it set; the other branch stays as it is."""
     begun(scene)
     worked(scene, "api", sets(a=1))
     opened(scene, "web")
@@ -518,7 +505,6 @@ def test_an_undo_of_a_join(scene: Scene, join: str) -> None:
 
 
 def test_an_undo_of_a_join_whose_file_is_damaged(scene: Scene) -> None:
-    """The branches begin anew, and it is said that the context stays."""
     begun(scene)
     worked(scene, "api")
     worked(scene, "web", "a", "b")
@@ -590,7 +576,6 @@ def test_two_branches_wait_for_people(scene: Scene) -> None:
 
 
 def test_a_stop_ends_no_parallel_step(scene: Scene) -> None:
-    """Whatever its message holds; an autonomous run asks once for the branches that are open."""
     begun(scene, autonomy="autonomous")
     opened(scene)
     turn = stop.Turn(told="001-build.fan@1", driven=True, blocks_left=5)
@@ -604,7 +589,6 @@ def test_a_stop_ends_no_parallel_step(scene: Scene) -> None:
 
 
 def test_the_joined_run_is_handed_on_at_the_next_stop(scene: Scene) -> None:
-    """The session was told of the parallel step; the step behind it is new to it."""
     begun(scene)
     opened(scene)
     worked(scene, "api")
@@ -616,7 +600,6 @@ def test_the_joined_run_is_handed_on_at_the_next_stop(scene: Scene) -> None:
 
 
 def test_a_branch_leaves_the_session_s_binding_alone(scene: Scene) -> None:
-    """The session is at the parallel step, whichever branch one of its subagents works on."""
     begun(scene)
     opened(scene)
     worked(scene, "api")
@@ -696,7 +679,6 @@ def test_one_of_two_processes_ends_a_branch_s_step(scene: Scene, behind: bool, j
 
 
 def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:
-    """By its name, its rank and its step, among the visits of its branch."""
     begun(scene)
     worked(scene, "web", "a", "b")
     run = scene.space().store.read(scene.run_dir.name)
@@ -708,7 +690,6 @@ def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:
 
 
 def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:
-    """It is run by `next --branch`, once the run is trusted; its branch goes on by its exit code."""
     begun(scene, fan(API, {"id": "test", "steps": [{"id": "go", "run": "echo tested"}, {"id": "no", "run": "exit 3"}]}))
     told = scene.loomctl("next", "--branch", "test")
     assert told.code == 2
@@ -723,7 +704,6 @@ def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:
 
 
 def test_where_a_run_stands_is_said_in_one_word(scene: Scene) -> None:
-    """A branch's own end is no end of the run."""
     begun(scene)
     worked(scene, "api")
     assert not {"run.completed", "phase.completed"} & set(scene.event_names())
@@ -751,7 +731,6 @@ def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
 
 
 def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
-    """Their last results were kept; the resume ends the branches and joins them."""
     begun(scene, fan(API, {**WEB, "steps": WEB["steps"][:1]}))
     opened(scene, "api")
     opened(scene, "web")
@@ -764,7 +743,6 @@ def test_branches_that_ended_while_the_run_stood_still(scene: Scene) -> None:
 
 
 def test_what_a_branch_registered_goes_with_it(scene: Scene) -> None:
-    """A rewind to the parallel step, or before it, leaves no artifact and no error of the branches."""
     begun(scene, first=True)
     done(scene, None)
     opened(scene, "api")
@@ -782,7 +760,6 @@ def test_what_a_branch_registered_goes_with_it(scene: Scene) -> None:
 
 
 def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in the branch has ended; what runs there goes on."""
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
     begun(scene, fan({"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}, API))
     assert scene.loomctl("trust", "--yes", session=None).code == 0
@@ -803,7 +780,6 @@ def test_a_branch_that_was_not_begun_is_ended_by_hand(scene: Scene) -> None:
 
 
 def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:
-    """In the branch's own record, after the join, too."""
     gated = {"id": "api", "steps": [{"id": "risky", "prompt": "Do it.", "require_approval": True}]}
     begun(scene, fan(gated))
     opened(scene, "api")

@@ -61,7 +61,6 @@ def test_the_content_says_what_a_file_is(tmp_path: Path) -> None:
 
 
 def test_everything_is_said_at_once(tmp_path: Path) -> None:
-    """Form, meaning, placeholders, expressions and names of one file come in one answer, errors first."""
     raw = {
         "id": "all",
         "phases": {"build": {"steps": [{"id": "a", "prompt": "{nope}", "kind": "wait"}, {"id": "a", "prompt": "x"}]}},
@@ -95,7 +94,6 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
-    """Broken files, DOT and what is not there are answered in words."""
     assert checked(tmp_path, '{"id": "a", "id": "b", "phases": {}}') == [
         ("error", "DUPLICATE_KEY", "line 1, column 13")
     ]
@@ -105,7 +103,6 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
 
 
 def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
-    """What it is compiled to is nobody's writing."""
     text = """digraph a { start [shape=Mdiamond]; x [prompt="Do it."]; start -> x
         x -> x [condition="context.name matches '('"] }"""
     (tmp_path / "a.dot").write_text(text, encoding="utf-8")
@@ -125,7 +122,6 @@ def test_depth_never_breaks_it(tmp_path: Path) -> None:
 
 
 def test_depth_of_a_workflow_is_less_than_of_a_plan(tmp_path: Path) -> None:
-    """What machines write may be deep (a compiled condition); what people write may not."""
     deep: Any = ["state"]
     for _ in range(250):
         deep = ["!", deep]
@@ -137,7 +133,6 @@ def test_depth_of_a_workflow_is_less_than_of_a_plan(tmp_path: Path) -> None:
 
 
 def test_a_plans_names_are_held_against_each_other(tmp_path: Path) -> None:
-    """A step's key is phase/id; phases, steps and artifacts stand once."""
     plan = example("plan", "one-step")
     plan["phases"].append(copy.deepcopy(plan["phases"][0]))
     plan["artifacts"].append(copy.deepcopy(plan["artifacts"][0]))

@@ -241,14 +241,12 @@ WRONG = [
 
 @each(("source", "said"), WRONG)
 def test_what_is_no_condition_is_refused_with_its_place(source: str, said: str) -> None:
-    """In words that name the place; nothing comes out."""
     compiled = compile_condition(source)
     assert not compiled.javascript
     assert said in compiled.errors[0]
 
 
 def test_an_outcome_that_no_step_has_is_warned_of() -> None:
-    """The condition stays, and is never true."""
     compiled = compile_condition("outcome=suceeded")
     assert "did you mean succeeded" in compiled.warnings[0]
     assert not asked("outcome=suceeded")
@@ -314,7 +312,6 @@ def test_it_is_false(source: str) -> None:
 
 
 def test_what_people_write_needs_no_engine() -> None:
-    """All but `contains` and `matches` is simple, whatever is compared."""
     for source in TRUE:
         if not re.search(r"contains|matches", source):
             assert conditions.compile_condition(compile_condition(source).javascript) is not None, source
@@ -445,7 +442,6 @@ def as_number(value: Any) -> float:
 @settings(max_examples=600, deadline=None)
 @given(TREES, SCOPES)
 def test_it_answers_as_the_plain_reading_does(tree: Any, scope: dict[str, Any]) -> None:
-    """Whatever is asked of whatever values; simple ones by the standard library, all of them by the engine."""
     source = written(tree)
     assert asked(source, scope) == meant(tree, scope), (source, scope)
     javascript = compile_condition(source).javascript
@@ -457,7 +453,6 @@ def test_it_answers_as_the_plain_reading_does(tree: Any, scope: dict[str, Any]) 
 @settings(max_examples=300, deadline=None)
 @given(TREES)
 def test_a_condition_is_written_as_it_was(tree: Any) -> None:
-    """What a drawing shows is short, and what a DOT file is given compiles to the same."""
     javascript = compile_condition(written(tree)).javascript
     assert compile_condition(as_written(javascript)).javascript == javascript
 
@@ -486,7 +481,6 @@ def test_a_condition_is_shown_in_short(source: str, shown: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="ab.=!<>&|() \"'\\/[]tcontaismhe0x\n", max_size=60))
 def test_any_text_is_compiled_or_refused(source: str) -> None:
-    """Nothing raises, and what comes out is one expression, except for a pattern that the engine refuses."""
     compiled = compile_condition(source)
     assert bool(compiled.javascript) != bool(compiled.errors)
     if compiled.javascript and "matches" not in source:

@@ -23,7 +23,6 @@ LINE = 'digraph Line { start -> plan -> exit; plan [prompt="Plan it."] }'
 
 @pytest.mark.parametrize("name", ["line.dot", "line.gv", "line.fabro"])
 def test_a_file_is_found_and_read(tmp_path: Path, name: str) -> None:
-    """By its id and by its path, whichever of its endings it has."""
     folder = tmp_path / ".loom" / "workflows"
     folder.mkdir(parents=True)
     (folder / name).write_text(LINE, encoding="utf-8")
@@ -54,7 +53,6 @@ BAD = [
 
 
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    """As of the other forms."""
     for data, code in BAD:
         path = tmp_path / "bad.dot"
         path.write_bytes(data)
@@ -64,7 +62,6 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_mark_before_the_text_is_no_harm(tmp_path: Path) -> None:
-    """Some editors write one."""
     (tmp_path / "a.dot").write_bytes(b"\xef\xbb\xbf" + LINE.replace(" ", "\r\n", 1).encode())
     assert load(str(tmp_path / "a.dot")).raw is not None
 
@@ -81,7 +78,6 @@ def prompt(raw: dict[str, object], path: Path, root: Path) -> tuple[str, list[st
 
 
 def test_a_prompt_may_stand_in_a_file(tmp_path: Path) -> None:
-    """Relative to its workflow, in the folder above it too; what looks like another's template stays as it stands."""
     flows = tmp_path / "flows"
     (flows / "prompts").mkdir(parents=True)
     (flows / "prompts" / "plan.md").write_text("Plan {{ goal }} in {run_dir}, {not_ours}.\n", encoding="utf-8")
@@ -120,7 +116,6 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, reference: str, 
 
 
 def test_many_steps_may_not_ask_for_one_large_file(tmp_path: Path) -> None:
-    """All together they are bounded; the rest is named."""
     (tmp_path / "large.md").write_bytes(b"x" * LARGEST_PROMPT)
     steps = [{"id": f"s{n}", "prompt": "@large.md"} for n in range(100)]
     _, problems = with_prompts(
@@ -132,7 +127,6 @@ def test_many_steps_may_not_ask_for_one_large_file(tmp_path: Path) -> None:
 
 
 def test_the_steps_of_branches_have_their_files_too(tmp_path: Path) -> None:
-    """Parallel steps hold steps."""
     (tmp_path / "p.md").write_text("Do it.", encoding="utf-8")
     (tmp_path / "a.dot").write_text(
         "digraph { start -> p; p [shape=component]; p -> x -> j; j [shape=tripleoctagon]; j -> exit;"

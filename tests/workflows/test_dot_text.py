@@ -125,7 +125,6 @@ def test_values_that_graphviz_wants_quoted_are_read(text: str, expected: str) ->
 
 
 def test_a_default_is_not_for_what_was_named_before_it() -> None:
-    """Nor does one of a subgraph, or of arrows, reach out of it."""
     assert "x" not in attributes("a; node [x=1]; a -> b")
     assert "x" not in attributes("subgraph s { node [x=1]; b } a")
     graph = read("digraph { edge [w=1]; a -> b; { edge [w=2]; a -> c } a -> d [w=3]; a -> e }")
@@ -133,7 +132,6 @@ def test_a_default_is_not_for_what_was_named_before_it() -> None:
 
 
 def test_what_is_said_of_the_graph_is_the_graphs() -> None:
-    """In brackets or as a statement; what a subgraph says of itself is its own."""
     graph = read('digraph W { graph [goal="g"] rankdir=LR; label="L" subgraph s { label="inner"; goal="no" } }')
     assert {key: value.text for key, value in graph.attributes.items()} == {"goal": "g", "rankdir": "LR", "label": "L"}
     assert graph.name is not None
@@ -177,7 +175,6 @@ WRONG = [
 
 @each(("text", "where", "said"), WRONG)
 def test_what_is_wrong_is_said_with_its_place(text: str, where: str, said: str) -> None:
-    """One problem, at its line and column, in words."""
     graph, problems = parse(text)
     assert graph is None
     assert [(problem.code, problem.where) for problem in problems] == [("DOT_SYNTAX", where)]
@@ -185,7 +182,6 @@ def test_what_is_wrong_is_said_with_its_place(text: str, where: str, said: str) 
 
 
 def test_a_name_that_dot_wants_quoted_is_said_to_want_it() -> None:
-    """Here as there a - in a name is no letter."""
     graph, problems = parse("digraph { run-tests -> b }")
     assert graph is None
     assert '"run-tests"' in problems[0].hint
@@ -228,7 +224,6 @@ def test_hostile_text_is_only_an_error(text: str, code: str) -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.text(alphabet='digraph {}[]->=;,:"<>+\\/*#\nab1.-', max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing raises; what is refused is refused with one reason."""
     for whole in (text, "digraph {" + text + "}"):
         graph, problems = parse(whole)
         assert (graph is None) == bool(problems)
@@ -259,7 +254,6 @@ STATEMENTS = st.recursive(
 @settings(max_examples=120, deadline=None)
 @given(st.lists(STATEMENTS, max_size=6))
 def test_what_the_standard_allows_graphviz_and_we_read_alike(statements: list[str]) -> None:
-    """Digraphs of every form; the nodes and arrows are the same."""
     text = "digraph {\n" + "\n".join(statements) + "\n}"
     assert graphviz.is_read(text) == (parse(text)[0] is not None), parse(text)[1]
     ours = read(text)
@@ -271,13 +265,11 @@ def test_what_the_standard_allows_graphviz_and_we_read_alike(statements: list[st
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=40))
 def test_a_quoted_text_is_read_as_it_was(text: str) -> None:
-    """Whatever stands in it, but for what no text holds: NUL, and returns of the carriage."""
     value = read(f"digraph {{ a [x={quoted(text)}] }}").nodes["a"].own["x"]
     assert value.text == text.replace("\r", "").replace("\0", "")
 
 
 def test_places_are_counted_in_characters() -> None:
-    """Lines and columns from one, whatever stands before them."""
     lines = Report("aé\n\n  b")
     assert [lines.where(at) for at in (0, 1, 3, 6)] == [
         "line 1, column 1",

@@ -92,12 +92,10 @@ FIELDS = [
 
 @each(("attributes", "expected"), FIELDS)
 def test_a_node_is_a_step(attributes: str, expected: Step) -> None:
-    """By type and shape; each attribute is the field that means the same."""
     assert steps(LINE + attributes) == [expected]
 
 
 def test_the_graph_is_the_workflow() -> None:
-    """Its name, goal, bounds and defaults."""
     made = raw(
         'graph [goal="Build it", default_fidelity="full", retry_target=a, default_max_retries=2, max_node_visits=9]\n'
         "start -> a -> exit"
@@ -121,7 +119,6 @@ def test_the_graph_is_the_workflow() -> None:
 
 
 def test_a_line_of_steps_needs_no_transitions() -> None:
-    """Their order says it all."""
     assert steps("start -> a -> b -> c -> exit") == [{"id": x, "prompt": x} for x in "abc"]
     assert "transitions" not in str(raw("a -> b -> c"))
 
@@ -144,7 +141,6 @@ WAYS = [
 
 @each(("body", "step_id", "transitions"), WAYS)
 def test_an_arrow_is_a_transition(body: str, step_id: str, transitions: list[Step]) -> None:
-    """With its label, condition, weight and fidelity; a step without a way on ends the run."""
     assert step(body, step_id).get("transitions") == transitions
 
 
@@ -163,12 +159,10 @@ BEGINS = [
 
 @each(("body", "first"), BEGINS)
 def test_it_begins_where_it_is_drawn_to(body: str, first: str) -> None:
-    """At the start's one step, whatever stands first in the file."""
     assert steps(body)[0]["id"] == first
 
 
 def test_steps_are_in_the_order_of_the_arrows() -> None:
-    """From the start along them, those that nothing leads to at the end; phases as they are met."""
     body = "c; b; lost; start -> a -> b -> c -> exit; b -> a [label=again]"
     assert [one["id"] for one in steps(body)] == ["a", "b", "c", "lost"]
     phases = raw("start -> a -> b -> c -> exit; a [phase=plan] b [phase=build] c [phase=plan]")["phases"]
@@ -239,7 +233,6 @@ def test_a_parallel_step_has_its_branches() -> None:
 
 
 def test_a_join_with_a_prompt_is_a_step_after_it() -> None:
-    """Which works on what the branches brought."""
     found = steps(TWO + 'j [prompt="Put it together."]; j -> exit; p [join_policy=first_success, label=Fan]')
     assert [one["id"] for one in found] == ["p", "j"]
     assert (found[0]["name"], found[0]["parallel"]["join"]) == ("Fan", "first_success")
@@ -247,7 +240,6 @@ def test_a_join_with_a_prompt_is_a_step_after_it() -> None:
 
 
 def test_a_branch_has_ways_of_its_own() -> None:
-    """Loops and decisions in it; a way to the join is its end; the arrow's fidelity is the first step's."""
     body = FAN + (
         'p -> x [fidelity=full]; x -> t -> g; g [shape=diamond]; g -> j [condition="outcome=succeeded"]; g -> x;'
         "p -> y -> j; j -> exit; t [shape=parallelogram, script=test]"
@@ -264,7 +256,6 @@ def test_a_branch_has_ways_of_its_own() -> None:
 
 
 def test_what_follows_a_join_may_be_decided() -> None:
-    """By the parallel step's outcome."""
     body = TWO + 'j -> z [condition="outcome=succeeded"]; j -> p [label=again]; z -> exit'
     assert steps(body)[0]["transitions"] == [{"to": "z", "condition": OK}, {"to": "p", "label": "again"}]
 
@@ -361,7 +352,6 @@ WARNED = [
 
 @each(("more", "code"), WARNED)
 def test_what_changes_what_the_workflow_does_is_warned_of(more: str, code: str) -> None:
-    """Where it stands, and what Loom does instead."""
     body = "start -> a -> exit; a [prompt=x];" + more
     if code == "NO_PROMPT":
         body = "start -> a -> exit;" + more
@@ -370,7 +360,6 @@ def test_what_changes_what_the_workflow_does_is_warned_of(more: str, code: str) 
 
 
 def test_what_changes_nothing_is_one_note() -> None:
-    """Colours, models, threads: gathered, a default counted once."""
     body = (
         'rankdir=LR; node [fontname=Arial, model="m"]; start -> a -> b -> exit [color=red]; a [class=x, prompt=p] '
         "b [class=y, prompt=p, goal_gate=false, selection=deterministic]"
@@ -381,7 +370,6 @@ def test_what_changes_nothing_is_one_note() -> None:
 
 
 def test_problems_of_the_raw_workflow_have_places() -> None:
-    """Each step, field and transition is known by the line that it comes from."""
     places = converted('start -> a;\na [prompt="x",\n fidelity=full]\na -> a [label=l]; a -> exit').places
     assert places["$.phases.main.steps[0]"] == "line 2, column 10"
     assert places["$.phases.main.steps[0].fidelity"] == "line 4, column 11"
@@ -408,7 +396,6 @@ HOSTILE = [
 @pytest.mark.slow
 @each(("body", "code"), HOSTILE)
 def test_what_would_grow_without_end_is_refused(body: str, code: str) -> None:
-    """Decisions behind decisions make ways by their product."""
     assert code in {one for one, _ in codes(body)}
 
 
@@ -462,7 +449,6 @@ def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() ->
     )
 )
 def test_any_drawing_is_a_workflow_or_refused(statements: list[str]) -> None:
-    """Nothing raises; what comes out leads only to steps that there are."""
     made = converted(";".join(statements))
     assert (made.raw is None) == any(one.severity == "error" for one in made.problems)
     if made.raw is None:

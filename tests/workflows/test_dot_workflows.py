@@ -49,7 +49,6 @@ def checked(tmp_path: Path, name: str) -> list[tuple[str, str, str]]:
 
 
 def test_a_line_of_steps_is_resolved(tmp_path: Path) -> None:
-    """With its prompt's file, its command, and the note of what is not used."""
     folder = project(tmp_path, line__dot=LINE)
     found = resolved(tmp_path, "line.dot")
     assert found.merged == {
@@ -84,7 +83,6 @@ def test_what_is_wrong_with_a_step_is_said_with_its_line(tmp_path: Path) -> None
 
 
 def test_what_is_wrong_with_the_graph_is_said_with_its_line(tmp_path: Path) -> None:
-    """Of the file itself, and of an ancestor in DOT, which is named."""
     text = 'digraph Two {\n  start -> a -> exit\n  a [prompt="First."]\n  lost [prompt="Never."]\n}'
     project(tmp_path, two__dot=text, more__json=json.dumps({"id": "more", "extends": "two"}))
     unreachable = [one for one in checked(tmp_path, "two.dot") if one[1] == "UNREACHABLE_STEP"]
@@ -94,7 +92,6 @@ def test_what_is_wrong_with_the_graph_is_said_with_its_line(tmp_path: Path) -> N
 
 
 def test_a_workflow_may_extend_one_in_dot(tmp_path: Path) -> None:
-    """What JSON adds to it: artifacts, autonomy; a problem of the parent names its file and line."""
     more = {"id": "more", "extends": "line", "autonomy": "autonomous"}
     folder = project(tmp_path, line__dot=LINE, more__json=json.dumps(more))
     merged = resolved(tmp_path, "more.json").merged
@@ -108,7 +105,6 @@ def test_a_workflow_may_extend_one_in_dot(tmp_path: Path) -> None:
 
 
 def test_a_workflow_in_dot_may_extend_another(tmp_path: Path) -> None:
-    """Its artifacts are inherited; its own phases come after the parent's, where they are not the same."""
     base = {
         "id": "base",
         "critical_artifacts": {
@@ -135,7 +131,6 @@ def test_a_workflow_in_dot_may_extend_another(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_workflow_in_dot_goes_its_way(scene: Scene) -> None:
-    """From `run` on it is a plan like any other."""
     scene.write(
         ".loom/workflows/two.fabro", 'digraph Two { start -> a -> b -> exit; a [prompt="First."] b [prompt="Second."] }'
     )

@@ -45,13 +45,11 @@ COMMANDS: list[tuple[dict[str, Any], str, str]] = [
 
 @each(("reason", "kind"), REASONS)
 def test_the_kind_of_a_reason(reason: str, kind: str) -> None:
-    """Words that tell of something passing decide; a number alone is none."""
     assert routing.error_of(reason) == {"type": kind, "message": reason, "retryable": True, "details": {}}
 
 
 @each(("command", "reason", "kind"), COMMANDS)
 def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: str) -> None:
-    """By its exit code or signal, not by its words; what can never run is not tried again."""
     told = routing.error_of(reason, command=command)
     assert (told["type"], told["retryable"]) == (kind, kind != "TERMINAL")
     assert told["details"] == {
@@ -70,13 +68,11 @@ def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
     [(1, "00:00:05"), (2, "00:00:10"), (3, "00:00:20"), (4, "00:00:40"), (5, "00:01:00"), (99, "00:01:00")],
 )
 def test_how_long_a_retry_waits(attempt: int, wanted: str) -> None:
-    """Twice as long after each try, a minute at most."""
     error = routing.error_of("rate limit")
     assert routing.not_before(error, attempt, AT) == f"2026-01-01T{wanted}Z"
 
 
 def test_only_what_passes_is_waited_for() -> None:
-    """Any other failure is tried again at once; a time that is none gives none."""
     assert routing.not_before(routing.error_of("the tests fail"), 1, AT) is None
     assert routing.not_before(None, 1, AT) is None
     assert routing.not_before(routing.error_of("rate limit"), 1, "yesterday") is None
@@ -85,7 +81,6 @@ def test_only_what_passes_is_waited_for() -> None:
 
 @given(st.datetimes(datetime(2000, 1, 1), datetime(2400, 1, 1)), st.integers(1, 9))  # noqa: DTZ001 - UTC, as it is written
 def test_the_time_that_a_retry_waits_for_is_counted_as_calendars_do(ended: datetime, attempt: int) -> None:
-    """Over the ends of minutes, days, months, years, in leap years too."""
     seconds = min(60, 5 * 2 ** (attempt - 1))
     at, wanted = (f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (ended, ended + timedelta(seconds=seconds)))
     assert routing.not_before(routing.error_of("rate limit"), attempt, at) == wanted

@@ -46,7 +46,6 @@ def test_the_choices_are_the_labels_without_a_condition(ways: list[Json], offere
 
 
 def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
-    """A second time the state comes back as it is; so does that of a run which does not go on."""
     state, of = view(), plan({"to": "end", "label": "Yes"})
     before = copy.deepcopy(state)
     waiting = gates.ask(state, of, at=AT)
@@ -80,7 +79,6 @@ LABELS = st.lists(
 
 @given(labels=LABELS)
 def test_a_choice_that_is_taken_leads_where_it_says(labels: list[str]) -> None:
-    """Each choice, said as it is written, takes a transition of that very text, whatever the others are."""
     ways: list[Json] = [{"to": f"build/{number}", "label": label} for number, label in enumerate(labels)]
     of = plan(*ways)
     for label in gates.choices(of["phases"][0]["steps"][0]):

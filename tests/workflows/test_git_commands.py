@@ -135,7 +135,6 @@ def test_all_else_is_refused(command: str) -> None:
 
 
 def test_words_are_split_as_a_shell_would() -> None:
-    """Quotes group, may stand inside a word, and are gone afterwards."""
     argv = git_argv("git log --format='%h  %s' --grep=\"it's\" -n 3")
     assert argv[-4:] == ["--format=%h  %s", "--grep=it's", "-n", "3"]
 

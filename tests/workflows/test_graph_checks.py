@@ -186,7 +186,6 @@ def test_a_label_that_nothing_asks_for(
 
 
 def test_a_loop_names_its_steps() -> None:
-    """The first eight of them, and how many more."""
     keys = [f"p/{number:02}" for number in range(12)]
     steps = [step(key, transitions=to(keys[(at + 1) % 12])) for at, key in enumerate(keys)]
     (problem,) = graph_checks.problems(plan({"p": steps}), lambda key: f"<{key}>")
@@ -196,7 +195,6 @@ def test_a_loop_names_its_steps() -> None:
 
 
 def test_a_long_graph_is_looked_at_in_its_length() -> None:
-    """Ten thousand steps in a chain do not meet any limit of recursion."""
     steps = [step(f"p/{number}") for number in range(10_000)]
     steps[-1]["transitions"] = to("p/0", "end")
     assert graph_checks.problems(plan({"p": steps})) == []
@@ -260,14 +258,12 @@ def test_why_there_is_no_such_step() -> None:
 
 
 def test_the_ways_of_an_ancestor_are_looked_at_in_what_became_of_it() -> None:
-    """A child that skips a step breaks the parent's way to it, and is told at the parent's place."""
     parent, child = workflow(to("b")), workflow(to("b"), skip_steps=["b"])
     (problem,) = graph_checks.dangling(parent, child, {})
     assert problem.where == f"{AT}.transitions[0].to"
 
 
 def test_the_place_of_a_step_in_its_file() -> None:
-    """By its key; none that the file does not define."""
     found = graph_checks.step_places(workflow())
     assert found["q/c"] == "$.phases.q.steps[1]"
     assert list(found) == ["p/a", "p/b", "q/a", "q/c"]

@@ -31,12 +31,10 @@ def read_back(plan: dict[str, Any], state: dict[str, Any] | None = None) -> dict
 
 @pytest.mark.parametrize("state", [None, drawings.UNDER_WAY])
 def test_a_drawing_in_dot_is_the_workflow_that_was_drawn(state: dict[str, Any] | None) -> None:
-    """Steps, texts, ways, conditions, branches; the marks of a run are only drawn."""
     assert read_back(LOOPING, state) == LOOPING
 
 
 def test_what_stands_nowhere_but_in_the_workflow_comes_back_too() -> None:
-    """Its bounds and targets; and a JavaScript condition that the documents' grammar has not."""
     way = {"to": "end", "condition": "state.artifacts.spec_path != null && outcome != 'failed'", "weight": 2.5}
     plan = simple(
         {"id": "a", "name": "A", "prompt": 'Say "{run_id}".\n\nThen `stop\\` $5.', "output_schema": "routing",
@@ -49,7 +47,6 @@ def test_what_stands_nowhere_but_in_the_workflow_comes_back_too() -> None:
 
 
 def test_the_same_id_in_two_phases_gets_two_names() -> None:
-    """A node's name is unique in DOT; the ways stay."""
     ways = [{"to": "one/check"}, {"to": "end"}]
     plan = drawings.frozen(
         {
@@ -90,7 +87,6 @@ def test_mermaid_is_written_by_phases_and_kinds() -> None:
 
 
 def test_what_the_engine_does_itself_is_not_drawn() -> None:
-    """A priming is no step of anybody's."""
     plan = simple({"id": "prime", "prompt": "x", "engine": "prime-context"}, {"id": "a", "prompt": "x"})
     drawn = lay_out(plan)
     assert [node.name for node in each_node(drawn.groups)] == ["a"]
@@ -98,7 +94,6 @@ def test_what_the_engine_does_itself_is_not_drawn() -> None:
 
 
 def test_a_run_that_is_over_has_reached_its_end() -> None:
-    """The end is marked as done; of a workflow nothing is."""
     over = {**drawings.UNDER_WAY, "status": "completed"}
     assert [node.mark for node in lay_out(LOOPING, over).loose] == ["", "done"]
     assert not any(node.mark for node in each_node(lay_out(LOOPING).groups))
@@ -115,7 +110,6 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_an_empty_plan_is_drawn() -> None:
-    """Even where there is nothing to draw."""
     assert "flowchart" in mermaid(lay_out(simple()))
     assert graphviz.rendered(draw.dot(lay_out(simple())))
 

@@ -54,12 +54,10 @@ ORDERS = [
 
 @each(("phases", "expected"), ORDERS)
 def test_steps_come_in_the_declared_order(phases: list[dict[str, Any]], expected: str) -> None:
-    """pre_steps run root to child, the nearest steps count, post_steps run child to root; each step once."""
     assert order(merge(chain(*phases))) == expected.split()
 
 
 def test_the_nearest_definition_of_a_step_counts() -> None:
-    """A child's step takes the place of its ancestor's of the same id, with the child's words."""
     parent = {"id": "p", "phases": {"build": {"pre_steps": [step("a", "old"), step("b")]}}}
     child = {"id": "c", "phases": {"build": {"pre_steps": [{"name": "A", "prompt": "new"}]}}}
     merged = merge([("p", parent), ("c", child)])
@@ -70,7 +68,6 @@ def test_the_nearest_definition_of_a_step_counts() -> None:
 
 
 def test_phases_keep_the_parents_order() -> None:
-    """A child's new phases come after the parent's; what a child does not say of a phase is the parent's."""
     parent = {"id": "p", "phases": {"b": phase("", "m", max_retries=2, require_approval=True), "a": phase("", "n")}}
     child = {"id": "c", "phases": {"c": phase("", "o"), "a": {"enabled": False}, "b": {"max_retries": 0}}}
     merged = merge([("p", parent), ("c", child)])
@@ -86,7 +83,6 @@ def entry(name: str, text: str = "x") -> dict[str, Any]:
 
 
 def test_artifacts_are_merged_by_id() -> None:
-    """A child's artifact stands in its parent's place; one that changes its group leaves the old one."""
     parent = {
         "id": "p",
         "phases": {},
@@ -127,13 +123,11 @@ POLICIES = [
 
 @each(("parent", "child", "expected"), POLICIES)
 def test_an_approval_is_not_lost_by_naming_a_level(parent: Any, child: Any, expected: dict[str, Any] | None) -> None:
-    """A child changes what it says of autonomy and keeps the rest; only an empty list takes approvals away."""
     merged = merge([("p", {"id": "p", "autonomy": parent}), ("c", {"id": "c", "autonomy": child})])
     assert merged["autonomy"] == (expected or {"level": "autonomous", "require_approval_for": ["release"]})
 
 
 def test_other_keys_are_the_childs() -> None:
-    """What has no rule of its own is replaced whole; extends and $schema are not inherited; skip_steps add up."""
     parent = {"id": "p", "$schema": "a", "description": "P", "skip_steps": ["a", "b"], "x-list": [1], "x-old": 1}
     child = {"id": "c", "$schema": "b", "extends": "p", "skip_steps": ["b", "build/c"], "x-list": [2]}
     merged = merge([("p", {**parent, "result_handling": {"on_failure": "stop"}}), ("c", child)])

@@ -57,7 +57,6 @@ def test_a_plan_names_itself() -> None:
 
 
 def test_a_step_is_written_out() -> None:
-    """Every key that a hook reads is there, whether the workflow says it or not."""
     assert step_of({"prompt": "Build it."}) == {
         "key": "build/one",
         "id": "one",
@@ -88,7 +87,6 @@ def test_a_step_is_written_out() -> None:
     ],
 )
 def test_what_a_step_says_of_its_outcome_stands_in_the_plan(step: dict[str, Any], held: dict[str, Any]) -> None:
-    """As it is said; what it does not say is not there."""
     made = step_of(step)
     assert {key: made[key] for key in held} == held
     said = {key for key in ("run", "timeout", "workdir", "output_schema", "fidelity", "max_visits") if key in made}
@@ -108,7 +106,6 @@ def test_a_plan_lists_what_it_would_run() -> None:
 
 
 def test_what_is_disabled_or_skipped_is_left_out() -> None:
-    """A disabled phase is gone; a bare id in skip_steps means every phase, `phase/id` one."""
     steps = {"pre_steps": [{"id": "a", "prompt": "x"}], "steps": [{"id": "b", "prompt": "x"}]}
     made = planned(
         phases={"one": steps, "two": steps, "off": {**steps, "enabled": False}}, skip_steps=["a", "two/b", "nobody"]
@@ -133,13 +130,11 @@ TEXTS = [
 
 @each(("step", "expected"), TEXTS)
 def test_a_step_asks_for_one_thing(step: dict[str, Any], expected: dict[str, str]) -> None:
-    """In a plan exactly one of prompt, command and skill is text, however FABER's file said it."""
     found = step_of(step)
     assert {key: found[key] for key in ("prompt", "command", "skill") if found[key] is not None} == expected
 
 
 def test_what_the_assistant_fills_in_stops_no_run() -> None:
-    """A placeholder that is left to the assistant comes out of the expansion as it was written."""
     written = step_of({"prompt": "merge {pr_number}"})["prompt"]
     assert expand(written, {}) == ("merge {pr_number}", ())
 
@@ -175,7 +170,6 @@ HANDLING = [
 def test_the_nearest_word_on_results_counts(
     workflow: dict[str, str], phase: dict[str, str], step: dict[str, str], expected: tuple[str, str, str]
 ) -> None:
-    """result_handling is resolved word by word: step, phase, workflow, default."""
     found = step_of(
         {"prompt": "x", "result_handling": step}, phase={"result_handling": phase}, result_handling=workflow
     )["result_handling"]
@@ -183,13 +177,11 @@ def test_the_nearest_word_on_results_counts(
 
 
 def test_retries_are_the_steps_else_the_phases() -> None:
-    """A step that does not say how often it is tried again takes its phase's number."""
     assert step_of({"prompt": "x"}, phase={"max_retries": 3})["max_retries"] == 3
     assert step_of({"prompt": "x", "max_retries": 0}, phase={"max_retries": 3})["max_retries"] == 0
 
 
 def test_approvals_stand_where_they_are_asked_for() -> None:
-    """require_approval_for may name a phase, a step or phase/id; a plan says it at the place itself."""
     steps = [
         {"id": "a", "prompt": "x"},
         {"id": "b", "prompt": "x", "require_approval": True},
@@ -205,7 +197,6 @@ def test_approvals_stand_where_they_are_asked_for() -> None:
 
 
 def test_conditions_and_paths_are_compiled() -> None:
-    """Simple conditions and paths are ready for the standard library; others stay for the engine."""
     state = {"artifacts": {"spec_path": "specs/x.md"}}
     found = artifact_of(path_from_state="$.artifacts['spec_path']", condition="state.artifacts.spec_path != null")
     assert conditions.evaluate(found["condition_code"], {"state": state}) is True
@@ -276,13 +267,11 @@ def test_unknown_keys_are_kept() -> None:
 
 
 def test_a_plan_is_json_and_the_same_every_time() -> None:
-    """The same workflow gives the same bytes."""
     workflow = {"phases": {"build": {"steps": [{"id": "one", "prompt": "x"}]}}, "zeta": 1, "alpha": {"b": [None]}}
     assert json.dumps(planned(**workflow)) == json.dumps(planned(**workflow))
 
 
 def test_a_bad_workflow_gives_no_plan() -> None:
-    """What has errors is refused, with all of them."""
     with pytest.raises(LoomError) as caught:
         planned(phases={"build": {"steps": [{"id": "one", "prompt": "x", "steps_parallel": []}]}})
     assert caught.value.code == "NOT_SUPPORTED"

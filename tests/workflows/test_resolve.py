@@ -59,7 +59,6 @@ def keys(resolved: Resolved) -> list[str]:
 
 
 def test_the_bundles_own_workflows_are_without_fault(places: Places) -> None:
-    """Both have nothing to warn of; default adds to core's five phases and takes nothing away."""
     core, default = resolve("core", **places._asdict()), resolve("default", **places._asdict())
     assert (core.problems, default.problems) == ([], [])
     assert list(core.checked()["phases"]) == ["frame", "architect", "build", "evaluate", "release"]
@@ -74,7 +73,6 @@ def test_the_bundles_own_workflows_are_without_fault(places: Places) -> None:
 
 
 def test_a_chain_is_followed_to_its_root(places: Places, write: Write) -> None:
-    """Ids, places and paths lead from file to file, JSON and YAML; sources are named from the root on, with hashes."""
     child = write("child", extends="project:middle", phases={"build": {"post_steps": [STEP]}})
     middle = Path(places.project_dir) / ".loom" / "workflows" / "middle.yaml"
     middle.write_text("id: middle\nextends: ../../flows/base.yml\nphases: {}\n", encoding="utf-8")
@@ -105,7 +103,6 @@ CYCLES = [
 
 
 def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
-    """Workflows that extend each other are refused with the whole way round, also when they reach it from outside."""
     for links, expected in CYCLES:
         for name, parent in links.items():
             write(name, extends=parent, phases={})
@@ -118,7 +115,6 @@ def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
 
 
 def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Write) -> None:
-    """The project's own `core` can extend Loom's, and Loom's default still extends Loom's core."""
     write("core", extends="loom:default", phases={"build": {"post_steps": [STEP]}})
     resolved = resolve("core", **places._asdict())
     assert resolved.problems == []
@@ -130,7 +126,6 @@ def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Writ
 
 
 def test_problems_of_all_files_come_together(places: Places, write: Write) -> None:
-    """A child's faults do not hide its ancestors'; an ancestor's are said with its file."""
     write("child", extends="parent", phases={"build": {"steps": [{"id": "x"}]}})
     write("parent", extends="nobody", phases={"build": {"steps": [{"id": "y", "prompt": "{what}"}]}})
     parent = "{project_root}/.loom/workflows/parent.json: "
@@ -200,7 +195,6 @@ def test_the_syntax_of_paths_is_checked(places: Places, write: Write) -> None:
 
 
 def test_names_that_exist_nowhere_are_warned_of(places: Places, write: Write) -> None:
-    """skip_steps, approvals, triggers and phase groups are held against the merged workflow, file by file."""
     write(
         "child",
         extends="core",
@@ -273,7 +267,6 @@ def test_nothing_outside_is_read(places: Places, write: Write, tmp_path: Path) -
 
 
 def test_a_file_that_the_user_names_may_lie_anywhere(places: Places, write: Write, tmp_path: Path) -> None:
-    """A path on the command line is the user's own word, and so is what stands beside that file."""
     write("base", "outside/base.json", phases={"build": {"steps": [STEP]}})
     named = write("mine", "outside/mine.json", extends="./base.json")
     resolved = resolve(str(named), **places._asdict())
@@ -294,7 +287,6 @@ def test_fabers_parent_is_stood_in_for(places: Places, write: Write) -> None:
 
 
 def test_what_must_survive_is_held_against_the_merged_workflow(places: Places, write: Write) -> None:
-    """An artifact may be a parent's; one that nobody declares is an error, nearly one's name a warning."""
     declared = {"always_load": [artifact(id="design-brief")]}
     write("base", extends="core", critical_artifacts=declared, must_survive=["x"])
     write("child", extends="base", must_survive=["design-brief", "design-breif", {"artifact": "spec"}, "x"])
@@ -315,7 +307,6 @@ def test_an_unknown_name_raises(places: Places) -> None:
 
 
 def test_depth_is_a_clear_error(places: Places, write: Write) -> None:
-    """A file nested a thousand deep is refused in words, in JSON and YAML."""
     deep: Any = 1
     for _ in range(900):
         deep = {"x": deep}

@@ -155,14 +155,12 @@ def test_the_choice(written: str, outcome: str, label: str | None, suggested: tu
 
 
 def test_a_step_without_transitions_has_no_choice() -> None:
-    """Neither none at all nor an empty list is one."""
     steps: list[dict[str, Any]] = [{}, {"transitions": []}]
     for step in steps:
         assert routing.choose(step, outcome=OK, label="x", suggested=("y",), truths=()) is None
 
 
 def test_a_choice_has_what_its_transition_says() -> None:
-    """The label and the fidelity as they are written, and which of the transitions it was."""
     step = {"transitions": [{"to": "p/a"}, {"to": "p/b", "label": "[G] Go", "fidelity": "full"}]}
     choice = routing.choose(step, outcome=OK, label="g", suggested=(), truths=[None, None])
     assert choice is not None
@@ -192,7 +190,6 @@ def test_what_became_of_each(
 
 
 def test_of_a_failed_step_that_nothing_is_meant_for_the_transitions_are_told_too() -> None:
-    """Each with its condition and what that came to."""
     told = routing.weigh(
         [{"to": "p/a", "condition": "x"}, {"to": "end", "label": "Go"}], outcome=BAD, label=None, truths=[False, None]
     )
@@ -299,13 +296,11 @@ MATCHES: list[tuple[str, str, bool]] = [
 
 @each(("said", "label", "means"), MATCHES)
 def test_whether_a_word_means_a_label(said: str, label: str, *, means: bool) -> None:
-    """The same words, or the accelerator alone."""
     assert routing.matches(said, label) is means
 
 
 @given(st.text(), st.text(alphabet="abcXYZ[]()-é0 ", max_size=8))
 def test_a_label_means_itself_however_it_is_written(text: str, other: str) -> None:
-    """In any case and with any blanks around; and reading never raises."""
     for label in (text, other):
         if label.strip():
             assert routing.matches(label, label)
@@ -346,6 +341,5 @@ def test_no_choice_goes_against_its_rules(
 
 
 def test_the_reasons_are_told_apart() -> None:
-    """No two reasons have one name."""
     assert len(set(visits.REASONS)) == len(visits.REASONS) == 11
     assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))

@@ -41,25 +41,21 @@ def test_an_item_is_an_artifact_a_path_or_a_text(entry: object, kind: str, value
 
 @each("entry", [None, 3, "", "  ", [], {}, {"text": ""}, {"text": 3}, {"text": "a", "path": "$.b"}, "x" * 2001])
 def test_what_is_no_item_is_passed_over(entry: object) -> None:
-    """A hook goes on with the rest of a list that somebody damaged."""
     assert [item.value for item in survival.items({**PLAN, "must_survive": [entry, "kept"]}, {})] == ["kept"]
 
 
 def test_a_run_adds_to_its_workflow_and_nothing_stands_twice() -> None:
-    """The plan's items come first; the same kind and value is one item however it was written."""
     plan = {**PLAN, "must_survive": ["a", {"text": "a"}, "spec"]}
     found = survival.items(plan, {"must_survive": [{"artifact": "spec"}, "b"]})
     assert [(item.kind, item.value) for item in found] == [(TEXT, "a"), (ARTIFACT, "spec"), (TEXT, "b")]
 
 
 def test_a_childs_items_come_after_its_parents() -> None:
-    """Inheritance adds up, without doubles."""
     merged = merge([("a", {"id": "a", "must_survive": ["x", "y"]}), ("b", {"id": "b", "must_survive": ["z", "x"]})])
     assert merged["must_survive"] == ["x", "y", "z"]
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
-    """Two texts with one beginning have two names, each on one line; a secret is masked in it."""
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     plan = {**PLAN, "must_survive": ["a\nb " * 100 + "one", "a\nb " * 100 + "two", secret]}
     names = [item.name for item in survival.items(plan, {})]
@@ -107,7 +103,6 @@ PRESENT = [
 
 @each(("wanted", "text", "present"), PRESENT)
 def test_presence_is_of_whole_words_and_any_white_space(wanted: str, text: str, present: bool) -> None:
-    """A line wrap loses nothing; half a word is not the word; case counts."""
     assert survival.stands_in(wanted, [survival.flatten(text)]) is present
 
 
@@ -162,7 +157,6 @@ def test_a_mask_that_a_text_was_written_with_is_compared_as_it_is_written(text: 
 
 
 def test_what_a_text_says_is_looked_for_as_it_is_too() -> None:
-    """An item that by itself is no secret may stand where it looks like one."""
     said = "password = heliotrope-9switch-4on"
     assert secrets.mask(said)[1]
     assert survival.stands_in("heliotrope-9switch-4on", survival.search_forms(said))
@@ -189,7 +183,6 @@ def test_what_is_masked_alike_has_two_names() -> None:
 
 @each("text", ["", "[masked: ", "[masked: " * 9, "a]b", "[masked: x", "[masked: " + "x" * 80 + "]"])
 def test_what_only_looks_like_a_mask_is_a_text(text: str) -> None:
-    """It is looked for as it is."""
     assert not survival.is_secret(text)
     assert survival.stands_in(text, [survival.flatten(f"so: {text} .")]) is bool(text)
 
@@ -199,14 +192,12 @@ PLAIN = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"],
 
 @given(PLAIN, PLAIN, st.text(alphabet=" \n\t"))
 def test_any_text_is_present_in_what_holds_it_apart(wanted: str, around: str, blank: str) -> None:
-    """However white space changed, a text that was given between spaces is found."""
     spaced = blank.join(f" {word} " for word in wanted.split())
     assert not wanted.split() or survival.stands_in(wanted, [survival.flatten(f"{around} {spaced} {around}")])
 
 
 @given(st.text("a_ -", min_size=1, max_size=4), st.text("a_ -", max_size=40))
 def test_presence_is_what_a_plain_reading_says(wanted: str, text: str) -> None:
-    """Held against an expression that looks at every place."""
     wanted, text = survival.flatten(wanted), survival.flatten(text)
     begins = r"(?<![A-Za-z0-9_])" if wanted[:1].isalnum() or wanted[:1] == "_" else ""
     ends = r"(?![A-Za-z0-9_])" if wanted[-1:].isalnum() or wanted[-1:] == "_" else ""

@@ -46,7 +46,6 @@ MANUAL = triggers.manual()
     ],
 )
 def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool) -> None:
-    """A compaction is a session start too, a transition the start of its phase; a star and a bare word mean any."""
     assert triggers.fires(["other", word], event) == (word if fired else None)
 
 
@@ -69,7 +68,6 @@ def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool)
     ],
 )
 def test_half_a_trigger_is_none(word: str) -> None:
-    """A word that could never fire is not taken for a trigger."""
     assert not triggers.is_trigger(word)
     assert triggers.from_word(word) is None
     assert triggers.fires([word], MANUAL) is None
@@ -77,29 +75,24 @@ def test_half_a_trigger_is_none(word: str) -> None:
 
 @each("event", [triggers.session_start(), COMPACT, ENTER, triggers.phase_transition(None, "build"), MANUAL])
 def test_an_event_can_be_asked_for_by_its_name(event: Event) -> None:
-    """`--trigger` with the name that a slip shows gives that event again."""
     assert triggers.from_word(event.name) == event
 
 
 @each("word", ["phase_start", "phase_transition", "phase_start:*", "phase_transition:a->*"])
 def test_a_pattern_is_not_one_event(word: str) -> None:
-    """A trigger that names many events is a trigger, but cannot be asked for."""
     assert triggers.is_trigger(word)
     assert triggers.from_word(word) is None
 
 
 def test_blanks_in_a_word_do_not_matter() -> None:
-    """An event is called the same however its word was typed."""
     assert triggers.from_word(" phase_start: build ") == triggers.phase_transition(None, "build")
     assert triggers.from_word("phase_transition: a → b") == triggers.phase_transition("a", "b")
 
 
 def test_only_a_manual_event_wants_everything() -> None:
-    """Automatic events load what their triggers name; a manual one everything eligible."""
     assert MANUAL.is_manual
     assert not any(event.is_manual for event in (START, COMPACT, ENTER, FIRST, TAKEN_UP))
 
 
 def test_a_run_without_a_phase_yet_starts_a_session() -> None:
-    """A run that has entered no phase is a session start and nothing more."""
     assert triggers.run_start(None) == triggers.session_start()

@@ -267,7 +267,6 @@ def walked(of: dict[str, Any], *verbs: str) -> Walk:
 
 
 def test_each_visit_keeps_its_way_on() -> None:
-    """With the reason, and what the transition says; the open one has none yet."""
     walk = walked(REVIEW, "done", "done+f", "done", "done+approve")
     assert nexts(walk) == [
         {"step_id": "build/review", "reason": "order"},
@@ -279,7 +278,6 @@ def test_each_visit_keeps_its_way_on() -> None:
 
 
 def test_a_plan_without_routes_says_its_order_too() -> None:
-    """The next step, the end, a retry, and where it stops."""
     line = plan({"a": [step("a/x", max_retries=1), step("a/y")]})
     assert nexts(walked(line, "failed", "done", "done")) == [
         {"step_id": "a/x", "reason": "retry"},
@@ -290,14 +288,12 @@ def test_a_plan_without_routes_says_its_order_too() -> None:
 
 
 def test_a_run_of_fabers_keeps_its_form() -> None:
-    """No way and no error is noted at its visits."""
     line = {**plan({"a": [step("a/x", max_retries=1), step("a/y")]}), "faber": {}}
     for entry in walked(line, "failed", "done").state["steps"]:
         assert not {"next", "error"} & set(entry)
 
 
 def test_what_the_run_failed_of_is_said() -> None:
-    """By the errors of its state."""
     walk = walked(ORDER, "done", "done", "done", "done")
     assert walk.state["errors"][-1]["message"] == "a/x was visited 2 times, its max_visits"
     assert nexts(walk)[-1] == {
@@ -314,7 +310,6 @@ def test_what_the_run_failed_of_is_said() -> None:
 
 
 def test_a_routed_step_that_says_no_bound_has_one() -> None:
-    """Twenty visits; in a plan without routes there is none."""
     loop = plan({"a": [step("a/x", transitions=[{"to": "a/x", "label": "again"}, *to("end", weight=1)])]})
     walk = walked(loop, *["done+again"] * 20)
     assert walk.state["status"] == "failed"
@@ -325,7 +320,6 @@ def test_a_routed_step_that_says_no_bound_has_one() -> None:
 
 
 def test_the_tries_are_counted_since_the_step_was_come_to() -> None:
-    """A visit says which try it is, from the second on."""
     walk = walked(RETRIED, "failed", "failed", "done", "failed", "done")
     assert [(one["step_id"], one.get("attempt")) for one in walk.state["steps"]] == [
         ("build/a", None),
@@ -338,7 +332,6 @@ def test_the_tries_are_counted_since_the_step_was_come_to() -> None:
 
 
 def test_a_retry_of_what_passes_waits_longer_each_time() -> None:
-    """The way says until when; other failures say nothing."""
     of = plan({"a": [step("a/x", max_retries=3)]})
     walk = Walk(of)
     walk.do("next")
@@ -354,14 +347,12 @@ def test_a_retry_of_what_passes_waits_longer_each_time() -> None:
 
 
 def test_what_may_not_be_tried_again_is_not() -> None:
-    """An error that says so goes the failure's way at once."""
     walk = walked(RETRIED)
     error = {"type": "TERMINAL", "message": "no", "retryable": False, "details": {}}
     assert walk.do("failed", error=error) == "build/mend@1"
 
 
 def test_the_fidelity_of_a_transition_goes_with_the_retries() -> None:
-    """The way to a step is known while it is open, and is the same when it is tried again."""
     of = plan({"a": [step("a/x", transitions=to("a/y", fidelity="full")), step("a/y", max_retries=1), step("a/z")]})
     walk = walked(of, "done")
     assert route.way_to(walk.state, "a/y")["fidelity"] == "full"
@@ -402,7 +393,6 @@ def test_an_approval_that_lapsed_is_kept_and_holds_again_after_an_undo() -> None
 
 
 def test_a_visit_that_says_no_way_goes_on_at_the_first_step_that_is_not_done() -> None:
-    """Such as one of an older Loom's, or of a plan that had no routes then."""
     walk = walked(REVIEW, "done")
     state = copy.deepcopy(walk.state)
     state["steps"] = state["steps"][:1]
@@ -533,7 +523,6 @@ def test_every_plan_that_a_check_accepts_ends_within_its_bounds(of: dict[str, An
 @settings(max_examples=150)
 @given(plans(), said, st.integers(0, 6))
 def test_undo_takes_back_any_way(of: dict[str, Any], script: list[Any], length: int) -> None:
-    """Done and undone again, the run stands where it stood, with the same visits, errors and approvals."""
     walk = Walk(of)
     walk.do("next")
     for turn in range(length):

@@ -181,7 +181,6 @@ REFUSED = [
 
 @each(("raw", "code", "where"), REFUSED)
 def test_what_cannot_be_used_is_refused_with_its_place(raw: object, code: str, where: str) -> None:
-    """Each error names its code, its JSON path and, where there is one, the way out."""
     workflow, problems = parse(raw)
     assert workflow is None
     assert [(problem.severity, problem.code, problem.where) for problem in problems] == [("error", code, where)]
@@ -232,14 +231,12 @@ SILENT = [
 
 @each("raw", SILENT)
 def test_what_is_in_order_passes_in_silence(raw: dict[str, Any]) -> None:
-    """No finding without a reason."""
     workflow, problems = parse(raw)
     assert workflow is not None
     assert problems == []
 
 
 def test_every_problem_is_said_at_once() -> None:
-    """One reading names all mistakes, in all corners of the file."""
     raw = with_step(kind="robot", max_retries=-1, prompt="{nope}")
     raw["phases"]["build"]["steps"].append("text")
     raw["phases"]["bad id"] = {"enabled": "yes"}
@@ -266,7 +263,6 @@ def test_every_problem_is_said_at_once() -> None:
 
 
 def test_hints_say_what_was_probably_meant() -> None:
-    """A word that is nearly right is met with the right one."""
     assert "did you mean {run_dir}?" in only_problem(with_artifact(path="{run_dri}/x")).hint
     assert "write {{run_dri}} for literal braces" in only_problem(with_artifact(path="{run_dri}/x")).hint
     assert "did you mean session_start?" in only_problem(with_artifact(reload_triggers=["sesion_start"])).hint
@@ -308,7 +304,6 @@ def test_a_missing_id_is_the_slug_of_the_name() -> None:
 
 
 def test_fabers_pause_before_release_is_an_approval() -> None:
-    """What FABER's files say about approval is kept, in Loom's words."""
     workflow = parsed({**with_step(), "autonomy": {"level": "assist", "pause_before_release": True}})
     assert workflow.autonomy is not None
     assert workflow.autonomy["require_approval_for"] == ["release"]
@@ -337,7 +332,6 @@ EXTRA = st.dictionaries(KEYS, VALUES, max_size=3)
 @pytest.mark.slow
 @given(st.tuples(*[EXTRA] * 5))
 def test_unknown_keys_come_into_the_plan(extra: tuple[dict[str, Any], ...]) -> None:
-    """Reading a workflow keeps every key that Loom does not know, of each part that a plan has; it changes none."""
     top, phase, step, artifact, autonomy = extra
     raw = {**with_artifact(), "autonomy": {"level": "guarded", **autonomy}, **top}
     raw["phases"]["build"] = {"steps": [{**STEP, **step}], **phase}
@@ -353,6 +347,5 @@ def test_unknown_keys_come_into_the_plan(extra: tuple[dict[str, Any], ...]) -> N
 
 @given(VALUES | st.dictionaries(st.sampled_from([one.name for one in dataclasses.fields(Workflow)]), VALUES))
 def test_nothing_makes_the_reader_stumble(raw: object) -> None:
-    """Whatever JSON is given, the answer is a workflow or problems, never an exception."""
     workflow, problems = parse(raw)
     assert (workflow is None) == any(problem.severity == "error" for problem in problems)

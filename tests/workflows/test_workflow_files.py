@@ -54,7 +54,6 @@ FOUND = [
 
 
 def test_a_name_finds_its_file(places: Places, tmp_path: Path) -> None:
-    """An id is the project's before it is the bundle's; `loom:` and `project:` say which; a path is a path."""
     for ref, expected in FOUND:
         assert locate(ref, places, base=places.project_dir).path == str(tmp_path / expected)
         absolute = str(tmp_path / expected)
@@ -62,7 +61,6 @@ def test_a_name_finds_its_file(places: Places, tmp_path: Path) -> None:
 
 
 def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a base a path is relative to where the user is."""
     monkeypatch.chdir(os.path.join(places.project_dir, "flows"))
     assert locate("x.yml", places).path == os.path.join(places.project_dir, "flows", "x.yml")
 
@@ -89,7 +87,6 @@ LOST = [
 
 
 def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
-    """What is not found, not clear or not supported is one error with a way on."""
     for ref, code in LOST:
         with pytest.raises(LoomError) as caught:
             locate(ref, places, base=places.project_dir)
@@ -98,7 +95,6 @@ def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
 
 
 def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
-    """The error for an unknown id names the one that was probably meant."""
     with pytest.raises(LoomError) as caught:
         locate("defualt", places)
     assert "did you mean default?" in caught.value.why
@@ -106,13 +102,11 @@ def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
 
 
 def test_what_there_is_can_be_listed(places: Places) -> None:
-    """Completion offers each id once."""
     assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
     assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
 
 
 def test_the_bundle_means_its_own(places: Places, tmp_path: Path) -> None:
-    """An id in a file of the bundle is the bundle's, whatever the project calls the same."""
     bundled = os.path.join(places.bundled, "default.json")
     ours = os.path.join(places.project_dir, ".loom", "workflows", "ours.yaml")
     assert locate("default", places, named_in=bundled).path == bundled
@@ -121,21 +115,18 @@ def test_the_bundle_means_its_own(places: Places, tmp_path: Path) -> None:
 
 
 def test_the_bundle_stands_in_for_faber(places: Places) -> None:
-    """One of FABER's names that is nowhere here is answered by the bundle, and the answer says so."""
     assert locate("fractary-faber:core", places).stands_in
     assert locate("faber@fractary-faber:core", places).stands_in
     assert not locate("fractary-faber:old", places).stands_in
 
 
 def test_no_machine_is_in_a_portable_name(places: Places) -> None:
-    """A file of bundle or project is named under its root, any other by its bare name."""
     assert portable(os.path.join(places.bundled, "core.json"), places) == "{plugin_root}/config/workflows/core.json"
     assert portable(os.path.join(places.project_dir, "flows", "x.yml"), places) == "{project_root}/flows/x.yml"
     assert portable("/elsewhere/y.json", places) == "y.json"
 
 
 def test_a_file_is_read_with_its_digest(tmp_path: Path) -> None:
-    """JSON and YAML give the same value; a byte order mark is no harm."""
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"id": "a"}')
     (tmp_path / "a.yaml").write_text("id: a\n", encoding="utf-8")
     assert load(str(tmp_path / "a.json")).raw == load(str(tmp_path / "a.yaml")).raw
@@ -143,7 +134,6 @@ def test_a_file_is_read_with_its_digest(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    """A folder, a pipe, a missing file, wrong bytes and a huge file are problems, not exceptions, and block nothing."""
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "bytes.json").write_bytes(b'{\n "a": "\xff"}')

@@ -88,7 +88,6 @@ def said_of(data: st.DataObject, plan: Json) -> Json:
 @IN_FOLDERS
 @given(raw=workflows(), data=st.data())
 def test_json_and_yaml_are_one_workflow(tmp_path: Path, raw: Json, data: st.DataObject) -> None:
-    """Accepted or refused alike, and played the same way."""
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     other = planned(tmp_path, "same.yaml", yaml.safe_dump(raw, sort_keys=False))
     assert (plan is None) == (other is None)
@@ -121,10 +120,6 @@ def _make_drawable(step: Json) -> None:
 @IN_FOLDERS
 @given(raw=workflows().map(drawable), data=st.data())
 def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, data: st.DataObject) -> None:
-    """What `graph --format dot` writes is read back as a workflow that visits the same steps for the same reasons.
-
-    Two arrows that say the same to the same step are one, so the reasons are compared and not which arrow it was.
-    """
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     assume(plan is not None)
     assert plan is not None
