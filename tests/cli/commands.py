@@ -33,13 +33,11 @@ def begin(scene: Scene, *commands: str | Json, trusted: bool = True) -> str:
 
 
 def status(scene: Scene, stage: str) -> Json:
-    """Read a stage's status."""
     found: Json = json.loads((scene.run_dir / "stages" / stage / "status.json").read_text(encoding="utf-8"))
     return found
 
 
 def blob(scene: Scene, ref: str) -> object:
-    """Read what a reference stands for."""
     sha256 = ref.rpartition("/")[2]
     return json.loads((scene.store / "blobs" / "sha256" / sha256[:2] / sha256).read_bytes())
 
@@ -53,7 +51,6 @@ def record(scene: Scene, stage: str) -> Json:
 
 
 def next_beside(scene: Scene, **environ: str) -> subprocess.Popen[bytes]:
-    """Begin a `loomctl next` that is waited for later."""
     return subprocess.Popen(
         [sys.executable, "-I", str(MAIN), "next", "--json"],
         cwd=scene.root,

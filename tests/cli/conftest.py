@@ -50,5 +50,4 @@ class Cli:
 
 @pytest.fixture
 def cli(scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Give a runner of commands in the scene's project."""
     return Cli(scene, monkeypatch, capfd)

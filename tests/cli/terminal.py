@@ -40,7 +40,6 @@ class Terminal:
 
     @property
     def seen(self) -> str:
-        """All that was shown so far, with its control characters."""
         return self._seen.decode("utf-8", "replace").replace("\r\n", "\n")
 
     def type(self, text: str) -> None:
@@ -48,13 +47,11 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def until(self, *words: str) -> str:
-        """Wait until all of the words were shown; gives what was seen."""
         while not all(word in self.seen for word in words):
             assert self._read(), f"{words} never came: {self.seen}"
         return self.seen
 
     def end(self) -> str:
-        """Wait until the process has ended; gives what was seen."""
         while self._read():
             pass
         self.child.wait(timeout=PATIENCE)
@@ -62,7 +59,6 @@ class Terminal:
         return self.seen
 
     def _read(self) -> bool:
-        """Take what is shown next; tell whether the other side is still open."""
         assert select.select([self._ours], [], [], PATIENCE)[0], self.seen
         try:
             part = os.read(self._ours, 65536)
@@ -73,7 +69,6 @@ class Terminal:
 
 
 def loomctl(*words: str) -> list[str]:
-    """Give the command line of a command of Loom's."""
     return [sys.executable, "-I", str(MAIN), *words]
 
 

@@ -18,7 +18,6 @@ END = "\n--end-of-arguments--\n"
 
 
 def given_as(text: str) -> list[str]:
-    """Split arguments as a command file hands them over."""
     return main.split(text + END)
 
 
@@ -55,7 +54,6 @@ def test_words_are_what_a_person_means(text: str, words: list[str]) -> None:
 @pytest.mark.slow
 @given(st.text(st.characters(blacklist_categories=["Cs"]), max_size=200))
 def test_no_text_is_lost_or_run(text: str) -> None:
-    """Any arguments can be split; nothing but blanks and quotes goes, and nothing comes."""
     words = given_as(text)
 
     def bare(value: str) -> str:
@@ -67,14 +65,12 @@ def test_no_text_is_lost_or_run(text: str) -> None:
 @pytest.mark.slow
 @given(st.lists(st.from_regex(r"[a-z0-9./_:-]{1,12}", fullmatch=True), max_size=6))
 def test_plain_words_are_split_as_a_shell_does(words: list[str]) -> None:
-    """Without quotes there is no difference to a shell."""
     text = " ".join(words)
     assert given_as(text) == shlex.split(text)
 
 
 @each("text", ["", "add dark mode", "```", "--end-of-argument"])
 def test_arguments_that_were_cut_are_an_error(text: str) -> None:
-    """Without the end mark nothing is taken for whole."""
     with pytest.raises(LoomError) as caught:
         main.split(text)
     assert caught.value.code == "CUT_ARGUMENTS"
@@ -91,7 +87,6 @@ def test_arguments_that_were_cut_are_an_error(text: str) -> None:
     ],
 )
 def test_a_goal_arrives_as_it_was_typed(scene: Scene, cli: Cli, text: str, goal: str) -> None:
-    """What the user types after /loom:run is the run's goal."""
     scene.workflow(name="default")
     ended = cli("run", "--arguments-from-stdin", given=text + END)
     assert ended.code == 0, ended.stderr
@@ -99,7 +94,6 @@ def test_a_goal_arrives_as_it_was_typed(scene: Scene, cli: Cli, text: str, goal:
 
 
 def test_options_are_understood(scene: Scene, cli: Cli) -> None:
-    """Options of the slash command reach the command, `--json` included."""
     scene.workflow()
     ended = cli("run", "--arguments-from-stdin", given='"add dark mode" --workflow tiny --json' + END)
     assert ended.json["goal"] == "add dark mode"
@@ -108,7 +102,6 @@ def test_options_are_understood(scene: Scene, cli: Cli) -> None:
 
 @each("given", [b"add \xff mode" + END.encode(), b"\x00" + END.encode()])
 def test_odd_bytes_are_no_bug(scene: Scene, cli: Cli, given: bytes) -> None:
-    """Bytes that are not UTF-8, or NUL, are shown as something and break nothing."""
     scene.workflow()
     assert cli("run", "--workflow", "tiny", "--arguments-from-stdin", given=given).code in (0, 2)
     assert cli("prime-context", "--arguments-from-stdin", given=b"--run-id " + given).code in (2, 3)
@@ -127,7 +120,6 @@ def test_a_goal_with_an_option_in_it_is_told_to_be_quoted(scene: Scene, cli: Cli
 
 
 def test_cut_arguments_are_told(cli: Cli) -> None:
-    """The command says what happened and what to do, with exit 2."""
     ended = cli("run", "--arguments-from-stdin", given="add ")
     assert ended.code == 2
     assert "cut before they reached Loom" in ended.stderr
@@ -135,7 +127,6 @@ def test_cut_arguments_are_told(cli: Cli) -> None:
 
 
 def test_a_real_process_reads_them_from_a_pipe(scene: Scene) -> None:
-    """As the host starts it: a heredoc on standard input."""
     scene.workflow()
     ended = scene.loomctl("run", "--workflow", "tiny", "--arguments-from-stdin", given="it's me" + END)
     assert ended.code == 0

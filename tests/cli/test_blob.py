@@ -16,14 +16,12 @@ from tests.helpers.scenes import MAIN, Scene
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with one run."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def put(scene: Scene, data: bytes) -> str:
-    """Store bytes."""
     return Blobs(str(scene.store)).put(data)
 
 
@@ -63,7 +61,6 @@ def test_a_text_comes_with_its_lines(begun: Scene, cli: Cli) -> None:
 
 
 def test_what_is_known_of_it(begun: Scene, cli: Cli) -> None:
-    """`--json`: reference, hash, size, what value it is and where it stands."""
     data = b'{"a": 1}'
     ref = put(begun, data)
     told = cli("blob", "get", ref, "--json").json
@@ -79,7 +76,6 @@ def test_what_is_known_of_it(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_file_is_never_written_over(begun: Scene, cli: Cli) -> None:
-    """Nor is a link followed; the hint names another file, and can be pasted."""
     ref = put(begun, b"1")
     (begun.root / "there").write_text("mine")
     (begun.root / "link").symlink_to("nowhere")
@@ -92,7 +88,6 @@ def test_a_file_is_never_written_over(begun: Scene, cli: Cli) -> None:
 
 
 def test_what_cannot_be_given_is_said(begun: Scene, cli: Cli) -> None:
-    """With the file and a hint; nothing is printed that was not checked."""
     for ref, code, exit_code in [
         ("x", "BAD_REF", 2),
         (f"blob://sha256/{'A' * 64}", "BAD_REF", 2),

@@ -15,7 +15,6 @@ PROTOCOL = "docs/workflow-orchestration-protocol.md"
 
 
 def beside(text: str, scene: Scene) -> int:
-    """Count the words of a text but for the prompt of the step and what stands in fences."""
     state = scene.state
     (entry,) = [one for one in state["steps"] if one["status"] == "in_progress"]
     prompt = (scene.run_dir / "stages" / entry["stage"] / "prompt.md").read_text(encoding="utf-8")
@@ -26,13 +25,11 @@ def beside(text: str, scene: Scene) -> int:
 
 
 def body(name: str, printed: str) -> str:
-    """Give the body of a slash command with what Loom printed in it."""
     text = (ROOT / "commands" / f"{name}.md").read_text(encoding="utf-8")
     return re.sub(r"```!\n.*?```", lambda _: printed, text.split("---", 2)[2], flags=re.DOTALL)
 
 
 def test_the_protocol_is_short() -> None:
-    """It comes with every start of a session."""
     assert len((ROOT / PROTOCOL).read_text(encoding="utf-8").split()) <= 150
 
 
@@ -54,7 +51,6 @@ def test_a_run_begins_with_few_words(scene: Scene, workflow: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workflow", ["core", "default"])
 def test_a_step_ends_with_few_words(scene: Scene, workflow: str) -> None:
-    """What `done` says beside the next step's prompt: 355 to 410 words once."""
     scene.loomctl("run", "add dark mode", "--workflow", workflow)
     scene.loomctl("next")
     notes = Path(scene.write("work.md", "# Work\n"))

@@ -36,7 +36,6 @@ def over(scene: Scene) -> Scene:
 
 
 def test_a_dry_run_lists_and_leaves(over: Scene, cli: Cli) -> None:
-    """What would go, with sizes, reasons and times; nothing is written."""
     cli("paths")  # compiles the settings
     before = fingerprint(over.store)
     ended = cli("clean", "--dry-run")
@@ -53,7 +52,6 @@ def test_a_dry_run_lists_and_leaves(over: Scene, cli: Cli) -> None:
 
 
 def test_what_was_listed_is_removed(over: Scene, cli: Cli) -> None:
-    """And that is said, a part each; a second time nothing is left to do."""
     document = cli("clean", "--json").json
     machine, blobs = document["machine"], document["blobs"]
     assert (document["dry_run"], [item["kind"] for item in machine["items"]]) == (False, ["leftover"])
@@ -72,7 +70,6 @@ def test_what_was_listed_is_removed(over: Scene, cli: Cli) -> None:
 
 
 def test_a_terminal_asks_first(over: Scene) -> None:
-    """A no, and a mistyped word, leave all; a yes and --yes remove what was listed."""
     leftover = over.run_dir / "plan.json.1.0a1b2c3d.tmp"
     refused = at_a_terminal(over, "clean", typed="n\n")
     assert "Loom: 1 would go, 10 bytes" in refused
@@ -87,7 +84,6 @@ def test_a_terminal_asks_first(over: Scene) -> None:
 
 
 def test_the_settings_say_how_long_outputs_stay(over: Scene, cli: Cli) -> None:
-    """`retention.outputs_days` of the project's config.yaml."""
     (over.store / "config.yaml").write_text("retention:\n  outputs_days: 60\n")
     assert cli("clean", "--dry-run", "--json").json["machine"]["bytes"] == 10
     (over.store / "config.yaml").write_text("retention:\n  outputs_days: 30\n")
@@ -110,8 +106,6 @@ def test_a_run_that_cannot_be_read_keeps_all_blobs(over: Scene, cli: Cli) -> Non
 
 
 def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finding each, named with its reason."""
-
     def refuse(path: object, *_: object, **__: object) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -134,7 +128,6 @@ def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch:
 
 
 def test_a_project_without_blobs_has_nothing_to_remove(scene: Scene, cli: Cli) -> None:
-    """Neither has one without runs."""
     scene.workflow()
     scene.begin()
     assert "Loom: no blob is to be removed\n" in cli("clean").stdout

@@ -16,12 +16,10 @@ from tests.helpers.waiting import Gate, until
 
 
 def told(scene: Scene) -> list[tuple[str, Json]]:
-    """Give the events of commands, in their order, with what they say."""
     return [(event["event"], event["properties"]) for event in scene.events() if event["event"].startswith("command.")]
 
 
 def how_ended(scene: Scene) -> Json:
-    """Give how the only command that began ended; fails where that was not told once, or its start was not."""
     (began, _), (ended, properties) = told(scene)
     assert (began, ended) == ("command.started", "command.ended")
     keys = ("exit_code", "timed_out", "stopped", "lost", "error")
@@ -43,7 +41,6 @@ def how_ended(scene: Scene) -> Json:
     ],
 )
 def test_an_end_is_told_as_it_was(scene: Scene, step: Json, how: Json) -> None:
-    """An exit code, a timeout, or that it never came to run."""
     begin(scene, step)
     scene.loomctl("next")
     expected = {key: value.format(root=scene.root) if isinstance(value, str) else value for key, value in how.items()}
@@ -55,7 +52,6 @@ def test_an_end_is_told_as_it_was(scene: Scene, step: Json, how: Json) -> None:
 def test_a_command_that_somebody_ends_is_told_as_stopped(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
 ) -> None:
-    """Once, also where the step is done again after that."""
     gate = Gate(tmp_path / "gate")
     scene.workflow(phases={"build": {"steps": [{"id": "ask", "prompt": "x"}, {"id": "c1", "run": str(gate)}]}})
     run_id = scene.begin().run.run_id
@@ -112,7 +108,6 @@ def test_a_next_that_was_killed_before_it_told_of_a_start_is_stood_in_for(scene:
 
 
 def forget_last_event(scene: Scene, name: str) -> None:
-    """Take the last event off the log, as if its writer had been killed before it wrote it."""
     path = scene.run_dir / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     assert json.loads(lines[-1])["event"] == name
@@ -120,7 +115,6 @@ def forget_last_event(scene: Scene, name: str) -> None:
 
 
 def test_a_command_whose_record_is_gone_is_lost_and_not_run_twice(scene: Scene) -> None:
-    """One that removes its stage's folder ends as nobody can know."""
     known = 'until grep -q \'"command": {\' "$LOOM_STAGE_DIR/command.json"; do :; done'  # nothing more is written then
     begin(scene, f"echo x >> '{scene.root}/count'; {known}; rm -rf \"$LOOM_STAGE_DIR\"; sleep 1")
     told_of = scene.loomctl("next", "--json").json

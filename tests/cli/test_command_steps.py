@@ -20,7 +20,6 @@ from tests.helpers.waiting import Gate, until
 
 
 def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> None:
-    """One `next` runs them all; each has its stage, its output, its place in the context."""
     begin(scene, "echo one", "printf 'two\\377'; pwd")
     told = scene.loomctl("next")
     assert told.code == EXIT_OK, told.stderr
@@ -53,7 +52,6 @@ def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> N
 
 
 def test_the_answer_for_scripts_says_all_of_it(scene: Scene) -> None:
-    """What ran, with its outcome and its end; what is next."""
     begin(scene, "echo one", {"run": "echo two; exit 3", "result_handling": {"on_failure": "continue"}})
     told = scene.loomctl("next", "--json").json
     assert [(one["step_id"], one["status"], one["reason"], one["tail"]) for one in told["ran"]] == [
@@ -65,7 +63,6 @@ def test_the_answer_for_scripts_says_all_of_it(scene: Scene) -> None:
 
 
 def test_a_command_that_fails_fails_its_step_and_the_run(scene: Scene) -> None:
-    """With its exit code as the reason; what is next is not begun."""
     begin(scene, "echo broken >&2; exit 3", "touch second")
     told = scene.loomctl("next")
     assert "✗ build/c1: failed (001-build.c1@1): exit code 3" in told.stdout
@@ -80,7 +77,6 @@ def test_a_command_that_fails_fails_its_step_and_the_run(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
-    """As often as `max_retries` says."""
     begin(scene, {"run": "echo x >> tries; test $(wc -l < tries) -gt 2", "max_retries": 2})
     assert scene.loomctl("next").code == EXIT_OK
     assert [(one["visit"], one["status"]) for one in scene.state["steps"] if one["step_id"] == "build/c1"] == [
@@ -92,7 +88,6 @@ def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_timeout_fails_the_step(scene: Scene) -> None:
-    """With what it printed until then."""
     begin(scene, {"run": "echo before; sleep 600", "timeout": 0.5})
     told = scene.loomctl("next", "--json").json
     assert told["ran"][0]["reason"] == "timed out after 0.5 s"
@@ -104,7 +99,6 @@ def test_a_timeout_fails_the_step(scene: Scene) -> None:
 def test_a_long_command_goes_on_and_any_session_waits_for_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`next` returns, saying so; the next one, of another session, sees its end."""
     gate = Gate(tmp_path / "gate")
     begin(scene, f"echo there; {gate}; echo gone")
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
@@ -129,7 +123,6 @@ def test_a_long_command_goes_on_and_any_session_waits_for_it(
 
 
 def test_two_that_wait_for_one_command_end_it_once(scene: Scene, tmp_path: Path) -> None:
-    """It is run once, its visit ends once, both see the step behind it."""
     gate = Gate(tmp_path / "gate")
     begin(scene, f"echo x >> {scene.root}/count; {gate}")
     waiting = [next_beside(scene) for _ in range(2)]
@@ -166,7 +159,6 @@ def test_who_waits_may_go_and_the_command_goes_on(scene: Scene, tmp_path: Path, 
 def test_a_command_whose_supervisor_was_killed_fails_as_lost(
     scene: Scene, tmp_path: Path, *, with_waiter: bool
 ) -> None:
-    """With what was logged; it does not run on; whoever waits is told at once, as is who comes later."""
     gate = Gate(tmp_path / "gate")
     begin(scene, f"echo before; {gate}")
     log = scene.run_dir / "stages/001-build.c1@1/command.log"
@@ -230,7 +222,6 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monk
 
 @pytest.mark.slow
 def test_a_paused_run_lets_its_command_end(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its end counts once the run is resumed."""
     gate = Gate(tmp_path / "gate")
     begin(scene, f"{gate}; exit 0")
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
@@ -259,7 +250,6 @@ def test_done_is_no_way_past_a_command(scene: Scene) -> None:
 
 
 def test_a_person_ends_a_running_command_by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is stopped first."""
     gate = Gate(tmp_path / "gate")
     run_id = begin(scene, str(gate))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
@@ -272,7 +262,6 @@ def test_a_person_ends_a_running_command_by_hand(scene: Scene, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_undo_takes_a_command_back_and_next_runs_it_again(scene: Scene) -> None:
-    """What it printed before is kept beside."""
     begin(scene, "echo x >> count; cat count")
     scene.loomctl("next")
     assert scene.loomctl("undo").code == EXIT_OK
@@ -284,7 +273,6 @@ def test_undo_takes_a_command_back_and_next_runs_it_again(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And when its turn comes again it is run from its start."""
     gate = Gate(tmp_path / "gate")
     scene.workflow(
         phases={"build": {"steps": [{"id": "ask", "prompt": "x"}, {"id": "c1", "run": f"echo x >> count; {gate}"}]}}
@@ -310,7 +298,6 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
 def test_a_run_that_is_put_away_leaves_no_command_behind(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
-    """By force, while its command runs: nobody could find it later."""
     gate = Gate(tmp_path / "gate")
     run_id = begin(scene, str(gate))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
@@ -325,7 +312,6 @@ def test_a_run_that_is_put_away_leaves_no_command_behind(
 
 @pytest.mark.slow
 def test_a_person_who_waits_sees_how_far_a_command_is(scene: Scene, tmp_path: Path) -> None:
-    """A line that is written over and over, and is gone at the end."""
     gate = Gate(tmp_path / "gate")
     run_id = begin(scene, f"echo working on it; {gate}")
     scene.let_go()

@@ -15,7 +15,6 @@ from tests.helpers.waiting import until
 
 @pytest.mark.slow
 def test_a_command_works_in_the_projects_root_or_below(scene: Scene) -> None:
-    """Wherever `next` is called; a folder of the step's own is below the project."""
     (scene.root / "sub é").mkdir(parents=True)
     begin(scene, "pwd", {"run": "pwd", "workdir": "sub é"}, {"run": "pwd", "workdir": "{run_dir}"})
     told = scene.loomctl("next", "--json", cwd=scene.root / "sub é").json
@@ -32,14 +31,12 @@ def test_a_workdir_outside_is_refused(scene: Scene, workdir: str) -> None:
 
 
 def test_a_workdir_that_is_not_there_fails_the_step(scene: Scene) -> None:
-    """A step before it may have been meant to make it."""
     begin(scene, {"run": "true", "workdir": "gone"})
     told = scene.loomctl("next", "--json").json
     assert told["ran"][0]["reason"].startswith("it could not be started: No such file or directory")
 
 
 def test_a_command_knows_what_it_runs_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And has the user's environment, without what Loom set for itself."""
     monkeypatch.setenv("LOOM_ENV_PYTHON", "/cache/loom/env-1/bin/python")
     monkeypatch.setenv("LOOM_PLUGIN_ROOT", "/bundle")
     monkeypatch.setenv("VIRTUAL_ENV", "/cache/loom/env-1")
@@ -63,7 +60,6 @@ SETS = f"env -u CLAUDE_CODE_SESSION_ID '{sys.executable}' -I '{MAIN}' context"
 
 @pytest.mark.slow
 def test_a_runs_own_command_sets_its_context_beside_the_driver(scene: Scene) -> None:
-    """And takes no lease by that; of another run the names count for nothing."""
     lines = [
         f'{SETS} set k 1 "$LOOM_RUN_ID"; echo $?',
         f'{SETS} set gone 1 "$LOOM_RUN_ID"; echo $?',
@@ -109,7 +105,6 @@ def test_what_a_command_left_behind_is_not_the_runs_command(scene: Scene, monkey
 
 @pytest.mark.slow
 def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:
-    """`loomctl next` within it is refused, so that it ends."""
     begin(scene, f"'{sys.executable}' -I '{MAIN}' next")
     told = scene.loomctl("next", "--json").json
     assert told["ran"][0]["status"] == "failed"
@@ -118,7 +113,6 @@ def test_a_command_cannot_wait_for_itself(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_what_a_command_printed_is_told_masked_and_bounded(scene: Scene) -> None:
-    """Secrets masked, controls visible, a progress bar as it ended, the newest lines; the log has all of it."""
     begin(
         scene,
         "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; "
@@ -136,7 +130,6 @@ def test_what_a_command_printed_is_told_masked_and_bounded(scene: Scene) -> None
 
 @pytest.mark.slow
 def test_one_endless_line_is_told_by_its_end(scene: Scene) -> None:
-    """And does not fill the answer."""
     begin(scene, f"head -c {4 * REFUSE_BYTES} /dev/zero | tr '\\000' ä; echo END; exit 1")
     told = scene.loomctl("next").stdout
     assert "END" in told
@@ -144,14 +137,12 @@ def test_one_endless_line_is_told_by_its_end(scene: Scene) -> None:
 
 
 def test_nothing_printed_is_said(scene: Scene) -> None:
-    """Its output is a blob all the same."""
     begin(scene, "true")
     assert "It printed nothing." in scene.loomctl("next").stdout
     assert blob(scene, scene.state["context"]["command.output"]) == ""
 
 
 def test_a_step_that_needs_what_the_run_lacks_is_no_run(scene: Scene) -> None:
-    """Before anything is written: a placeholder without a value, one that cannot be quoted."""
     scene.workflow(phases=steps("echo {work_id}"))
     refused = scene.loomctl("run", "no id", "--workflow", "tiny", "--json").json["error"]
     assert refused["code"] == "UNRESOLVED_PLACEHOLDER"
@@ -163,7 +154,6 @@ def test_a_step_that_needs_what_the_run_lacks_is_no_run(scene: Scene) -> None:
 
 
 def test_a_project_in_an_odd_place_runs_its_commands(scene: Scene) -> None:
-    """Spaces, quotes, other letters."""
     odd = Scene(scene.root.parent / 'mein Gärtchen\'s "$HOME"')
     odd.workflow(
         phases=steps("test -d {project_root} && test -d \"{project_root}\" && test -d '{run_dir}' && echo all")

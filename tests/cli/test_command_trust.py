@@ -17,7 +17,6 @@ from tests.helpers.scenes import Scene
 @pytest.mark.slow
 @pytest.mark.shows("after you have trusted exactly that")
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
-    """Neither by next nor by any other verb; `trust` without --yes shows and does not trust."""
     run_id = begin(scene, "touch sprung; echo \x1b[31mred", trusted=False)
     told = scene.loomctl("next")
     assert told.code == EXIT_USAGE
@@ -58,7 +57,6 @@ def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
 
 
 def test_a_run_that_waits_for_trust_goes_on_where_it_is_trusted_already(scene: Scene) -> None:
-    """As one that comes back to a machine that knows its commands."""
     begin(scene, "touch fine", trusted=False)
     scene.loomctl("next")
     waiting = scene.state
@@ -69,7 +67,6 @@ def test_a_run_that_waits_for_trust_goes_on_where_it_is_trusted_already(scene: S
 
 
 def test_a_stop_says_that_a_run_waits_for_trust(scene: Scene) -> None:
-    """Once, in a line of its own: which run, for which commands, and what to type; nothing is handed on for ever."""
     phases = {"build": {"steps": [{"id": "ask", "prompt": "x"}, {"id": "c1", "run": "touch fine"}]}}
     scene.workflow(phases=phases, autonomy="autonomous")
     run_id = scene.begin().run.run_id
@@ -98,7 +95,6 @@ def test_a_step_that_a_stop_ends_before_an_untrusted_command(scene: Scene) -> No
 
 @pytest.mark.shows("never by a hook")
 def test_hooks_run_no_commands(scene: Scene) -> None:
-    """Trusted or not: whatever event comes."""
     begin(scene, "touch sprung")
     for event, told in (
         ("session-start", {"source": "startup"}),
@@ -132,7 +128,6 @@ def test_a_plan_that_was_changed_is_not_trusted_any_more(scene: Scene, field: st
 @pytest.mark.slow
 @pytest.mark.shows("A plan or a state that was changed since makes them untrusted")
 def test_a_state_that_changes_what_would_be_run_is_not_trusted(scene: Scene) -> None:
-    """A placeholder's value is a part of the command, and is quoted where it stands."""
     scene.workflow(phases=steps("echo {work_id} > told"))
     scene.begin("ABC-12")
     scene.loomctl("trust", "--yes")
@@ -147,7 +142,6 @@ def test_a_state_that_changes_what_would_be_run_is_not_trusted(scene: Scene) -> 
 
 
 def test_trust_that_cannot_be_kept_is_no_trust(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, and nothing is run."""
     begin(scene, "touch sprung", trusted=False)
     for folder in (Path(os.environ["LOOM_STATE_HOME"]) / "runs").glob("*"):
         folder.unlink()
@@ -168,7 +162,6 @@ def test_what_is_to_be_trusted_is_shown_unmasked_or_not_trusted(scene: Scene) ->
 
 
 def test_a_dry_run_lists_the_commands(scene: Scene) -> None:
-    """All of them, with where they work, and runs none."""
     scene.workflow(phases=steps("touch sprung", {"run": "a\nb", "workdir": "sub"}))
     told = scene.loomctl("run", "x", "--workflow", "tiny", "--dry-run")
     assert "build/c1:\n      touch sprung\n" in told.stdout
@@ -179,7 +172,6 @@ def test_a_dry_run_lists_the_commands(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
-    """With their steps and folders, those of its ancestors too, and none of a step that is left out; whole."""
     scene.workflow(phases=steps("echo {work_id}", {"run": "a\nb", "workdir": "sub"}, "never"), name="base")
     child = {"id": "child", "extends": "base", "skip_steps": ["c3"]}
     scene.write(".loom/workflows/child.json", json.dumps(child))
@@ -199,7 +191,6 @@ def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("typed", "trusted"), [("y\n", True), ("n\n", False), ("\x04", False)])
 def test_a_person_who_starts_a_run_is_asked(scene: Scene, typed: str, *, trusted: bool) -> None:
-    """With all commands before their eyes; whatever is no yes is a no."""
     scene.workflow(phases=steps("touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true"))
     seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny", typed=typed)
     assert "      touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true\n" in seen

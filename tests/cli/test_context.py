@@ -21,20 +21,17 @@ LARGE = "x" * 110_000
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with one run, at its first step."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def end(scene: Scene, **updates: Any) -> None:
-    """End the open step with context updates, and go on to the next."""
     response = f"Done. {json.dumps({'outcome': 'succeeded', 'context_updates': updates})}"
     drive.done(scene.space(), scene.run_dir.name, response=response)
 
 
 def values(scene: Scene) -> Json:
-    """Give what the state holds that is not Loom's own."""
     context: Json = scene.state["context"]
     return {key: one for key, one in context.items() if not key.startswith(("last_", "response."))}
 
@@ -71,7 +68,6 @@ VALUES: list[tuple[str, Any]] = [
 @each("word, value", VALUES)
 @pytest.mark.usefixtures("begun")
 def test_a_value_is_json_and_what_is_none_is_a_text(cli: Cli, word: str, value: Any) -> None:
-    """It reads back as itself, of the same type, however it is kept."""
     assert cli("context", "set", "k", word).code == 0
     told = cli("context", "get", "k", "--json").json
     assert json.dumps(told["value"]) == json.dumps(value)
@@ -82,21 +78,18 @@ def test_a_value_is_json_and_what_is_none_is_a_text(cli: Cli, word: str, value: 
 @each("word", ["87", "true", '{"a": 1,}', "-5", "[", "null"])
 @pytest.mark.usefixtures("begun")
 def test_text_is_text_whatever_it_looks_like(cli: Cli, word: str) -> None:
-    """With `--text`."""
     assert cli("context", "set", "--text", "k", word).code == 0
     assert cli("context", "get", "k", "--json").json["value"] == word
 
 
 @each("word", ['{"a": 1,}', "[1, 2", '"torn', '{"a": NaN}', "  {x}", "[" * 500, "[" * 300 + "]" * 300])
 def test_what_only_looks_like_json_is_refused(begun: Scene, cli: Cli, word: str) -> None:
-    """It is hardly meant to be a text; the error says how it can be one. Nothing is set."""
     ended = cli("context", "set", "k", word, "--json")
     assert (ended.code, ended.json["error"]["code"]) == (2, "BAD_VALUE")
     assert values(begun) == {}
 
 
 def test_a_value_comes_from_a_file_or_from_standard_input(begun: Scene, cli: Cli) -> None:
-    """As JSON, or with `--text` byte for byte; the run may be named behind the key."""
     begun.write("report.json", '{"lines": 12}\n')
     run = begun.run_dir.name
     assert cli("context", "set", "a", "--from", "report.json").code == 0
@@ -115,7 +108,6 @@ def test_a_value_comes_from_a_file_or_from_standard_input(begun: Scene, cli: Cli
 
 
 def test_words_that_do_not_fit_are_refused(begun: Scene, cli: Cli) -> None:
-    """Too few, too many, options that there are not."""
     for line in (
         *("set", "set k", "set k 1 run more", "set k 1 --jsno", "get", "get a b c", "history a b c", "unset"),
         "list a b",
@@ -137,7 +129,6 @@ def test_a_large_value_becomes_a_blob_and_reads_as_itself(begun: Scene, cli: Cli
 
 
 def test_an_event_of_a_value_that_is_not_small_has_its_reference(begun: Scene, cli: Cli) -> None:
-    """So that the log stays a log; the state has the value itself."""
     cli("context", "set", "k", "y" * 3000)
     cli("context", "set", "k", "1")
     assert values(begun) == {"k": 1}
@@ -147,7 +138,6 @@ def test_an_event_of_a_value_that_is_not_small_has_its_reference(begun: Scene, c
 
 
 def test_setting_is_told_in_the_log(begun: Scene, cli: Cli) -> None:
-    """By whom, which keys, what they hold now and what they held."""
     cli("context", "set", "k", "1")
     cli("context", "set", "k", '{"a": 2}')
     cli("context", "unset", "k")
@@ -162,7 +152,6 @@ def test_setting_is_told_in_the_log(begun: Scene, cli: Cli) -> None:
 
 
 def test_secrets_are_masked_where_they_are_shown_and_kept_where_they_are_used(begun: Scene, cli: Cli) -> None:
-    """Neither the log nor any output has one; the state has it, for the step that needs it."""
     cli("context", "set", "token", SECRET)
     cli("context", "set", "config", json.dumps({"api_password": "hunter2hunter2"}))
     cli("context", "set", "token", "gone")
@@ -179,7 +168,6 @@ def test_secrets_are_masked_where_they_are_shown_and_kept_where_they_are_used(be
 
 
 def test_a_key_that_names_a_secret_hides_what_it_holds(begun: Scene, cli: Cli) -> None:
-    """A word that looks like nothing, under a key that says what it is."""
     shown = [
         cli("context", "set", "db_password", "correcthorse7"),
         cli("context", "set", "db_password", "batterystaple8"),
@@ -201,7 +189,6 @@ def test_a_key_that_names_a_secret_hides_what_it_holds(begun: Scene, cli: Cli) -
 
 @each("key", [*BUILT_IN, "_mine", "last_stage", "response.x", "output.x", "command.output", "parallel.results"])
 def test_keys_of_looms_own_are_refused(begun: Scene, cli: Cli, key: str) -> None:
-    """To be set and to be taken away, with words; state and log stay as they are."""
     before = begun.state
     for words in (("set", key, "1"), ("unset", key)):
         ended = cli("context", *words, "--json")
@@ -213,7 +200,6 @@ def test_keys_of_looms_own_are_refused(begun: Scene, cli: Cli, key: str) -> None
 @each("key", ["", "k" * 1001])
 @pytest.mark.usefixtures("begun")
 def test_what_is_no_key_is_refused(cli: Cli, key: str) -> None:
-    """Nothing, and what is too long."""
     ended = cli("context", "set", key, "1", "--json")
     assert (ended.code, ended.json["error"]["code"]) == (2, "BAD_KEY")
 
@@ -234,7 +220,6 @@ def test_a_run_that_is_over_stays_as_it_is(begun: Scene, cli: Cli, status: str) 
 
 @each("status", ["pending", "paused", "failed", "awaiting_feedback"])
 def test_a_run_that_stands_still_can_be_set_right(begun: Scene, cli: Cli, status: str) -> None:
-    """A value is often what a failed or paused run is in want of; the status stays."""
     begun.edit(status=status)
     assert cli("context", "set", "k", "2").code == 0
     assert (begun.state["status"], values(begun)) == (status, {"k": 2})
@@ -257,7 +242,6 @@ def test_a_session_that_does_not_drive_the_run_may_read_and_not_set(begun: Scene
 
 @pytest.mark.usefixtures("begun")
 def test_a_key_that_is_not_there_is_named_with_those_that_are(cli: Cli) -> None:
-    """By every verb that needs one; exit code 3."""
     cli("context", "set", "coverage", "1")
     for words in (("get", "covrage"), ("unset", "covrage"), ("history", "covrage")):
         ended = cli("context", *words)
@@ -266,7 +250,6 @@ def test_a_key_that_is_not_there_is_named_with_those_that_are(cli: Cli) -> None:
 
 
 def test_without_a_run_it_says_so(scene: Scene, cli: Cli) -> None:
-    """As every command does."""
     for words in (("get", "k"), ("list",), ("history",), ("set", "k", "1"), ("unset", "k"), ("history", "k")):
         ended = cli("context", *words)
         assert (ended.code, "NO_ACTIVE_RUN" in ended.stderr) == (3, True)
@@ -277,7 +260,6 @@ def test_without_a_run_it_says_so(scene: Scene, cli: Cli) -> None:
 
 
 def test_what_steps_left_is_read_as_what_it_is(begun: Scene, cli: Cli) -> None:
-    """A response as its text, a dotted key as any other."""
     end(begun, **{"auth.module_path": "src/auth.py", "coverage": 0.87})
     assert cli("context", "get", "auth.module_path").stdout == "src/auth.py\n"
     assert cli("context", "get", "coverage").stdout == "0.87\n"
@@ -321,7 +303,6 @@ def test_built_in_keys_are_true_at_every_change_of_stage(begun: Scene, cli: Cli)
 
 
 def test_a_try_counts_as_one_of_its_step(scene: Scene, cli: Cli) -> None:
-    """A step that failed and is tried again says how often, and what came before it."""
     steps = [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "max_retries": 2}]
     scene.workflow(phases={"p": {"steps": steps}})
     scene.begin()
@@ -336,7 +317,6 @@ def test_a_try_counts_as_one_of_its_step(scene: Scene, cli: Cli) -> None:
 
 
 def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> None:
-    """In the order in which they were set; Loom's own keys only if they are asked for."""
     cli("context", "set", "by.hand", "[1, 2]")
     end(begun, coverage=61, note="fine")
     cli("context", "set", "note", "better")
@@ -361,14 +341,12 @@ def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> 
 
 
 def test_an_empty_context_is_told(begun: Scene, cli: Cli) -> None:
-    """No table without rows."""
     assert cli("context", "list").stdout.startswith(f"{begun.run_dir.name}: 0 keys, and 7 of Loom's own")
     assert "nothing was set yet" in cli("context", "history").stdout
     assert cli("context", "history", "--json").json["changes"] == []
 
 
 def test_a_value_that_cannot_be_read_spoils_no_list(begun: Scene, cli: Cli) -> None:
-    """The list names what is missing, and `get` of that key ends with its error."""
     cli("context", "set", "big", "--from", "-", given=LARGE)
     cli("context", "set", "small", "1")
     ref = values(begun)["big"]
@@ -390,7 +368,6 @@ def changes(cli: Cli, *words: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_change_is_told_in_order(begun: Scene, cli: Cli) -> None:
-    """By a person, by a stage's end, and by an undo, which takes back what the stage set and nothing else."""
     cli("context", "set", "k", "1")
     cli("context", "set", "mine", "1")
     end(begun, k=2, other=[1])
@@ -417,7 +394,6 @@ def test_every_change_is_told_in_order(begun: Scene, cli: Cli) -> None:
 
 
 def test_an_undo_gives_a_key_back_to_who_set_it_before(begun: Scene, cli: Cli) -> None:
-    """The list names that one."""
     end(begun, k=1)
     end(begun, k=2)
     cli("undo")
@@ -429,7 +405,6 @@ def test_an_undo_gives_a_key_back_to_who_set_it_before(begun: Scene, cli: Cli) -
 
 
 def test_looms_own_keys_have_a_history_too(begun: Scene, cli: Cli) -> None:
-    """If they are named or asked for; built-in ones have none, and that is said."""
     end(begun)
     end(begun)
     assert changes(cli) == []
@@ -461,7 +436,6 @@ BACK: list[tuple[list[str], Any]] = [
 @each("words, value", BACK)
 @each("key", ["k", "-x", "a b's"])
 def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, key: str, words: list[str], value: Any) -> None:
-    """A line that a shell runs, whatever key and value are; to what was not set it is taken away."""
     *options, word = words
     cli("context", "set", *options, "--", key, word)
     for verb in (["set", "--", key, "other"], ["unset", "--", key]):
@@ -480,7 +454,6 @@ def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, key: str, 
 
 
 def test_a_change_that_is_not_on_record_is_told_as_that(begun: Scene, cli: Cli) -> None:
-    """An editor's, or that of a state that was restored."""
     cli("context", "set", "k", "1")
     begun.edit(context={"k": 7, "new": 1})
     cli("context", "set", "k", "2")
@@ -504,7 +477,6 @@ def test_an_end_that_a_kill_met_is_told_once(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_damaged_log_and_stage_spoil_no_history(begun: Scene, cli: Cli) -> None:
-    """What can be told is; the rest is not on record."""
     cli("context", "set", "k", "1")
     end(begun, k=2)
     cli("context", "set", "k", "3")
@@ -517,7 +489,6 @@ def test_a_damaged_log_and_stage_spoil_no_history(begun: Scene, cli: Cli) -> Non
 
 
 def test_one_word_is_a_key_and_else_a_run(begun: Scene, cli: Cli) -> None:
-    """A key of the run that is meant without it comes first, also one that is not set any more."""
     cli("context", "set", "k", "1")
     run = begun.run_dir.name
     assert changes(cli, run) == changes(cli, run[:8]) == changes(cli, "k", run) == [("k", "user", ..., 1)]
@@ -537,7 +508,6 @@ def test_a_run_of_fabers_has_a_context_too(scene: Scene, cli: Cli) -> None:
 
 
 def test_it_works_in_processes_of_its_own(begun: Scene) -> None:
-    """As a shell starts them."""
     begun.loomctl("context", "set", "n", "-3")
     ended = begun.loomctl("context", "get", "n")
     assert (ended.stdout, ended.stderr) == ("-3\n", "")

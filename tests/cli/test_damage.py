@@ -16,7 +16,6 @@ from tests.helpers.scenes import CHECKOUT, MAIN, Scene
 
 @pytest.mark.parametrize("words", [["show"], ["run", "add dark mode"], ["--help"]])
 def test_a_command_without_its_packages_says_so(scene: Scene, words: list[str]) -> None:
-    """No traceback: code 8, what is missing, and the doctor's own hint; as JSON, too."""
     environ = {**scene.environ(None), "LOOM_ENV_PYTHON": "/x/env-1/bin/python"}
     command = [sys.executable, "-I", "-S", str(MAIN), *words]
     done = subprocess.run(command, cwd=scene.root, env=environ, capture_output=True, text=True, check=False)
@@ -31,7 +30,6 @@ def test_a_command_without_its_packages_says_so(scene: Scene, words: list[str]) 
 
 
 def test_a_package_that_one_command_needs_is_named(scene: Scene) -> None:
-    """It is no fault of Loom's that somebody took it away."""
     scene.write("flow.yaml", "id: x\n")
     program = (
         "import sys; sys.modules['yaml'] = None; sys.path.insert(0, sys.argv.pop(1)); "
@@ -45,7 +43,6 @@ def test_a_package_that_one_command_needs_is_named(scene: Scene) -> None:
 
 
 def test_a_module_of_looms_own_is_brought_back_by_git(scene: Scene, tmp_path: Path) -> None:
-    """A clone that lost a file names the line that brings it back."""
     bundle = tmp_path / "clone"
     shutil.copytree(CHECKOUT / "loomctl", bundle / "loomctl")
     (bundle / ".git").mkdir()

@@ -17,7 +17,6 @@ WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label"
 
 @pytest.fixture
 def waiting(scene: Scene, cli: Cli) -> Scene:
-    """A run at its gate."""
     gate = {"id": "gate", "kind": "human", "prompt": "Is it good?", "transitions": WAYS}
     fix = {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "gate"}]}
     scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}, gate, fix]}})
@@ -27,7 +26,6 @@ def waiting(scene: Scene, cli: Cli) -> Scene:
 
 
 def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
-    """`next` gives the question, the choices as they are written, and the commands, which are not its own."""
     told = cli("next").stdout
     run_id = waiting.run_dir.name
     assert told.startswith(
@@ -52,7 +50,6 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
 )
 @pytest.mark.usefixtures("waiting")
 def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -> None:
-    """Without a session, without naming the only run; the next step is the assistant's, and is not printed."""
     ended = cli(*words, "--by", "Ada", session=None)
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.startswith(told)
@@ -72,7 +69,6 @@ def test_a_session_that_drives_the_run_goes_on_at_once(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("waiting")
 def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
-    """The next step is opened with the choice, the name and the note."""
     cli("choose", "fix", "--by", "Ada", "--note", "two lines would be kinder", session=None)
     told = cli("next").stdout
     assert told.startswith("Now: build/fix, by the label “[F] Fix”\n")
@@ -84,7 +80,6 @@ def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
 @each("verb", ["approve", "choose", "reject"])
 @pytest.mark.usefixtures("waiting")
 def test_a_script_reads_what_was_decided(cli: Cli, verb: str) -> None:
-    """The document of `next` and `done`, with the visit that ended and the way from it."""
     words = [verb, "fix"] if verb == "choose" else [verb]
     document = cli(*words, "--json", session=None).json
     assert (document["stage"], document["outcome"]) == (
@@ -96,7 +91,6 @@ def test_a_script_reads_what_was_decided(cli: Cli, verb: str) -> None:
 
 
 def test_two_persons_decide_at_once(waiting: Scene) -> None:
-    """In two processes: one of them does, the other one is told so, and nothing is decided twice."""
     command = [sys.executable, "-I", str(MAIN)]
     environ = {key: value for key, value in waiting.environ(None).items() if key != "CLAUDE_CODE_SESSION_ID"}
     both = [
@@ -122,7 +116,6 @@ def test_two_persons_decide_at_once(waiting: Scene) -> None:
 
 
 def test_a_label_that_looks_like_an_option(scene: Scene, cli: Cli) -> None:
-    """The command that is shown for it works."""
     ways: list[Json] = [{"to": "end", "label": "--now"}, {"to": "end", "label": "it's late"}]
     scene.workflow(phases={"a": {"steps": [{"id": "gate", "kind": "human", "prompt": "When?", "transitions": ways}]}})
     cli("run", "x", "--workflow", "tiny")
@@ -134,7 +127,6 @@ def test_a_label_that_looks_like_an_option(scene: Scene, cli: Cli) -> None:
 
 
 def test_a_simulation_tells_of_its_gates(scene: Scene, cli: Cli) -> None:
-    """With their choices; a scripted label leads on, and one that nobody could choose is warned of."""
     gate = {"id": "gate", "kind": "human", "prompt": "Is it good?", "transitions": WAYS}
     fix: Json = {
         "id": "fix",
@@ -171,7 +163,6 @@ DOT = """digraph gate {
 
 
 def test_a_hexagon_is_a_gate_there_and_back(scene: Scene, cli: Cli) -> None:
-    """DOT is checked, run and drawn; the drawing is checked and drawn again, the same."""
     scene.write(".loom/workflows/gate.dot", DOT)
     assert cli("check", ".loom/workflows/gate.dot").code == 0
     drawn = cli("graph", "gate", "--format", "dot").stdout
@@ -199,7 +190,6 @@ def test_a_hexagon_is_a_gate_there_and_back(scene: Scene, cli: Cli) -> None:
     ],
 )
 def test_check_finds_ways_that_nobody_can_choose(scene: Scene, cli: Cli, ways: list[Json], said: str | None) -> None:
-    """A way without a label beside others, labels that mean the same, one that a condition takes the choice from."""
     gate = {"id": "gate", "kind": "human", "prompt": "Well?", "transitions": ways}
     scene.workflow(phases={"a": {"steps": [{"id": "a", "prompt": "A."}, gate]}})
     found = cli("check", ".loom/workflows/tiny.json", "--json").stdout

@@ -13,7 +13,6 @@ from tests.helpers.scenes import Scene, fingerprint
 
 @pytest.mark.slow
 def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
-    """Run, other machine, compaction: the spec is there each time, both machines are named, the folder is kept."""
     home = Path(os.environ["HOME"])
     before = (fingerprint(scene.root), fingerprint(home))
     ended = scene.loomctl("demo", "--keep", session=None)
@@ -42,7 +41,6 @@ def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_the_demo_is_one_document_for_scripts(scene: Scene) -> None:
-    """`--json` gives the facts and leaves nothing behind; a session around it does not matter."""
     ended = scene.loomctl("demo", "--json")
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.json["survived"] is True
@@ -52,7 +50,6 @@ def test_the_demo_is_one_document_for_scripts(scene: Scene) -> None:
 
 
 def test_the_demo_needs_git(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without git it says so, with exit 8."""
     monkeypatch.setenv("PATH", str(scene.root))
     ended = scene.loomctl("demo")
     assert ended.code == 8

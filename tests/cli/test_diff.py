@@ -22,19 +22,16 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 
 def begin(scene: Scene) -> None:
-    """Begin the open visit's tracking."""
     space = scene.space()
     track.begin(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])
 
 
 def end(scene: Scene) -> None:
-    """End the open step."""
     space = scene.space()
     drive.done(space, scene.run_dir.name, response="done")
 
 
 def called(scene: Scene, tool: str, **args: str) -> None:
-    """Record a call of the open stage."""
     stage = scene.state["steps"][-1]["stage"]
     more = {"stage": stage, "at": "2999-01-01T00:00:00Z"}
     tool_log.append(str(scene.run_dir), [ToolStep("toolu", tool, dict(args), "did", None, success=True, more=more)])
@@ -66,18 +63,15 @@ def worked(scene: Scene) -> Scene:
 
 
 def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a process of its own; gives its bytes."""
     command = [sys.executable, "-I", str(MAIN), *words]
     return subprocess.run(command, cwd=scene.root, env=scene.environ(), capture_output=True, check=False)
 
 
 def patch(scene: Scene, stage: str) -> bytes:
-    """What stands in a stage's folder."""
     return (scene.run_dir / "stages" / stage / "changes.patch").read_bytes()
 
 
 def test_a_stages_patch_is_given_byte_for_byte(worked: Scene) -> None:
-    """Nothing masked, nothing made visible: git takes it back."""
     before = fingerprint(worked.store)
     ended = process(worked, "diff", "shop", "001")
     assert ended.stdout == patch(worked, ASK)
@@ -90,7 +84,6 @@ def test_a_stages_patch_is_given_byte_for_byte(worked: Scene) -> None:
 
 
 def test_without_a_stage_all_are_told_in_order(worked: Scene) -> None:
-    """Each patch under a line of its own, which git passes over; one that is open is said."""
     ended = process(worked, "diff")
     name = worked.run_dir.name
     assert ended.stdout == (
@@ -106,7 +99,6 @@ def test_without_a_stage_all_are_told_in_order(worked: Scene) -> None:
 
 @pytest.mark.usefixtures("worked")
 def test_names_and_numbers_are_told_on_request(cli: Cli) -> None:
-    """Those of tools' calls, too; a line for a file, whatever its name is."""
     assert cli("diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
     assert cli("diff", MAKE, "--stat").stdout == cli("diff", "shop", "002", "--stat").stdout
     assert cli("diff", MAKE, "--stat").stdout.splitlines() == [
@@ -120,7 +112,6 @@ def test_names_and_numbers_are_told_on_request(cli: Cli) -> None:
 
 
 def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
-    """One document: files, counts, where the patch stands, what is unknown."""
     told = cli("diff", "--json").json["stages"]
     assert [one["stage"] for one in told] == [ASK, MAKE, "003-build.polish@1"]
     assert [one["told"] for one in told] == [True, True, False]
@@ -130,7 +121,6 @@ def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
 
 
 def test_what_is_not_known_is_said_beside_it(scene: Scene, cli: Cli) -> None:
-    """On standard error, so that the result stays what it is."""
     scene.workflow()
     scene.begin()
     begin(scene)
@@ -147,7 +137,6 @@ def test_what_is_not_known_is_said_beside_it(scene: Scene, cli: Cli) -> None:
 
 
 def test_assets_are_listed_with_their_stage_and_size(worked: Scene, cli: Cli) -> None:
-    """As text, and as one document."""
     lines = cli("assets").stdout.splitlines()
     assert [line.split() for line in lines[:3]] == [
         ["STAGE", "PATH", "BYTES"],
@@ -162,7 +151,6 @@ def test_assets_are_listed_with_their_stage_and_size(worked: Scene, cli: Cli) ->
 
 
 def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cli: Cli) -> None:
-    """As text, and as one document; the others are captured."""
     begin(worked)
     with worked.write("test-results/film.webm", b"").open("wb") as film:
         film.truncate(asset_files.LARGEST + 1)
@@ -194,7 +182,6 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
 
 
 def test_a_run_without_stages_has_no_patch_and_says_so(scene: Scene, cli: Cli) -> None:
-    """Beside the patch, of which there is none."""
     scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
     scene.begin()
     ended = cli("diff")
@@ -202,7 +189,6 @@ def test_a_run_without_stages_has_no_patch_and_says_so(scene: Scene, cli: Cli) -
 
 
 def test_a_run_without_assets_says_so(scene: Scene, cli: Cli) -> None:
-    """And nothing is copied."""
     scene.workflow()
     scene.begin()
     assert cli("assets").stdout == f"{scene.run_dir.name}: no assets\n"
@@ -212,7 +198,6 @@ def test_a_run_without_assets_says_so(scene: Scene, cli: Cli) -> None:
 
 
 def test_assets_are_copied_where_their_user_wants_them(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    """Below the folder, from any folder; a second time they stand there already."""
     ended = cli("assets", "cp", "shop", str(tmp_path / "out"))
     assert ended.stdout == f"Loom: 2 of 2 assets copied to {tmp_path / 'out'}\n"
     made = tmp_path / "out" / "build.make" / "retry_1"
@@ -228,7 +213,6 @@ def test_assets_are_copied_where_their_user_wants_them(worked: Scene, cli: Cli, 
 
 
 def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    """Not even the others are copied; the hint is the command that does it. A link is replaced, not followed."""
     made = tmp_path / "out" / "build.make" / "retry_1"
     made.mkdir(parents=True)
     (tmp_path / "precious").write_text("mine")
@@ -244,7 +228,6 @@ def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path
 
 
 def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    """It is named with the reason, and the exit code says it; the rest is copied."""
     stored = worked.run_dir / "assets" / "build.make" / "retry_1"
     (stored / "junit.xml").write_text("<forged/>")
     ended = cli("assets", "cp", str(tmp_path / "out"))
@@ -270,7 +253,6 @@ def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, t
 
 
 def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli) -> None:
-    """Nothing in it ends a command."""
     for content in ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}']:
         (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
         for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
@@ -278,7 +260,6 @@ def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli) -> Non
 
 
 def test_links_in_a_runs_folder_are_refused(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    """A patch that leads elsewhere is not shown."""
     (tmp_path / "secret").write_text("secret")
     path = worked.run_dir / "stages" / ASK / "changes.patch"
     path.unlink()

@@ -20,7 +20,6 @@ BARE = [sys.executable, "-I", "-S", "-B", str(MAIN)]
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with a run that this session drives."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -28,17 +27,14 @@ def begun(scene: Scene) -> Scene:
 
 
 def doctor(scene: Scene, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
-    """Ask the doctor without any package."""
     return run([*BARE, "doctor", *arguments], cwd=cwd or scene.root, environ=scene.environ(SESSION, **environ))
 
 
 def by_id(ended: Ended) -> dict[str, Json]:
-    """Give the checks of a document by their ids."""
     return {check["id"]: check for check in ended.json["checks"]}
 
 
 def test_each_check_is_a_line_with_its_hint_below(begun: Scene) -> None:
-    """Status, id and what was found; what mends it under it; the count at the end; nothing on standard error."""
     ended = doctor(begun, cwd=begun.root)
     assert (ended.code, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
@@ -49,7 +45,6 @@ def test_each_check_is_a_line_with_its_hint_below(begun: Scene) -> None:
 
 
 def test_the_document_says_the_same(begun: Scene) -> None:
-    """One JSON document with every check; empty parts are left out."""
     ended = doctor(begun, "--json")
     assert (ended.code, ended.stderr) == (0, "")
     assert (ended.json["schema_version"], ended.json["ok"]) == (1, True)
@@ -63,7 +58,6 @@ def test_the_document_says_the_same(begun: Scene) -> None:
 
 @pytest.mark.slow
 def test_through_click_it_is_the_same_command(begun: Scene, cli: Cli) -> None:
-    """With its environment, and after --debug; a wrong word is a usage error."""
     assert by_id(cli("doctor", "--json")).keys() == CHECKS.keys()
     assert cli("--debug", "doctor").stdout.splitlines()[-1].endswith("failed")
     assert cli("doctor", "--nonsense").code == 2
@@ -71,13 +65,11 @@ def test_through_click_it_is_the_same_command(begun: Scene, cli: Cli) -> None:
 
 
 def broken_state(scene: Scene) -> Json:
-    """A state that is no JSON."""
     (scene.run_dir / "state.json").write_text("{")
     return {}
 
 
 def newer_state(scene: Scene) -> Json:
-    """A state of a later Loom."""
     scene.edit(schema_version=99)
     return {}
 
@@ -105,7 +97,6 @@ def test_it_is_red_where_a_hook_would_not_do_its_work(begun: Scene, name: str) -
 
 @pytest.mark.slow
 def test_warnings_alone_are_no_failure(begun: Scene) -> None:
-    """Here neither git nor an environment is found."""
     remembered = Path(os.environ["HOME"]) / ".cache/loom/python"
     remembered.unlink()
     ended = doctor(begun, "--json", PATH="/nonexistent", LOOM_ENV_PYTHON="")
@@ -118,7 +109,6 @@ def test_warnings_alone_are_no_failure(begun: Scene) -> None:
 
 @pytest.mark.slow
 def test_it_speaks_where_there_is_nothing(tmp_path: Path, scene: Scene) -> None:
-    """Outside of any project, in a folder that is gone, in a locale of C, with hardly an environment."""
     empty = tmp_path / "empty"
     empty.mkdir()
     ended = run([*BARE, "doctor"], cwd=empty, environ={"LC_ALL": "C", "PATH": os.environ["PATH"]})
@@ -132,7 +122,6 @@ def test_it_speaks_where_there_is_nothing(tmp_path: Path, scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_nothing_hostile_is_shown_raw(begun: Scene) -> None:
-    """Escape codes and tokens in what a repository can name are shown as text, and masked."""
     token = "ghp_" + "a1B2" * 9
     begun.edit(status="paused", current_step=f"\x1b[31m {token}\nPASS  fake")
     (begun.store / "local/hooks/stop").write_bytes(b"9.9.9\x1b[2J evil\x07 /x\x1b]0;title\x07\n")
@@ -149,7 +138,6 @@ def test_nothing_hostile_is_shown_raw(begun: Scene) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(begun: Scene) -> None:
-    """`loomctl doctor | head -1` ends quietly."""
     line = '"$@" 2>err | head -c 1 >/dev/null; cat err'
     ended = run(["/bin/sh", "-c", line, "sh", *BARE, "doctor"], cwd=begun.root.parent, environ=begun.environ())
     assert ended.stdout == ""
@@ -166,7 +154,6 @@ def test_a_full_disk_behind_it_is_said(begun: Scene) -> None:
 
 
 def test_the_document_is_json_in_any_locale(begun: Scene) -> None:
-    """Letters beyond ASCII in a path do not stop it."""
     folder = begun.root / "dossier é"
     folder.mkdir()
     ended = doctor(begun, "--json", cwd=folder, LC_ALL="C", PYTHONIOENCODING="ascii")

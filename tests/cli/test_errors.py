@@ -45,8 +45,6 @@ WITHOUT_HINT = {
 
 
 class Raised(NamedTuple):
-    """One place that makes an error: its code, its exit code's name, whether it says what can be done."""
-
     code: str
     exit_code: str
     hint: bool
@@ -54,7 +52,6 @@ class Raised(NamedTuple):
 
 
 def raised() -> Iterator[Raised]:
-    """Give every `LoomError(…)` of the package whose code stands there."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or ast.unparse(node.func) != "LoomError":
@@ -72,7 +69,6 @@ ERRORS = list(raised())
 
 
 def test_every_code_is_a_word_of_its_own() -> None:
-    """Upper case, and no two that a person would take for each other."""
     codes = {one.code for one in ERRORS}
     assert len(codes) > 40
     assert [code for code in codes if not re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)] == []
@@ -92,7 +88,6 @@ def test_every_code_ends_a_command_in_one_way() -> None:
 
 
 def test_every_error_says_what_can_be_done() -> None:
-    """A hint stands at every place that makes an error."""
     assert [one for one in ERRORS if not one.hint and one.code not in WITHOUT_HINT] == []
     assert set(WITHOUT_HINT) <= {one.code for one in ERRORS if not one.hint}, "an exception that is none any more"
 
@@ -119,7 +114,6 @@ class Hint(NamedTuple):
 
 
 def hints() -> Iterator[Hint]:
-    """Give every hint of an error and of a finding of the doctor."""
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         constants = {
@@ -138,7 +132,6 @@ def hints() -> Iterator[Hint]:
 
 
 def of_package(tree: ast.Module) -> Iterator[str]:
-    """Give the package's own modules from which names are taken."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loomctl."):
             yield str(node.module)
@@ -146,13 +139,11 @@ def of_package(tree: ast.Module) -> Iterator[str]:
 
 @functools.cache
 def imported(module: str) -> ast.Module:
-    """Read a module by its name; a package's own file is empty."""
     path = CHECKOUT / (module.replace(".", "/") + ".py")
     return ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
 
 
 def line_of(node: ast.AST) -> int:
-    """Give where a node stands."""
     return int(getattr(node, "lineno", 0))
 
 
@@ -169,7 +160,6 @@ def hint_values(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def is_code(node: ast.expr) -> bool:
-    """Tell whether a finding is one of a response, which has a code and no hint; the doctor's begin with a verdict."""
     return isinstance(node, ast.Constant) and str(node.value).isupper()
 
 
@@ -192,7 +182,6 @@ def texts(node: ast.expr, known: Mapping[str, ast.expr]) -> list[str]:
 
 @each("hint", sorted({hint.text: hint for hint in hints()}.values()))
 def test_a_hint_is_one_command_line(hint: Hint) -> None:
-    """A shell parses it, each of its commands is one that is known, and none of its words is left to be replaced."""
     if hint.text in PROSE:
         return
     assert subprocess.run(["sh", "-n", "-c", hint.text], capture_output=True, check=False).returncode == 0, hint
@@ -221,7 +210,6 @@ def test_the_launchers_hints_are_command_lines_too() -> None:
 
 @pytest.mark.slow
 def test_prose_is_still_said() -> None:
-    """No exception outlives its hint."""
     assert set(PROSE) <= {hint.text for hint in hints()}
 
 
@@ -229,66 +217,55 @@ def test_prose_is_still_said() -> None:
 
 
 def two_runs(scene: Scene) -> None:
-    """Two runs that could be meant by a session that is bound to neither."""
     scene.workflow()
     for work in ("first", "second"):
         scene.begin(work, session=OTHER)
 
 
 def bad_workflow(scene: Scene) -> None:
-    """A workflow with two faults, in a file whose name a shell would take apart."""
     scene.write(".loom/workflows/it's bad.json", '{"id": "bad", "phases": {"x": {"steps": [{"prompt": 5}]}}}')
 
 
 def bad_settings(scene: Scene) -> None:
-    """Settings of the project that cannot be used."""
     begin(scene)
     scene.write(".loom/config.yaml", "hook_budget: much\n")
 
 
 def folder_for_a_report(scene: Scene) -> None:
-    """A folder in the place of a report."""
     begin(scene)
     scene.write("folder.html/x", "mine")
 
 
 def file_for_a_report(scene: Scene) -> None:
-    """A file that is no report in the place of one."""
     begin(scene)
     scene.write("mine.html", "mine")
 
 
 def over(scene: Scene) -> None:
-    """A run that is cancelled."""
     begin(scene)
     scene.edit(status="cancelled")
 
 
 def completed(scene: Scene) -> None:
-    """A run that is done."""
     begin(scene)
     scene.edit(status="completed")
 
 
 def paused(scene: Scene) -> None:
-    """A run that is paused."""
     begin(scene)
     scene.edit(status="paused")
 
 
 def archived(scene: Scene) -> None:
-    """An archive stands where one is to be written."""
     over(scene)
     scene.write("shop.tar.gz", "x")
 
 
 def file_for_a_store(scene: Scene) -> None:
-    """A file of somebody else's stands where the store would be."""
     scene.write(".loom", "mine")
 
 
 def anothers_state(scene: Scene) -> None:
-    """The state says that it is another run's; the one before does not."""
     begin(scene)
     path = scene.run_dir / "state.json"
     (scene.run_dir / "state.backup.json").write_bytes(path.read_bytes())
@@ -296,14 +273,12 @@ def anothers_state(scene: Scene) -> None:
 
 
 def copied_run(scene: Scene) -> None:
-    """A run's folder was copied under another name."""
     begin(scene)
     folder = scene.run_dir
     folder.rename(folder.with_name("shop-copy-run-2026-01-01T00-00-00Z"))
 
 
 def unreadable_state(scene: Scene) -> None:
-    """The state is a folder; the one before is there."""
     begin(scene)
     (scene.run_dir / "state.json").rename(scene.run_dir / "state.backup.json")
     (scene.run_dir / "state.json").mkdir()
@@ -320,7 +295,6 @@ class Failing(NamedTuple):
 
 
 def in_git(scene: Scene) -> None:
-    """A run in a repository without a remote."""
     begin(scene)
     (scene.root / ".git").rmdir()
     subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
@@ -433,7 +407,6 @@ FAILING = [
 
 @each("case", FAILING)
 def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: Scene, cli: Cli, case: Failing) -> None:
-    """Code, where, why and hint are the same in both; the hint's command line does what it promises."""
     if case.scenery is not None:
         case.scenery(scene)
     told = cli(*case.words)
@@ -455,12 +428,10 @@ def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: 
 
 
 def pasted(hint: str) -> str | None:
-    """Give the command line of a hint where it is one of Loom's own."""
     return hint if hint.startswith("loomctl ") else None
 
 
 def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
-    """The state before is this run's; in a copied folder it is not, and the list shows what there is."""
     anothers_state(scene)
     told = cli("show", "shop", "--json").json["error"]
     assert told["hint"] == f"loomctl state restore {scene.run_dir.name}"
@@ -469,7 +440,6 @@ def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene,
 
 
 def test_every_command_fails_once_above() -> None:
-    """No command is left out, here or in the table of exit codes, but the hosts' own, which never fails, and groups."""
     known = [*(case.words for case in FAILING), *(words for _, words, _, error in CASES if error)]
     failing = [f"loomctl {' '.join(words)} " for words in known]
     loud = set(ALL) - {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob"}
@@ -477,7 +447,6 @@ def test_every_command_fails_once_above() -> None:
 
 
 def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) -> None:
-    """Commands, sub-commands, options, choices and workflows: the near one is named."""
     for words, meant in (
         (["nxet"], "next"),
         (["runs", "archiv"], "archive"),
@@ -508,7 +477,6 @@ MISSING_VALUES = [
 def test_an_option_without_its_value_sends_to_the_help_of_its_own_command(
     cli: Cli, words: list[str], command: str
 ) -> None:
-    """Wherever the option stands."""
     ended = cli(*words)
     assert ended.code == 2
     assert ended.stderr.rpartition("hint: ")[2].strip() == " ".join(filter(None, ["loomctl", command, "--help"]))
@@ -533,7 +501,6 @@ TOO_LONG = [
 
 
 def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene, cli: Cli) -> None:
-    """Whatever a person types that is too long: one error with a hint, never a bug, and the run is as it was."""
     scene.write("spec.md", "x")
     scene.workflow()
     scene.begin()
@@ -551,7 +518,6 @@ def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene, cli: 
 
 @each("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path: Path, number: int) -> None:
-    """The file is named, the system's word given, and the hint is a command line that any shell runs."""
     path = tmp_path / "it's a file"
     path.touch()
     said = output.in_words(OSError(number, os.strerror(number), str(path)), "loomctl --debug show")
@@ -563,7 +529,6 @@ def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path:
 
 
 def test_what_nothing_is_known_of_can_be_shown() -> None:
-    """Any other refusal gets the command line that shows where it happened."""
     for error in (OSError("odd"), OSError(errno.EIO, "Input/output error", b"/x"), OSError(errno.ENAMETOOLONG, "x")):
         said = output.in_words(error, "loomctl --debug show")
         assert said.hint == "loomctl --debug show"
@@ -571,13 +536,11 @@ def test_what_nothing_is_known_of_can_be_shown() -> None:
 
 @each("name", ["plain/file-1.json", "", "a b", "it's", '"', "$HOME", "`id`", "é", "\n", "a\\b", "~", "*"])
 def test_a_quoted_path_is_one_word_to_a_shell(name: str) -> None:
-    """What a shell makes of it is the name, whatever stands in it."""
     shown = subprocess.run(["sh", "-c", f"printf %s {quoted(name)}"], capture_output=True, check=True)
     assert shown.stdout.decode() == name
 
 
 def test_an_error_without_a_part_leaves_it_out() -> None:
-    """An empty part is neither a line nor a key."""
     error = LoomError("X", "what", hint="do")
     assert str(error) == "X: what\n  hint: do"
     assert error.to_dict() == {"code": "X", "message": "what", "hint": "do"}

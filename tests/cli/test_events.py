@@ -27,7 +27,6 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run with one step done."""
     scene.workflow()
     scene.begin()
     drive.done(scene.space(), scene.run_dir.name, response="asked")
@@ -35,22 +34,18 @@ def begun(scene: Scene) -> Scene:
 
 
 def log(scene: Scene) -> Path:
-    """The run's log."""
     return scene.run_dir / "events.jsonl"
 
 
 def stored(scene: Scene) -> list[Json]:
-    """Its entries."""
     return [json.loads(line) for line in log(scene).read_bytes().splitlines()]
 
 
 def append(scene: Scene, *happened: Event) -> None:
-    """Append events, as another process would."""
     events.append(str(scene.run_dir), scene.run_dir.name, happened, durable=False)
 
 
 def test_each_event_is_a_line_with_what_matters(begun: Scene, cli: Cli) -> None:
-    """Number, time, event, step, properties; oldest first."""
     lines = cli("events").stdout.splitlines()
     held = stored(begun)
     assert len(lines) == len(held)
@@ -163,7 +158,6 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
 
 @each("name", EXAMPLES)
 def test_a_kind_of_event_has_words_of_its_own(name: str) -> None:
-    """As people would say it, what is not known of it left out."""
     properties, line = EXAMPLES[name]
     assert event_lines.line_of({"event": name, "properties": properties}) == line
 
@@ -188,7 +182,6 @@ ODD: list[object] = [
 
 @each("name", EVENTS)
 def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
-    """Each that there is; of what strangers wrote, too; a property that nobody here knows is told by its name."""
     assert set(event_lines.LINES) <= set(EVENTS)
     known = list(EVENTS[name][1])
     for value in ODD:
@@ -203,19 +196,16 @@ def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
 
 
 def test_an_event_that_nobody_knows_is_told_by_its_properties() -> None:
-    """Compactly: of lists how many, of objects their keys, of nothing nothing."""
     properties = {"a": 1, "b": "two words", "c": [1, 2], "d": {"x": 1, "y": 2}, "e": None, "f": True, "g": ["u", "v"]}
     assert event_lines.line_of({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
 
 
 def test_json_gives_the_entries_as_they_are_stored(begun: Scene, cli: Cli) -> None:
-    """Line for line, byte for byte."""
     append(begun, Event("x", {"text": "grün ✓", "nested": {"a": [1, None]}}))
     assert cli("events", "--json").stdout.encode() == log(begun).read_bytes()
 
 
 def test_a_place_is_a_number_a_time_or_a_span(begun: Scene, cli: Cli) -> None:
-    """A number: those behind it; a time: from then on; a span: the last so much."""
     held = stored(begun)
     assert [json.loads(line)["seq"] for line in cli("events", "--since", "2", "--json").stdout.splitlines()] == [
         entry["seq"] for entry in held if entry["seq"] > 2
@@ -230,7 +220,6 @@ def test_a_place_is_a_number_a_time_or_a_span(begun: Scene, cli: Cli) -> None:
 
 
 def test_what_is_no_place_is_said(begun: Scene, cli: Cli) -> None:
-    """With what there is."""
     for since in ["yesterday", "", "5y", "-3", "1" * 30, "2026-13-01", "½d", "3 d"]:
         ended = cli("events", begun.run_dir.name, "--since", since)
         assert (ended.code, ended.stdout) == (2, "")
@@ -238,7 +227,6 @@ def test_what_is_no_place_is_said(begun: Scene, cli: Cli) -> None:
 
 
 def test_events_are_chosen_by_name(begun: Scene, cli: Cli) -> None:
-    """Several, and all that begin so; the last ones of these, not of all."""
     append(begun, *[Event("noise", {})] * 60)
     names = [
         line.split()[2] for line in cli("events", "--event", "stage.*", "--event", "run.created").stdout.splitlines()
@@ -249,7 +237,6 @@ def test_events_are_chosen_by_name(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_line_that_is_no_entry_is_named_beside(begun: Scene, cli: Cli) -> None:
-    """On standard error, so that a script reads on; what stands behind it is told."""
     whole = log(begun).read_bytes()
     first, rest = whole.split(b"\n", 1)
     log(begun).write_bytes(first + b"\ngarbage\x1b[31m\n" + rest + b'{"torn')
@@ -276,7 +263,6 @@ def test_a_line_that_a_kill_tore_off_is_named_as_that(begun: Scene, cli: Cli) ->
 
 
 def test_a_log_of_strangers_plays_no_tricks(begun: Scene, cli: Cli) -> None:
-    """A run may have come with a repository: terminal signs, secrets, odd types, long texts, half characters."""
     properties = {"a": f"\x1b[31m\u202e {TOKEN}", "b": "x" * 9000, "c": [[1]], "d": {"k": "v"}, "e": True, "f": 1.5}
     entry = {"seq": 99, "event": "x\ny", "prev": "", "ts": ["odd"], "step_id": {"odd": 1}, "properties": properties}
     more = {"seq": 100, "event": "z" * 500, "prev": "", "properties": [7]}
@@ -296,8 +282,6 @@ def test_a_log_of_strangers_plays_no_tricks(begun: Scene, cli: Cli) -> None:
 
 
 class Following:
-    """A process that follows a run's events."""
-
     def __init__(self, scene: Scene, *words: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-I", str(MAIN), "events", "-f", *words],
@@ -310,26 +294,22 @@ class Following:
 
     @property
     def out(self) -> IO[str]:
-        """What it prints."""
         assert self.process.stdout is not None
         return self.process.stdout
 
     def until(self, text: str) -> str:
-        """Read lines to one that has a text; gives it."""
         for line in self.out:
             if text in line:
                 return line
         raise AssertionError(f"it ended before {text!r}: {self.process.stderr.read() if self.process.stderr else ''}")
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end; gives its code and what it printed last."""
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
 @pytest.fixture
 def followed(begun: Scene) -> Iterator[Following]:
-    """A process that has told what was there when it began."""
     found = Following(begun)
     found.until("002-build.make@1")
     yield found
@@ -340,7 +320,6 @@ def followed(begun: Scene) -> Iterator[Following]:
 
 @pytest.mark.slow
 def test_events_are_told_as_they_come_until_the_run_is_over(begun: Scene, followed: Following) -> None:
-    """A cancelled run's last event is told, and the process ends well by itself."""
     append(begun, Event("first", {"n": 1}))
     assert "n=1" in followed.until("first")
     drive.done(begun.space(), begun.run_dir.name, response="made")
@@ -352,7 +331,6 @@ def test_events_are_told_as_they_come_until_the_run_is_over(begun: Scene, follow
 
 
 def test_of_a_run_that_is_over_all_is_told_at_once(begun: Scene) -> None:
-    """Nothing more will come."""
     begun.loomctl("cancel")
     code, out, _ = Following(begun, begun.run_dir.name).end()
     assert code == 0
@@ -360,14 +338,12 @@ def test_of_a_run_that_is_over_all_is_told_at_once(begun: Scene) -> None:
 
 
 def test_ctrl_c_is_a_good_end(followed: Following) -> None:
-    """Nothing is said of it."""
     followed.process.send_signal(signal.SIGINT)
     assert followed.end() == (0, "", "")
 
 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it(begun: Scene, followed: Following) -> None:
-    """Quietly, also while nothing happens."""
     followed.out.close()
     followed.process.wait(timeout=60)
     assert followed.process.stderr is not None
@@ -398,7 +374,6 @@ def test_a_log_that_is_cut_or_replaced_is_followed_on(begun: Scene, followed: Fo
 
 @pytest.mark.slow
 def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Following) -> None:
-    """Whole lines of the open stage's command.log; of a progress bar the last; too much is left out, and said."""
     path = begun.run_dir / "stages" / "002-build.make@1" / "command.log"
     with path.open("wb") as file:
         file.write(f"one\ntwo 10%\rtwo 90%\n{TOKEN}\n\x1b[31mred\nhal".encode())
@@ -419,7 +394,6 @@ def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Fol
 
 
 def test_a_command_that_runs_already_is_told_by_its_last_lines(begun: Scene) -> None:
-    """As objects for a script: without a number, for they stand in no log."""
     path = begun.run_dir / "stages" / "002-build.make@1" / "command.log"
     path.write_text("".join(f"line {number}\n" for number in range(100)))
     found = Following(begun, "--json", "--event", "command.output")
@@ -434,7 +408,6 @@ def test_a_command_that_runs_already_is_told_by_its_last_lines(begun: Scene) -> 
 
 @pytest.mark.slow
 def test_a_run_that_is_removed_meanwhile_ends_it_with_an_error(begun: Scene, followed: Following) -> None:
-    """What is watched is there no more."""
     begun.space().local.mark_ended(begun.environ()["CLAUDE_CODE_SESSION_ID"])
     assert begun.loomctl("runs", "rm", begun.run_dir.name, "--yes", "--force", session=None).code == 0
     code, _, err = followed.end()

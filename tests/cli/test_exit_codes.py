@@ -35,50 +35,42 @@ from tests.helpers.tables import each
 
 
 def begin(scene: Scene) -> None:
-    """Start a run with a required document."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
 
 
 def without_spec(scene: Scene) -> None:
-    """A run whose required document is gone."""
     begin(scene)
     (scene.root / "spec.md").unlink()
 
 
 def broken_state(scene: Scene) -> None:
-    """A run whose state is no JSON."""
     begin(scene)
     (scene.run_dir / "state.json").write_text("{")
 
 
 def newer_state(scene: Scene) -> None:
-    """A run that a later Loom wrote."""
     begin(scene)
     scene.edit(schema_version=99)
 
 
 def one_step_done(scene: Scene) -> None:
-    """A run whose last write ended a step."""
     begin(scene)
     drive.done(scene.space(), scene.run_dir.name, response="asked")
 
 
 def two_broken_states(scene: Scene) -> None:
-    """A run whose state and backup are no JSON."""
     broken_state(scene)
     (scene.run_dir / "state.backup.json").write_text("{")
 
 
 def no_state(scene: Scene) -> None:
-    """A run whose state is gone."""
     begin(scene)
     (scene.run_dir / "state.json").unlink()
 
 
 def unwritable_home(scene: Scene) -> None:
-    """A machine that cannot remember."""
     begin(scene)
     os.environ["LOOM_STATE_HOME"] = "/dev/null/nowhere"
 
@@ -174,7 +166,6 @@ def test_each_kind_of_end_has_its_code(
 
 
 def small_budget(_: Scene) -> None:
-    """A user whose own settings leave no room for the demo's spec."""
     settings = Path(os.environ["XDG_CONFIG_HOME"]) / "loom"
     settings.mkdir(parents=True)
     (settings / "config.yaml").write_text("hook_budget: 500\n")
@@ -216,7 +207,6 @@ def real(scene: Scene, code: int, *words: str) -> Ended:
 
 
 def test_the_table_has_every_code_of_d52() -> None:
-    """No exit code is left out, and there is none besides."""
     declared = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     assert set(PROVOKED) == declared == {0, 1, 2, 3, 4, 5, 6, 7, 8, 70}
 
@@ -249,14 +239,12 @@ def test_a_real_process_ends_with_each_code_in_text_and_in_json(scene: Scene, co
 
 
 def same(error: Json, text: str) -> bool:
-    """Tell whether a document's error and what a person is told say the same, part by part."""
     parts = [f"loomctl: {error['code']}: {error['message']}"]
     parts += [f"  {name}: {error[name]}" for name in ("where", "why", "hint") if name in error]
     return text.rstrip("\n") == "\n".join(parts)
 
 
 def test_an_interrupted_process_says_so_and_no_more(scene: Scene) -> None:
-    """Ctrl-C in the middle of a read: 130, one word, or one document; the step is as it was."""
     begin(scene)
     before = scene.state
     for more, document in (([], False), (["--json"], True)):
@@ -287,7 +275,6 @@ def test_an_interrupted_process_says_so_and_no_more(scene: Scene) -> None:
 
 
 def test_a_bug_names_the_line_that_shows_where_it_is(scene: Scene) -> None:
-    """Its hint is the same command line with `--debug`, words with blanks quoted; pasted it gives the traceback."""
     begin(scene)
     told = real(scene, EXIT_BUG, "state", "show", "--path", "a b")
     assert told.stderr.endswith("  hint: loomctl --debug state show --path 'a b'\n")
@@ -306,15 +293,12 @@ def test_several_runs_are_listed_in_the_error(scene: Scene, cli: Cli) -> None:
 
 
 def test_no_active_run_says_three_ways_forward(cli: Cli) -> None:
-    """The error names what starts, what takes up and what lists."""
     ended = cli("next")
     assert ended.stderr.startswith("loomctl: NO_ACTIVE_RUN: No active run")
     assert all(way in ended.stderr for way in ("loomctl run ", "loomctl resume", "loomctl runs"))
 
 
 def test_an_interrupt_is_no_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C ends with 130 and one word."""
-
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -360,7 +344,6 @@ def places(whole: object, depth: int = 5) -> list[tuple[str | int, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.json", "plan.json"])
 def test_no_wrong_type_in_a_file_is_a_bug(scene: Scene, cli: Cli, name: str) -> None:
-    """Whatever an edited state or plan holds, the answer is a result or an error that names the file, never exit 70."""
     begin(scene)
     cli("done", "--response-file", "spec.md")
     path = scene.run_dir / name

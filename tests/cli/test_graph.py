@@ -15,7 +15,6 @@ STEPS = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for 
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run of three steps, one done."""
     scene.workflow(phases=STEPS)
     cli("run", "x", "--workflow", "tiny")
     cli("done", "--response-file", "-", given="Done.")
@@ -23,7 +22,6 @@ def begun(scene: Scene, cli: Cli) -> Scene:
 
 
 def test_a_run_is_drawn_with_its_progress(begun: Scene, cli: Cli) -> None:
-    """The current one, or one by its id; a workflow has no marks."""
     run_id = begun.run_dir.name
     told = cli("graph").stdout
     assert told == cli("graph", run_id).stdout == cli("graph", run_id[:-2]).stdout
@@ -34,7 +32,6 @@ def test_a_run_is_drawn_with_its_progress(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_form_is_asked_for(begun: Scene, cli: Cli) -> None:
-    """DOT that Graphviz and Loom read, SVG, one document."""
     dot = cli("graph", "--format", "dot").stdout
     assert graphviz.is_read(dot)
     assert "s1" in graphviz.rendered(dot)
@@ -48,7 +45,6 @@ def test_a_form_is_asked_for(begun: Scene, cli: Cli) -> None:
 
 
 def test_it_is_written_to_a_file(begun: Scene, cli: Cli, tmp_path: Path) -> None:
-    """Whole; nothing is printed."""
     path = tmp_path / "out.mmd"
     assert cli("graph", "core", "--output", str(path)).stdout == ""
     assert path.read_text(encoding="utf-8").startswith("flowchart TD\n")
@@ -57,7 +53,6 @@ def test_it_is_written_to_a_file(begun: Scene, cli: Cli, tmp_path: Path) -> None
 
 
 def test_without_graphviz_the_way_on_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Exit 8: something is to be set up; the other forms need nothing."""
     monkeypatch.setattr("loomctl.workflows.draw.shutil.which", lambda _: None)
     ended = cli("graph", "core", "--format", "svg")
     assert ended.code == 8
@@ -68,7 +63,6 @@ def test_without_graphviz_the_way_on_is_said(cli: Cli, monkeypatch: pytest.Monke
 
 
 def test_what_is_neither_is_said_to_be_neither(scene: Scene, cli: Cli) -> None:
-    """With what there is; and what is wrong with a workflow."""
     ended = cli("graph", "nobody")
     assert ended.code == 2
     assert "there is neither a workflow nor a run 'nobody'" in ended.stderr

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("near_machines")
 
 @pytest.fixture
 def laptop(tmp_path: Path) -> Machine:
-    """A clone with a run."""
     made = Machine(tmp_path / "laptop", server_of(tmp_path))
     made.workflow()
     made.begin()
@@ -38,7 +37,6 @@ def laptop(tmp_path: Path) -> Machine:
 
 @pytest.mark.slow
 def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Machine, tmp_path: Path) -> None:
-    """Without a person and without --yes: the list, a refusal, and a hint that does it; --dry-run only lists."""
     laptop.edit(context={"token": SECRET})
     refused = laptop.loomctl("push")
     assert (refused.code, refused.stdout) == (2, "")
@@ -77,7 +75,6 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
 
 @pytest.mark.slow
 def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Machine, tmp_path: Path) -> None:
-    """--all goes on behind one that diverged, and ends with that one's exit code."""
     first = laptop.run_dir.name
     laptop.push(first)
     desktop = Machine(tmp_path / "desk top", tmp_path / "server.git")
@@ -100,7 +97,6 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
 
 @pytest.mark.slow
 def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine, tmp_path: Path) -> None:
-    """Whatever goes wrong with it, the system's refusals too: each is its own result, and the worst makes the code."""
     first = laptop.run_dir.name
     for word in ("another", "broken", "odd"):
         laptop.begin(word)
@@ -192,12 +188,10 @@ def test_what_has_no_copy_is_not_taken_away(laptop: Machine, tmp_path: Path, wha
 
 
 def shell(folder: Path, line: str) -> int:
-    """Paste a line into a shell; gives how it ended."""
     return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, check=False).returncode
 
 
 def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine, tmp_path: Path) -> None:
-    """The hint changes nothing there."""
     run_id = laptop.run_dir.name
     laptop.push(run_id)
     git(tmp_path / "server.git", "update-ref", f"refs/loom/runs/{run_id}", "refs/heads/main")
@@ -208,7 +202,6 @@ def test_who_has_not_the_run_is_told_who_can_put_it_there_again(laptop: Machine,
 
 @pytest.mark.slow
 def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> None:
-    """Of several, none is guessed; a beginning is enough; one that is not there is said."""
     laptop.begin("another")
     for folder in laptop.run_dirs:
         laptop.push(folder.name)
@@ -222,7 +215,6 @@ def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> Non
 
 
 def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Machine) -> None:
-    """The lease is carried as it stands."""
     laptop.edit(lease={"epoch": 1, "session_id": "5f0c9a52-0000-4000-8000-000000000001"})
     pushed = laptop.loomctl("push", "--yes")
     assert pushed.code == 0
@@ -232,7 +224,6 @@ def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Ma
 def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsewhere(
     laptop: Machine, tmp_path: Path
 ) -> None:
-    """The remote's path whole, and how a run that a session drives is taken over, whoever pushes it."""
     run_id, below = laptop.run_dir.name, laptop.root / "a" / "b"
     below.mkdir(parents=True)
     seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
@@ -254,7 +245,6 @@ WAYS = (["prime-context"], ["next"], ["done"], ["undo"], ["context", "set", "k",
 def test_each_hint_about_a_run_that_was_pulled_leads_on(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is tried first, on another machine or back on the one that began it: no two errors go in a circle."""
     run_id = laptop.run_dir.name
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     laptop.push(run_id)
@@ -290,7 +280,6 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
 def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
 ) -> None:
-    """`runs`, `show`, `status` and the report say of what, from where and since when; other runs have no such word."""
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
     run_id = laptop.run_dir.name
     laptop.push(run_id)
@@ -331,7 +320,6 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
 
 @pytest.mark.slow
 def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: Path) -> None:
-    """The list counts what the push itself notes, and names the commit: git's own sizes of what is new are the same."""
     run_id, server = laptop.run_dir.name, tmp_path / "server.git"
     ref = f"refs/loom/runs/{run_id}"
     before = set[str]()
@@ -363,7 +351,6 @@ def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: P
 
 @pytest.mark.slow
 def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine) -> None:
-    """With the list of a dry run and of a push that is not confirmed, as behind one that was made."""
     log = laptop.run_dir / "events.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"properties":{"', b'"properties":{"X', 1))
     said = "its log is not the one that was written: line 1"
@@ -376,7 +363,6 @@ def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", ["--take-theirs", "--keep-mine"])
 def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: str) -> None:
-    """A real command, which writes into the run's folder: a pull waits for its end, unless it replaces nothing."""
     gate = Gate(tmp_path / "gate")
     laptop = Machine(tmp_path / "laptop", server_of(tmp_path))
     run_id = begin(laptop, f"echo before; {gate}")
@@ -413,7 +399,6 @@ def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: s
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["a name with a space", "a path with a space"])
 def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, tmp_path: Path, how: str) -> None:
-    """As a shell reads it: what push, pull and the list say next can be pasted, whatever the remote is called."""
     run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
     git(tmp_path, "init", "-q", "--bare", str(other))
     named = "my remote" if how == "a name with a space" else "../sp ace.git"
@@ -438,7 +423,6 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
 
 @pytest.mark.slow
 def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
-    """From the folder in which the command is typed, or none at all; not another one that git would find."""
     (laptop.root / "sub").mkdir()
     run_id = laptop.run_dir.name
     assert laptop.loomctl("push", run_id, "--remote", "../../server.git", "--yes", cwd=laptop.root / "sub").code == 0
@@ -454,7 +438,6 @@ def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
 
 @pytest.mark.slow
 def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop: Machine) -> None:
-    """Nothing is changed, and git's own words stand behind it; no push says that it was made."""
     remote = ("--remote", "x")
     commands = [["runs", "--remote=x"], ["pull", "--all", *remote], ["pull", *remote], ["push", *remote, "--yes"]]
     for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
@@ -469,7 +452,6 @@ def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop
 
 @pytest.mark.slow
 def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop: Machine, tmp_path: Path) -> None:
-    """Not to that of origin."""
     run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
     git(tmp_path, "init", "-q", "--bare", str(other))
     laptop.push(run_id, named=str(other))
@@ -528,7 +510,6 @@ def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, wa
 def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
     laptop: Machine, tmp_path: Path, way: str
 ) -> None:
-    """Another clone fetches from another repository, and pastes what the push said."""
     run_id, fork, server = laptop.run_dir.name, (tmp_path / "fork.git").resolve(), tmp_path / "server.git"
     git(tmp_path, "init", "-q", "--bare", str(fork))
     if way in ("pushurl", "relative"):
@@ -556,13 +537,11 @@ def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine
 
 
 def loom_refs(server: Path) -> list[str]:
-    """Name Loom's refs in a bare repository."""
     return [name for name in tips(server) if "/loom/" in name]
 
 
 @pytest.mark.slow
 def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path: Path) -> None:
-    """The run is handed on all the same, and what git said of the other one is quoted on a line."""
     second = tmp_path / "second.git"
     git(tmp_path, "init", "-q", "--bare", str(second))
     git(laptop.root, "remote", "set-url", "--add", "origin", str(second))
@@ -580,7 +559,6 @@ def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path:
 
 @pytest.mark.slow
 def test_what_a_remote_refused_is_not_kept(laptop: Machine, tmp_path: Path) -> None:
-    """It answered, so nothing is on its way: no ref pins what was sent. A remote that vanished may have it."""
     hook = tmp_path / "server.git" / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     hook.chmod(0o755)
@@ -615,7 +593,6 @@ def test_a_server_that_names_objects_by_another_hash_did_answer(laptop: Machine,
 def test_a_full_disk_sends_to_what_tells_of_disks(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not to a check of the repository, which is whole."""
     folder = tmp_path / "bin"
     folder.mkdir()
     said = "fatal: unable to write loose object file: No space left on device"
@@ -631,7 +608,6 @@ def test_a_full_disk_sends_to_what_tells_of_disks(
 
 @pytest.mark.slow
 def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Path) -> None:
-    """Whatever it is called; of several, none of which is `origin`, the hint names one."""
     git(laptop.root, "remote", "rename", "origin", "upstream")
     told = laptop.loomctl("push", "--yes").stdout
     assert "is pushed to upstream" in told
@@ -651,7 +627,6 @@ def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_driver_in_another_place_is_not_said_to_be_refused(laptop: Machine, tmp_path: Path) -> None:
-    """It has a state of its own there and goes on; one that drives here is refused."""
     run_id = laptop.run_dir.name
     elsewhere = "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
     laptop.push(run_id)

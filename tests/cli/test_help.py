@@ -28,7 +28,6 @@ SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
 
 def commands(group: click.Group, name: str = "loomctl") -> Iterator[tuple[str, click.Command]]:
-    """Give every command with its full name."""
     context = click.Context(group)
     for word in group.commands or COMMANDS:
         command = group.get_command(context, word)
@@ -71,7 +70,6 @@ def lines_of(path: Path) -> list[str]:
 
 @each("name", ["loomctl", *ALL])
 def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
-    """Help says what the command does and shows it; nothing in an example is misunderstood."""
     ended = cli(*name.split()[1:], "--help")
     assert ended.code == 0
     examples = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith("loomctl ")]
@@ -85,7 +83,6 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
 
 
 def test_the_check_of_lines_can_fail() -> None:
-    """A command, option or choice that there is not is found."""
     for line in (
         "loomctl nonsense",
         "loomctl done --nonsense",
@@ -99,13 +96,11 @@ def test_the_check_of_lines_can_fail() -> None:
 
 @each("path", TEXTS)
 def test_every_line_in_a_text_is_understood(path: Path) -> None:
-    """No document, skill, command or workflow names a command or option that there is not."""
     for line in lines_of(path):
         understood(line)
 
 
 def test_lines_are_found() -> None:
-    """The search finds spans, blocks and JSON strings, and every kind of text has some."""
     found = {path.name: lines_of(path) for path in TEXTS}
     assert "loomctl runs rm RUN" in lines_of(CHECKOUT / "README.md")
     assert "loomctl show" in found["core.json"]
@@ -126,14 +121,12 @@ def test_every_hint_can_be_pasted(path: Path) -> None:
 
 
 def test_a_bare_loomctl_shows_its_help(cli: Cli) -> None:
-    """Without a command the list of commands is shown, with exit 2."""
     ended = cli()
     assert ended.code == 2
     assert "Commands:" in ended.stdout
 
 
 def test_every_command_of_the_issue_is_there() -> None:
-    """The commands that users were promised."""
     promised = (
         "run next done undo resume pause cancel approve reject choose trust prime-context runs show sessions check "
         "schema paths preamble state clean demo plugin hook doctor steps history reduce savings blob "

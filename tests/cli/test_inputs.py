@@ -40,7 +40,6 @@ every_reader = each("reader", READERS)
 
 
 def called(scene: Scene, reader: Reader, name: str) -> list[str]:
-    """Make what the command needs; gives its words with a file's name in its place."""
     scene.write("good", GOOD)
     scene.workflow()
     if reader.of_a_run:
@@ -50,7 +49,6 @@ def called(scene: Scene, reader: Reader, name: str) -> list[str]:
 
 @every_reader
 def test_a_file_and_standard_input_are_read_alike(scene: Scene, cli: Cli, reader: Reader) -> None:
-    """`-` is standard input, for each of them."""
     scene.write("file", reader.good)
     assert cli(*called(scene, reader, "file"), "--json").code == EXIT_OK
     assert cli(*called(scene, reader, "-"), "--json", given=reader.good).code == EXIT_OK
@@ -59,7 +57,6 @@ def test_a_file_and_standard_input_are_read_alike(scene: Scene, cli: Cli, reader
 @every_reader
 @each("what", ["nothing", "a folder", "a pipe", "a name that is too long"])
 def test_a_file_that_cannot_be_read_is_a_matter_of_usage(scene: Scene, cli: Cli, reader: Reader, what: str) -> None:
-    """One code, one exit code, the file's name and a line that shows what is there; nobody waits for a pipe."""
     name = "y" * 300 if what == "a name that is too long" else "file"
     if what == "a folder":
         (scene.root / "file").mkdir()
@@ -74,7 +71,6 @@ def test_a_file_that_cannot_be_read_is_a_matter_of_usage(scene: Scene, cli: Cli,
 @every_reader
 @each("source", ["file", "-"])
 def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli, reader: Reader, source: str) -> None:
-    """The same of a file and of standard input."""
     data = b" " * (reader.largest + 1)
     scene.write("file", data)
     ended = cli(*called(scene, reader, source), "--json", given=data if source == "-" else None)
@@ -86,6 +82,5 @@ def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli
 
 @each("words", ["outcome --status-json -", "outcome --from - --schema -", "simulate core --outcomes - --context -"])
 def test_standard_input_is_read_but_once(cli: Cli, words: str) -> None:
-    """Asked for two things it would give the second nothing."""
     ended = cli(*words.split(), "--json", given="{}")
     assert (ended.code, ended.json["error"]["code"]) == (EXIT_USAGE, "USAGE")

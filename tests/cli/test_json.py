@@ -147,7 +147,6 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
 
 @pytest.fixture
 def project(scene: Scene) -> Scene:
-    """A project with a workflow that asks for approval before its second phase."""
     scene.write("spec.md", "# The spec\n\nheliotrope\n")
     scene.workflow([artifact("spec", "spec.md")], {**PHASES, "build": {**PHASES["build"], "require_approval": True}})
     gate = {"id": "gate", "kind": "human", "prompt": "Well?", "transitions": [{"to": "end", "label": "Yes"}]}
@@ -161,7 +160,6 @@ def project(scene: Scene) -> Scene:
 
 
 def call_a_tool(scene: Scene) -> None:
-    """Record a tool step of the only run."""
     reducer = StepReducer(DataOffloader(scene.run_dir))
     step = reducer.reduce("Bash", {"command": "ls"}, {"stdout": "a\n" * 900}, step_id="toolu_01")
     tool_log.append(str(scene.run_dir), [step])
@@ -169,7 +167,6 @@ def call_a_tool(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
-    """Standard output is one JSON document with its promised keys; standard error is empty."""
     for words, keys in COMMANDS:
         if words == ["steps"]:
             call_a_tool(project)
@@ -196,7 +193,6 @@ def test_every_command_with_json_is_tested() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_errors_are_documents_too(cli: Cli) -> None:
-    """Each command without a run, and each with an option that there is not, gives one document with an error."""
     for words, _ in COMMANDS[1:]:
         for more in ([], ["--nonsense"]):
             if words[0] == "run" and "--resume" not in words and not more:
@@ -232,7 +228,6 @@ def test_a_closing_step_has_its_document(cli: Cli) -> None:
 
 
 def test_the_dry_run_of_a_priming_has_the_promised_shape(project: Scene, cli: Cli) -> None:
-    """The issue's document: artifacts with decision, reason, path, bytes, sha256 and form; budget; warnings."""
     cli("run", "x", "--workflow", "tiny")
     (project.root / "spec.md").write_text("# The spec\n\nviridian\n")
     document = cli("prime-context", "--dry-run", "--json").json
@@ -246,7 +241,6 @@ def test_the_dry_run_of_a_priming_has_the_promised_shape(project: Scene, cli: Cl
 
 
 def test_no_document_is_cut_by_odd_text(project: Scene, cli: Cli) -> None:
-    """Surrogates, controls and emoji in a goal and a note still give one document that can be parsed."""
     cli("run", "x", "--workflow", "tiny")
     project.edit(goal="a \ud800 \x1b[31m 😀 \u2028 \u0000 b")
     for words in (["show"], ["runs"], ["state", "show"], ["next"], ["prime-context", "--force"]):

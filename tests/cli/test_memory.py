@@ -21,7 +21,6 @@ PRICE = (
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run with a spec."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md"), artifact("gone", "gone.md")])
     scene.begin()
@@ -29,7 +28,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def test_what_would_be_written_is_shown_first_and_nothing_is_written(begun: Scene, cli: Cli) -> None:
-    """Without a terminal it takes --yes: the file, the line and the price are shown, and it ends with 2."""
     cli("paths")  # compiles the settings
     before = fingerprint(begun.root)
     ended = cli("memory", "on")
@@ -44,7 +42,6 @@ def test_what_would_be_written_is_shown_first_and_nothing_is_written(begun: Scen
 
 @pytest.mark.parametrize(("word", "written"), [("y\n", True), ("n\n", False), ("\x04", False)])
 def test_a_person_is_asked_at_a_terminal(begun: Scene, word: str, written: bool) -> None:
-    """Enter, or the end of input, is no."""
     terminal = Terminal([sys.executable, "-I", str(MAIN), "memory", "on"], begun)
     terminal.until("Loom would write:", "The price:", "Switch memory on?")
     terminal.type(word)
@@ -55,7 +52,6 @@ def test_a_person_is_asked_at_a_terminal(begun: Scene, word: str, written: bool)
 
 @pytest.mark.usefixtures("begun")
 def test_on_and_off_are_said_and_done_once(cli: Cli) -> None:
-    """The second time nothing changes, and nobody is asked."""
     assert cli("memory", "off", "--json").json == {"schema_version": 1, "on": False, "changed": False}
     first = cli("memory", "on", "--yes", "--json").json
     assert (first["on"], first["changed"], first["has_line"]) == (True, True, True)
@@ -66,7 +62,6 @@ def test_on_and_off_are_said_and_done_once(cli: Cli) -> None:
 
 
 def test_the_standing_tells_what_is_imported_what_is_not_and_the_price(begun: Scene, cli: Cli) -> None:
-    """In words and as a document; switched on or not."""
     told = cli("memory").stdout
     assert "Loom: memory is off; `loomctl memory on` would write:" in told
     cli("memory", "on", "--yes")
@@ -96,7 +91,6 @@ def test_it_is_on_in_one_place(cli: Cli) -> None:
 
 
 def test_a_file_that_git_does_not_ignore_is_told(scene: Scene, cli: Cli) -> None:
-    """A commit would take the line along; one that is ignored, and a folder without git, need no word."""
     (scene.root / ".git").rmdir()
     assert cli("memory", "--json").json["ignored_by_git"] is None
     subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
@@ -116,7 +110,6 @@ def test_without_a_run_it_says_so_and_a_first_run_is_told(scene: Scene, cli: Cli
 
 
 def test_a_now_md_that_cannot_be_written_fails_no_command(begun: Scene, cli: Cli) -> None:
-    """It is said beside the result."""
     cli("memory", "on", "--yes")
     (begun.store / "now.md").unlink()
     (begun.store / "now.md").mkdir()

@@ -69,7 +69,6 @@ def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Sce
 
 
 def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(over: Scene, cli: Cli) -> None:
-    """Its hint shows the last run, and changes nothing."""
     for words in OTHERS:
         assert len(over.run_dirs) == 2
         error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
@@ -85,7 +84,6 @@ def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(over: Sc
 def test_the_only_state_ends_a_command_alike_whether_it_is_named_or_not(
     scene: Scene, cli: Cli, scenery: Callable[[Scene], None], code: int, said: str
 ) -> None:
-    """What is wrong with it is one condition, however the run was found."""
     scenery(scene)
     for command in ("status", "verify", "next", "resume", "statusline"):
         found = cli(command, "--json", session=OTHER)
@@ -146,7 +144,6 @@ SEVERAL = [
 
 
 def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: Scene, cli: Cli) -> None:
-    """What was typed is kept, every option of it, where the command reads or takes up; else the run is shown."""
     begin(scene)
     scene.begin("another")
     for words, line in SEVERAL:
@@ -158,7 +155,6 @@ def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: 
 
 
 def test_a_line_that_is_too_long_to_paste_is_not_repeated(scene: Scene, cli: Cli) -> None:
-    """The run is shown instead."""
     begin(scene)
     scene.begin("another")
     ended = cli("status", "shop", "--json", session=OTHER)

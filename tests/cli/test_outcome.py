@@ -13,7 +13,6 @@ DIRECTIVE = '{"outcome": "FAILURE", "failure_reason": "no", "context_updates": {
 
 
 def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
-    """Design §8, in its order, from standard input and without a project."""
     ended = cli("outcome", "--from", "-", "--json", given=f"Well: {DIRECTIVE}")
     assert (ended.code, ended.stderr, list(ended.json)) == (0, "", KEYS)
     document = ended.json
@@ -25,7 +24,6 @@ def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
 
 
 def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
-    """What was found and where, what it says, what is wrong."""
     for response, words, code, shows in [
         ("done", [], 0, ["no directive found"]),
         ("done", ["--schema", "routing"], 1, ["no directive found", "error: NO_DIRECTIVE"]),
@@ -59,7 +57,6 @@ def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
 
 
 def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
-    """Each with its code, and no traceback."""
     for words, code, said in [
         (["--nonsense"], 2, "USAGE"),
         (["--from", "none.md"], 2, "UNREADABLE"),
@@ -80,6 +77,5 @@ def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
 
 
 def test_a_response_in_no_encoding_is_read(cli: Cli) -> None:
-    """Bytes that are no UTF-8 hide nothing."""
     ended = cli("outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
     assert ended.json["outcome"] == "failed"

@@ -21,20 +21,17 @@ HOSTILE = (
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run of five steps in one phase."""
     scene.workflow(phases=STEPS)
     assert cli("run", "x", "--workflow", "tiny").code == 0
     return scene
 
 
 def prompt(scene: Scene, stage: str) -> str:
-    """Read what a stage was told."""
     return (scene.run_dir / "stages" / stage / "prompt.md").read_text(encoding="utf-8")
 
 
 @each("response", ["The result.", HOSTILE, "é\u2028漢字 😀"])
 def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli, response: str) -> None:
-    """Whatever the stages before it said; and the same again."""
     cli("done", "--response-file", "-", given=response)
     printed = cli("preamble").stdout
     assert prompt(begun, "002-build.s1@1").startswith(printed + "\n## Step build/s1: s1 (visit 1)")
@@ -43,7 +40,6 @@ def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli,
 
 
 def test_a_fidelity_can_be_asked_for(begun: Scene, cli: Cli) -> None:
-    """Whatever the plan says; the document says what it was made with, and within which bounds."""
     cli("done", given="The result.")
     assert "Completed stages" not in cli("preamble", "--fidelity", "truncate").stdout
     document = cli("preamble", begun.run_dir.name, "--fidelity", "summary:low", "--json").json
@@ -52,7 +48,6 @@ def test_a_fidelity_can_be_asked_for(begun: Scene, cli: Cli) -> None:
 
 
 def test_what_went_wrong_is_said_beside_it(begun: Scene, cli: Cli) -> None:
-    """On standard error, a line each."""
     cli("done", given="The result.")
     (begun.run_dir / "stages" / "001-build.s0@1" / "status.json").unlink()
     begun.edit_plan(default_fidelity="everything")
@@ -72,7 +67,6 @@ def test_done_and_next_say_nothing_of_what_the_session_did_itself(begun: Scene, 
 
 
 def test_next_tells_what_another_session_did_until_the_conversation_holds_it(begun: Scene, cli: Cli) -> None:
-    """Above the step; what was told before it is not told again."""
     cli("done", given="Mine.")
     cli("resume", "--take-over", session=OTHER)
     cli("done", given="Theirs.", session=OTHER)
@@ -88,7 +82,6 @@ def test_next_tells_what_another_session_did_until_the_conversation_holds_it(beg
 
 
 def test_what_a_transcript_shows_is_not_told_again(begun: Scene) -> None:
-    """A real transcript, as Claude Code writes it, with what `next` printed in it."""
     begun.loomctl("done", given="Mine.")
     begun.loomctl("resume", "--take-over", session=OTHER)
     begun.loomctl("done", given="Theirs.", session=OTHER)
@@ -106,7 +99,6 @@ def test_what_a_transcript_shows_is_not_told_again(begun: Scene) -> None:
 
 
 def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step comes first; the command that prints the rest stands above it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(begun.root.parent / "config"))
     cli("done", given="Mine.")
     cli("resume", "--take-over", session=OTHER)
@@ -120,7 +112,6 @@ def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.
 
 
 def test_a_document_of_next_and_done_has_the_whole_preamble(begun: Scene, cli: Cli) -> None:
-    """A script starts a conversation for each step; it knows nothing of the ones before."""
     done = cli("done", "--json", given="The result.").json
     assert done["preamble"]["text"] == cli("next", "--json").json["preamble"]["text"] == cli("preamble").stdout[:-1]
     assert "The result." in done["preamble"]["text"]

@@ -17,7 +17,6 @@ SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run with two documents, of which the first is required."""
     scene.write("spec.md", SPEC)
     scene.write("notes.md", "# Notes\n")
     scene.workflow([artifact("spec", "spec.md"), artifact("notes", "notes.md", required=False)])
@@ -26,7 +25,6 @@ def begun(scene: Scene, cli: Cli) -> Scene:
 
 
 def test_an_assistant_gets_the_text_and_a_summary(begun: Scene, cli: Cli) -> None:
-    """The slip's lines, the session history, then exactly the text, whose last line is the slip's id."""
     ended = cli("prime-context", "--force")
     lines = ended.stdout.splitlines()
     assert lines[0] == f"Loom: run {begun.run_dir.name}"
@@ -45,7 +43,6 @@ def test_a_session_that_keeps_no_transcript_is_given_it_again(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("begun")
 def test_only_what_was_asked_for(cli: Cli) -> None:
-    """`--artifacts` narrows; blanks and empty parts in the list do not matter."""
     ended = cli("prime-context", "--artifacts", " notes ,,", "--force")
     assert ended.code == 0
     assert "1 loaded" in ended.stdout
@@ -54,7 +51,6 @@ def test_only_what_was_asked_for(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("begun")
 def test_an_unknown_artifact_is_usage_and_the_rest_is_given(cli: Cli) -> None:
-    """Exit 2 with the ids that there are; what was asked for beside it is loaded."""
     ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force")
     assert ended.code == 2
     assert "✗ nonsense unknown_artifact: known are notes, spec" in ended.stdout
@@ -75,7 +71,6 @@ def test_a_required_artifact_that_is_missing_is_exit_4_and_the_rest_is_given(beg
 
 
 def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
-    """It is named, and nothing fails."""
     (begun.root / "notes.md").unlink()
     ended = cli("prime-context", "--force")
     assert ended.code == 0
@@ -85,7 +80,6 @@ def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
 @each("more", [[], ["--json"], ["--force"], ["--artifacts", "spec"], ["--trigger", "session_start"]])
 @each("session", [SESSION, OTHER])
 def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], session: str) -> None:
-    """Neither the project nor the user's folder changes, to the byte and the time."""
     home = Path(os.environ["HOME"])
     before = (fingerprint(begun.root), fingerprint(home))
     ended = cli("prime-context", "--dry-run", *more, session=session)
@@ -106,7 +100,6 @@ def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], sessi
 )
 @pytest.mark.usefixtures("begun")
 def test_a_trigger_loads_what_it_names(cli: Cli, word: str, loaded: int) -> None:
-    """`--trigger` asks what an event would load."""
     entries = cli("prime-context", "--trigger", word, "--force", "--dry-run", "--json").json["artifacts"]
     assert len([entry for entry in entries if entry["decision"] == "load"]) == loaded
 
@@ -114,14 +107,12 @@ def test_a_trigger_loads_what_it_names(cli: Cli, word: str, loaded: int) -> None
 @each("word", ["nonsense", "", "phase_transition", "phase_start:*", "phase_transition:a->*", "a:b"])
 @pytest.mark.usefixtures("begun")
 def test_a_trigger_must_name_one_event(cli: Cli, word: str) -> None:
-    """A word that is no event, or any of several, is usage, with those that there are."""
     ended = cli("prime-context", "--trigger", word)
     assert ended.code == 2
     assert "phase_transition:architect->build" in ended.stderr
 
 
 def test_a_named_run_is_primed_without_being_bound(begun: Scene, cli: Cli) -> None:
-    """`--run-id` with a unique beginning names any run of the project."""
     ended = cli("prime-context", "--run-id", "shop-x", session=OTHER)
     assert ended.code == 0
     assert "heliotrope" in ended.stdout
@@ -139,7 +130,6 @@ def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cli: Cli) -> None:
-    """Slip lines and text together stay below what a host shows inline: 30,000 UTF-16 units."""
     declared = [artifact(f"doc-{number}", f"{number}.md", required=number < 3) for number in range(60)]
     for number in range(60):
         scene.write(f"{number}.md", "# Heading\n\nwords 😀 words\n" * 2000)

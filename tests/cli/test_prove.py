@@ -15,14 +15,12 @@ from tests.helpers.scenes import SESSION, Json, Scene, artifact
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run of whose items one is the workflow's."""
     scene.workflow(must_survive=["The deadline is 3 May"])
     scene.begin()
     return scene
 
 
 def compactions(scene: Scene, *receipts: Json | None) -> None:
-    """Let the session have been compacted so often."""
     state = scene.state
     (record,) = state["sessions"]["session_history"]
     entries = [{"at": f"2026-01-0{at}T00:00:00Z", "trigger": "auto"} for at in range(1, len(receipts) + 1)]
@@ -31,12 +29,10 @@ def compactions(scene: Scene, *receipts: Json | None) -> None:
 
 
 def receipt(kept: str = "", lost: str = "", restored: str = "", *, proven: bool = True) -> Json:
-    """A receipt by the names of its items."""
     return {"proven": proven, "kept": kept.split(), "lost": lost.split(), "restored": restored.split()}
 
 
 def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
-    """Kept, lost, put back, unproven; 0 where everything lost came back."""
     compactions(begun, receipt("a b", "c d", "c d"), receipt("a", proven=False), receipt("a b c d"), None)
     told = cli("prove")
     assert told.code == 0
@@ -65,7 +61,6 @@ def test_it_tells_each_compaction(begun: Scene, cli: Cli) -> None:
 
 
 def test_every_item_is_named_shortened(begun: Scene, cli: Cli) -> None:
-    """What was kept and what had no text then, too; a long one is cut to a line."""
     compactions(begun, {**receipt(lost="c"), "kept": ["word " * 100 + "\n\x1b[31m"], "absent": ["$.context.budget"]})
     ended = cli("prove")
     assert (ended.code, cli("prove", "--json").code) == (1, 1)  # what is still lost is a finding
@@ -93,7 +88,6 @@ def test_sessions_that_the_state_holds_no_more_are_told_too(begun: Scene, cli: C
 
 
 def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
-    """What the workflow declares is not added again, and not taken back."""
     told = cli("prove", "--add", "Ask Ada", "--add", "$.goal", "--add", "The deadline is 3 May", "--json")
     names = ["The deadline is 3 May", "Ask Ada", "$.goal"]
     assert [one["name"] for one in told.json["must_survive"]] == names
@@ -107,7 +101,6 @@ def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
 
 
 def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: Cli) -> None:
-    """They are present or lost together; one is added, and all that say it are taken back."""
     scene.workflow()
     scene.begin()
     ended = cli("prove")
@@ -123,7 +116,6 @@ def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: 
 
 
 def test_a_run_begins_with_items_of_its_own(scene: Scene, cli: Cli) -> None:
-    """`run --must-survive`; one that cannot be looked for begins no run."""
     scene.workflow()
     refused = cli("run", "x", "--workflow", "tiny", "--must-survive", "$.a[*]", "--json")
     assert (refused.code, refused.json["error"]["hint"]) == (2, "loomctl run --help")
@@ -132,7 +124,6 @@ def test_a_run_begins_with_items_of_its_own(scene: Scene, cli: Cli) -> None:
 
 
 def test_damaged_receipts_are_no_receipts(begun: Scene, cli: Cli) -> None:
-    """What an editor or a merge left is passed over."""
     for damage in [3, [3], [{"receipt": 3}], [{"at": [], "receipt": {"proven": "yes"}}]]:
         state = begun.state
         (record,) = state["sessions"]["session_history"]
@@ -208,7 +199,6 @@ def test_each_of_two_secrets_is_taken_back_by_its_name(scene: Scene, cli: Cli, w
 
 
 def test_a_run_that_was_not_begun_has_nothing_to_take_back(scene: Scene, cli: Cli) -> None:
-    """A dry run warns all the same."""
     scene.write("spec.md", "x")
     scene.workflow([artifact("specification", "spec.md")])
     told = cli("run", "x", "--workflow", "tiny", "--must-survive", "spec", "--dry-run").stdout
@@ -217,7 +207,6 @@ def test_a_run_that_was_not_begun_has_nothing_to_take_back(scene: Scene, cli: Cl
 
 
 def test_what_is_not_doubtful_is_added_in_silence(scene: Scene, cli: Cli) -> None:
-    """An id that is declared, plain words, and words that the run itself says."""
     scene.write("spec.md", "x")
     phases = {"one": {"steps": [{"id": "a", "prompt": "Keep max_retries as it is."}]}}
     scene.workflow([artifact("spec", "spec.md")], phases)
@@ -227,7 +216,6 @@ def test_what_is_not_doubtful_is_added_in_silence(scene: Scene, cli: Cli) -> Non
 
 
 def test_each_item_is_told_with_its_kind(scene: Scene, cli: Cli) -> None:
-    """Else nobody sees that an id was taken for a text."""
     scene.write("spec.md", "x")
     scene.workflow([artifact("spec", "spec.md")], must_survive=["spec", "$.goal", "Ask Ada", {"text": "spec"}])
     scene.begin()
@@ -236,7 +224,6 @@ def test_each_item_is_told_with_its_kind(scene: Scene, cli: Cli) -> None:
 
 
 def test_no_hint_ends_in_nothing(scene: Scene, cli: Cli) -> None:
-    """Where no artifact is declared there is none to name."""
     scene.workflow(must_survive=[{"artifact": "spec"}, "style-guide"])
     told = cli("check", "tiny")
     assert "there are none" in told.stdout + told.stderr

@@ -20,7 +20,6 @@ SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "lo
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run on work item 258, with two steps done; the last write ended the second."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     assert cli("run", "258", "--workflow", "tiny").code == 0
@@ -30,13 +29,11 @@ def begun(scene: Scene, cli: Cli) -> Scene:
 
 
 def shell_lines(text: str) -> list[list[str]]:
-    """Give the commands of the shell blocks, each in words."""
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
 
 
 def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
-    """In their order, on a run whose state was torn: each ends well, and the run is where the page says."""
     run_id = begun.run_dir.name
     begun.space().local.mark_ended(SESSION)
     lines = [
@@ -75,7 +72,6 @@ def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
 
 
 def test_every_code_and_event_on_the_page_is_one(begun: Scene) -> None:
-    """No error code, event or file name is made up."""
     codes = set(re.findall(r"`([A-Z][A-Z_]+)`", RECOVER))
     assert {"BAD_JSON", "NO_STATE", "NO_WAY_BACK", "PLAN_LOST", "SCHEMA_TOO_NEW"} <= codes
     for code in codes:
@@ -87,7 +83,6 @@ def test_every_code_and_event_on_the_page_is_one(begun: Scene) -> None:
 
 
 def test_the_settings_on_the_page_are_read(begun: Scene, cli: Cli) -> None:
-    """The block is a valid config.yaml of a user, and the defaults in it are the defaults."""
     block = re.search(r"```yaml\n(.*?)```", RETENTION, re.DOTALL)
     assert block is not None
     path = Path(config.user_config())

@@ -17,7 +17,6 @@ GONE: dict[str, list[str]] = {}
 
 
 def options(command: click.Command) -> set[str]:
-    """Name a command's options."""
     return {
         name for one in command.params if isinstance(one, click.Option) for name in (*one.opts, *one.secondary_opts)
     }
@@ -37,7 +36,6 @@ def test_what_was_there_is_there_or_is_told() -> None:
 
 
 def test_the_changelog_tells_of_each() -> None:
-    """By its old name and its new one, in one line."""
     lines = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     for old, new in RENAMED.items():
         words = [f"`{name.removeprefix('loomctl ')}`" for name in (old, new)]

@@ -22,18 +22,15 @@ from tests.helpers.tables import each
 
 
 def links(page: Path) -> list[Path]:
-    """Give the files that a page leads to."""
     found = re.findall(r'href="([^"#][^"]*)"', page.read_text(encoding="utf-8"))
     return [page.parent / unquote(one) for one in found]
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Give every file below a folder."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene, cli: Cli) -> None:
-    """Its name has the run's id; its links are relative, and each leads to a file of the run."""
     folder = reports.rich(scene)
     ended = cli("report", cwd=scene.root / "docs")
     assert ended.code == 0, ended
@@ -50,7 +47,6 @@ def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene
 
 
 def test_a_page_elsewhere_tells_nothing_of_where_the_project_stands(scene: Scene, cli: Cli, tmp_path: Path) -> None:
-    """It has no links, and says how to bring the files along."""
     reports.rich(scene)
     page = tmp_path / "elsewhere" / "r.html"
     page.parent.mkdir()
@@ -63,7 +59,6 @@ def test_a_page_elsewhere_tells_nothing_of_where_the_project_stands(scene: Scene
 
 @pytest.mark.slow
 def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_path: Path) -> None:
-    """In a folder beside the page, under safe names; a second report replaces the first one's."""
     folder = reports.hostile(scene)
     place = tmp_path / "ö out"
     place.mkdir()
@@ -149,7 +144,6 @@ def test_artifacts_are_linked_and_brought_along_but_those_that_lie_elsewhere(
 
 
 def test_what_a_killed_report_left_goes_with_the_next(scene: Scene, cli: Cli) -> None:
-    """Folders of copies that were being made, or replaced, by a process that is gone; no other's."""
     reports.rich(scene)
     ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True)
     gone, alive = int(ended.stdout), os.getppid()
@@ -168,7 +162,6 @@ def test_what_a_killed_report_left_goes_with_the_next(scene: Scene, cli: Cli) ->
 
 
 def test_a_report_is_replaced_and_nothing_else(scene: Scene, cli: Cli) -> None:
-    """A file that is no report stays unless --force says so; a folder stays whatever is said."""
     scene.workflow()
     scene.begin()
     assert cli("report", "-o", "r.html").code == 0
@@ -214,7 +207,6 @@ def test_the_hint_of_a_page_that_cannot_be_written_is_the_same_line_with_another
 
 
 def test_standard_output_takes_the_page_or_the_data(scene: Scene, cli: Cli) -> None:
-    """Neither writes a file."""
     folder = reports.rich(scene)
     before = files_below(scene.root)
     page = cli("report", "-o", "-")
@@ -226,7 +218,6 @@ def test_standard_output_takes_the_page_or_the_data(scene: Scene, cli: Cli) -> N
 
 
 def test_words_that_contradict_each_other_are_refused(scene: Scene, cli: Cli) -> None:
-    """Before anything is written."""
     scene.workflow()
     scene.begin()
     before = files_below(scene.root)
@@ -236,7 +227,6 @@ def test_words_that_contradict_each_other_are_refused(scene: Scene, cli: Cli) ->
 
 
 def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> None:
-    """It is not brought back for that, and its files can come along."""
     folder = reports.rich(scene)
     scene.edit(status="completed")
     assert cli("runs", "archive", folder.name).code == 0
@@ -249,7 +239,6 @@ def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> Non
 
 
 def test_a_damaged_run_ends_with_findings_and_a_page(scene: Scene, cli: Cli) -> None:
-    """The page says what could not be read."""
     folder = reports.rich(scene)
     (folder / "plan.json").write_text("{")
     ended = cli("report", "-o", "r.html")
@@ -259,7 +248,6 @@ def test_a_damaged_run_ends_with_findings_and_a_page(scene: Scene, cli: Cli) -> 
 
 
 def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:
-    """As far as its state tells of steps."""
     run_id = faber.lay(scene).parent.name
     ended = cli("report", run_id, "-o", "r.html", "--json")
     assert ended.code == 0, ended
@@ -268,7 +256,6 @@ def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named_with_what_makes_it(scene: Scene, cli: Cli) -> None:
-    """Before anything is gathered; a file on the way to it is named instead."""
     scene.workflow()
     scene.begin()
     folder = scene.root / "out put" / "ü"
@@ -284,14 +271,12 @@ def test_a_folder_that_is_not_there_is_named_with_what_makes_it(scene: Scene, cl
 
 
 def test_the_pages_parts_are_shipped_with_the_package() -> None:
-    """Git has them, so that the bundle does, too."""
     folder = "loomctl/views/assets/"
     listed = subprocess.run(["git", "ls-files", folder], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert listed.stdout.split() == sorted(f"{folder}{path.name}" for path in (CHECKOUT / folder).iterdir())
 
 
 def test_the_documentation_names_what_is_printed(scene: Scene, cli: Cli) -> None:
-    """Whatever its page names of the document is there; the schema, which it leads to, has every key."""
     reports.rich(scene)
     told = cli("report", "--json").json
     text = (CHECKOUT / "docs/reference/report.md").read_text(encoding="utf-8")
@@ -303,7 +288,6 @@ def test_the_documentation_names_what_is_printed(scene: Scene, cli: Cli) -> None
 
 
 def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli) -> None:
-    """A pipe, a device, a link to one: the hint prints the same run instead, though another is the current one."""
     scene.workflow()
     first = scene.begin().run.run_id
     assert cli("resume", scene.begin().run.run_id).code == 0
@@ -330,12 +314,10 @@ def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli) -> None:
     ],
 )
 def test_a_file_is_told_from_what_only_looks_like_one(path: str, is_one: bool) -> None:
-    """Where a link of the system's leads to is a file only as long as somebody writes to one."""
     assert targets.is_file(path) is is_one
 
 
 def test_no_report_stands_among_looms_own_files(scene: Scene, cli: Cli, tmp_path: Path) -> None:
-    """Whether something is there or not, and by whatever link one comes there; in another project no run is changed."""
     scene.workflow()
     run_id = scene.begin().run.run_id
     another = tmp_path / "another" / ".loom"
@@ -355,7 +337,6 @@ def test_no_report_stands_among_looms_own_files(scene: Scene, cli: Cli, tmp_path
 
 
 def test_two_pages_do_not_share_a_folder_of_files(scene: Scene, cli: Cli) -> None:
-    """The second is refused, and the first one's links lead where they led; the first itself may be made anew."""
     reports.rich(scene)
     for first, second in (("q.html", "q.htm"), ("q", "q.html"), ("q.html", "q")):
         for name in ("q", "q.htm", "q.html"):
@@ -374,7 +355,6 @@ def test_two_pages_do_not_share_a_folder_of_files(scene: Scene, cli: Cli) -> Non
 
 
 def test_the_folder_says_whose_it_is(scene: Scene, cli: Cli) -> None:
-    """The page, the run, and each copy with its hash."""
     folder = reports.rich(scene)
     assert cli("report", "-o", 'ü "\n".html', "--with-files").code == 0
     beside = scene.root / 'ü "\n"_files'
@@ -389,7 +369,6 @@ def test_the_folder_says_whose_it_is(scene: Scene, cli: Cli) -> None:
 
 
 def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: Cli) -> None:
-    """The report is refused until it was moved away, and the message names it."""
     reports.rich(scene)
     for what in ["added", "added below", "changed", "a link", "a link to a folder"]:
         assert cli("report", "-o", "r.html", "--with-files").code == 0
@@ -411,7 +390,6 @@ def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: C
 
 
 def test_a_list_that_somebody_wrote_does_no_harm(scene: Scene, cli: Cli) -> None:
-    """Whatever page it names, what is not listed in it stays; what an earlier report did not list yet is Loom's."""
     reports.rich(scene)
     scene.write("r_files/loom-report.txt", "Copies that `loomctl report --with-files` made, and replaces.\n")
     scene.write("r_files/old.md", "old")

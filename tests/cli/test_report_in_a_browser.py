@@ -18,14 +18,12 @@ PHONE, DESK = 390, 1440
 
 
 def small(scene: Scene) -> Path:
-    """A run that has just begun."""
     scene.workflow()
     scene.begin()
     return scene.run_dir
 
 
 def long_words(scene: Scene) -> Path:
-    """A run whose tables have long names beside long texts."""
     folder = small(scene)
     names = [f"{at:03}-architecture.design-the-whole@1" for at in range(12)]
     undone = {"stage": names[0], "gone": names, "phases": {"build": "in_progress"}}
@@ -48,14 +46,12 @@ MAKERS: dict[str, Callable[[Scene], Path]] = {
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all of them."""
     with Browser(tmp_path_factory.mktemp("browser")) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A report of each kind of run, with its files."""
     made = {}
     for name, make in MAKERS.items():
         scene = Scene(tmp_path_factory.mktemp("runs") / name)
@@ -87,7 +83,6 @@ TOO_WIDE = """[...document.querySelectorAll('body *')].filter((one) => {
 def test_a_page_opens_without_a_complaint_and_asks_for_nothing(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    """No error, no violation of its policy, no request, nothing hostile run, nothing wider than the window."""
     for width, dark in product((PHONE, DESK), (False, True)):
         browser.show(width, dark=dark)
         browser.open(pages[name])
@@ -110,7 +105,6 @@ BROKEN = """[...document.querySelectorAll('.term')].flatMap((one) => [...one.chi
 
 
 def test_names_of_events_are_whole_words(browser: Browser, pages: dict[str, Path]) -> None:
-    """However much stands beside them; where a table gets wider than the page it scrolls in its own box."""
     for width in [PHONE, 800, DESK]:
         browser.show(width)
         browser.open(pages["long words"])
@@ -120,7 +114,6 @@ def test_names_of_events_are_whole_words(browser: Browser, pages: dict[str, Path
 
 
 def test_every_section_is_seen_in_the_bar(browser: Browser, pages: dict[str, Path]) -> None:
-    """Whole and within the window; and what a link leads to is not behind the bar."""
     for width in [PHONE, 800, DESK]:
         browser.show(width)
         browser.open(pages["rich"])
@@ -135,7 +128,6 @@ def test_every_section_is_seen_in_the_bar(browser: Browser, pages: dict[str, Pat
 
 
 def test_the_policy_is_in_force(browser: Browser, pages: dict[str, Path]) -> None:
-    """Even what gets into the page as markup does not run, and is told."""
     browser.show(DESK)
     browser.open(pages["small"])
     browser.tell("document.body.insertAdjacentHTML('beforeend', '<img src=data:x onerror=window.hit=1>')")
@@ -182,7 +174,6 @@ FAINT = """(() => {
 
 
 def test_every_text_stands_out_from_what_is_behind_it(browser: Browser, pages: dict[str, Path]) -> None:
-    """By 4.5 to 1 at least."""
     for dark in [False, True]:
         browser.show(DESK, dark=dark)
         browser.open(pages["rich"])
@@ -224,7 +215,6 @@ def test_the_page_is_used_with_keys_alone(browser: Browser, pages: dict[str, Pat
 
 
 def choose(browser: Browser, **values: str) -> str:
-    """Set fields of the filter; gives what it says of what it found."""
     for key, value in values.items():
         browser.tell(
             f"(() => {{ const one = document.getElementById('by-{key}');"
@@ -260,7 +250,6 @@ def test_many_events_cost_no_more_than_a_page_of_them(browser: Browser, pages: d
 
 
 def test_an_events_properties_are_shown_as_text(browser: Browser, pages: dict[str, Path]) -> None:
-    """Whatever they hold: what hides or reorders stays visible."""
     browser.show(DESK)
     browser.open(pages["hostile"])
     browser.tell("for (const one of document.querySelectorAll('#event-table details')) one.open = true")
@@ -274,7 +263,6 @@ def test_an_events_properties_are_shown_as_text(browser: Browser, pages: dict[st
 
 
 def test_times_are_told_in_the_readers_own_time_too(browser: Browser, pages: dict[str, Path]) -> None:
-    """By a button; beside each stands the other."""
     browser.show(DESK)
     browser("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
     try:
@@ -291,7 +279,6 @@ def test_times_are_told_in_the_readers_own_time_too(browser: Browser, pages: dic
 
 @pytest.mark.slow
 def test_the_essentials_need_no_script(browser: Browser, pages: dict[str, Path]) -> None:
-    """Stages, timeline, tables and the newest events are there; what only a script could do is not offered."""
     browser.show(PHONE)
     browser("Emulation.setScriptExecutionDisabled", value=True)
     try:
@@ -308,7 +295,6 @@ def test_the_essentials_need_no_script(browser: Browser, pages: dict[str, Path])
 
 
 def test_the_page_has_what_a_screen_reader_goes_by(browser: Browser, pages: dict[str, Path]) -> None:
-    """One main, one first heading, no level left out, a caption for each table, a name for each picture and field."""
     browser.show(DESK)
     browser.open(pages["rich"])
     count = "document.querySelectorAll('{}').length"
@@ -343,7 +329,6 @@ def test_an_address_opens_its_stage_and_one_that_leads_nowhere_breaks_nothing(
 
 
 def test_on_paper_the_page_is_light_and_has_no_controls(browser: Browser, pages: dict[str, Path]) -> None:
-    """Also where the screen is dark."""
     browser.show(DESK, dark=True, media="print")
     try:
         browser.open(pages["rich"])

@@ -18,7 +18,6 @@ ANSWER = '{"context_updates": {"a": 1}}'
 
 @pytest.fixture
 def worked(scene: Scene, cli: Cli) -> Scene:
-    """A run whose third step is open."""
     scene.workflow()
     scene.begin()
     for _ in range(2):
@@ -27,7 +26,6 @@ def worked(scene: Scene, cli: Cli) -> Scene:
 
 
 def test_a_rewind_is_told_in_words(worked: Scene, cli: Cli) -> None:
-    """Where the run is, what went, that results are kept and files untouched, and the step that is open."""
     ended = cli("rewind", "--to", "make")
     assert ended.code == 0
     lines = ended.stdout.splitlines()
@@ -44,7 +42,6 @@ def test_a_rewind_is_told_in_words(worked: Scene, cli: Cli) -> None:
 
 
 def test_a_rewind_as_a_document(worked: Scene, cli: Cli) -> None:
-    """Everything that the words tell, and whether anything was changed."""
     told = cli("rewind", "--to", "1", "--json").json
     assert {key: told[key] for key in ("stage", "changed", "undone", "gone", "files", "patches", "status")} == {
         "stage": "001-frame.ask@1",
@@ -61,7 +58,6 @@ def test_a_rewind_as_a_document(worked: Scene, cli: Cli) -> None:
 
 
 def test_what_is_damaged_is_told(worked: Scene, cli: Cli) -> None:
-    """In the text, beside what was done; it is no error."""
     (worked.run_dir / "stages" / "001-frame.ask@1" / "status.json").write_text("{")
     ended = cli("rewind", "--to", "1")
     assert ended.code == 0
@@ -70,7 +66,6 @@ def test_what_is_damaged_is_told(worked: Scene, cli: Cli) -> None:
 
 @each("words", [["rewind", "--to", "1"], ["fork", "--at", "1"]])
 def test_without_a_stage_or_with_an_unknown_one(worked: Scene, cli: Cli, words: list[str]) -> None:
-    """The stages that there are are named; what is left out is asked for."""
     refused = cli(words[0], words[1], "nowhere")
     assert (refused.code, "NO_SUCH_STAGE" in refused.stderr) == (3, True)
     assert "001-frame.ask@1, 002-build.make@1, 003-build.polish@1" in refused.stderr
@@ -93,7 +88,6 @@ def test_another_session_does_not_rewind_a_run_that_is_driven(worked: Scene, cli
 
 @pytest.mark.slow
 def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
-    """What it is, what came along, and the command that takes it up, which works; the session stays until then."""
     first = worked.run_dir.name
     lines = cli("fork", "--at", "make").stdout.splitlines()
     new = next(path.name for path in worked.run_dirs if path.name != first)
@@ -113,7 +107,6 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
 
 
 def test_a_fork_as_a_document(worked: Scene, cli: Cli) -> None:
-    """With the way on from the stage, and what came along."""
     first = worked.run_dir.name
     told = cli("fork", first, "--at", "1", "--json").json
     assert told["forked_from"] == {"run_id": first, "stage": "001-frame.ask@1", "at": told["forked_from"]["at"]}
@@ -131,7 +124,6 @@ def test_a_fork_as_a_document(worked: Scene, cli: Cli) -> None:
 
 
 def test_stages_are_completed(worked: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind `--to` and `--at`, those of the run that is named, else of the session's."""
     monkeypatch.chdir(worked.root)
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", SESSION)
     context = click.Context(click.Command("rewind"))

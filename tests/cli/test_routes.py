@@ -26,25 +26,21 @@ REVIEW: list[Json] = [
 
 
 def phases(*steps: Json) -> Json:
-    """Give a phase of steps."""
     return {"build": {"steps": list(steps)}}
 
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Cli:
-    """A run at its first step."""
     scene.workflow(phases=phases(*REVIEW))
     assert cli("run", "x", "--workflow", "tiny").code == EXIT_OK
     return cli
 
 
 def says(label: str) -> str:
-    """Make an answer that prefers a label."""
     return json.dumps({"preferred_next_label": label})
 
 
 def test_the_way_is_told_with_the_next_step(begun: Cli) -> None:
-    """In a document with its reason, and in words where it is not simply the next one."""
     told = begun("done", "--json", given="Made.").json
     assert (told["next"]["id"], told["next"]["reason"]) == ("build/review", "order")
     assert told["way"] == {"step_id": "build/review", "reason": "order"}
@@ -60,12 +56,10 @@ def test_the_way_is_told_with_the_next_step(begun: Cli) -> None:
 
 
 def test_the_first_step_was_come_to_by_no_way(begun: Cli) -> None:
-    """So none is told."""
     assert "reason" not in begun("next", "--json").json["next"]
 
 
 def test_stages_and_events_and_a_stage_tell_the_way(begun: Cli) -> None:
-    """A column where there is something to tell; a line of the stage; a line of the log."""
     begun("done", given="Made.")
     assert "NEXT" not in begun("stages").stdout
     begun("done", given=says("f"))
@@ -80,7 +74,6 @@ def test_stages_and_events_and_a_stage_tell_the_way(begun: Cli) -> None:
 
 
 def test_a_run_that_nothing_applies_to_says_so(scene: Scene, cli: Cli) -> None:
-    """Why it failed, and what a resume does."""
     ways = [{"to": "end", "condition": "context.coverage > 80"}]
     scene.workflow(phases=phases({"id": "a", "prompt": "A.", "transitions": ways}))
     cli("run", "x", "--workflow", "tiny")
@@ -110,7 +103,6 @@ BAD: list[tuple[str, list[Json], str]] = [
 
 @each("steps, code", [pytest.param(steps, code, id=name) for name, steps, code in BAD])
 def test_what_cannot_be_gone_is_refused_before_it_begins(scene: Scene, cli: Cli, steps: list[Json], code: str) -> None:
-    """By `check`, with its place in the file, and by `run`, which writes nothing."""
     scene.workflow(phases=phases(*steps))
     found: list[dict[str, Any]] = cli("check", ".loom/workflows/tiny.json", "--json").json["files"][0]["problems"]
     (problem,) = [one for one in found if one["severity"] == "error"]
@@ -138,7 +130,6 @@ def test_a_warning_stops_nothing_and_names_the_ancestors_file(scene: Scene, cli:
 
 @pytest.mark.slow
 def test_a_command_that_failed_for_a_passing_reason_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`next` says until when and does not begin it; when the time is over it is begun."""
     once = {"run": "test -e here && exit 0; touch here; exit 75", "max_retries": 1}
     begin(scene, once)
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
@@ -165,7 +156,6 @@ def test_a_command_that_failed_for_a_passing_reason_waits(scene: Scene, monkeypa
 
 
 def test_a_command_that_cannot_run_at_all_is_not_tried_again(scene: Scene) -> None:
-    """Exit code 127 goes the failure's way at once."""
     begin(scene, {"run": "no-such-program-here", "max_retries": 5})
     scene.loomctl("next")
     assert [one["status"] for one in scene.state["steps"]] == ["failed"]

@@ -16,7 +16,6 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A run on machine-a, with one step done."""
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-a")
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
@@ -26,7 +25,6 @@ def begun(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
-    """One line a run: id, status, step, sessions; the session's own is marked; broken ones are listed too."""
     broken = begun.store / "runs" / "broken-run"
     broken.mkdir()
     (broken / "state.json").write_text("{")
@@ -43,7 +41,6 @@ def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
 
 @each("words", [["--json"], ["list", "--json"], ["--json", "list"]])
 def test_an_option_counts_on_either_side_of_the_sub_command(begun: Scene, cli: Cli, words: list[str]) -> None:
-    """None is swallowed by the group."""
     assert [one["run_id"] for one in cli("runs", *words).json["runs"]] == [begun.run_dir.name]
 
 
@@ -61,7 +58,6 @@ def test_an_option_counts_on_either_side_of_the_sub_command(begun: Scene, cli: C
 def test_the_runs_of_a_remote_are_asked_for_on_either_side_of_the_sub_command(
     begun: Scene, cli: Cli, words: list[str]
 ) -> None:
-    """A remote that is not there is an error, not the list of what is here."""
     subprocess.run(["git", "init", "-q", str(begun.root)], check=True)
     ended = cli("runs", *words)
     assert ended.code != 0
@@ -70,7 +66,6 @@ def test_the_runs_of_a_remote_are_asked_for_on_either_side_of_the_sub_command(
 
 
 def test_an_option_that_a_sub_command_has_not_is_refused(begun: Scene, cli: Cli) -> None:
-    """Wherever it stands, and nothing is done."""
     for words in (["--remote", "nope", "rm", "shop", "--yes", "--force"], ["archive", "shop", "--remote=x"]):
         ended = cli("runs", *words)
         assert (ended.code, "No such option" in ended.stderr) == (2, True)
@@ -78,7 +73,6 @@ def test_an_option_that_a_sub_command_has_not_is_refused(begun: Scene, cli: Cli)
 
 
 def test_a_hostile_name_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
-    """Control characters in a folder's name or a status do not reach the terminal."""
     hostile = "x\x1b[31m\x07\nINJECTED"
     history = [{**begun.state["sessions"]["session_history"][0], "host": hostile, "started_at": hostile}]
     sessions = {**begun.state["sessions"], "session_history": history}
@@ -94,14 +88,12 @@ def test_a_hostile_name_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
 
 
 def test_no_runs_say_how_to_start_one(cli: Cli) -> None:
-    """An empty project is no error."""
     ended = cli("runs")
     assert ended.code == 0
     assert "loomctl run" in ended.stdout
 
 
 def test_show_tells_where_a_run_stands(begun: Scene, cli: Cli) -> None:
-    """What was done, what is open, what comes next; another session sees the same."""
     for session in (SESSION, OTHER):
         ended = cli("show", session=session)
         assert "✓ frame/ask     succeeded (001-frame.ask@1)\n" in ended.stdout
@@ -128,7 +120,6 @@ def test_a_goal_with_a_key_is_masked(begun: Scene, cli: Cli) -> None:
 
 
 def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each session with machine, start, end, commit and counts; one line says it all."""
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-b")
     begun.space().local.mark_ended(SESSION)
     cli("resume", "--take-over", session=OTHER)
@@ -143,7 +134,6 @@ def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("begun")
 def test_a_path_in_the_state_is_read(cli: Cli) -> None:
-    """Plain and odd JSONPaths give the value; text is printed bare."""
     assert cli("state", "show", "--path", "goal").stdout == "add dark mode\n"
     assert cli("state", "show", "--path", "$.steps[0]['status']").stdout == "succeeded\n"
     assert cli("state", "show", "--path", "steps[?(@.visit == 1)].stage").stdout == "001-frame.ask@1\n"
@@ -153,7 +143,6 @@ def test_a_path_in_the_state_is_read(cli: Cli) -> None:
 
 
 def test_paths_name_every_place(begun: Scene, cli: Cli) -> None:
-    """Project, store, bundle, settings, machine state and the run's own placeholders."""
     found = cli("paths", "--json").json["paths"]
     assert found["project_root"] == str(begun.root)
     assert found["store"] == str(begun.store)
@@ -164,7 +153,6 @@ def test_paths_name_every_place(begun: Scene, cli: Cli) -> None:
 
 
 def test_looking_writes_nothing_to_the_run(begun: Scene, cli: Cli) -> None:
-    """Commands that only look leave the run's folder as it is."""
     before = fingerprint(begun.run_dir)
     looking = (["show"], ["sessions"], ["state", "show"], ["paths"], ["runs"], ["check"], ["show", "shop", "001"])
     for words in looking:
@@ -185,7 +173,6 @@ def test_trust_shows_what_it_trusts(begun: Scene, cli: Cli, monkeypatch: pytest.
 
 
 def test_a_run_is_removed_after_a_word(begun: Scene, cli: Cli) -> None:
-    """Without `--yes` it is asked, and silence is no; with it the run is gone."""
     cli("cancel")
     begun.space().local.mark_ended(SESSION)
     assert cli("runs", "rm", "shop", given="n\n").code == 2
@@ -212,7 +199,6 @@ def test_an_archive_is_where_it_says_and_comes_back(begun: Scene, cli: Cli) -> N
 
 
 def test_a_broken_run_comes_back_with_its_hint(begun: Scene, cli: Cli) -> None:
-    """An archive of a run whose state was damaged brings it back as it was, and says what mends it."""
     (begun.run_dir / "state.json").write_text("{")
     begun.space().local.mark_ended(SESSION)
     assert cli("runs", "archive", "shop").code == 0
@@ -223,7 +209,6 @@ def test_a_broken_run_comes_back_with_its_hint(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_run_comes_back_where_there_is_no_store_yet(begun: Scene, cli: Cli) -> None:
-    """On another machine the archive is all that is needed."""
     begun.space().local.mark_ended(SESSION)
     archive = begun.root.parent / "a.tar.gz"
     assert cli("runs", "archive", "shop", "--to", str(archive), "--force").code == 0

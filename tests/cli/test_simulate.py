@@ -15,7 +15,6 @@ Json = dict[str, Any]
 
 
 def steps(*each: Json) -> Json:
-    """Make a phase `build` of steps with prompts."""
     return {"build": {"steps": [one if "run" in one else {"prompt": "Do it.", **one} for one in each]}}
 
 
@@ -58,7 +57,6 @@ PLAIN = {"one": {"steps": [{"id": "a", "prompt": "x"}]}, "two": {"steps": [{"id"
 
 
 def said(label: str) -> Json:
-    """Say a label."""
     return {"preferred_next_label": label}
 
 
@@ -112,7 +110,6 @@ SCENES: list[tuple[str, Json, Json, str, str]] = [
 
 
 def played(scene: Scene, cli: Cli, phases: Json, outcomes: Json | None, *more: str) -> tuple[int, Json]:
-    """Simulate a workflow of these phases; gives the exit code and what was printed."""
     scene.workflow(phases=phases)
     words = []
     if outcomes is not None:
@@ -130,7 +127,6 @@ def way(told: Json) -> str:
 
 @each("phases, outcomes, wanted, status", [pytest.param(*one[1:], id=one[0]) for one in SCENES])
 def test_scenes(scene: Scene, cli: Cli, phases: Json, outcomes: Json, wanted: str, status: str) -> None:
-    """Each way is the one that the table says, step by step, and the exit code says how it ended."""
     code, told = played(scene, cli, phases, outcomes)
     assert (way(told), told["status"], code) == (wanted, status, int(status != "completed"))
     for one, following in zip(told["stages"], told["stages"][1:], strict=False):
@@ -140,7 +136,6 @@ def test_scenes(scene: Scene, cli: Cli, phases: Json, outcomes: Json, wanted: st
 
 
 def test_nothing_is_written_or_run(scene: Scene, cli: Cli) -> None:
-    """No store appears beside the workflow, and the command of a command step leaves no trace."""
     phases = steps({"id": "test", "kind": "command", "run": "touch ran.txt"})
     scene.workflow(phases=phases)
     assert cli("simulate", "tiny").code == 0
@@ -157,7 +152,6 @@ def test_fidelity_comes_with_the_transition(scene: Scene, cli: Cli) -> None:
 
 
 def test_every_transition_is_weighed(scene: Scene, cli: Cli) -> None:
-    """Also those that were not taken, each with what its condition came to."""
     _, told = played(scene, cli, GATE, {"test": {"context_updates": {"coverage": 61}}, "more": FAILED})
     gate = next(one for one in told["stages"] if one["step_id"] == "build/gate")
     assert [(one["to"], one.get("truth"), one["why"]) for one in gate["weighed"]] == [
@@ -167,7 +161,6 @@ def test_every_transition_is_weighed(scene: Scene, cli: Cli) -> None:
 
 
 def test_context_and_goal_are_given(scene: Scene, cli: Cli) -> None:
-    """Conditions see both; a key that Loom writes is left out with a warning, as an answer's would be."""
     scene.workflow(phases=GATE)
     ended = cli("simulate", "tiny", "--context", '{"coverage": 90, "last_stage": "x"}', "--json")
     assert way(ended.json) == "test:order gate:condition ship:end"
@@ -183,7 +176,6 @@ def test_context_and_goal_are_given(scene: Scene, cli: Cli) -> None:
 
 
 def test_reserved_updates_are_refused(scene: Scene, cli: Cli) -> None:
-    """As in a run: the key is left out, the rest is set, and a warning names it."""
     updates = {"context_updates": {"ok": 1, "_run_id": "mine", "output.build/make": 2}}
     code, told = played(scene, cli, REVIEW, {"make": updates, "review": said("approve")})
     assert (code, told["context"]) == (0, {"last_stage": "build/review", "ok": 1})
@@ -191,7 +183,6 @@ def test_reserved_updates_are_refused(scene: Scene, cli: Cli) -> None:
 
 
 def test_outcomes_that_were_not_played_are_named(scene: Scene, cli: Cli) -> None:
-    """A script that says more than happened meant another way."""
     _, told = played(scene, cli, REVIEW, {"review": [said("approve"), said("fix")], "fix": {}})
     assert [(one["code"], one["where"]) for one in told["warnings"]] == [
         ("NOT_PLAYED", "build/review"),
@@ -212,7 +203,6 @@ def test_approvals_are_taken_as_given_and_listed(scene: Scene, cli: Cli) -> None
 
 
 def test_standard_input(scene: Scene, cli: Cli) -> None:
-    """JSON or YAML."""
     scene.workflow(phases=PLAIN)
     for given in ('{"a": [{"outcome": "failed"}]}', "a:\n  - outcome: failed\n"):
         ended = cli("simulate", "tiny", "--outcomes", "-", "--json", given=given)
@@ -234,7 +224,6 @@ BAD: list[tuple[str, Json | list[Any] | str, str]] = [
 
 @each("raw, words", [pytest.param(*one[1:], id=one[0]) for one in BAD])
 def test_bad_outcomes(scene: Scene, cli: Cli, raw: Any, words: str) -> None:
-    """Each is refused with its place and the near word, exit code 5."""
     scene.workflow(phases=REVIEW)
     scene.write("outcomes.json", json.dumps(raw))
     ended = cli("simulate", "tiny", "--outcomes", "outcomes.json", "--json")
@@ -244,7 +233,6 @@ def test_bad_outcomes(scene: Scene, cli: Cli, raw: Any, words: str) -> None:
 
 
 def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:
-    """An id that stands in two phases is named with both keys."""
     phases = {"one": {"steps": [{"id": "a", "prompt": "x"}]}, "two": {"steps": [{"id": "a", "prompt": "y"}]}}
     scene.workflow(phases=phases)
     ended = cli("simulate", "tiny", "--outcomes", "-", given='{"a": {}}')
@@ -265,7 +253,6 @@ def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:
     ],
 )
 def test_what_cannot_be_read(scene: Scene, cli: Cli, words: list[str], code: int, said: str) -> None:
-    """Each with its code, and no traceback."""
     scene.workflow(phases=PLAIN)
     scene.write("broken.json", '{"a": ')
     scene.write("list.json", "[1]")
@@ -274,7 +261,6 @@ def test_what_cannot_be_read(scene: Scene, cli: Cli, words: list[str], code: int
 
 
 def test_lines_for_people(scene: Scene, cli: Cli) -> None:
-    """A line for each stage with where it leads and why, then how it ended and the context."""
     scene.workflow(phases=BOUND)
     ended = cli("simulate", "tiny", "--outcomes", "-", given='{"review": {"preferred_next_label": "fix"}}')
     assert ended.code == 1

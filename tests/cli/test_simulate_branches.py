@@ -18,7 +18,6 @@ ASK: Json = {
 
 
 def fan(join: str, *branches: Json, **more: object) -> Json:
-    """Make a phase `build` of a parallel step, `fan`, and a step behind it, `sum`."""
     step = {"id": "fan", "parallel": {"join": join, "branches": list(branches)}, **more}
     return {"build": {"steps": [step, {"id": "sum", "prompt": "Sum it up."}]}}
 
@@ -38,7 +37,6 @@ def inside(told: Json, number: int = 0) -> list[tuple[str, str, str]]:
 
 
 def test_a_parallel_step_is_one_stage(scene: Scene, cli: Cli) -> None:
-    """Its branches' stages stand inside, with ranks of the one run; the context is as the join makes it."""
     outcomes = {
         "look": {"context_updates": {"n": 1, "a": 1}},
         "fan.web.draw": {"context_updates": {"n": 2}},
@@ -86,7 +84,6 @@ JOINS: list[tuple[str, Json, str, list[str], set[str]]] = [
 def test_joins(
     scene: Scene, cli: Cli, join: str, outcomes: Json, outcome: str, statuses: list[str], merged: set[str]
 ) -> None:
-    """Branches are played as declared until the join is met: what it goes on without is not played."""
     phases = fan(join, API, branch("web", "draw"), branch("data", "tables"))
     outcomes = {
         name: {**outcomes.get(name, {}), "context_updates": {of: True}}
@@ -110,7 +107,6 @@ def test_another_round_plays_all_branches_anew(scene: Scene, cli: Cli) -> None:
 
 
 def test_why_a_branch_and_a_run_failed(scene: Scene, cli: Cli) -> None:
-    """Each branch says of its own; the run what became of them all."""
     loop = {"id": "draw", "prompt": "x", "max_visits": 2, "transitions": [{"to": "out"}]}
     out = {"id": "out", "prompt": "x", "transitions": [{"to": "draw", "label": "more"}, {"to": "end"}]}
     phases = fan("wait_all", API, branch("web", loop, out))
@@ -132,7 +128,6 @@ def test_a_choice_that_nobody_scripted_is_warned_of(scene: Scene, cli: Cli) -> N
 
 
 def test_people_in_branches(scene: Scene, cli: Cli) -> None:
-    """Gates and human steps are told with their branch, the choice leads on within it."""
     gated = {"id": "risky", "prompt": "x", "require_approval": True}
     phases = fan("wait_all", branch("api", gated), branch("web", ASK, "again"))
     _, told = played(scene, cli, phases, {"ask": {"preferred_next_label": "n"}})
@@ -147,7 +142,6 @@ def test_people_in_branches(scene: Scene, cli: Cli) -> None:
 
 
 def test_left_over_outcomes_of_a_branch(scene: Scene, cli: Cli) -> None:
-    """A branch that the join went on without was not played, and a script that meant it to be is warned of."""
     _, told = played(scene, cli, fan("any", API, WEB), {"look": [{}, {}], "check": {}})
     assert [(one["code"], one["where"]) for one in told["warnings"]] == [
         ("NOT_PLAYED", "build/fan.api.look"),
@@ -165,7 +159,6 @@ def test_left_over_outcomes_of_a_branch(scene: Scene, cli: Cli) -> None:
     ],
 )
 def test_names_that_mean_no_step(scene: Scene, cli: Cli, name: str, words: str) -> None:
-    """Each is refused with what to write."""
     scene.workflow(phases=fan("wait_all", API, branch("web", "look")))
     ended = cli("simulate", "tiny", "--outcomes", "-", "--json", given=json.dumps({name: {}}))
     assert (ended.code, ended.json["error"]["code"]) == (5, "BAD_OUTCOMES")
@@ -173,7 +166,6 @@ def test_names_that_mean_no_step(scene: Scene, cli: Cli, name: str, words: str) 
 
 
 def test_lines_for_people(scene: Scene, cli: Cli) -> None:
-    """Below the parallel step a line for each branch with how it ended, and its stages further in."""
     scene.workflow(phases=fan("first_success", API, branch("web", ASK, "again"), branch("data", "tables")))
     ended = cli("simulate", "tiny", "--outcomes", "-", given=json.dumps({"look": FAILED, "ask": said("y")}))
     assert ended.stdout.splitlines()[:11] == [

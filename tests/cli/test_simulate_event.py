@@ -25,7 +25,6 @@ WORDS = {"spec": "heliotrope", "notes": "amber", "guide": "cobalt"}
 
 @pytest.fixture(autouse=True)
 def project(scene: Scene) -> None:
-    """Give the project a workflow with three artifacts and their files."""
     scene.workflow([SPEC, NOTES, GUIDE])
     for path, text in FILES.items():
         scene.write(path, text)
@@ -45,7 +44,6 @@ def project(scene: Scene) -> None:
     ],
 )
 def test_each_event_gives_what_its_triggers_say(cli: Cli, scene: Scene, event: str, given: set[str]) -> None:
-    """In a run of a workflow that is on no disk; nothing is written."""
     cli("simulate", "tiny")  # every command compiles the settings
     before = fingerprint(scene.root)
     ended = cli("simulate", "tiny", "--event", event, session=None)
@@ -58,13 +56,11 @@ def test_each_event_gives_what_its_triggers_say(cli: Cli, scene: Scene, event: s
 
 @each("event", ["startup", "resume", "clear", "fork", "compact", "phase_start:build"])
 def test_the_same_files_always_give_the_same(cli: Cli, event: str) -> None:
-    """The clock, the session and the machine are not in it."""
     first = cli("simulate", "tiny", "--event", event, "--goal", "add dark mode")
     assert cli("simulate", "tiny", "--event", event, "--goal", "add dark mode", session=None) == first
 
 
 def test_the_run_stands_where_it_is_told(cli: Cli) -> None:
-    """At a step, by its key or id, at a visit; by default at its first."""
     first = cli("simulate", "tiny", "--event", "compact").stdout
     assert "Ask what is wanted." in first
     assert "Done so far:" not in first
@@ -89,7 +85,6 @@ def test_a_phase_that_starts_is_the_phase_where_the_run_stands(cli: Cli, scene: 
 
 
 def test_approvals_on_the_way_are_listed(cli: Cli, scene: Scene) -> None:
-    """Taken as given, as in a play, and said: beside the text, and in the document."""
     scene.workflow([SPEC], autonomy={"level": "guarded", "require_approval_for": ["ship"]})
     told = cli("simulate", "tiny", "--event", "compact", "--at", "send")
     assert "approval taken as given: phase:ship" in told.stderr
@@ -100,7 +95,6 @@ def test_approvals_on_the_way_are_listed(cli: Cli, scene: Scene) -> None:
 
 
 def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
-    """The way to the step is played as without --event."""
     steps = [
         {
             "id": "review",
@@ -121,7 +115,6 @@ def test_outcomes_and_context_lead_there(cli: Cli, scene: Scene) -> None:
 
 
 def test_on_a_screen_the_peoples_line_stands_by_itself(scene: Scene, cli: Cli) -> None:
-    """What the model would get ends without a line's end, and gets none: its bytes are the same everywhere."""
     scene.write("spec.md", "vermilion")
     scene.workflow([artifact("spec", "spec.md")])
     words = ["simulate", "tiny", "--event", "startup"]
@@ -139,7 +132,6 @@ def test_on_a_screen_the_peoples_line_stands_by_itself(scene: Scene, cli: Cli) -
 
 
 def test_a_step_that_the_play_never_comes_to_is_told_with_the_way_it_went(cli: Cli, scene: Scene) -> None:
-    """And where it ended; the hint plays the same without the event, and shows it whole."""
     steps = [
         {"id": "make", "prompt": "Make it."},
         {
@@ -169,7 +161,6 @@ def test_a_step_that_the_play_never_comes_to_is_told_with_the_way_it_went(cli: C
 
 
 def test_a_human_step_waits_and_a_parallel_step_is_open(cli: Cli, scene: Scene) -> None:
-    """As a session meets them that starts there."""
     branches = [{"id": "api", "steps": [{"id": "look", "prompt": "Look at it."}]}]
     steps = [
         {"id": "ask", "kind": "human", "prompt": "Is it amber?", "transitions": [{"to": "fan", "label": "yes"}]},
@@ -194,7 +185,6 @@ def test_a_human_step_waits_and_a_parallel_step_is_open(cli: Cli, scene: Scene) 
 
 
 def test_a_required_artifact_that_is_missing_is_exit_code_4(cli: Cli, scene: Scene) -> None:
-    """The text is what the model would get; an optional one is a warning alone."""
     (scene.root / "notes.md").unlink()
     assert cli("simulate", "tiny", "--event", "compact").code == 0
     (scene.root / "specs" / "spec.md").unlink()
@@ -207,7 +197,6 @@ def test_a_required_artifact_that_is_missing_is_exit_code_4(cli: Cli, scene: Sce
 
 
 def test_a_work_id_fills_its_placeholder(cli: Cli, scene: Scene) -> None:
-    """As in a run that was started on a tracker's item."""
     scene.workflow([artifact("spec", "specs/{work_id}.md")], name="by-item")
     scene.write("specs/258.md", "ochre")
     assert "ochre" in cli("simulate", "by-item", "--event", "startup", "--work-id", "#258").stdout
@@ -215,14 +204,12 @@ def test_a_work_id_fills_its_placeholder(cli: Cli, scene: Scene) -> None:
 
 
 def test_the_runs_own_files_are_rendered(cli: Cli, scene: Scene) -> None:
-    """Though there are none."""
     scene.workflow([artifact("plan", "{plan_path}", type="json")], name="own")
     text = cli("simulate", "own", "--event", "compact").stdout
     assert "frame/ask" in text.partition("```")[2]
 
 
 def test_as_json(cli: Cli) -> None:
-    """The text with its size, the line that people see, and the slip."""
     ended = cli("simulate", "tiny", "--event", "compact", "--json")
     document: dict[str, Any] = json.loads(ended.stdout)
     assert document["text"] == cli("simulate", "tiny", "--event", "compact").stdout
@@ -277,7 +264,6 @@ def test_a_step_that_is_closing_is_not_guessed(cli: Cli, scene: Scene) -> None:
     ],
 )
 def test_what_cannot_be_asked(cli: Cli, scene: Scene, words: list[str], what: str) -> None:
-    """It is refused as a mistake of the command line, before anything is played."""
     scene.begin()
     ended: Ended = cli(*words, session=SESSION)
     assert ended.code == 2
@@ -294,7 +280,6 @@ def waiting(scene: Scene, number: int, output: str, session: str = SESSION) -> N
 
 
 def test_nothing_at_all_is_written(cli: Cli, scene: Scene, user_folders: Path) -> None:
-    """Neither the index of runs nor the settings, the spool or what is told once; and the bytes are the hook's."""
     scene.write(".loom/config.yaml", "restore_budget: 9000\n")
     scene.begin()
     drive.done(scene.space(), scene.run_dir.name, response="Asked.")

@@ -13,20 +13,17 @@ NEWER, OLDER = "99.0.0", "0.0.1"
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with a run that this session drives."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def fired(scene: Scene, version: str, session: str = SESSION) -> None:
-    """Note that a hook of a plugin fired."""
     (scene.store / "local/hooks/pre-tool-use").write_text(f"{version} {session} /x/bin/loomctl\n")
 
 
 @pytest.mark.parametrize("version", [NEWER, OLDER])
 def test_a_command_says_once_that_the_hooks_are_of_another_version(begun: Scene, cli: Cli, version: str) -> None:
-    """On standard error, beside a result that is as it would be without; again where a version changed."""
     fired(begun, version)
     ended = cli("runs", "--json")
     assert ended.json["runs"]
@@ -39,7 +36,6 @@ def test_a_command_says_once_that_the_hooks_are_of_another_version(begun: Scene,
 
 
 def test_one_version_is_not_worth_a_word(begun: Scene, cli: Cli) -> None:
-    """Nor are another session's hooks, nor a terminal."""
     fired(begun, __version__)
     assert cli("runs").stderr == ""
     fired(begun, NEWER, OTHER)
@@ -49,7 +45,6 @@ def test_one_version_is_not_worth_a_word(begun: Scene, cli: Cli) -> None:
 
 
 def last_environment(scene: Scene, **changes: str) -> None:
-    """Change what the latest session record says of its machine."""
     sessions: Json = scene.state["sessions"]
     sessions["session_history"][-1]["environment"].update(changes)
     scene.edit(sessions=sessions)
@@ -74,7 +69,6 @@ def test_a_session_start_says_that_its_plugin_is_the_older(begun: Scene, version
 
 
 def test_an_odd_version_in_a_record_is_passed_over(begun: Scene) -> None:
-    """A state is a file that anybody may have written."""
     sessions = begun.state["sessions"]
     for odd in (5, None, ["9"], {"x": 1}):
         sessions["session_history"][-1]["environment"]["loom"] = odd

@@ -29,19 +29,16 @@ USAGE = {
 
 
 def folder(scene: Scene, stage: str) -> Path:
-    """A stage's folder."""
     return scene.run_dir / "stages" / stage
 
 
 def change_status(scene: Scene, stage: str, **more: object) -> None:
-    """Change what a stage's status says."""
     path = folder(scene, stage) / "status.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
 
 
 @pytest.fixture
 def worked(scene: Scene) -> Scene:
-    """Three stages that are over, one failed and retried, and a fourth that is open."""
     scene.workflow(
         phases={
             "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}]},
@@ -60,7 +57,6 @@ def worked(scene: Scene) -> Scene:
 
 
 def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
-    """Rank, step, visit, status, times, model, tokens, files, repairs, reason; empty columns are left out."""
     lines = cli("stages").stdout.splitlines()
     assert lines[0].split() == [
         *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS", "IN", "OUT"),
@@ -78,7 +74,6 @@ def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
 
 
 def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
-    """With usage as it was recorded, and nothing of what is not known."""
     first, failed, _, last = cli("stages", worked.run_dir.name, "--json").json["stages"]
     assert first["usage"] == USAGE
     assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
@@ -88,7 +83,6 @@ def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
 
 
 def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli) -> None:
-    """What is left out is counted. A time has its day and zone; what is none is shown as it is."""
     lines = cli("stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
     told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
@@ -105,7 +99,6 @@ def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli
 
 
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
-    """As one that waits for its first approval."""
     scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
     scene.begin()
     assert cli("stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
@@ -113,7 +106,6 @@ def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
 
 
 def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
-    """Long names, terminal signs, secrets, line ends, other alphabets, odd types."""
     change_status(
         worked,
         ASK,
@@ -141,7 +133,6 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
 
 
 def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
-    """Each with its own status."""
     scene.workflow()
     scene.begin()
     (entry,) = scene.state["steps"]
@@ -159,7 +150,6 @@ def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
 
 
 def test_lengths_of_time_are_told_in_two_units() -> None:
-    """The larger two that there are."""
     told = {0: "0s", 59: "59s", 60: "1m 00s", 3599: "59m 59s", 3600: "1h 00m", 90_000: "1d 01h", None: ""}
     assert {seconds: took(seconds) for seconds in told} == told
 
@@ -168,7 +158,6 @@ def test_lengths_of_time_are_told_in_two_units() -> None:
 
 
 def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli) -> None:
-    """Rank, name, beginning, step (its last visit), step and visit; for show, diff and assets alike."""
     for named, stage in [
         *(("1", ASK), ("001", ASK), (ASK, ASK), ("001-", ASK), ("frame/ask", ASK), ("ask", ASK), ("frame.ask", ASK)),
         *(("make", AGAIN), ("build/make", AGAIN), ("make@1", MAKE), ("build/make@2", AGAIN), ("build.make@1", MAKE)),
@@ -179,7 +168,6 @@ def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli) -> None:
 
 
 def test_what_names_no_stage_or_several_is_said(worked: Scene, cli: Cli) -> None:
-    """With those that there are, and how to list them."""
     for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
         ended = cli("show", worked.run_dir.name, named)
         assert (ended.code, ended.stdout) == (3, "")
@@ -213,7 +201,6 @@ def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> N
 
 
 def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
-    """And how it ended; the rest is in the file. The object for a schema is one line, its secrets masked."""
     change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
     shown = cli("show", worked.run_dir.name, ASK).stdout
     assert '\noutput    {"risk": "high", "key": ' in shown
@@ -226,7 +213,6 @@ def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
 
 
 def test_how_a_command_ended_is_told(worked: Scene, cli: Cli) -> None:
-    """By its exit code, by what killed it, or that it took too long."""
     ends: list[tuple[Json, str]] = [
         ({"exit_code": 0}, "exit code 0"),
         ({"exit_code": None, "signal": "SIGKILL"}, "killed by SIGKILL"),
@@ -239,7 +225,6 @@ def test_how_a_command_ended_is_told(worked: Scene, cli: Cli) -> None:
 
 
 def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
-    """The visit, the status, each file; a long one by its end, and its size."""
     (folder(worked, ASK) / "command.log").write_text("x" * (1 << 20) + "end")
     told: Json = cli("show", worked.run_dir.name, "1", "--json").json
     assert told["entry"]["rank"] == 1
@@ -250,7 +235,6 @@ def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
 
 
 def test_one_file_is_printed_byte_for_byte(worked: Scene, cli: Cli) -> None:
-    """Nothing is masked or made visible; `show` itself does both."""
     data = f"\x1b[31m {TOKEN}\r\n".encode() + b"\xff\x00"
     (folder(worked, ASK) / "response.md").write_bytes(data)
     before = fingerprint(worked.store)
@@ -264,7 +248,6 @@ def test_one_file_is_printed_byte_for_byte(worked: Scene, cli: Cli) -> None:
 
 
 def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    """A link is none of them."""
     (tmp_path / "secret").write_text("secret")
     (folder(worked, ASK) / "link").symlink_to(tmp_path / "secret")
     for name in ("nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"):
@@ -274,14 +257,12 @@ def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, tmp_path
 
 
 def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli) -> None:
-    """Anything else is a usage error."""
     for words in [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]]:
         assert worked.run_dir.is_dir()
         assert cli("show", *words).code == 2
 
 
 def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
-    """A command's exit code is its reason, too."""
     change_status(worked, MAKE, command={"exit_code": 3, "script": "false"})
     steps = [{**one, "failure_reason": "exit code 3"} if one["stage"] == MAKE else one for one in worked.state["steps"]]
     worked.edit(steps=steps)
@@ -293,7 +274,6 @@ def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
 
 
 def test_one_word_may_mean_a_stage_of_the_current_run(worked: Scene, cli: Cli) -> None:
-    """Bound, or the only active one; for show and diff alike, and for one file of it."""
     for word in ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"]:
         for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
             assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
@@ -346,7 +326,6 @@ def test_a_word_that_means_nothing_leads_on(worked: Scene, cli: Cli) -> None:
 
 @pytest.mark.parametrize("layout", faber.LAYOUTS)
 def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: Path, layout: str) -> None:
-    """Whatever its layout: its stages, one of them by a word alone, its events, a dump of it, an end taken back."""
     faber.lay(scene, layout)
     before = cli("show", "1", session=None)
     assert (before.code, f"hint: loomctl stages {faber.RUN_ID}\n" in before.stderr) == (3, True)

@@ -13,7 +13,6 @@ from tests.helpers.scenes import Scene, artifact, fingerprint
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run with two steps done; the last write ended the second."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
@@ -23,7 +22,6 @@ def begun(scene: Scene, cli: Cli) -> Scene:
 
 
 def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
-    """What the error says can be pasted; what it prints says what was lost, what is kept and how to go on."""
     (begun.run_dir / "state.json").write_text('{"torn')
     refused = cli("next")
     assert refused.code == 5
@@ -46,7 +44,6 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:
-    """A script must say --yes; without it nothing changes, and what would be lost is shown all the same."""
     before = fingerprint(begun.run_dir)
     ended = cli("state", "restore", given="y\n")
     assert (ended.code, ended.stdout) == (2, "")
@@ -64,7 +61,6 @@ def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) 
 
 @pytest.mark.parametrize(("answer", "step"), [("y\n", "build/make"), ("n\n", "build/polish"), ("\x04", "build/polish")])
 def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
-    """A person sees what would be lost and says yes or no."""
     terminal = Terminal(loomctl("state", "restore", begun.run_dir.name), begun)
     terminal.until("Put it back?")
     terminal.type(answer)
@@ -75,7 +71,6 @@ def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
 
 
 def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli) -> None:
-    """It says what would be done to state and plan."""
     for name in ("state.json", "plan.json"):
         (begun.run_dir / name).write_text("{")
     before = fingerprint(begun.run_dir)
@@ -90,7 +85,6 @@ def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_plan_that_cannot_be_made_anew_is_exit_5(begun: Scene, cli: Cli) -> None:
-    """The state is put back all the same, and what stands against the plan is said."""
     for name in ("state.json", "plan.json"):
         (begun.run_dir / name).write_text("{")
     (begun.store / "workflows" / "tiny.json").unlink()
@@ -103,7 +97,6 @@ def test_a_plan_that_cannot_be_made_anew_is_exit_5(begun: Scene, cli: Cli) -> No
 
 
 def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
-    """Control characters in ids, times and events do not reach the terminal, nor break a line."""
     hostile = "x\x1b[31m\x07\nINJECTED"
     sessions = {"session_history": [{"session_id": hostile, "ended_at": "x", "end_reason": hostile}]}
     steps = [{**begun.state["steps"][0], "step_id": hostile, "status": hostile}]

@@ -26,7 +26,6 @@ DAY = 24 * 3600
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run at its first step, with an artifact that was given and one that is not there."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md"), artifact("notes", "notes.md", required=False)])
     scene.begin()
@@ -34,7 +33,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def fields(screen: str) -> dict[str, str]:
-    """Read the screen: what stands behind each label."""
     found: dict[str, str] = {}
     label = ""
     for line in screen.splitlines():
@@ -66,7 +64,6 @@ def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
 
 
 def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
-    """For scripts; its keys are promised."""
     told = cli("status", "--json").json
     told_events = begun.events()
     keys = "schema_version run_id run_dir status workflow_id work_id goal saved_from phases steps step waits next"
@@ -108,7 +105,6 @@ STANDINGS: dict[str, tuple[Json, str, str]] = {
 
 
 def test_what_a_run_waits_for(begun: Scene, cli: Cli) -> None:
-    """For whom, why, and the one command that leads on; the line says the same in a word."""
     word = {"an answer": "answer", "approval": "approve", "trust": "trust", "paused": "resume", "failed": "resume"}
     for name, (changes, waits, following) in STANDINGS.items():
         begun.edit(**{"pending_approvals": [], "feedback": None, **changes})
@@ -120,7 +116,6 @@ def test_what_a_run_waits_for(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
-    """From a terminal, with no live session: resume is what leads on."""
     path = begun.store / f"local/sessions/{SESSION}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
     begun.let_go()
@@ -146,7 +141,6 @@ def test_a_run_that_is_driven_elsewhere_waits_for_that_session(begun: Scene, cli
 
 
 def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, cli: Cli) -> None:
-    """A lease with its machine, and what survived the last compaction, where somebody looked."""
     (record,) = begun.state["sessions"]["session_history"]
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7200))
     receipt = {"proven": True, "kept": ["a", "b", "c"], "lost": ["d"], "restored": ["d"]}
@@ -211,7 +205,6 @@ def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_i
 def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the state has is told, and no more."""
     monkeypatch.setattr("loomctl.cli.look.status._LARGEST_LEDGER", 10)
     told = cli("status", "--json").json
     assert (told["compactions"]["last"]["receipt"]["proven"], told["ledger"]) == (False, None)
@@ -257,7 +250,6 @@ def test_a_run_of_fabers_is_told_as_far_as_it_is_known(scene: Scene, cli: Cli, l
 
 
 def test_compactions_of_another_shape_trouble_nobody(begun: Scene, cli: Cli) -> None:
-    """What cannot be read as one is not told, or told without what it lacks."""
     for value in [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]]:
         (record,) = begun.state["sessions"]["session_history"]
         record["compactions"] = value
@@ -272,7 +264,6 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE 世�
 
 @pytest.mark.shows("in the conversation and in the terminal")
 def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controls and turns are visible, secrets masked, wide characters counted twice, in whatever width."""
     for wide in ["80", "40", "24", "1", "300"]:
         monkeypatch.setenv("COLUMNS", wide)
         begun.edit(goal=HOSTILE, work_id=HOSTILE, status="awaiting_feedback", feedback={"message": HOSTILE})
@@ -289,7 +280,6 @@ def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: 
 
 
 def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
-    """In text and as a document; several candidates are listed."""
     for command in ("status", "statusline"):
         told = cli(command)
         assert (told.code, told.stdout) == (3, "")
@@ -309,7 +299,6 @@ def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
-    """`status`, the line and the doctor go by one rule."""
     bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
     fire(begun, {event: ago for event, ago in ALL.items() if event != "stop"})
     told = fields(cli("status").stdout)
@@ -324,7 +313,6 @@ def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_hook_that_was_cut_off_is_an_alarm(begun: Scene, cli: Cli) -> None:
-    """It fired, and a host that would not wait killed it."""
     bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
     fire(begun, ALL)
     mark = begun.store / "local/hooks/session-start.work"
@@ -338,7 +326,6 @@ def test_a_hook_that_was_cut_off_is_an_alarm(begun: Scene, cli: Cli) -> None:
 
 
 def test_a_conversation_that_shows_a_missing_hook_is_believed(begun: Scene, cli: Cli) -> None:
-    """A tool was used ten minutes ago and no hook heard of it."""
     bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
     fire(begun, {**ALL, "post-tool-use": 2.0 * DAY})
     transcript = begun.root.parent / "t.jsonl"
@@ -411,7 +398,6 @@ def test_hooks_that_never_fired_are_an_alarm_by_the_transcript_that_the_host_kee
 
 
 def test_other_versions_are_told(begun: Scene, cli: Cli) -> None:
-    """Hooks of another version, and a run that a newer Loom worked on."""
     bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
     fire(begun, ALL)
     for event in ALL:
@@ -453,7 +439,6 @@ def draw(scene: Scene, **environ: str) -> str:
 
 
 def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
-    """Head, state, what is counted, and the forms with their widths; its time is before the state was read."""
     before = time.time()
     line = draw(begun)
     path = begun.store / "local/statusline" / SESSION
@@ -470,7 +455,6 @@ def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
 
 
 def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
-    """Each step once, a torn line not yet, and a log that began anew from its beginning."""
     log = begun.run_dir / "tool_steps.jsonl"
     step = json.dumps({"id": "t", "tool_name": "Bash", "tokens_before": 100, "tokens_after": 20})
     log.write_text(f"{step}\n")
@@ -486,7 +470,6 @@ def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
 
 
 def test_a_damaged_file_is_made_anew(begun: Scene) -> None:
-    """Whatever stands there."""
     for data in [b"", b"\xff\n\n\n", b"loom 1\nx\nsaved x 1 2\n", b"loom 1\nx\nsaved run -5 1e9 {}\n"]:
         line = draw(begun)
         path = begun.store / "local/statusline" / SESSION
@@ -496,7 +479,6 @@ def test_a_damaged_file_is_made_anew(begun: Scene) -> None:
 
 
 def test_a_run_that_cannot_be_read_says_so_in_the_line(begun: Scene) -> None:
-    """Damaged, or of a newer Loom; the doctor knows more."""
     begun.edit(schema_version=99)
     assert draw(begun).rstrip().endswith("of a newer Loom · next: doctor")
     (begun.run_dir / "state.json").write_text("{")
@@ -504,7 +486,6 @@ def test_a_run_that_cannot_be_read_says_so_in_the_line(begun: Scene) -> None:
 
 
 def test_no_link_is_written_through(begun: Scene) -> None:
-    """A repository that brings a link along has nothing written where it leads; the line is shown all the same."""
     outside = begun.root.parent / "outside"
     outside.mkdir()
     (begun.store / "local/statusline").symlink_to(outside)
@@ -523,7 +504,6 @@ def test_nothing_is_drawn_where_hooks_are_off_or_no_run_is_bound(begun: Scene) -
 
 
 def test_the_snippet_names_a_script_that_stays(begun: Scene, cli: Cli, tmp_path: Path) -> None:
-    """The JSON for the settings; the script draws the line, and changes nothing of the user's."""
     told = cli("statusline", "--snippet", "--json").json
     script = Path(told["script"])
     assert told["settings"] == {"statusLine": {"type": "command", "command": str(script)}}
@@ -540,7 +520,6 @@ def test_the_snippet_names_a_script_that_stays(begun: Scene, cli: Cli, tmp_path:
 
 
 def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
-    """The next start of a session writes it for the launcher that it was started by; without a script none is made."""
     state_home = Path(os.environ["LOOM_STATE_HOME"])
     begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
     assert not (state_home / "statusline").exists()
@@ -558,7 +537,6 @@ def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
 def test_many_phases_are_counted_and_the_run_can_be_pasted(
     scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they take over two lines the open one is named; the run's id stands in one piece, as commands do."""
     scene.workflow(phases={f"phase{number}": {"steps": [{"id": "s", "prompt": "x"}]} for number in range(10)})
     run_id = scene.begin("日本語の目標 with many phases").run.run_id
     drive.done(scene.space(), run_id, response="Done.")
@@ -574,7 +552,6 @@ def test_many_phases_are_counted_and_the_run_can_be_pasted(
 
 
 def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> None:
-    """Nothing was before it: no step that another comes after, and no session."""
     scene.workflow()
     scene.begin()
     sessions = {**scene.state["sessions"], "session_history": [], "total_sessions": 0, "current_session_id": None}
@@ -587,7 +564,6 @@ def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> 
 
 
 def test_a_step_that_lasts_says_for_how_long(begun: Scene, cli: Cli) -> None:
-    """Hours, since its start."""
     (entry,) = begun.state["steps"]
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
     begun.edit(steps=[{**entry, "started_at": began}])

@@ -18,21 +18,18 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
-    """A run at its first step."""
     scene.workflow()
     assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
     return scene
 
 
 def response(scene: Scene, stage: str = "001-frame.ask@1") -> str | None:
-    """Read a stage's response."""
     path = scene.run_dir / "stages" / stage / "response.md"
     return path.read_text() if path.exists() else None
 
 
 @pytest.mark.usefixtures("begun")
 def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
-    """The step's prompt, and the command that ends it, are all that is needed to go on."""
     ended = cli("next")
     assert ended.code == 0
     assert "Ask what is wanted." in ended.stdout
@@ -41,7 +38,6 @@ def test_next_shows_the_step_and_how_it_ends(cli: Cli) -> None:
 
 @each("status, line", [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
 def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, status: str, line: str) -> None:
-    """That is no fault: exit code 0, no step, a line that says so; named or bound, and nothing is written."""
     begun.edit(status=status)
     before = (begun.run_dir / "state.json").read_bytes()
     for named in ((), (begun.run_dir.name,)):
@@ -54,7 +50,6 @@ def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, 
 
 
 def test_a_response_on_standard_input_ends_the_step(begun: Scene, cli: Cli) -> None:
-    """The text is the response, byte for byte; the next step is shown."""
     words = "What was done.\n\n  Indented, `code`, $HOME, 'quotes' and 😀.\n"
     ended = cli("done", given=words)
     assert ended.code == 0
@@ -63,7 +58,6 @@ def test_a_response_on_standard_input_ends_the_step(begun: Scene, cli: Cli) -> N
 
 
 def test_a_failed_step_tells_why(scene: Scene, cli: Cli) -> None:
-    """In words and in the document: the note, the response's reason, or that no answer fitted; `show` tells it, too."""
     held: Json = {"output_schema": "routing", "output_retries": 0}
     steps: list[Json] = [{"id": "a"}, {"id": "b"}, {"id": "c", **held}]
     steps = [{"prompt": "Do it.", "result_handling": {"on_failure": "continue"}, **step} for step in steps]
@@ -119,7 +113,6 @@ def test_an_empty_response_is_no_result(begun: Scene, cli: Cli, name: str) -> No
 
 
 def test_a_response_file_may_hold_anything(begun: Scene, cli: Cli) -> None:
-    """Bytes that are not UTF-8 are kept as well as text can."""
     begun.write("notes.md", b"caf\xe9 \x00 done\n")
     assert cli("done", "--response-file", "notes.md").code == 0
     assert response(begun) == "caf\ufffd \x00 done\n"
@@ -127,7 +120,6 @@ def test_a_response_file_may_hold_anything(begun: Scene, cli: Cli) -> None:
 
 @pytest.mark.parametrize("kind", ["socket", "null", "closed", "pipe"])
 def test_only_a_pipe_or_a_file_is_input(begun: Scene, kind: str) -> None:
-    """A host's socket that never ends, /dev/null and a closed input are no response, and nothing hangs."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-I", str(MAIN), "done", "--json"]
     stdin = {"socket": theirs.fileno(), "null": subprocess.DEVNULL, "closed": None, "pipe": subprocess.PIPE}[kind]
@@ -214,7 +206,6 @@ def test_a_linked_worktree_registers_the_runs_own_file(begun: Scene, cli: Cli) -
 
 @each("given", ["x", "=y", "x=", "../x=spec.md", "a b=spec.md", "1x=spec.md", "x\n=spec.md"])
 def test_an_artifact_is_a_name_and_a_path(begun: Scene, cli: Cli, given: str) -> None:
-    """What is no NAME=PATH is usage, and the step stays open."""
     begun.write("spec.md", "x")
     ended = cli("done", "--artifact", given, given="x")
     assert ended.code == 2
@@ -225,7 +216,6 @@ def test_an_artifact_is_a_name_and_a_path(begun: Scene, cli: Cli, given: str) ->
 
 
 def test_undo_shows_the_step_that_is_open_again(begun: Scene, cli: Cli) -> None:
-    """After a `done` by mistake the step is back, and said so."""
     cli("done", given="too early")
     ended = cli("undo")
     assert ended.code == 0
@@ -235,7 +225,6 @@ def test_undo_shows_the_step_that_is_open_again(begun: Scene, cli: Cli) -> None:
 
 
 def test_an_approval_is_asked_for_and_given(scene: Scene, cli: Cli) -> None:
-    """The run waits, the reason and the command are shown; after the approval it goes on."""
     scene.workflow(phases={**PHASES, "build": {**PHASES["build"], "require_approval": True}})
     cli("run", "x", "--workflow", "tiny")
     waiting = cli("done", given="x")
@@ -260,7 +249,6 @@ def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb
 @each("verb", [["next"], ["done"], ["undo"], ["context", "set", "k", "1"], ["context", "unset", "k"]])
 @each("named", [False, True])
 def test_a_session_that_is_not_bound_is_told_who_drives(begun: Scene, cli: Cli, verb: list[str], named: bool) -> None:
-    """Exit code 6, who and since when, and a hint that leads on; named or not, the run is not moved."""
     run_id, held = begun.run_dir.name, begun.state["lease"]
     before = (begun.run_dir / "state.json").read_bytes()
     ended = cli(*verb, *([run_id] if named else []), session=OTHER)
@@ -275,7 +263,6 @@ def test_a_session_that_is_not_bound_is_told_who_drives(begun: Scene, cli: Cli, 
 
 
 def test_an_empty_name_is_not_no_name(begun: Scene, cli: Cli) -> None:
-    """A script's empty variable does not cancel the run that happens to be bound."""
     ended = cli("cancel", "")
     assert ended.code == 2
     assert begun.state["status"] == "in_progress"
@@ -294,7 +281,6 @@ def test_every_command_works_from_a_folder_below(begun: Scene, cli: Cli) -> None
 
 @pytest.mark.usefixtures("begun")
 def test_a_step_that_failed_is_told_with_its_reason(cli: Cli) -> None:
-    """Whoever reads that a step failed need not look for why."""
     ended = cli("done", given='{"outcome": "failed", "failure_reason": "the database is missing"}')
     assert ended.stdout.startswith("✗ frame/ask: failed (001-frame.ask@1): the database is missing\n")
 

@@ -24,7 +24,6 @@ ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a lin
 
 
 def record(scene: Scene, tool: str, args: Any, result: Any, step_id: str, **more: Any) -> ToolStep:
-    """Reduce a call and append its step to the only run's log."""
     error = more.pop("error", "")
     step = StepReducer(DataOffloader(scene.run_dir)).reduce(tool, args, result, step_id=step_id, error=error, more=more)
     tool_log.append(str(scene.run_dir), [step])
@@ -33,7 +32,6 @@ def record(scene: Scene, tool: str, args: Any, result: Any, step_id: str, **more
 
 @pytest.fixture
 def called(scene: Scene) -> Scene:
-    """A run with five tool steps: one failed, one a subagent's."""
     scene.workflow()
     scene.begin("add dark mode")
     record(scene, "Bash", {"command": "make all"}, {"stdout": ODD, "stderr": "", "interrupted": False}, "toolu_01A")
@@ -45,7 +43,6 @@ def called(scene: Scene) -> Scene:
 
 
 def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a process of its own, from another folder than the project's top; gives its bytes."""
     below = scene.root / "src" / "deep"
     below.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-I", str(MAIN), *words]
@@ -56,7 +53,6 @@ def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli) -> None:
-    """A line a step, oldest first: id, tool, the call and what came of it, tokens before and after, how it ended."""
     record(called, "Bash", {"command": f"make {'x' * 99}"}, {"stdout": "", "interrupted": False}, "toolu_05F")
     record(called, "Task", {"description": "look around"}, "done", "toolu_06G")
     lines = cli("steps").stdout.splitlines()
@@ -77,7 +73,6 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
 
 
 def test_options_choose(called: Scene, cli: Cli) -> None:
-    """In the table and in the document alike, wherever the run's name stands."""
     for words, shown, said in [
         ([], "ABCE", "4 of 4 steps; 1 of subagents left out"),
         (["--last", "2"], "CE", "2 of 4 steps; --all shows the others; 1 of subagents"),
@@ -103,7 +98,6 @@ def test_options_choose(called: Scene, cli: Cli) -> None:
 
 
 def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
-    """Without a number; and the line below says how many there are."""
     for number in range(30):
         record(called, "Bash", {"command": f"step-{number}"}, {"stdout": "x"}, f"toolu_9{number:02d}")
     lines = cli("steps").stdout.splitlines()
@@ -112,7 +106,6 @@ def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
 
 
 def test_no_steps_are_no_error(scene: Scene, cli: Cli) -> None:
-    """A run whose hooks have recorded nothing yet, in every command that reads them."""
     scene.workflow()
     scene.begin()
     for words in (["steps"], ["history"], ["savings"]):
@@ -138,7 +131,6 @@ def test_looking_back_writes_nothing_and_is_the_same_for_everybody(called: Scene
 
 
 def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
-    """Controls, keys and wrong types in a record that came with a project do not reach the terminal."""
     hostile = f"x\x1b[2J\x07\rINJECTED\nINJECTED {TOKEN}"
     raw: list[Json] = [
         {
@@ -167,7 +159,6 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
 
 
 def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
-    """As on a full or read-only disk: it waits where the hooks put it, and nobody takes what is there for the whole."""
     for words in [["steps"], ["steps", "--json"], ["steps", "show", "toolu"], ["history"], ["savings"]]:
         told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_99"}
         waits = called.store / "local/spool" / f"{SESSION}-1.json"
@@ -188,7 +179,6 @@ def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
 
 
 def test_an_original_is_given_byte_for_byte(called: Scene) -> None:
-    """Line ends, controls, half characters and keys are the tool's own; nothing is added."""
     assert process(called, "steps", "show", "toolu_01A").stdout == ODD.encode("utf-8", "surrogatepass")
     assert process(called, "steps", "show", "toolu_01B").stdout == b"{}\r\n"
     assert process(called, "steps", "show", "toolu_02").stdout == b"Exit code 1\nFAILED tests/a.py::test_b"
@@ -198,7 +188,6 @@ def test_an_original_is_given_byte_for_byte(called: Scene) -> None:
 
 
 def test_the_document_has_arguments_and_result_as_they_were(called: Scene) -> None:
-    """With `--json`: the step, masked as ever, and the original, which is not."""
     document = json.loads(process(called, "steps", "show", "toolu_01A", "--json").stdout)
     assert document["schema_version"] == 1
     assert (document["run_id"], document["step"]["id"]) == (called.run_dir.name, "toolu_01A")
@@ -210,7 +199,6 @@ def test_the_document_has_arguments_and_result_as_they_were(called: Scene) -> No
 
 @pytest.mark.usefixtures("called")
 def test_what_the_history_says_of_a_step(cli: Cli) -> None:
-    """`--reduced`: the call, where the original is, and the signal; keys are masked."""
     told = cli("steps", "show", "toolu_01A", "--reduced").stdout
     assert told.startswith("`make all`: exit 0")
     assert "→ outputs/toolu_01A." in told
@@ -221,7 +209,6 @@ def test_what_the_history_says_of_a_step(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("called")
 def test_the_word_show_is_the_sub_command(cli: Cli) -> None:
-    """Wherever options stand; as an option's value it is one."""
     for words in [
         ["steps", "show", "toolu_01B"],
         ["steps", "show", "toolu_01B", "--json"],
@@ -236,7 +223,6 @@ def test_the_word_show_is_the_sub_command(cli: Cli) -> None:
 
 @pytest.mark.parametrize(("what", "code"), [("gone", "REF_GONE"), ("changed", "REF_DAMAGED"), ("rest", "REF_DAMAGED")])
 def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, code: str) -> None:
-    """Exit 5, nothing on standard output, and savings ends with 1 and names the step."""
     step = record(called, "Bash", {"command": "x", "note": "y" * 3000}, {"stdout": "z\n" * 900}, "toolu_09")
     assert step.outcome_ref is not None
     assert step.rest_ref is not None
@@ -261,7 +247,6 @@ def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, 
 @pytest.mark.slow
 @pytest.mark.usefixtures("called")
 def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
-    """The main line, under the budget by the exact tokenizer; the text form is the document's text."""
     document = cli("history", "--json").json
     assert document["text"].startswith("Asked: add dark mode\n")
     assert "Grep" not in document["text"]
@@ -272,7 +257,6 @@ def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
 
 
 def test_every_budget_gives_something_sensible(called: Scene, cli: Cli) -> None:
-    """Never over it; what is left out is counted; 0 is an empty text. `--recent`: so many of the last in full."""
     for number in range(20):
         record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
     for budget in (0, 5, 50, 500):
@@ -300,7 +284,6 @@ SHAPE = {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "succe
 
 
 def test_a_hooks_event_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) -> None:
-    """Design §8's shape; the observation as text. It takes no project, and writes nothing."""
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     document = cli("reduce", "--json", given=json.dumps(CLAUDE), cwd=nowhere, session=None).json
@@ -316,7 +299,6 @@ def test_a_hooks_event_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) 
 
 
 def test_the_documents_form_and_a_failure(cli: Cli) -> None:
-    """`{"tool", "args", "result"}`; a small result stands inline; an error is a step that failed."""
     call = {"tool": "fs:read_file", "args": {"path": "config.json"}, "result": {"content": '{"model": "gpt-4"}'}}
     document = cli("reduce", "--json", given=json.dumps(call)).json
     assert document["observation"].partition("\n")[0] == "Read config.json (18 bytes, JSON)"
@@ -335,7 +317,6 @@ def test_the_documents_form_and_a_failure(cli: Cli) -> None:
 
 
 def test_what_is_no_tool_call_is_a_clear_error(cli: Cli) -> None:
-    """What it is, what it takes, and a line that shows the help."""
     calls: list[tuple[str | bytes, int, str]] = [
         ("", 2, "NO_INPUT"),
         (" \n", 2, "NO_INPUT"),
@@ -359,7 +340,6 @@ def test_what_is_no_tool_call_is_a_clear_error(cli: Cli) -> None:
 
 
 def test_no_tool_call_is_a_bug(cli: Cli) -> None:
-    """Unknown tools, wrong types and missing fields give a step."""
     odd: list[tuple[Any, Any]] = [(None, {}), ([], "x"), ("x", None), (5, []), ({}, 5)]
     for args, result in [*odd, ({"command": None}, {"stdout": None})]:
         for tool in ["Bash", "Read", "Write", "mcp__x__y", "unknown", "a/../b", "\u200b", "fs:list_dir"]:
@@ -375,7 +355,6 @@ def test_no_tool_call_is_a_bug(cli: Cli) -> None:
 
 
 def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
-    """Tokens before and after, what was saved, and that every original was had back."""
     ended = cli("savings")
     lines = ended.stdout.splitlines()
     assert ended.code == 0
@@ -415,7 +394,6 @@ def test_a_record_that_cannot_be_read_is_missed(scene: Scene, cli: Cli) -> None:
 
 
 def test_words_are_completed(called: Scene) -> None:
-    """Runs by their ids, steps by theirs, the sub-command, options."""
     for typed, offered in [
         ("loomctl steps s", {"show", "shop"}),
         ("loomctl steps --l", {"--last"}),

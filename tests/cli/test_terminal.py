@@ -14,7 +14,6 @@ from tests.helpers.scenes import MAIN, Scene, artifact
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
 def test_colours_are_for_terminals_that_want_them(scene: Scene, environ: dict[str, str], coloured: bool) -> None:
-    """Headings of the demo are bold at a terminal, plain under NO_COLOR, and never shown as signs."""
     program = "from loomctl.cli import output; output.text('Heading', style='bold'); output.text('\\x1b[1mnot ours')"
     seen = python_at_a_terminal(scene, program, environ)
     assert ("\x1b[1mHeading" in seen) == coloured
@@ -23,7 +22,6 @@ def test_colours_are_for_terminals_that_want_them(scene: Scene, environ: dict[st
 
 
 def test_no_colours_elsewhere(scene: Scene, cli: Cli) -> None:
-    """In a pipe nothing is styled."""
     scene.workflow()
     cli("run", "x", "--workflow", "tiny")
     for words in (["runs"], ["show"], ["sessions"], ["--help"]):
@@ -31,7 +29,6 @@ def test_no_colours_elsewhere(scene: Scene, cli: Cli) -> None:
 
 
 def test_a_person_sees_the_step_and_not_the_artifacts(scene: Scene) -> None:
-    """At a terminal `run` shows plan, slip and step; the text for an assistant only where it is asked for."""
     scene.write("spec.md", "# The spec\n\nheliotrope\n")
     scene.workflow([artifact("spec", "spec.md")])
     seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny")
@@ -90,7 +87,6 @@ def complete(scene: Scene, words: str) -> list[str]:
 
 @pytest.mark.slow
 def test_runs_workflows_and_artifacts_are_completed(scene: Scene) -> None:
-    """Ids are completed from the project at hand."""
     scene.workflow([artifact("spec", "spec.md", required=False), artifact("notes", "notes.md", required=False)])
     run_id = scene.begin().run.run_id
     for words in ("loomctl resume sh", "loomctl show ", "loomctl runs rm shop", "loomctl prime-context --run-id s"):
@@ -103,7 +99,6 @@ def test_runs_workflows_and_artifacts_are_completed(scene: Scene) -> None:
 
 
 def test_completion_never_fails(scene: Scene) -> None:
-    """Without a store, or with a broken one, there is nothing to complete and nothing to read."""
     assert complete(scene, "loomctl resume sh") == []
     assert complete(scene, "loomctl prime-context --artifacts sp") == []
     scene.workflow()
@@ -114,7 +109,6 @@ def test_completion_never_fails(scene: Scene) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_printed(scene: Scene, shell: str) -> None:
-    """What the README tells to evaluate."""
     environ = {**scene.environ(None), "_LOOMCTL_COMPLETE": f"{shell}_source"}
     done = subprocess.run(
         [sys.executable, "-I", str(MAIN)], cwd=scene.root, env=environ, capture_output=True, text=True, check=False
@@ -124,7 +118,6 @@ def test_the_completion_script_is_printed(scene: Scene, shell: str) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_failure(scene: Scene) -> None:
-    """`loomctl state show | head -1` prints a line and no traceback."""
     scene.workflow()
     scene.begin("x" * 100_000)
     command = f"{sys.executable} -I {MAIN} state show | head -n 1"

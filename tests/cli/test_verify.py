@@ -13,18 +13,15 @@ from tests.helpers.scenes import Scene
 
 
 def begun(scene: Scene) -> str:
-    """Begin a run, and give its id."""
     scene.workflow()
     return scene.begin().run.run_id
 
 
 def log(scene: Scene) -> Path:
-    """Give the log of the only run."""
     return scene.run_dir / events.FILE
 
 
 def test_a_whole_log_is_proven(scene: Scene) -> None:
-    """One line, exit code 0."""
     run_id = begun(scene)
     told = scene.loomctl("verify")
     count = len(scene.events())
@@ -36,7 +33,6 @@ def test_a_whole_log_is_proven(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
-    """Line, byte and reason; the same in JSON; the doctor and `check` say the same; exit codes 1 and 5."""
     run_id = begun(scene)
     data = log(scene).read_bytes()
     at = data.index(b'"run_id"', data.index(b"\n"))
@@ -58,7 +54,6 @@ def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_what_is_unproven_and_torn_is_said_and_no_finding(scene: Scene) -> None:
-    """Events without a state, and half a line, as kills leave them."""
     run_id = begun(scene)
     lines = len(scene.events())
     events.append(str(scene.run_dir), run_id, [Event("a", {}), Event("b", {})], durable=False)
@@ -75,7 +70,6 @@ def test_what_is_unproven_and_torn_is_said_and_no_finding(scene: Scene) -> None:
 
 
 def test_every_run_is_verified_and_one_that_cannot_be_read_is_named(scene: Scene) -> None:
-    """The worst decides the exit code."""
     begun(scene)
     scene.begin("another")
     assert scene.loomctl("verify", "--all").stdout.count("✓") == 2
@@ -92,7 +86,6 @@ def test_every_run_is_verified_and_one_that_cannot_be_read_is_named(scene: Scene
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["undo", "rewind", "fork", "restored", "archived", "over"])
 def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp_path: Path) -> None:
-    """Undone, rewound, forked, its state put back, archived and brought back, or completed."""
     run_id = begun(scene)
     for _ in range(2):
         assert scene.loomctl("done", "--outcome", "succeeded", "--response-file", "-", given="x").code == 0
@@ -121,7 +114,6 @@ def test_whatever_became_of_a_run_its_log_is_proven(scene: Scene, what: str, tmp
 
 @pytest.mark.slow
 def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> None:
-    """`show` names each piece of evidence with its hash; a simulation takes it as found; a refused `done` says why."""
     steps = [{"id": "make", "prompt": "Make it.", "evidence": ["x.md", {"file": "y.md", "changed": False}]}]
     scene.workflow(phases={"build": {"steps": steps}})
     run_id = scene.begin().run.run_id
@@ -154,7 +146,6 @@ def test_a_run_of_fabers_is_verified_where_loom_keeps_its_log(scene: Scene) -> N
 
 @pytest.mark.slow
 def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
-    """The log is proven, the file is not: code, stage, file, why, and a command that shows what is there."""
     run_id = begun(scene)
     assert scene.loomctl("done", "--response-file", "-", given="Asked.").code == 0
     assert "files: 7 proven\n" in scene.loomctl("verify").stdout
@@ -173,7 +164,6 @@ def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
 
 
 def test_a_changed_log_names_what_can_be_done_now(scene: Scene) -> None:
-    """The stages still tell what came of them, where no copy was pushed."""
     run_id = begun(scene)
     log(scene).write_bytes(b"")
     told = scene.loomctl("verify")

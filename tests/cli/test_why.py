@@ -27,7 +27,6 @@ STEPS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def looped(scene: Scene, cli: Cli) -> Scene:
-    """A run that was made, reviewed, fixed, and is reviewed again."""
     scene.workflow(phases={"build": {"steps": STEPS}})
     scene.begin()
     for said in ({}, {"preferred_next_label": "fix", "context_updates": {"score": 3}}, {}):
@@ -37,7 +36,6 @@ def looped(scene: Scene, cli: Cli) -> Scene:
 
 @pytest.mark.usefixtures("looped")
 def test_each_stage_tells_how_it_was_come_to(cli: Cli) -> None:
-    """By every word that means a stage."""
     for named, first in [
         ("make", "build/make@1 is where the run began: the first step of its plan"),
         ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded: as the next step in order"),
@@ -49,7 +47,6 @@ def test_each_stage_tells_how_it_was_come_to(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("looped")
 def test_every_transition_is_told(cli: Cli) -> None:
-    """Those that were not taken too, with what their condition came to."""
     assert cli("why", "fix").stdout.splitlines()[2:] == [
         "LEADS TO   LABEL    CONDITION           IS     WHY",
         "end                 context.score >= 9  false  its condition is false",
@@ -63,7 +60,6 @@ def test_every_transition_is_told(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("looped")
 def test_after_an_undo_the_newest_choice_counts(cli: Cli) -> None:
-    """The same stage chose twice; the log keeps both."""
     for _ in range(2):
         assert cli("undo").code == 0
     assert cli("done", given='{"suggested_next_ids": ["fix"], "preferred_next_label": "f"}').code == 0
@@ -72,14 +68,12 @@ def test_after_an_undo_the_newest_choice_counts(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("looped")
 def test_a_retry_target(cli: Cli) -> None:
-    """What failed leads there; nothing was weighed that is meant for it."""
     cli("done", given='{"preferred_next_label": "fix"}')
     cli("done", "--outcome", "failed", given="It broke.")
     assert cli("why", "make").stdout.splitlines()[0].endswith("after build/fix@2, which ended failed: for it failed")
 
 
 def test_without_a_word_it_is_the_step_that_the_run_is_at(scene: Scene, cli: Cli) -> None:
-    """The one that is worked on, or the one that waits for approval."""
     publish = {"id": "publish", "prompt": "Publish it.", "require_approval": True}
     scene.workflow(phases={"build": {"steps": [STEPS[0], {"id": "test", "prompt": "Test it."}, publish]}})
     scene.begin()
@@ -93,7 +87,6 @@ def test_without_a_word_it_is_the_step_that_the_run_is_at(scene: Scene, cli: Cli
 
 
 def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
-    """It is named with what was; what is no step at all is no stage either."""
     scene.workflow(phases={"build": {"steps": STEPS}})
     scene.begin()
     ended = cli("why", "fix", "--json")
@@ -102,7 +95,6 @@ def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
 
 
 def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
-    """The visit before leads nowhere, and that is said."""
     ways = [{"to": "make", "weight": 1}, {"to": "end", "label": "Out"}]
     scene.workflow(phases={"build": {"steps": [{**STEPS[0], "max_visits": 1, "transitions": ways}]}})
     scene.begin()
@@ -112,7 +104,6 @@ def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
 
 
 def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
-    """Its trigger, and the priming that gave it."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -122,7 +113,6 @@ def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
 
 
 def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
-    """With the values that it looked at; one that is not there is null."""
     scene.write("notes.md", "# Notes\n")
     condition = "state.goal == 'other' || state.context.notes"
     scene.workflow([], conditional=[artifact("notes", "notes.md", condition=condition)])

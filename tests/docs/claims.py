@@ -27,7 +27,6 @@ class Shown(NamedTuple):
 
 
 def shown() -> list[Shown]:
-    """Give each mark in the tests, in the order of files and lines; no test is imported."""
     return [
         Shown(name(path), node.name, mark)
         for path in sorted((CHECKOUT / "tests").rglob("test_*.py"))

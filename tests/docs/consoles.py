@@ -47,8 +47,6 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?k?(?= (?:bytes|characters|of 
 
 
 class Command(NamedTuple):
-    """One command as a page shows it. line: where it stands; output: the lines shown below it."""
-
     line: int
     terminal: str
     text: str
@@ -58,8 +56,6 @@ class Command(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file that a page tells its reader to write."""
-
     line: int
     path: str
     text: str
@@ -107,8 +103,6 @@ def _commands(lines: list[str], at: int, end: int, terminal: str) -> Iterator[Co
 
 
 class Terminal:
-    """A shell at a terminal of its own, in a session of its own."""
-
     # The shell reads commands from another descriptor, so that what it runs has the terminal to itself.
     _LOOP = """
 while IFS= read -r -d '' -u 3 command; do
@@ -138,7 +132,6 @@ done
         os.close(theirs)
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command; gives its exit code and what it printed."""
         os.write(self._commands, command.encode() + b"\0")
         seen = b""
         until = time.monotonic() + PATIENCE
@@ -151,7 +144,6 @@ done
         return int(code), printed.replace("\r\n", "\n")
 
     def close(self) -> None:
-        """Close the terminal's window; what still runs in it hears of that."""
         os.close(self._commands)
         os.close(self._ours)
         self._shell.wait(timeout=PATIENCE)
@@ -179,11 +171,9 @@ class Stage:
             (self.home(machine) / ".gitconfig").write_text(config)
 
     def home(self, machine: str) -> Path:
-        """Give a machine's home folder."""
         return self.base / machine
 
     def machine(self, terminal: str) -> str:
-        """Name the machine at which a terminal stands."""
         return "desktop" if "desktop" in terminal else "laptop"
 
     def play(self, step: Command | File) -> tuple[int, str]:
@@ -222,13 +212,11 @@ class Stage:
         return Path(self._terminals[FIRST].run("pwd")[1].strip())
 
     def close(self) -> None:
-        """Close all terminals."""
         for terminal in self._terminals.values():
             terminal.close()
 
 
 def plain(text: str) -> list[str]:
-    """Give the lines of an output without blanks at their ends and without empty lines at its end."""
     return [line.rstrip() for line in text.rstrip().split("\n")] if text.strip() else []
 
 
@@ -256,7 +244,6 @@ def _fits(piece: list[str], got: list[str], at: int) -> bool:
 
 
 def _is(shown: str, printed: str) -> bool:
-    """Tell whether a line is the one that is shown, but for what differs from run to run."""
     numbers: list[float] = []
     parts = []
     at = 0

@@ -38,7 +38,6 @@ class Said(NamedTuple):
 
 
 def said() -> list[Said]:
-    """Give every place, by code."""
     found = {one for path in CHECKOUT.glob("loomctl/**/*.py") for one in in_module(path)}
     launcher = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
     found |= {Said(code, ENDS, exits.EXIT_SETUP, words) for code, words in _LAUNCHER.findall(launcher)}
@@ -46,7 +45,6 @@ def said() -> list[Said]:
 
 
 def in_module(path: Path) -> Iterator[Said]:
-    """Give the places of one module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         assigned = sorted(assigned_in(function), key=lambda one: one[0])

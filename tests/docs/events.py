@@ -386,7 +386,6 @@ class Written(NamedTuple):
 
 
 def written() -> list[Written]:
-    """Give every place, by name."""
     return sorted({one for path in CHECKOUT.glob("loomctl/**/*.py") for one in _in_module(path)})
 
 

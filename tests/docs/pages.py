@@ -19,12 +19,10 @@ WRITE = os.environ.get("LOOM_WRITE_DOCS") == "1"
 
 
 def pages() -> list[Path]:
-    """Give every page that people read."""
     return sorted([*CHECKOUT.glob("*.md"), *DOCS.rglob("*.md"), *CHECKOUT.glob("skills/*/*.md")])
 
 
 def name(page: Path) -> str:
-    """Give a page's path in the checkout."""
     return page.relative_to(CHECKOUT).as_posix()
 
 
@@ -68,7 +66,6 @@ def _mark(title: str) -> re.Pattern[str]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Set a Markdown table."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in row) + " |" for row in cells

@@ -75,13 +75,11 @@ ENDS: dict[str, dict[int, str]] = {
 
 
 def test_the_reference_is_what_the_commands_say() -> None:
-    """One section for each command, in the order of the help."""
     sections = [_section(name, command) for name, command in _all()]
     make(PAGE, "commands", "\n\n".join(sections))
 
 
 def test_the_list_is_what_the_help_lists() -> None:
-    """Every command with its first sentence."""
     rows = [[f"[{name}](#{name.replace(' ', '-')})", _first(command)] for name, command in _all()]
     make(PAGE, "list", table(["command", "does"], rows))
 
@@ -134,7 +132,6 @@ def _section(name: str, command: click.Command) -> str:
 
 
 def _prose(command: click.Command) -> list[str]:
-    """Give the help's paragraphs; those that keep their lines become blocks."""
     parts = []
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if not paragraph.startswith("\b\n"):
@@ -156,7 +153,6 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
 
 
 def test_the_group_itself_is_in_the_page() -> None:
-    """`--help`, `--version` and `--debug` are said once, for all."""
     page = PAGE.read_text(encoding="utf-8")
     for parameter in loomctl.params:
         assert f"`{parameter.opts[-1]}`" in page

@@ -18,14 +18,12 @@ FOREIGN = re.compile(r"\b(?:CLAUDE|XDG)_[A-Z_]*[A-Z]\b|\bNO_COLOR\b|\bHOME\b")
 
 
 def rows() -> dict[str, list[str]]:
-    """Give the tables' rows by the name in their first column."""
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0].strip("`"): row[1:] for row in cells}
 
 
 def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
-    """And whose file may say it."""
     listed = {name: row for name, row in rows().items() if not name.startswith("LOOM_")}
     defaults = config.Settings()
     assert set(listed) == set(config._USER) | set(config._PROJECT)
@@ -40,7 +38,6 @@ def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
 
 @pytest.mark.shows("[configuration](../reference/configuration.md#environment-variables) lists")
 def test_every_environment_variable_is_there() -> None:
-    """Whatever the package or the launcher reads or sets for the other."""
     sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl"]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     known = {name for text in texts for name in re.findall(r"\bLOOM_[A-Z_]*\b", text)} - NO_VARIABLES
@@ -49,7 +46,6 @@ def test_every_environment_variable_is_there() -> None:
 
 
 def test_every_variable_of_others_is_named() -> None:
-    """What hosts and systems set and Loom reads."""
     page = PAGE.read_text(encoding="utf-8")
     named = set(FOREIGN.findall(page))
     found: set[str] = set()

@@ -15,7 +15,6 @@ PLAYED = [page for page in pages() if "```console" in page.read_text(encoding="u
 @pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("page", PLAYED, ids=[name(page) for page in PLAYED])
 def test_every_command_of_a_page_works_as_shown(page: Path, tmp_path: Path) -> None:
-    """From an empty home folder, at real terminals, with real files and a real git."""
     text, faults = consoles.played(page, tmp_path / "machines")
     if WRITE and faults:
         page.write_text(text, encoding="utf-8")

@@ -15,18 +15,15 @@ PART = re.compile(r"\*\*(Context|Decision|Consequence)\.\*\* \S")
 
 
 def records() -> list[Path]:
-    """Give every record, those without a number first."""
     return sorted(set(INDEX.parent.glob("*.md")) - {INDEX}, key=lambda path: (numbers(path)[:1], path.name))
 
 
 def numbers(path: Path) -> list[int]:
-    """Give the numbers that a record's name begins with."""
     match = re.match(r"D(\d+)(?:-D(\d+))?-", path.name)
     return [] if match is None else list(range(int(match[1]), int(match[2] or match[1]) + 1))
 
 
 def test_a_record_is_short_and_says_what_was_decided() -> None:
-    """A title, then paragraphs of the three kinds, in at most fifteen lines."""
     for path in records():
         title, *parts = path.read_text(encoding="utf-8").strip().split("\n\n")
         assert title.startswith("# "), path.name
@@ -36,7 +33,6 @@ def test_a_record_is_short_and_says_what_was_decided() -> None:
 
 
 def test_the_index_names_every_record() -> None:
-    """It is made from their titles."""
     rows = [
         [f"[{title.removeprefix('# ')}]({path.name})"]
         for path in records()
@@ -46,7 +42,6 @@ def test_the_index_names_every_record() -> None:
 
 
 def test_a_number_that_is_cited_has_a_record() -> None:
-    """Code, tests and documentation cite nothing that nobody can look up."""
     known = {number for path in records() for number in numbers(path)}
     sources = [
         path

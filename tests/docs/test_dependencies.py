@@ -11,14 +11,12 @@ PAGE = DOCS / "reference" / "dependencies.md"
 
 
 def declared() -> list[str]:
-    """Give the packages that the project itself asks for; tomllib came with Python 3.11."""
     text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     block = text.partition("\ndependencies = [\n")[2].partition("\n]\n")[0]
     return re.findall(r'^ *"([A-Za-z0-9-]+)', block, re.MULTILINE)
 
 
 def test_the_page_names_each_package_that_the_project_asks_for() -> None:
-    """One row for each, and no row for another; each is locked."""
     rows = re.findall(r"^\| ([a-z0-9-]+) \| \S", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(declared()) > 3
     assert sorted(row for row in rows if row != "package") == sorted(declared())

@@ -18,7 +18,6 @@ NAME = re.compile(r"`([a-z]+\.[a-z_]+)`")
 
 @pytest.mark.slow
 def test_every_event_of_the_source_is_listed_with_its_properties() -> None:
-    """Each place that writes one; a property that the source names is told, and no event is told that nobody writes."""
     found = written()
     assert {one.name for one in found} == set(EVENTS)
     for one in found:
@@ -35,7 +34,6 @@ def test_the_page_has_the_table() -> None:
 
 
 def test_the_names_of_the_documents_lead_to_events_that_there_are() -> None:
-    """Nothing is promised that Loom does not write."""
     section = PAGE.read_text(encoding="utf-8").partition("## Other names")[2].partition("\n## ")[0]
     told = set(NAME.findall(section)) - {"state.json", "events.jsonl"}
     assert {"stage.completed", "run.completed"} <= told
@@ -43,7 +41,6 @@ def test_the_names_of_the_documents_lead_to_events_that_there_are() -> None:
 
 
 def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
-    """From its beginning to its end, an approval and a failure on the way."""
     scene.workflow(
         phases={
             "a": {"steps": [{"id": "x", "prompt": "X.", "max_retries": 1}]},

@@ -31,7 +31,6 @@ MEANS = {
 
 
 def by_code(kinds: tuple[str, ...]) -> list[list[str]]:
-    """Give a row for each code: the code, its exit codes or kinds, its words."""
     rows = []
     found = [one for one in errors.said() if one.kind in kinds]
     for code in sorted({one.code for one in found}):
@@ -51,25 +50,21 @@ def by_code(kinds: tuple[str, ...]) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_every_error_is_listed_with_its_exit_code() -> None:
-    """Each error that ends a command, with every exit code it can end with."""
     make(PAGE, "errors", table(["error", "exit code", "says"], by_code((errors.ENDS,))))
 
 
 @pytest.mark.slow
 def test_every_finding_of_check_is_listed() -> None:
-    """Errors, warnings and notes that `loomctl check` and `loomctl run` find in files."""
     rows = by_code((errors.ERROR, errors.WARNING, errors.NOTE))
     make(PAGE, "findings", table(["finding", "kind", "says"], rows))
 
 
 @pytest.mark.slow
 def test_every_notice_is_listed() -> None:
-    """Warnings that stand in a packing slip beside a result."""
     make(PAGE, "notices", table(["warning", "says"], [[row[0], row[2]] for row in by_code((errors.NOTICE,))]))
 
 
 def test_what_is_raised_under_test_is_in_the_table() -> None:
-    """The exit codes that the command line's own tests see are the ones that the page lists."""
     listed = {row[0].strip("`"): row[1] for row in by_code((errors.ENDS,))}
     for code, _, _, error in CASES:
         if error:

@@ -25,14 +25,12 @@ NOUNS = PLAIN | {
 
 
 def helps() -> str:
-    """Give all help texts as one."""
     texts = [command.help or "" for command in ALL.values()]
     texts += [getattr(one, "help", None) or "" for command in ALL.values() for one in command.params]
     return "\n".join(texts).lower()
 
 
 def test_the_words_of_the_help_are_in_the_glossary() -> None:
-    """Every word for an idea of Loom's that a command's help uses; none of the words that Loom does not use."""
     used = {noun for noun in NOUNS if re.search(rf"\b{noun}s?\b", helps())}
     assert isinstance(next(iter(ALL.values())), click.Command)
     assert used - PLAIN - set(TERMS) == set()
@@ -40,18 +38,15 @@ def test_the_words_of_the_help_are_in_the_glossary() -> None:
 
 @each("term", TERMS)
 def test_every_term_is_used(term: str) -> None:
-    """On another page, or in the help."""
     texts = [page.read_text(encoding="utf-8").lower() for page in pages() if page != PAGE]
     word = term.removesuffix("directory of a run") or "run_dir"
     assert any(re.search(rf"\b{re.escape(word)}", text) for text in [*texts, helps()])
 
 
 def test_the_terms_are_in_order_and_once() -> None:
-    """So that a reader finds them."""
     assert sorted(set(TERMS)) == TERMS
 
 
 def test_statuses_and_outcomes_are_all_named() -> None:
-    """The glossary's lists are the code's."""
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"`{word}`" in text for word in (*state.STATUSES, *OUTCOMES))

@@ -14,12 +14,10 @@ FENCED = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
 
 
 def prose(page: Path) -> str:
-    """Give a page without its code blocks and code spans."""
     return re.sub(r"`[^`\n]*`", "", FENCED.sub("", page.read_text(encoding="utf-8")))
 
 
 def anchors(page: Path) -> set[str]:
-    """Give the names under which a page's headings are found, as GitHub makes them."""
     found: dict[str, int] = {}
     for heading in re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
@@ -33,7 +31,6 @@ def anchors(page: Path) -> set[str]:
 
 @each("page", pages())
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """A relative link names a file of the checkout and, with `#`, a heading in it; others are https."""
     for target in LINK.findall(prose(page)):
         if "://" in target:
             assert target.startswith("https://"), target
@@ -55,7 +52,6 @@ def test_the_index_leads_to_every_page() -> None:
 
 
 def test_every_picture_is_used_and_says_what_it_shows() -> None:
-    """A picture has words for those who do not see it."""
     for picture in DOCS.rglob("*.svg"):
         text = picture.read_text(encoding="utf-8")
         assert "<title" in text
@@ -64,7 +60,6 @@ def test_every_picture_is_used_and_says_what_it_shows() -> None:
 
 
 def test_a_broken_link_would_be_found(tmp_path: Path) -> None:
-    """Anchors are made as GitHub makes them, and code is not read for links."""
     page = tmp_path / "page.md"
     page.write_text("# `loomctl runs rm`\n## What, if?\n## What, if?\n```\n# none\n[x](y)\n```\n`[x](y)`\n")
     assert anchors(page) == {"loomctl-runs-rm", "what-if", "what-if-1"}

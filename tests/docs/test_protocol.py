@@ -23,7 +23,6 @@ PAGE = (DOCS / "reference" / "context-reload-protocol.md").read_text(encoding="u
 
 
 def row(beginning: str) -> list[str]:
-    """Give the cells of the one table row whose first cell begins so."""
     (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {beginning}")]
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
@@ -40,19 +39,16 @@ def row(beginning: str) -> list[str]:
     ],
 )
 def test_each_event_has_the_facts_that_the_page_says(beginning: str, event: triggers.Event) -> None:
-    """What triggers are matched against."""
     assert tuple(re.findall(r"`([^`]+)`", row(beginning)[1])) == event.facts
 
 
 @each("word", ["session_start", "compaction_detected", "manual", "phase_start:P", "phase_transition:A->B"])
 def test_each_word_of_the_page_is_a_trigger(word: str) -> None:
-    """And the page has it."""
     assert triggers.is_trigger(word)
     assert f"`{word}`" in PAGE
 
 
 def reasons() -> Iterator[tuple[str, str]]:
-    """Give each decision with its reason, as the source has them."""
     for path in CHECKOUT.glob("loomctl/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
@@ -78,7 +74,6 @@ def _words(node: ast.expr) -> list[str]:
 
 @pytest.mark.slow
 def test_every_reason_is_in_the_table() -> None:
-    """With its decision; the page has none besides."""
     listed = {
         (cells[0].strip(), reason)
         for line in PAGE.splitlines()
@@ -93,7 +88,6 @@ def test_every_reason_is_in_the_table() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    """Budgets, shares and sizes."""
     settings = Settings()
     assert f"{settings.hook_budget:,} UTF-16 units" in row("what a hook gives")[1]
     assert f"{settings.command_budget:,} UTF-8 bytes" in row("the slip's text from a command")[1]
@@ -119,7 +113,6 @@ def test_what_is_put_to_the_user_is_said() -> None:
 
 
 def test_every_hook_of_the_bundle_is_in_the_table() -> None:
-    """And no other."""
     hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
     table = PAGE[PAGE.index("### Hooks of Claude Code") : PAGE.index("Where a phase is entered at a Stop")]
     assert {line.split()[1] for line in table.splitlines() if line.startswith("| ")} - {"hook"} == set(hooks)

@@ -160,14 +160,12 @@ PARTS = {
 
 
 def read(kind: str) -> Schema:
-    """Read a published schema."""
     schema: Schema = json.loads((CHECKOUT / "config" / f"{kind}.schema.json").read_text(encoding="utf-8"))
     return schema
 
 
 @each("kind", PARTS)
 def test_the_page_has_the_schema(kind: str) -> None:
-    """Every property with its type, whether it must be there, and what the schema says of it."""
     schema = read(kind)
     parts = [str(schema["description"])]
     for part in PARTS[kind]:
@@ -180,7 +178,6 @@ def test_the_page_has_the_schema(kind: str) -> None:
 
 @each("kind", PARTS)
 def test_no_object_of_a_schema_is_left_out(kind: str) -> None:
-    """Every place of a schema that has properties is a table of the page."""
     schema = read(kind)
     shown = [id(_at(schema, part.way)) for part in PARTS[kind]]
     assert [way for way, node in _objects(schema) if id(node) not in shown] == []

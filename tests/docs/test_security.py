@@ -9,7 +9,6 @@ from tests.docs.pages import WRITE, built
 
 
 def test_each_claim_has_a_test_that_shows_it() -> None:
-    """The built page links claims to their tests; no paragraph of a claiming section is without one."""
     text = PAGE.read_text(encoding="utf-8")
     assert plain(text) == text
     made = linked(text, shown())
@@ -19,7 +18,6 @@ def test_each_claim_has_a_test_that_shows_it() -> None:
 
 
 def test_a_claim_that_nothing_shows_is_found() -> None:
-    """A paragraph without a link is named; what a mark says and the page does not, as well."""
     text = "# Page\n\n## Reads\n\nOne. Two.\n\n- Three: four.\n- Five.\n\n## What is not claimed\n\nSix.\n"
     made = linked(text, [Shown("tests/test_a.py", "test_one", "One"), Shown("tests/test_a.py", "test_five", "Five")])
     assert 'One. [✓](../../../tests/test_a.py "test_one") Two.' in made

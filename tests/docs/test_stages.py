@@ -57,7 +57,6 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
 
 
 def test_every_file_of_a_stage_is_told() -> None:
-    """By the names that the source has for them; locks are nobody's to read."""
     text = PAGE.read_text(encoding="utf-8")
     names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, track.CHANGES, track.PATCH]
     for name in (

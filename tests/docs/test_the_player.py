@@ -33,7 +33,6 @@ TABLE: list[tuple[str, str, bool]] = [
 
 @each(("shown", "printed", "fits"), TABLE)
 def test_an_output_is_what_is_shown_or_it_is_not(shown: str, printed: str, fits: bool) -> None:
-    """Times, ids and sizes may differ; anything else only where the page leaves it out."""
     assert (consoles.misfit(shown.split("\n") if shown else [], printed) == "") is fits
 
 
@@ -75,7 +74,6 @@ desktop
 
 
 def test_a_page_is_played(tmp_path: Path) -> None:
-    """Files are written, shells keep their folder, terminals are terminals, machines have homes of their own."""
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     assert consoles.played(page, tmp_path / "machines") == (PAGE, [])
@@ -85,7 +83,6 @@ def test_a_page_is_played(tmp_path: Path) -> None:
     ("before", "after"), [("hidden\nkey", "other\nkey"), ("# exit code 3", "# exit code 4"), ("~/folder", "?")]
 )
 def test_a_page_that_is_wrong_is_found_and_mended(tmp_path: Path, before: str, after: str) -> None:
-    """What was printed stands in the page that is given back."""
     page = tmp_path / "page.md"
     page.write_text(PAGE.replace(before, after), encoding="utf-8")
     text, faults = consoles.played(page, tmp_path / "machines")

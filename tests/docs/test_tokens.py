@@ -45,7 +45,6 @@ def _close(shown: str, measured: str) -> bool:
 
 
 def test_a_wrong_number_would_be_found() -> None:
-    """A number that is a tenth off, a missing event, a cost where none was."""
     assert _close("| a | 1,000 | 250 |", "| a | 1,040 | 260 |")
     assert not _close("| a | 1,000 | 250 |", "| a | 1,110 | 250 |")
     assert not _close("| a | 1,000 |", "| b | 1,000 |")
@@ -53,7 +52,6 @@ def test_a_wrong_number_would_be_found() -> None:
 
 
 def test_the_budgets_of_the_page_are_the_defaults() -> None:
-    """What the page says of the most that can be injected is what the settings say."""
     from loomctl.runs.config import Settings
 
     page = PAGE.read_text(encoding="utf-8")

@@ -36,7 +36,6 @@ def _encoding() -> bpe_openai.Encoding:
 
 
 def count(text: str) -> int:
-    """Count tokens exactly, as o200k_base has them."""
     return len(_encoding().encode(text))
 
 

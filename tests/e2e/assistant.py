@@ -52,17 +52,14 @@ class Machine:
 
     @property
     def home(self) -> Path:
-        """The user's home."""
         return self.root / "home"
 
     @property
     def config(self) -> Path:
-        """The assistant's folder: settings, plugins, transcripts."""
         return self.root / "config"
 
     @property
     def temp(self) -> Path:
-        """Temporary files."""
         return self.root / "temp"
 
     def environment(self) -> dict[str, str]:
@@ -94,7 +91,6 @@ class Machine:
         return done.stdout
 
     def project(self, name: str = "project") -> Path:
-        """Make a git project with one commit."""
         folder = self.root / name
         folder.mkdir()
         (folder / "README.md").write_text("# A project\n", encoding="utf-8")
@@ -114,12 +110,10 @@ class Turn:
 
     @property
     def session_id(self) -> str:
-        """The conversation's id, to resume it."""
         return str(self.result["session_id"])
 
     @property
     def answer(self) -> str:
-        """What the user was told at the end."""
         return str(self.result["result"])
 
     @property
@@ -154,7 +148,6 @@ class Assistant:
     plugin_dir: Path | None
 
     def environment(self) -> dict[str, str]:
-        """Give the environment that lets the assistant reach the scripted API and nothing else."""
         return {
             **self.machine.environment(),
             "CLAUDE_CONFIG_DIR": str(self.machine.config),
@@ -172,7 +165,6 @@ class Assistant:
         }
 
     def command_line(self, *words: str) -> list[str]:
-        """Give the command that starts the assistant with Loom."""
         plugin = [] if self.plugin_dir is None else ["--plugin-dir", str(self.plugin_dir)]
         return [self.binary, *plugin, *words]
 
@@ -311,7 +303,6 @@ class Conversation:
 
 
 def entries(transcript: Path) -> list[dict[str, Any]]:
-    """Give the entries of a conversation's record."""
     return [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
 
 

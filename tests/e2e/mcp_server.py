@@ -11,7 +11,6 @@ DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any]:
-    """Give the result of a request."""
     rows = {"type": "text", "text": ROWS}
     if message["method"] == "initialize":
         version = message["params"]["protocolVersion"]

@@ -38,7 +38,6 @@ def write_spec(project: Path, words: str = SPEC) -> Path:
 
 
 def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done as asked.") -> Reply:
-    """The tool call by which the assistant ends a step."""
     artifact = f" --artifact {artifact}" if artifact else ""
     return reply(bash(f"loomctl done --outcome {outcome}{artifact} <<'EOF'\n{words}\nEOF"))
 
@@ -54,18 +53,15 @@ def start_run(assistant: Assistant, *, work: str = '"add dark mode"') -> Turn:
 
 
 def run_folders(project: Path) -> list[Path]:
-    """Give the folders of a project's runs, oldest name first."""
     return sorted((project / ".loom" / "runs").glob("*/"))
 
 
 def run_folder(project: Path) -> Path:
-    """Give the folder of the only run."""
     (folder,) = run_folders(project)
     return folder
 
 
 def state_of(project: Path) -> dict[str, Any]:
-    """Read the state of the only run."""
     state: dict[str, Any] = json.loads((run_folder(project) / "state.json").read_text(encoding="utf-8"))
     return state
 
@@ -77,12 +73,10 @@ def fingerprint(project: Path) -> dict[str, str]:
 
 
 def set_status(project: Path, status: str) -> None:
-    """Give the only run another status, as an editor would."""
     edit_state(project, status=status)
 
 
 def edit_state(project: Path, **changed: Any) -> None:
-    """Change keys of the only run's state, as an editor would."""
     path = run_folder(project) / "state.json"
     path.write_text(json.dumps({**state_of(project), **changed}), encoding="utf-8")
 

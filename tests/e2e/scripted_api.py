@@ -22,17 +22,14 @@ AUTO_COMPACT = {"input_tokens": 990_000}
 
 
 def text(words: str) -> dict[str, Any]:
-    """One text block of an answer."""
     return {"type": "text", "text": words}
 
 
 def tool(name: str, **tool_input: Any) -> dict[str, Any]:
-    """One tool call of an answer."""
     return {"type": "tool_use", "id": f"toolu_scripted{next(_numbers):06d}", "name": name, "input": tool_input}
 
 
 def bash(command: str) -> dict[str, Any]:
-    """The tool call that tests need most: a shell command."""
     return tool("Bash", command=command)
 
 
@@ -96,7 +93,6 @@ class Request:
         return Request(kind="", path="", body={"messages": messages}).seen()
 
     def system(self) -> str:
-        """Give the system prompt, in which skills and commands may be listed."""
         system = self.body.get("system", "")
         return system if isinstance(system, str) else "\n".join(block.get("text", "") for block in system)
 
@@ -113,7 +109,6 @@ class Request:
         return next((str(block["id"]) for block in reversed(blocks) if block["type"] == "tool_use"), "")
 
     def tool_results(self) -> list[ToolResult]:
-        """Give the results of tool calls that this request carries, in order."""
         return [
             ToolResult(_words(block), bool(block.get("is_error")))
             for message in self.body.get("messages", [])
@@ -132,7 +127,6 @@ class ToolResult:
 
 
 def _words(block: dict[str, Any]) -> str:
-    """Give one content block as text."""
     if block["type"] == "text":
         return str(block["text"])
     if block["type"] == "tool_use":
@@ -163,7 +157,6 @@ class ScriptedApi:
 
     @property
     def url(self) -> str:
-        """The base address, always loopback."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def script(self, *replies: Reply | str) -> None:
@@ -200,7 +193,6 @@ class ScriptedApi:
         self._thread.join()
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Record a request; give the HTTP status and the answer's JSON."""
         with self._lock:
             request = Request(kind=_kind(path, body), path=path, body=body)
             task = next((task for task in self._subagents if task in request.opening()), None)
@@ -261,17 +253,14 @@ def _kind(path: str, body: dict[str, Any]) -> str:
 
 
 def _anew(block: dict[str, Any]) -> dict[str, Any]:
-    """Give a block again: a tool call as one of its own."""
     return tool(block["name"], **block["input"]) if block["type"] == "tool_use" else block
 
 
 def _tokens(body: dict[str, Any]) -> int:
-    """Give a plausible count of tokens."""
     return max(1, len(json.dumps(body)) // 4)
 
 
 def _message(body: dict[str, Any], answer: Reply) -> dict[str, Any]:
-    """Give the JSON of an assistant message."""
     calls_a_tool = any(block["type"] == "tool_use" for block in answer.content)
     usage = {
         "input_tokens": _tokens(body),
@@ -292,7 +281,6 @@ def _message(body: dict[str, Any], answer: Reply) -> dict[str, Any]:
 
 
 def _events(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give a message as the events of a stream."""
     usage = message["usage"]
     opening = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": opening}]
@@ -314,8 +302,6 @@ def _events(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class _Server(ThreadingHTTPServer):
-    """The HTTP server of one api, on a free port of loopback."""
-
     daemon_threads = True
     block_on_close = False
 
@@ -328,8 +314,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Turns HTTP into calls of ScriptedApi.answer."""
-
     protocol_version = "HTTP/1.1"
     server: _Server
 
@@ -337,7 +321,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the test's output clean."""
 
     def do_HEAD(self) -> None:
-        """Answer the assistant's look whether anybody is there."""
         self._send(200, "application/json", b"")
 
     def do_GET(self) -> None:
@@ -356,7 +339,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, "application/json", json.dumps(answer).encode())
 
     def _send(self, status: int, kind: str, data: bytes) -> None:
-        """Write one whole answer."""
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))

@@ -66,7 +66,6 @@ class Terminal:
         return bool(prompts) and line in prompts[-1]
 
     def press(self, key: str) -> None:
-        """Press one key, by tmux's name."""
         self._tmux("send-keys", key)
 
     def press_until_gone(self, key: str, words: str) -> None:
@@ -78,7 +77,6 @@ class Terminal:
             time.sleep(0.5)
 
     def wait_for(self, *words: str, within: float = 60) -> str:
-        """Wait until all words are on the screen; give the screen. within: seconds."""
         deadline = time.monotonic() + within
         while True:
             screen = self.screen()
@@ -89,14 +87,12 @@ class Terminal:
             time.sleep(0.1)
 
     def wait_until(self, holds: Callable[[], bool], within: float = 60) -> None:
-        """Wait until something holds beside the screen. within: seconds."""
         deadline = time.monotonic() + within
         while not holds():
             assert time.monotonic() < deadline, f"it does not come to hold:\n{self.screen()}"
             time.sleep(0.1)
 
     def _tmux(self, *words: str, check: bool = True) -> str:
-        """Run one tmux command on this terminal's own server."""
         done = subprocess.run(
             ["tmux", "-S", str(Path(self._folder.name, "socket")), "-f", "/dev/null", *words],
             env=self._environment,

@@ -24,7 +24,6 @@ ASKED = "loomctl approve is decided by the user"
 
 
 def begin(assistant: Assistant) -> Turn:
-    """Start a run that waits for its user, twice."""
     gates = [{"id": name, "kind": "human", "prompt": f"Is the {name} good?"} for name in ("first", "second")]
     workflow(assistant.project, *gates, step("after", transitions=[{"to": "end"}]))
     turn = assistant.run('/loom:run "x" --workflow flow', answers=["It waits."])
@@ -33,7 +32,6 @@ def begin(assistant: Assistant) -> Turn:
 
 
 def decided(assistant: Assistant) -> int:
-    """Count what was decided."""
     return len(state_of(assistant.project)["approvals"])
 
 
@@ -97,7 +95,6 @@ def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, mo
 
 @pytest.mark.slow
 def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
-    """Its calls are seen as the session's own."""
     first = begin(assistant)
     agent = tool(
         "Agent", description="do it", prompt="approve it", subagent_type="general-purpose", run_in_background=False
@@ -112,7 +109,6 @@ def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
-    """They are asked, and say yes; what the same turn calls behind that is not asked about, and is refused."""
     first = begin(assistant)
     assistant.api.script(reply(bash(APPROVE), bash("sh x.sh")), "That was it.")
     with terminal_of(assistant, first.session_id) as terminal:
@@ -163,7 +159,6 @@ def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_a_user_who_breaks_a_call_off_decides(assistant: Assistant) -> None:
-    """No hook fires when they do."""
     first = begin(assistant)
     (assistant.project / "long.sh").write_text("echo $$ >begun; while :; do sleep 0.1; done\n")
     assistant.api.script(reply(bash("sh long.sh")), "You have.")

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.slow
 def test_run_takes_a_work_id(assistant: Assistant) -> None:
-    """`/loom:run 258` stores the number as work_id, binds the session, and shows the model plan and first step."""
     turn = assistant.run("/loom:run 258", answers=[reply(bash("loomctl next")), "Under way."])
     state = state_of(assistant.project)
     assert state["work_id"] == "258"
@@ -47,13 +46,11 @@ def test_run_takes_a_work_id(assistant: Assistant) -> None:
     ],
 )
 def test_run_takes_the_goal_as_it_was_typed(assistant: Assistant, goal: str) -> None:
-    """Quotes, backticks, dollars and line ends of a goal arrive as they are and execute nothing."""
     assistant.run(f"/loom:run {goal}")
     assert state_of(assistant.project)["goal"].split() == goal.split()
 
 
 def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> None:
-    """A command that cannot do what it was asked still gives the model what is wrong and how to mend it."""
     turn = assistant.run("/loom:run 258 --workflow no-such-workflow")
     seen = turn.conversation[0].seen()
     assert "no-such-workflow" in seen
@@ -63,7 +60,6 @@ def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> Non
 
 @pytest.mark.slow
 def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
-    """/loom:prime-context gives the artifacts on demand; with --dry-run it only says what it would give."""
     first = start_run(assistant)
 
     def asked(words: str) -> Turn:
@@ -77,7 +73,6 @@ def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
-    """A copy of the project at another path on another machine resumes the run, primed, with both in the history."""
     start_run(assistant)
     run_id = state_of(assistant.project)["run_id"]
     other = Machine(root=tmp_path / "b", cache=assistant.machine.cache, name="machine-b")
@@ -101,7 +96,6 @@ def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
-    """The model is offered Loom's three abilities by name, and calling one through the Skill tool works."""
     call = reply(tool("Skill", skill="loom:run", args="258"))
     turn = assistant.run("Please start on 258.", answers=[call, "Started."], allowed_tools="Skill")
     for name in ("loom:run", "loom:resume", "loom:prime-context"):
@@ -111,7 +105,6 @@ def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:
-    """/loom:resume and /loom:prime-context in a project without runs say what to do, and write nothing."""
     turn = assistant.run("/loom:resume", allowed_tools=LOOMCTL_ALLOWED)
     assert "No active run" in turn.conversation[0].seen()
     turn = assistant.run("/loom:prime-context", answers=[reply(bash("loomctl prime-context")), "Told."])

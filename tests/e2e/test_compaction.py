@@ -24,7 +24,6 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.slow
 def test_the_spec_survives_compact(assistant: Assistant) -> None:
-    """A sentence of the spec that was in context before /compact is in the next request after it, once."""
     first = start_run(assistant)
     before = assistant.run("go on", resume=first.session_id)
     assert SENTENCE in before.conversation[0].seen()
@@ -42,7 +41,6 @@ def test_the_spec_survives_compact(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assistant: Assistant) -> None:
-    """The request that follows an automatic compaction, in the same turn, holds the spec's sentence."""
     first = start_run(assistant)
     turn = assistant.run(
         "go on",
@@ -61,7 +59,6 @@ def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assis
 
 
 def facts(words: str, size: int = 30_000) -> list[str]:
-    """Make the lines of a specification of so many characters, each of them said once."""
     return [f"Fact {number}: {words} {number * 7919 % 10007} holds." for number in range(size // 36)]
 
 
@@ -106,7 +103,6 @@ def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assist
 
 @pytest.mark.slow
 def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assistant, tmp_path: Path) -> None:
-    """Where no restore stands in the transcript after a compaction, the next prompt brings it, once."""
     first = start_run(assistant)
     deaf = tmp_path / "deaf"
     shutil.copytree(str(assistant.plugin_dir), deaf)
@@ -123,7 +119,6 @@ def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assi
 
 
 def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) -> None:
-    """In a project without a run a compaction's summariser and the request after it hear nothing of Loom."""
     first = assistant.run("hello")
     compacted = assistant.run("/compact", resume=first.session_id)
     after = assistant.run("go on", resume=first.session_id)

@@ -19,12 +19,10 @@ TWICE = ONCE.replace("Decision 22: element 22", "Decision 22: the header")
 
 
 def blocks(text: str, info: str) -> list[str]:
-    """Give what stands in a text's fences of a kind."""
     return [part.partition("\n```")[0] + "\n" for part in text.split(f"```{info}\n")[1:]]
 
 
 def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(assistant: Assistant) -> None:
-    """Each diff leads from what the conversation holds to what the file has; what was forgotten is given whole."""
     first = start_run(assistant)
     (whole,) = given_at_starts(assistant.run("go on", resume=first.session_id))
     assert SPEC in blocks(whole, "markdown")

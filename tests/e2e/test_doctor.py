@@ -19,13 +19,11 @@ pytestmark = pytest.mark.e2e
 
 
 def examined(assistant: Assistant, bundle: Path) -> dict[str, dict[str, Any]]:
-    """Ask the doctor in the assistant's project, from a terminal; it must not fail anything."""
     told = assistant.machine.command(str(bundle / "bin/loomctl"), "doctor", "--json", cwd=assistant.project)
     return {check["id"]: check for check in json.loads(told)["checks"]}
 
 
 def test_each_hook_of_a_session_is_noted(assistant: Assistant, bundle: Path) -> None:
-    """From the run's first command on: which fired, in which session, of which bundle; and all of it passes."""
     first = start_run(assistant)
     assistant.run("go on", resume=first.session_id, answers=[done(), "It is done."])
     checks = examined(assistant, bundle)

@@ -23,7 +23,6 @@ TWICE = ONCE.replace("Decision 22: element 22", "Decision 22: the header")
 
 
 def told(request: Request) -> list[str]:
-    """The diffs that stand in a request."""
     return [part.partition("```diff\n")[2].partition("```")[0] for part in request.seen().split(TOLD)[1:]]
 
 

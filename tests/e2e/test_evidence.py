@@ -22,7 +22,6 @@ SAID = 'The report is written. {"outcome": "succeeded"}'
 
 @pytest.mark.slow
 def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
-    """Said to be done without the file, asked once more, the file made: the step ends with its hash in the ledger."""
     workflow(assistant.project, step("report", evidence=["out/report.md"]), step("then"))
     made = reply(tool("Write", file_path=str(assistant.project / "out" / "report.md"), content="found\n"))
     answers: list[Reply | str] = [SAID, made, SAID, take_up(), 'Done. {"outcome": "succeeded"}']
@@ -44,7 +43,6 @@ def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
 
 
 def checked(assistant: Assistant) -> list[dict[str, Any]]:
-    """Give what the ledger of the only run tells of evidence."""
     lines = (run_folder(assistant.project) / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [entry["properties"] for entry in map(json.loads, lines) if entry["event"] == "evidence.checked"]
 

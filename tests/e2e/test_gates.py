@@ -20,7 +20,6 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, bundle: Path) -> None:
-    """No stop is blocked there and the assistant may not choose; a terminal does, and the session takes it up."""
     gate = {
         "id": "gate",
         "kind": "human",

@@ -21,7 +21,6 @@ NAMES = [*SKILLS, "loom:status"]
 
 
 def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
-    """`claude plugin validate --strict` has no complaint and sees every hook, command and skill."""
     report = json.loads(assistant.plugin("validate", "--strict", "--json", str(bundle)))
     assert report["success"]
     provides = report["provides"]
@@ -34,7 +33,6 @@ def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bu
 
 
 def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
-    """No hook may hold the assistant up for longer than its entry says."""
     hooks = json.loads((bundle / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
     entries = [hook for matchers in hooks.values() for matcher in matchers for hook in matcher["hooks"]]
     assert len(entries) == len(EVENTS) + 3  # a session start has four (D62)
@@ -44,7 +42,6 @@ def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
 
 @pytest.mark.slow
 def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
-    """After `marketplace add` and `install` a session lists Loom's commands, and /loom:run starts a run."""
     turn = installed.run("/loom:run 258", watch_hooks=True)
     (opening,) = [event for event in turn.events if event.get("subtype") == "init"]
     assert set(NAMES) <= set(opening["slash_commands"])

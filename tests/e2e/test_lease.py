@@ -19,7 +19,6 @@ BASH = "Bash(loomctl:*)"
 
 @pytest.mark.slow
 def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) -> None:
-    """While the first lives: exit code 6 with who it is, then a take-over; the first one's `done` is refused."""
     first = start_run(assistant)
     run_id = state_of(assistant.project)["run_id"]
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
@@ -65,7 +64,6 @@ def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) 
 
 
 def test_clear_keeps_the_lease(assistant: Assistant) -> None:
-    """The session that comes has it, under an epoch of its own, without a word about it."""
     first = start_run(assistant)
     epoch = state_of(assistant.project)["lease"]["epoch"]
     cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
@@ -79,7 +77,6 @@ def test_clear_keeps_the_lease(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_fork_does_not_get_the_lease(assistant: Assistant) -> None:
-    """It is told who drives, and drives nothing, while its parent lives."""
     first = start_run(assistant)
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
         fork = replace(assistant, api=other_api).run("hello", resume=first.session_id, fork=True, watch_hooks=True)

@@ -26,13 +26,11 @@ LARGE = "# The spec\n\n" + "\n\n".join(FACTS) + "\n"
 
 
 def loomctl(assistant: Assistant, *words: str) -> str:
-    """Run a command as the user would in a terminal."""
     launcher = f"{assistant.plugin_dir}/bin/loomctl"
     return assistant.machine.command(launcher, *words, cwd=assistant.project)
 
 
 def begin(assistant: Assistant, words: str) -> Turn:
-    """Start a run whose workflow declares the spec, driven by a session of the assistant."""
     write_spec(assistant.project, words)
     spec = {"id": "the-spec", "type": "markdown", "path": "specs/dark-mode.md", "description": "The spec"}
     rule = {**spec, "required": True, "reload_triggers": ["session_start", "compaction_detected"]}
@@ -44,13 +42,11 @@ def begin(assistant: Assistant, words: str) -> Turn:
 
 
 def counts(seen: str) -> set[int]:
-    """How often the facts stand in a text."""
     return {seen.count(fact) for fact in FACTS}
 
 
 @pytest.mark.slow
 def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistant: Assistant) -> None:
-    """60 kB after /compact, after an automatic compaction and in a new session; the hook names it; off restores."""
     first = begin(assistant, LARGE)
     (assistant.project / "CLAUDE.local.md").write_bytes(b"Use tabs.")
     loomctl(assistant, "memory", "on", "--yes")
@@ -79,7 +75,6 @@ def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistan
 @pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle: Path) -> None:
-    """The session that comes has all of it from its memory, and the hook's line says so."""
     here = replace(installed, plugin_dir=bundle)
     write_spec(here.project, LARGE)
     here.api.script(done(artifact="spec_path=specs/dark-mode.md"), "The first step is done.", "On it.")
@@ -149,7 +144,6 @@ def test_each_name_that_a_line_can_carry_is_imported(assistant: Assistant) -> No
 
 @pytest.mark.slow
 def test_what_the_host_leaves_out_is_told_and_a_goal_imports_nothing(assistant: Assistant) -> None:
-    """Front matter stands in `now.md`, comments are named; an `@` in a goal or a comment in a fence is text."""
     begin(assistant, "---\nstatus: heliotrope-approved\n---\n# The spec\n\n<!-- a heliotrope aside -->\n\nThe rest.\n")
     (assistant.project / "other.md").write_text("Imported by mistake.\n", encoding="utf-8")
     state = {**state_of(assistant.project), "goal": "see @../other.md <!-- now -->"}

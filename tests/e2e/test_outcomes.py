@@ -29,7 +29,6 @@ def take_up() -> Reply:
 
 
 def workflow(project: Path, *steps: dict[str, Any], level: str = "autonomous") -> None:
-    """Write the workflow `flow` with these steps in one phase."""
     folder = project / ".loom" / "workflows"
     folder.mkdir(parents=True, exist_ok=True)
     raw = {"id": "flow", "autonomy": level, "phases": {"build": {"steps": list(steps)}}}
@@ -37,7 +36,6 @@ def workflow(project: Path, *steps: dict[str, Any], level: str = "autonomous") -
 
 
 def step(name: str, **more: Any) -> dict[str, Any]:
-    """Make a step that asks for the work of its name."""
     return {"id": name, "prompt": f"Do the {name}.", **more}
 
 
@@ -48,12 +46,10 @@ def start(assistant: Assistant, *answers: Reply | str, level: str = "autonomous"
 
 
 def visits(project: Path) -> list[tuple[str, str]]:
-    """Give the visits of the only run: step and status."""
     return [(entry["step_id"], entry["status"]) for entry in state_of(project)["steps"]]
 
 
 def status_of(project: Path, stage: str) -> dict[str, Any]:
-    """Read how a stage of the only run ended."""
     path = run_folder(project) / "stages" / stage / "status.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
@@ -61,7 +57,6 @@ def status_of(project: Path, stage: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
-    """Bad JSON, the corrective turn, good JSON: the step is done, and the next step's prompt arrives."""
     turn = start(assistant, BAD, GOOD, take_up(), 'Done. {"outcome": "succeeded"}')
     corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
     assert "routing" in corrective
@@ -85,7 +80,6 @@ def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant)
 
 @pytest.mark.slow
 def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
-    """After the repairs that it has the step fails, saying so, and is not tried again."""
     turn = start(assistant, BAD, BAD, BAD, GOOD, output_retries=2, max_retries=3)
     assert len(turn.conversation) == 3
     assert visits(assistant.project) == [("build/review", "failed")]
@@ -100,7 +94,6 @@ def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
-    """Three steps, each ended by its answer, in one prompt that nobody attends to."""
     workflow(assistant.project, step("one"), step("two"), step("three"))
     answers: list[Reply | str] = [
         '{"outcome": "succeeded"}',
@@ -145,7 +138,6 @@ def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assist
 
 @pytest.mark.slow
 def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assistant) -> None:
-    """A question is no end: the assistant is asked once, then its user; the answer puts the run under way."""
     turn = start(assistant, "Which colour?", "I must know which colour.", "never said")
     assert len(turn.conversation) == 2
     assert "loomctl done" in turn.conversation[1].seen()
@@ -158,7 +150,6 @@ def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assi
 
 
 def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
-    """What holds no result is the assistant talking to its user, and nothing is blocked."""
     turn = start(assistant, "Which colour?", "never said", level="guarded")
     assert turn.answer == "Which colour?"
     assert len(turn.conversation) == 1
@@ -167,7 +158,6 @@ def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
-    """It hands on the next step, and stops where its user has to approve."""
     workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
     answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), '{"outcome": "succeeded"}', "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
@@ -180,7 +170,6 @@ def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> 
 
 @pytest.mark.slow
 def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(assistant: Assistant) -> None:
-    """Nothing is run, nobody is sent on for ever; the user gets a line with the run, the command and what to type."""
     workflow(assistant.project, step("one"), {"id": "check", "run": "touch sprung"}, step("two"))
     answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), "Its user has to trust it.", "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
@@ -196,7 +185,6 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
 
 @pytest.mark.slow
 def test_a_pause_stops_it(assistant: Assistant) -> None:
-    """What the user pauses is not driven on, whatever the assistant says; an answer that fits still ends its step."""
     paused = reply(bash("loomctl pause"))
     workflow(assistant.project, step("one"), step("two"))
     turn = assistant.run('/loom:run "x" --workflow flow', answers=[paused, '{"outcome": "succeeded"}', "never said"])
@@ -210,7 +198,6 @@ def test_a_pause_stops_it(assistant: Assistant) -> None:
 def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
     assistant: Assistant, bundle: Path, *, closing: bool
 ) -> None:
-    """Neither is the answer that does not fit asked for again, nor does the step fail; what it said is kept."""
     workflow(assistant.project, step("one", output_schema="routing"), step("two"))
     held = threading.Event()
     begins = reply(bash(f"loomctl {'done' if closing else 'next'} && touch began"))
@@ -239,7 +226,6 @@ def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
 
 @pytest.mark.slow
 def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
-    """Bad, the corrective turn with the place that is wrong, good: it is in the context, and the next step is begun."""
     risk = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
     workflow(assistant.project, step("audit", output_schema="@schemas/risk.schema.json"), step("fix"))
     schemas = assistant.project / ".loom" / "workflows" / "schemas"
@@ -255,7 +241,6 @@ def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(
 
 @pytest.mark.slow
 def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant: Assistant, bundle: Path) -> None:
-    """Its user has trusted it: `loomctl next` runs it, and shows the step after it in the same turn."""
     workflow(assistant.project, step("one"), {"id": "check", "run": "echo all 72 pass"}, step("two"))
     first = assistant.run('/loom:run "x" --workflow flow', answers=["Which colour?", "Which one, please?"])
     run_id = run_folder(assistant.project).name
@@ -271,7 +256,6 @@ def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant:
 
 @pytest.mark.slow
 def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
-    """A directive in a session that drives no run ends nothing of the run that stands there."""
     start(assistant, "Which colour?", level="guarded")
     turn = assistant.run("What is this project?", answers=[GOOD])
     assert len(turn.conversation) == 1
@@ -280,7 +264,6 @@ def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
-    """In the host's plan mode a directive is only talked about."""
     first = start(assistant, "Which colour?", level="guarded")
     words = ["--permission-mode", "plan"]
     assistant.run("Make a plan.", resume=first.session_id, answers=[GOOD], extra_args=words)
@@ -289,7 +272,6 @@ def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
-    """A file that was written, one that a command changed, and the report of a test run."""
     (assistant.project / "README.md").write_text("# Begun\n", encoding="utf-8")  # dirty already, and changed again
     workflow(assistant.project, step("one"), level="guarded")
     written = tool("Write", file_path=str(assistant.project / "notes.md"), content="Notes.\n")
@@ -305,7 +287,6 @@ def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assistant) -> None:
-    """The turn goes on behind it, and its final message is the closing step's."""
     workflow(assistant.project, step("one"), step("two"), level="guarded")
     closing = reply(bash("loomctl done"), usage=AUTO_COMPACT)
     turn = assistant.run('/loom:run "x" --workflow flow', answers=[closing, "The result."], watch_hooks=True)
@@ -317,7 +298,6 @@ def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assis
 
 @pytest.mark.slow
 def test_a_question_behind_a_directive_is_answered_before_the_step_ends(assistant: Assistant) -> None:
-    """An autonomous run is asked what it means, as after every message without a result."""
     asks = f"It would be `{GOOD}`. Shall I end the step with it?"
     turn = start(assistant, asks, GOOD, take_up(), '{"outcome": "succeeded"}')
     assert "does not end it" in turn.conversation[1].seen()

@@ -84,7 +84,6 @@ def goes_on(api: ScriptedApi) -> None:
 
 
 def started(assistant: Assistant, *answers: Reply | str) -> Turn:
-    """Start the run in one prompt."""
     return assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
 
 
@@ -96,12 +95,10 @@ def shown(request: Request) -> str:
 
 
 def stops(turn: Turn) -> list[str]:
-    """Give what Stop hooks told the assistant, or its user, in order."""
     return [answer.get("reason") or answer["systemMessage"] for answer in turn.hook_answers("Stop")]
 
 
 def branches(project: Path) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Give of each branch how it stands, and its visits: step and status."""
     (fan,) = [visit for visit in state_of(project)["steps"] if visit["step_id"] == "build/fan"]
     return {
         one["id"]: (one["status"], [(visit["step_id"], visit["status"]) for visit in one["steps"]])
@@ -110,12 +107,10 @@ def branches(project: Path) -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 
 def ended(project: Path) -> list[tuple[str, str]]:
-    """Give the visits of the run's own line: step and status."""
     return [(visit["step_id"], visit["status"]) for visit in state_of(project)["steps"]]
 
 
 def logged(project: Path, name: str) -> list[dict[str, Any]]:
-    """Give the properties of the run's events of a name."""
     lines = (run_folder(project) / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [event["properties"] for event in map(json.loads, lines) if event["event"] == name]
 
@@ -131,7 +126,6 @@ def went_through(project: Path) -> None:
 
 
 def decided(turn: Turn) -> list[tuple[str, str]]:
-    """Give of each shell command of subagents the decision on it, and who took it."""
     results = [one for one in turn.events if one["type"] == "user" and one.get("parent_tool_use_id")]
     told = [meta["permission_decision"] for one in results for meta in one.get("tool_result_meta") or ()]
     return [(one["decision"], one["source"]) for one in told]
@@ -140,7 +134,6 @@ def decided(turn: Turn) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @HOWS
 def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict[str, Any]) -> None:
-    """At the same time, unasked, each told its own branch alone; the stop behind the join hands the next step on."""
     two_sides(assistant.project)
     both = threading.Barrier(2)
     api, look = assistant.api, reply(bash("cat .loom/local/sessions/*.json"))
@@ -179,7 +172,6 @@ def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict
 
 
 def test_what_subagents_do_is_recorded_as_theirs(assistant: Assistant) -> None:
-    """Each tool call with its subagent's id, under the parallel step's stage; the conversation's own have none."""
     two_sides(assistant.project)
     api = assistant.api
     api.script_subagent(API, opens("api"), ends("api", LOOKED), "It is done.")
@@ -212,7 +204,6 @@ def test_what_subagents_do_is_recorded_as_theirs(assistant: Assistant) -> None:
 def test_a_subagent_that_dies_leaves_its_branch_to_another(
     assistant: Assistant, last: Reply | str, how: dict[str, Any]
 ) -> None:
-    """The other branch is whole; the conversation's stop is asked once, and who takes it up is told what was done."""
     two_sides(assistant.project)
     api = assistant.api
     api.script_subagent(API, opens("api"), ends("api", LOOKED, endpoints=2), "It is done.")
@@ -243,7 +234,6 @@ STANDING = "- `api`: ended, succeeded\n- `web`: at build/fan.web.check"
 
 @pytest.mark.slow
 def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
-    """The request behind it tells how the branches stand; the subagent hears nothing of it, and the run goes on."""
     two_sides(assistant.project)
     compacted = threading.Event()
     api = assistant.api
@@ -267,7 +257,6 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_compaction_between_two_prompts(assistant: Assistant) -> None:
-    """A subagent gave up and the turn ended: what is primed says which branch is left, and another one takes it up."""
     two_sides(assistant.project, level="guarded")
     api, waits = assistant.api, {"run_in_background": False}
     api.script_subagent(API, opens("api"), ends("api", LOOKED), "It is done.")

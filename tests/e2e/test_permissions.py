@@ -63,7 +63,6 @@ ALLOWED = [
 @pytest.mark.slow
 @pytest.mark.shows("allows one simple")
 def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> None:
-    """In a bound session the plain calls run; whatever is dressed up as one is left to the user, who is not there."""
     first = start_run(assistant)
     calls = reply(*(bash(command) for command in DRESSED_UP))
     turn = assistant.run("go on", resume=first.session_id, answers=[calls, "I see."])
@@ -79,7 +78,6 @@ def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> N
 
 
 def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
-    """A session that drives no run has no business with `loomctl done`: the host asks its user as for any command."""
     start_run(assistant)
     turn = assistant.run("hello", answers=[reply(*(bash(command) for command in ALLOWED)), "I see."])
     assert all(result.is_error for result in turn.conversation[-1].tool_results())
@@ -88,7 +86,6 @@ def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
 @pytest.mark.slow
 @pytest.mark.shows("are put to you")
 def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistant) -> None:
-    """approve, reject, choose, trust and cancel ask even where a rule allows every loomctl call."""
     first = start_run(assistant)
     commands = ["loomctl approve release", "loomctl reject", "loomctl choose a", "loomctl trust", "loomctl cancel"]
     turn = assistant.run(

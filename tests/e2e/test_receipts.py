@@ -32,7 +32,6 @@ LINES = [f"Lamp {number:03} hangs over door {number * 7 % 101}." for number in r
 
 
 def prepare(assistant: Assistant) -> None:
-    """Write the workflow and a specification of some kB."""
     folder = assistant.project / ".loom" / "workflows"
     folder.mkdir(parents=True)
     (folder / "lamps.json").write_text(json.dumps(WORKFLOW), encoding="utf-8")
@@ -95,7 +94,6 @@ def test_an_old_text_in_a_commands_body_is_a_finding_and_its_user_is_told(assist
 
 @pytest.mark.slow
 def test_each_start_has_its_receipt(assistant: Assistant) -> None:
-    """A run's beginning, /clear, a session's end and resume, and a session that comes later."""
     prepare(assistant)
     session = assistant.conversation("--allowedTools", "Bash,Read")
     session.say("/loom:run hang --workflow lamps", reply(bash("loomctl next")), "Under way.")

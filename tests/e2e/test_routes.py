@@ -53,7 +53,6 @@ def taken_up(*ended: str) -> list[Reply | str]:
 
 
 def visits(project: Path) -> list[tuple[str, int, str, str | None]]:
-    """Give the visits of the only run: step, visit, status, and the step that it led to."""
     steps = state_of(project)["steps"]
     return [(one["step_id"], one["visit"], one["status"], (one.get("next") or {}).get("step_id")) for one in steps]
 
@@ -66,7 +65,6 @@ def chosen(project: Path) -> list[tuple[Any, ...]]:
 
 
 def why(assistant: Assistant, bundle: Path, named: str) -> dict[str, Any]:
-    """Ask why a step came, in a terminal beside the conversation."""
     loomctl = str(bundle / "bin" / "loomctl")
     words = [loomctl, "why", named, run_folder(assistant.project).name, "--json"]
     told: dict[str, Any] = json.loads(assistant.machine.command(*words, cwd=assistant.project))
@@ -169,7 +167,6 @@ def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bu
 
 @pytest.mark.slow
 def test_a_loop_goes_on_within_the_turn_in_which_it_was_compacted(assistant: Assistant) -> None:
-    """An automatic compaction while the fix is handed over: the same turn ends the fix, reviews again and approves."""
     loop(assistant.project)
     compacting = reply(bash("loomctl next"), usage=AUTO_COMPACT)
     asks = reply(bash("loomctl preamble"))

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.e2e
 
 
 def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
-    """A project that Loom never touched costs no token, no line and no file."""
     turn = assistant.run("hello", watch_hooks=True)
     assert "SessionStart hook additional context" not in turn.conversation[0].seen()
     assert turn.told_user() == []

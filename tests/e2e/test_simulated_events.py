@@ -22,7 +22,6 @@ SLIP = re.compile(r"(?<=\nLoom slip )[0-9a-f]{16}\Z")
 
 
 def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> str:
-    """Give what the command prints in a terminal beside the assistant; the run's files stay as they are."""
     before = fingerprint(assistant.project)
     loomctl = os.path.join(bundle, "bin", "loomctl")
     text = assistant.machine.command(loomctl, "simulate", "--event", event, *words, cwd=assistant.project)
@@ -32,7 +31,6 @@ def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> st
 
 @pytest.mark.slow
 def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
-    """What stands in the request after /compact is what was printed before it."""
     first = start_run(assistant)
     assistant.run("go on", resume=first.session_id)
     text = simulated(assistant, bundle, "compact")
@@ -44,7 +42,6 @@ def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
 
 @pytest.mark.slow
 def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None:
-    """A workflow's own test in CI shows what a run of it is given, but for the run's id and the slip."""
     words = ("core", "--goal", "add dark mode")
     text = simulated(assistant, bundle, "compact", *words)
     first = assistant.run('/loom:run "add dark mode" --workflow core', answers=["I shall look into it."])
@@ -83,7 +80,6 @@ def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
 
 @pytest.mark.slow
 def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
-    """The new session's id cannot be known before: it is in the slip's id, on the last line, and nowhere else."""
     first = start_run(assistant)
     text = simulated(assistant, bundle, "clear")
     assert SENTENCE in text
@@ -94,7 +90,6 @@ def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
 
 
 def test_in_a_forked_session(assistant: Assistant, bundle: Path) -> None:
-    """A fork holds what its parent's conversation held."""
     first = start_run(assistant)
     session_id = str(uuid.uuid4())
     text = simulated(assistant, bundle, "fork", "--session", session_id)

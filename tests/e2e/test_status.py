@@ -47,7 +47,6 @@ def without(bundle: Path, folder: Path, event: str) -> Path:
 
 
 def asked(assistant: Assistant, bundle: Path, *words: str) -> Any:
-    """Ask Loom in the assistant's project, from a terminal."""
     told = assistant.machine.command(str(bundle / "bin/loomctl"), *words, "--json", cwd=assistant.project)
     return json.loads(told)
 
@@ -61,7 +60,6 @@ def work(assistant: Assistant, session_id: str) -> None:
 
 
 def heartbeats(assistant: Assistant, bundle: Path) -> Any:
-    """What the doctor says of the hooks."""
     checks = {check["id"]: check for check in asked(assistant, bundle, "doctor")["checks"]}
     return checks["heartbeats"]
 
@@ -69,7 +67,6 @@ def heartbeats(assistant: Assistant, bundle: Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
-    """Its event is taken out: status and doctor name it, and no other, once the session has worked without it."""
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
     first = start_run(lame)
     work(lame, first.session_id)
@@ -85,7 +82,6 @@ def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path
 def test_a_hook_that_is_called_no_longer_is_noticed(
     assistant: Assistant, bundle: Path, tmp_path: Path, event: str
 ) -> None:
-    """All have fired, an hour ago; then one is taken out, and the session works on without it."""
     first = start_run(assistant)
     work(assistant, first.session_id)
     fired = sorted((assistant.project / ".loom/local/hooks").iterdir())
@@ -106,7 +102,6 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
 
 
 def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) -> None:
-    """The same work, compacted besides: no alarm, and the screen fits."""
     first = start_run(assistant)
     work(assistant, first.session_id)
     told = asked(assistant, bundle, "status")

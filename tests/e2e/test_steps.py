@@ -19,7 +19,6 @@ RESULT = 'It\'s done: the "switch" stands in `settings.py`.\n\nNothing is left o
 
 @pytest.mark.slow
 def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
-    """After `loomctl done` without words the assistant's last message is stored as the response, word by word."""
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
     call = reply(bash("loomctl done"))
@@ -34,7 +33,6 @@ def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
 
 
 def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
-    """The body of `loomctl done <<'EOF'` is stored as the response, and the answer holds the next step."""
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
     call = reply(bash(f"loomctl done <<'LOOM'\n{RESULT}\nLOOM"))
@@ -48,7 +46,6 @@ def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_talking_to_the_user_ends_nothing(assistant: Assistant) -> None:
-    """A bound session that stops with a question is not blocked and ends no step; with a directive it ends its step."""
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
     turn = assistant.run("go on", resume=first.session_id, answers=["Which colour should it be?"])

@@ -61,7 +61,6 @@ def begin(assistant: Assistant) -> Turn:
 
 
 def proven(assistant: Assistant) -> Any:
-    """What `loomctl prove` says of the only compaction."""
     assert assistant.plugin_dir is not None
     launcher = str(assistant.plugin_dir / "bin" / "loomctl")
     ended = subprocess.run(
@@ -79,7 +78,6 @@ def proven(assistant: Assistant) -> Any:
 
 
 def counts(text: str) -> list[int]:
-    """How often the text of each item stands in a request, whatever its line breaks."""
     flat = " ".join(text.split())
     return [flat.count(item) for item in ITEMS]
 

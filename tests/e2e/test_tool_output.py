@@ -36,14 +36,12 @@ def patient(assistant: Assistant) -> Assistant:
 
 
 def big(project: Path) -> dict[str, Any]:
-    """A shell command that prints 60 kB."""
     (project / "big.txt").write_text(OUTPUT + "\n", encoding="utf-8")
     return bash("cat big.txt")
 
 
 @pytest.mark.slow
 def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patient: Assistant) -> None:
-    """Observation, the failure, the path; and what `cat` and `sed` of that path print is the output itself."""
     first = start_run(patient)
     asked = reply(big(patient.project))
     turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[asked, "seen"])
@@ -89,7 +87,6 @@ def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant)
 
 @pytest.mark.slow
 def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) -> None:
-    """Whatever their size; a failing command keeps its error."""
     first = start_run(patient)
     note = patient.project / "note.txt"
     note.write_text(OUTPUT[:24_000], encoding="utf-8")
@@ -115,7 +112,6 @@ def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) ->
 
 @pytest.mark.slow
 def test_after_compact_the_history_of_the_tool_steps_is_there(patient: Assistant) -> None:
-    """In the next request, once: failures and what was written, and where the rest is found."""
     first = start_run(patient)
     made = patient.project / "made.py"
     calls = [
@@ -137,7 +133,6 @@ def test_after_compact_the_history_of_the_tool_steps_is_there(patient: Assistant
 
 
 def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
-    """Its output reaches the model as the host gives it, and nothing is written."""
     start_run(patient)
     folder = run_folder(patient.project)
     kept = [*(patient.project / ".loom/local/spool").iterdir(), *folder.glob("outputs/*")]
@@ -151,7 +146,6 @@ def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
-    """They carry its id and are not part of the main history."""
     first = start_run(patient)
     call = tool(
         "Agent", description="look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
@@ -168,7 +162,6 @@ def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
 
 
 def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
-    """What a person's own terminal in the project shows, byte for byte."""
     loomctl = [str(patient.plugin_dir / "bin/loomctl"), *words]  # type: ignore[operator] # these tests have one
     environment = patient.machine.environment()
     done = subprocess.run(loomctl, cwd=patient.project, env=environment, capture_output=True, timeout=60, check=False)
@@ -178,7 +171,6 @@ def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
 
 @pytest.mark.slow
 def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
-    """By the assistant in its session and by a person beside it: the table, originals byte for byte, what was saved."""
     first = start_run(patient)
     outputs = {
         "printf 'a\\r\\nb\\r\\nend'": b"a\r\nb\r\nend",
@@ -209,7 +201,6 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
 
 @pytest.mark.slow
 def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) -> None:
-    """Its text, also beside an image; a failure's stays, and each call is a step."""
     first = start_run(patient)
     server = {"command": sys.executable, "args": [mcp_server.__file__]}
     config = json.dumps({"mcpServers": {"shop": server}})

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.slow
 def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
-    """With two active runs an unbound session gets one line for each and the content of neither."""
     start_run(assistant)
     start_run(assistant, work='"mend the login"')
     before = fingerprint(assistant.project)
@@ -33,7 +32,6 @@ def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
 
 
 def test_a_directive_in_an_unbound_session_completes_nothing(assistant: Assistant) -> None:
-    """An unbound session that ends with what looks like a step's result leaves the run's files alone."""
     start_run(assistant)
     before = fingerprint(assistant.project)
     turn = assistant.run("hello", answers=['{"outcome": "succeeded"}'])
@@ -44,7 +42,6 @@ def test_a_directive_in_an_unbound_session_completes_nothing(assistant: Assistan
 
 @pytest.mark.slow
 def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
-    """`loomctl done` in an unbound session is refused with the way to take the run up, and changes nothing."""
     start_run(assistant)
     before = fingerprint(assistant.project)
     calls = reply(bash("loomctl done <<'EOF'\nMine.\nEOF"), bash("loomctl next"))
@@ -58,7 +55,6 @@ def test_an_unbound_session_cannot_drive(assistant: Assistant) -> None:
 
 @pytest.mark.slow
 def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> None:
-    """While a live session is bound to the only run, another session gets one line about it, not its content."""
     first = start_run(assistant)
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
         turn = replace(assistant, api=other_api).run("hello", watch_hooks=True)
@@ -69,7 +65,6 @@ def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> N
 
 @pytest.mark.slow
 def test_an_unbound_session_is_primed_again_after_its_compaction(assistant: Assistant) -> None:
-    """What an unbound session was given of the only run comes back after /compact; the run's files stay as they are."""
     start_run(assistant)
     before = fingerprint(assistant.project)
     reader = assistant.run("hello")

@@ -101,7 +101,6 @@ class Browser:
                 return result
 
     def _next(self) -> Json:
-        """Give the next message, noting what the page told by it."""
         deadline = time.monotonic() + _PATIENCE
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
@@ -161,7 +160,6 @@ class Browser:
         return told["result"].get("value")
 
     def press(self, key: str, *, times: int = 1, shift: bool = False) -> None:
-        """Press a key that has a name."""
         codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40, "Escape": 27}
         known: Json = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
         if key in ("Enter", " "):
@@ -171,11 +169,9 @@ class Browser:
             self("Input.dispatchKeyEvent", type="keyUp", modifiers=8 if shift else 0, **known)
 
     def type(self, text: str) -> None:
-        """Type a text into what has the focus."""
         self("Input.insertText", text=text)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Save what is shown, or the whole page, as a PNG."""
         told = self("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole=whole))
         path.write_bytes(base64.b64decode(told["data"]))
 

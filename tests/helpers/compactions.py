@@ -44,13 +44,11 @@ def tool(scene: Scene, response: str = "ok", **more: Any) -> tuple[Ended, Path]:
 
 
 def receipt(scene: Scene, at: int = -1) -> Json:
-    """The receipt of one of the session's compactions."""
     found: Json = scene.state["sessions"]["session_history"][0]["compactions"][at]["receipt"]
     return found
 
 
 def prompted(scene: Scene, file: TranscriptFile | None = None) -> Ended:
-    """Submit a prompt."""
     return hook(scene, "user-prompt-submit", file, prompt="go on")
 
 

@@ -30,22 +30,18 @@ class Machine(Scene):
         return Desk(self.space(), named)
 
     def push(self, run_id: str, *, outputs: bool = False, named: str | None = None) -> Pushed:
-        """Hand a run on."""
         desk = self.desk(named)
         return pushing.send(desk, pushing.prepare(desk, run_id, outputs=outputs))
 
     def pull(self, run_id: str, keep: str = "", *, named: str | None = None) -> Pulled:
-        """Take a run."""
         desk = self.desk(named)
         return pulling.pull(desk, run_id, desk.repository.list_runs(desk.remote)[run_id], keep=keep)
 
     def done(self, run_id: str, response: str = "Done.") -> None:
-        """End the open step; a session that has not taken the run up does so first."""
         resume.resume(self.space(), run_id)
         drive.done(self.space(), run_id, response=response)
 
     def folder(self, run_id: str) -> Path:
-        """Give a run's folder."""
         return self.store / "runs" / run_id
 
     def responses(self, run_id: str) -> list[str]:

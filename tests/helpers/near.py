@@ -23,14 +23,12 @@ class NearScene(Scene):
     def loomctl(
         self, *arguments: str, session: str | None = SESSION, given: str | bytes | None = None, cwd: Path | None = None
     ) -> Ended:
-        """Run a command. given: its standard input; None for /dev/null."""
         artifact_paths._REAL.clear()  # it lives as long as a process
         return self._cli(*arguments, session=session, given=given, cwd=cwd)
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Scene:
-    """Give a project without a store, in a folder of its own."""
     return NearScene(tmp_path / "shop", monkeypatch, capfd)
 
 

@@ -30,12 +30,10 @@ HOSTILE = (
 
 
 def stamp(day: int, hour: int, minute: int, second: int = 0) -> str:
-    """Give a time of the rich run."""
     return f"2026-03-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
 
 
 def log(folder: Path, events: Iterable[Json]) -> None:
-    """Write a run's log, each entry with the hash of the line before it, and its end into the state."""
     lines, before, number = [], "", 0
     for number, one in enumerate(events, 1):
         entry = {"seq": number, "id": f"{number:06d}-0badcafe", "run_id": folder.name, "prev": before, **one}
@@ -49,13 +47,11 @@ def log(folder: Path, events: Iterable[Json]) -> None:
 
 
 def event(at: str, name: str, /, **properties: Any) -> Json:
-    """Make an entry; session_id and step_id stand beside its properties."""
     beside: Json = {key: properties.pop(key) for key in ("session_id", "step_id") if key in properties}
     return {"ts": at, "event": name, **beside, "properties": properties}
 
 
 def session(name: str, machine: str, begin: str, end: str | None, reason: str | None, *compactions: Json) -> Json:
-    """Make a session's record."""
     around = {
         "hostname": machine,
         "platform": "linux",
@@ -116,7 +112,6 @@ PLAN: Json = {
 
 
 def visit(rank: int, key: str, status: str, begin: str, end: str | None, number: int = 1, **more: Any) -> Json:
-    """Make a visit of a step."""
     stage = f"{rank:03}-{key.replace('/', '.')}@{number}"
     return {
         "step_id": key,

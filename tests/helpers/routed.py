@@ -28,7 +28,6 @@ _TIMES = ("started_at", "completed_at", "requested_at", "granted_at", "created_a
 
 
 def begun(scene: Scene, phases: Json | None = None, **more: Any) -> Scene:
-    """Start a run on these phases."""
     scene.workflow([artifact("spec", "spec.md")], phases or PHASES, **more)
     scene.write("spec.md", "# Spec\n")
     scene.begin()
@@ -36,12 +35,10 @@ def begun(scene: Scene, phases: Json | None = None, **more: Any) -> Scene:
 
 
 def done(scene: Scene, response: str = "x", **more: Any) -> drive.Driven:
-    """End the step."""
     return drive.done(scene.space(), scene.run_dir.name, response=response, **more)
 
 
 def says(label: str = "", **updates: Any) -> str:
-    """Make an answer with a directive."""
     said = {"outcome": "succeeded", "context_updates": updates}
     return json.dumps({**said, **({"preferred_next_label": label} if label else {})})
 
@@ -57,7 +54,6 @@ def worked(scene: Scene) -> Scene:
 
 
 def stages_of(state: Json) -> list[str]:
-    """Name a state's stages."""
     return [entry["stage"] for entry in state["steps"]]
 
 

@@ -42,7 +42,6 @@ class Ended(NamedTuple):
 
     @property
     def json(self) -> Json:
-        """What it printed, which is one JSON document."""
         document: Json = json.loads(self.stdout)
         return document
 
@@ -59,7 +58,6 @@ class Ended(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What a hook told its user."""
         return str(self.json.get("systemMessage", "")) if self.stdout else ""
 
 
@@ -99,7 +97,6 @@ class Seen(Conversation):
     """A conversation in which everything that was given still stands."""
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
-        """Give them all."""
         return frozenset(slips)
 
 
@@ -113,7 +110,6 @@ class Scene:
         self.store = root / ".loom"
 
     def write(self, path: str, text: str | bytes) -> Path:
-        """Write a file of the project."""
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
@@ -129,7 +125,6 @@ class Scene:
         by_phase: Json | None = None,
         **more: Any,
     ) -> None:
-        """Write a workflow of the project."""
         critical = {
             "always_load": artifacts or [],
             "conditional_load": conditional or [],
@@ -157,7 +152,6 @@ class Scene:
         return workspace(found, config.load(found.store, with_yaml=True), caller)
 
     def begin(self, work: str = "add dark mode", *, session: str | None = SESSION, workflow: str = "tiny") -> Started:
-        """Start a run in this process."""
         return start.start(self.space(session), work, workflow=workflow)
 
     def let_go(self) -> None:
@@ -166,23 +160,19 @@ class Scene:
 
     @property
     def run_dirs(self) -> list[Path]:
-        """The folders of the runs, by name."""
         return sorted((self.store / "runs").glob("*/"))
 
     @property
     def run_dir(self) -> Path:
-        """The folder of the only run."""
         (folder,) = self.run_dirs
         return folder
 
     @property
     def state(self) -> Json:
-        """The state of the only run."""
         return self.state_of(self.run_dir)
 
     @staticmethod
     def state_of(folder: Path) -> Json:
-        """Read a run's state."""
         state: Json = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         return state
 
@@ -200,12 +190,10 @@ class Scene:
         return plan
 
     def events(self) -> list[Json]:
-        """Read the only run's events."""
         lines = (self.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
     def event_names(self) -> list[str]:
-        """Name the only run's events."""
         return [event["event"] for event in self.events()]
 
     def environ(self, session: str | None = SESSION, **more: str) -> dict[str, str]:
@@ -280,7 +268,6 @@ def decides(arguments: Sequence[str]) -> bool:
 
 
 def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: str | bytes | None = None) -> Ended:
-    """Run a command to its end."""
     data = given.encode() if isinstance(given, str) else given
     stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
     with subprocess.Popen(
@@ -327,7 +314,6 @@ class TranscriptFile:
             file.write(json.dumps(entry) + "\n")
 
     def prompt(self, text: str, *, parent: str | None = "") -> str:
-        """A person's prompt."""
         return self.add({"type": "user", "message": {"role": "user", "content": text}}, parent=parent)
 
     def command(self, body: str) -> str:
@@ -337,25 +323,21 @@ class TranscriptFile:
         return self.add({"type": "user", "isMeta": True, "message": {"role": "user", "content": content}}, parent=above)
 
     def says(self, text: str, *, message: str = "", **more: Any) -> str:
-        """A text block of the assistant."""
         block = {"type": "text", "text": text}
         told = {"id": message or f"msg-{self._count}", "role": "assistant", "content": [block]}
         return self.add({"type": "assistant", "message": told, **more})
 
     def calls(self, command: str) -> str:
-        """A Bash call of the assistant."""
         block = {"type": "tool_use", "id": f"toolu-{self._count}", "name": "Bash", "input": {"command": command}}
         told = {"id": f"msg-{self._count}", "role": "assistant", "content": [block]}
         return self.add({"type": "assistant", "message": told})
 
     def result(self, output: str) -> str:
-        """What the last call printed."""
         block = {"type": "tool_result", "tool_use_id": "toolu", "content": output.rstrip("\n"), "is_error": False}
         told = {"role": "user", "content": [block]}
         return self.add({"type": "user", "message": told, "toolUseResult": {"stdout": output}})
 
     def hook_text(self, text: str, event: str = "SessionStart") -> str:
-        """Text that a hook gave as JSON."""
         shown = {"type": "hook_additional_context", "content": [text], "hookName": event, "hookEvent": event}
         return self.add({"type": "attachment", "attachment": shown})
 

@@ -16,13 +16,11 @@ from tests.launcher.world import CHECKOUT, TOOLS, World, make_bundle
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plugin's root, in a path with spaces and letters beyond ASCII."""
     return make_bundle(tmp_path_factory.mktemp("plugin") / "Löom's bundle (1)")
 
 
 @pytest.fixture
 def world(tmp_path: Path, bundle: Path, compiled: Path) -> World:
-    """A machine with an empty home and no Python on PATH."""
     root = tmp_path / "a Wörld"
     tools = root / "tools"
     tools.mkdir(parents=True)

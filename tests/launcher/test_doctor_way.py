@@ -14,12 +14,10 @@ LAUNCHER = CHECKOUT / "bin/loomctl"
 
 
 def everything_below(folder: Path) -> list[str]:
-    """Name everything below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def examined(world: World, **how: Any) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Ask the doctor of this checkout; gives its exit code, and the checks by their ids."""
     ended = world.start("doctor", "--json", launcher=LAUNCHER, **how)
     assert ended.stderr == b""
     return ended.returncode, {check["id"]: check for check in json.loads(ended.stdout)["checks"]}
@@ -28,7 +26,6 @@ def examined(world: World, **how: Any) -> tuple[int, dict[str, dict[str, Any]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_it_speaks_before_anything_was_set_up(world: World, shell: list[str]) -> None:
-    """No package index, no environment, nothing remembered: the doctor answers, and makes none of it."""
     world.add_python()
     code, checks = examined(world, shell=shell)
     assert code == 0
@@ -40,7 +37,6 @@ def test_it_speaks_before_anything_was_set_up(world: World, shell: list[str]) ->
 
 @pytest.mark.slow
 def test_its_words_come_through_too(world: World) -> None:
-    """Without `--json` it prints lines."""
     world.add_python()
     ended = world.start("doctor", launcher=LAUNCHER)
     assert (ended.returncode, ended.stderr) == (0, b"")
@@ -48,7 +44,6 @@ def test_its_words_come_through_too(world: World) -> None:
 
 
 def test_it_runs_on_the_python_that_hooks_remember(world: World) -> None:
-    """As a hook would, it needs no PATH for that."""
     world.remember()
     _, checks = examined(world)
     assert checks["python"]["python"] == checks["python"]["remembered"] == str(PYTHON)
@@ -72,7 +67,6 @@ def test_it_speaks_where_hooks_are_silenced_by_their_python(world: World) -> Non
 
 @pytest.mark.slow
 def test_it_needs_no_home(world: World) -> None:
-    """Where nothing can be kept no run is primed, and that is what it says."""
     world.add_python()
     code, checks = examined(world, HOME="")
     assert (code, checks["known"]["status"]) == (1, "FAIL")
@@ -81,7 +75,6 @@ def test_it_needs_no_home(world: World) -> None:
 
 @pytest.mark.slow
 def test_it_is_red_about_a_broken_environment(world: World) -> None:
-    """An environment that does not start is found and named, not started."""
     world.add_python()
     lock = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
     python = world.kept / f"env-{lock}-3.11/bin/python"
@@ -105,7 +98,6 @@ def test_without_any_python_the_launcher_says_so(world: World) -> None:
 
 @pytest.mark.parametrize("arguments", [("doctor", "--help"), ("doctor --json",), ("--debug", "doctor")])
 def test_other_words_go_the_usual_way(world: World, arguments: tuple[str, ...]) -> None:
-    """Help and mistakes are click's, which needs the environment: here there is nowhere to make it."""
     world.add_python()
     ended = world.start(*arguments, launcher=LAUNCHER, HOME="")
     assert ended.returncode == 8

@@ -40,7 +40,6 @@ def trap(world: World, base: Path, way: str) -> Path:
 @pytest.mark.parametrize("where", ["cache", "data"])
 @pytest.mark.shows("Neither is used where it is a link, another user owns it, or everybody may write to it")
 def test_nothing_is_run_from_a_folder_that_others_could_fill(world: World, where: str, way: str) -> None:
-    """Neither by a hook, which does without, nor by a command."""
     base = world.root / "shared/loom"
     mark = trap(world, base, way)
     settings = {"XDG_CACHE_HOME": str(base.parent)} if where == "cache" else {"CLAUDE_PLUGIN_DATA": f"{base}/"}
@@ -61,7 +60,6 @@ def test_nothing_is_run_from_a_folder_that_others_could_fill(world: World, where
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "inside"])
 def test_that_a_folder_is_not_used_is_said(world: World, way: str) -> None:
-    """By a command that has no other, by the doctor, and by a session's start in one line."""
     base = world.root / "shared/loom"
     trap(world, base, way)
     world.add_python()

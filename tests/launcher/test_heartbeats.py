@@ -21,7 +21,6 @@ NOTHING = "/nonexistent"
 
 @pytest.fixture
 def project(world: World) -> Path:
-    """A repository whose store has room for what hooks note, in a world where Python was found before."""
     world.remember()
     project = world.root / "prö ject"
     for folder in (".git", ".loom/local/hooks", "src/deep"):
@@ -35,7 +34,6 @@ def beats(project: Path) -> dict[str, launcher_files.Beat]:
 
 
 def test_each_firing_is_noted_with_session_version_and_launcher(world: World, project: Path) -> None:
-    """Bound or not: the note is made before an unbound session's hook ends, and needs no command for it."""
     for event, shell in itertools.product(EVENTS, SHELLS):
         how = {} if event in ("session-start", "pre-tool-use") else {"PATH": NOTHING}  # which read it in any case
         world.hook(event, cwd=project / "src/deep", shell=shell, CLAUDE_CODE_SESSION_ID=SESSION, stdin=b"{}", **how)
@@ -48,7 +46,6 @@ def test_each_firing_is_noted_with_session_version_and_launcher(world: World, pr
 
 
 def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
-    """One file an event, no longer than its longest line, however often it fires; its first line is the latest."""
     path = project / ".loom/local/hooks/stop"
     sizes = []
     for session in ("first-and-much-longer", SESSION, SESSION):
@@ -61,14 +58,12 @@ def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
 
 
 def test_a_session_id_that_is_not_fit_is_not_noted(world: World, project: Path) -> None:
-    """Its place holds a dash, which is read as nothing."""
     for session in [None, "", "../x", "a b\nc"]:
         world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
         assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
 
 
 def test_nothing_is_made_but_the_note(world: World, project: Path) -> None:
-    """Where a run never made room for notes none are taken, and no folder appears."""
     for missing in [".loom/local/hooks", ".loom/local", ".loom"]:
         shutil.rmtree(project / missing)
         before = sorted(project.rglob("*"))
@@ -78,7 +73,6 @@ def test_nothing_is_made_but_the_note(world: World, project: Path) -> None:
 
 
 def test_only_an_event_gets_a_note(world: World, project: Path) -> None:
-    """What is no event of a host's names no file."""
     for event in ["", "nonsense", "../../x", "skew-told", "session-start/../x"]:
         world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
         assert list((project / ".loom/local/hooks").iterdir()) == []
@@ -93,7 +87,6 @@ def test_hooks_that_are_switched_off_leave_no_note(world: World, project: Path) 
 
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/hooks", ".loom/local/hooks/stop"])
 def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
-    """A repository that brings a link along has nothing written where it leads, and nothing read from there."""
     outside = world.root / "outside"
     if link.endswith("stop"):
         outside.write_text("precious")
@@ -109,7 +102,6 @@ def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_a_note_that_cannot_be_taken_troubles_nobody(world: World, project: Path, kind: str) -> None:
-    """A folder or a pipe without a reader in its place: silent, at once, exit 0."""
     place = project / ".loom/local/hooks/stop"
     if kind == "folder":
         place.mkdir()
@@ -134,7 +126,6 @@ def test_a_file_size_limit_ends_no_hook(world: World, project: Path) -> None:
 
 
 def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, project: Path) -> None:
-    """The store is the main checkout's, though the worktree has a `.loom` of its own from the repository."""
     world.add_script("dd", 'exec /bin/dd "$@"')
     linked = world.root / "linked"
     git = project / ".git/worktrees/linked"
@@ -158,5 +149,4 @@ def test_the_nearest_store_of_the_launch_directory_is_the_one(world: World, proj
 
 
 def test_the_launcher_knows_the_bundles_version() -> None:
-    """What it notes is the version that the manifest and the package have."""
     assert f"\n    version={__version__} #" in (CHECKOUT / "bin/loomctl").read_text()

@@ -21,7 +21,6 @@ EVENTS = ("session-start", "user-prompt-submit", "pre-tool-use", "pre-compact", 
 
 @pytest.fixture
 def project(world: World) -> Path:
-    """A repository with a store, in a world where Python was found before."""
     world.remember()
     project = world.root / "prö ject"
     for folder in (".git", ".loom", "src/deep"):
@@ -43,7 +42,6 @@ def prime(project: Path, session: str = SESSION) -> None:
 
 
 def test_outside_a_project_a_hook_ends_with_builtins_alone(world: World) -> None:
-    """Where no store is found upward a hook is silent, and needs no command and no Python for that."""
     for shell in SHELLS:
         for event in EVENTS:
             world.remember()
@@ -51,7 +49,6 @@ def test_outside_a_project_a_hook_ends_with_builtins_alone(world: World) -> None
 
 
 def test_a_session_start_in_a_project_starts_python(world: World, project: Path) -> None:
-    """A store in the project starts Python isolated, without site, with the bundle's root in its environment."""
     for shell in SHELLS:
         report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}")
         assert report is not None
@@ -65,7 +62,6 @@ def test_a_session_start_in_a_project_starts_python(world: World, project: Path)
 def test_the_search_goes_up_from_the_launch_directory_and_from_where_the_hook_stands(
     world: World, project: Path, store: str
 ) -> None:
-    """A store is found from any sub-directory, of CLAUDE_PROJECT_DIR or else of the working directory."""
     (project / ".loom").rename(project / store)
     elsewhere = world.root / "elsewhere"
     elsewhere.mkdir()
@@ -77,27 +73,23 @@ def test_the_search_goes_up_from_the_launch_directory_and_from_where_the_hook_st
 
 
 def test_a_store_above_the_repository_is_none_of_its_own(world: World, project: Path) -> None:
-    """The search ends at the repository's top."""
     inner = project / "vendor/inner"
     (inner / ".git").mkdir(parents=True)
     assert world.hook("session-start", cwd=inner) is None
 
 
 def test_without_a_repository_any_parent_will_do(world: World, project: Path) -> None:
-    """Where there is no repository the nearest parent with a store counts."""
     shutil.rmtree(project / ".git")
     assert world.hook("session-start", cwd=project / "src/deep") is not None
 
 
 def test_a_folder_is_searched_where_it_really_is(world: World, project: Path) -> None:
-    """A symbolic link to a sub-directory leads to the parents that the directory really has."""
     link = world.root / "link"
     link.symlink_to(project / "src/deep")
     assert world.hook("session-start", cwd=world.root, CLAUDE_PROJECT_DIR=str(link)) is not None
 
 
 def git(*arguments: str, cwd: Path) -> None:
-    """Run git without anybody's settings."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(cwd), "GIT_CONFIG_NOSYSTEM": "1"}
     who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
     subprocess.run(["git", *who, *arguments], cwd=cwd, env=environ, check=True, capture_output=True)
@@ -105,7 +97,6 @@ def git(*arguments: str, cwd: Path) -> None:
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute gitdir", "relative gitdir"])
 def test_a_linked_worktree_uses_the_main_checkouts_store(world: World, relative: bool) -> None:
-    """A worktree outside the main checkout leads to the main checkout's store, from any of its sub-directories."""
     world.remember()
     world.add_script("dd", 'exec /bin/dd "$@"')
     main, linked = world.root / "main ü", world.root / "linked"
@@ -128,14 +119,12 @@ def test_a_linked_worktree_uses_the_main_checkouts_store(world: World, relative:
 
 
 def test_a_submodule_is_a_repository_of_its_own(world: World, project: Path) -> None:
-    """A `.git` file that is no worktree's ends the search."""
     inner = project / "sub"
     touch(inner / ".git", f"gitdir: {project}/.git/modules/sub\n")
     assert world.hook("session-start", cwd=inner) is None
 
 
 def test_a_git_file_that_leads_nowhere_ends_the_search(world: World) -> None:
-    """A worktree whose main checkout is gone, or a damaged `.git` file, is a place without a store."""
     for text in ["", "\n", "gitdir: ../gone/.git/worktrees/x\n", "gitdir: /.git/worktrees/\n", "\0\0"]:
         touch(world.root / "x/.git", text)
         assert world.hook("session-start", cwd=world.root / "x") is None
@@ -151,7 +140,6 @@ def test_a_git_file_without_an_end_ends_the_search(world: World) -> None:
 
 
 def test_a_worktree_below_its_main_checkout_does_not_loop(world: World) -> None:
-    """A `.git` file that points at itself or above ends the search like any other."""
     world.remember()
     inner = world.root / "a/b"
     touch(inner / ".git", f"gitdir: {inner}/.git/worktrees/x\n")
@@ -172,7 +160,6 @@ NEEDS = {
 
 
 def test_python_starts_only_for_a_session_that_the_event_is_about(world: World, project: Path) -> None:
-    """Which of the session's two local files must be there differs by event."""
     for known, note in (("", lambda _: None), ("bound", bind), ("primed", prime)):
         shutil.rmtree(project / ".loom/local", ignore_errors=True)
         note(project)
@@ -192,7 +179,6 @@ def test_without_a_usable_session_id_python_decides(world: World, project: Path)
 
 
 def test_a_tool_call_starts_python_only_if_it_names_loomctl(world: World, project: Path) -> None:
-    """The event is read for one word, and what Python then gets is the event, byte for byte."""
     for shell in SHELLS:
         for event, started in [
             (b'{"tool_input": {"command": "loomctl next"}}', True),
@@ -221,7 +207,6 @@ def given(project: Path, *lines: str) -> Path:
 
 
 def at(path: Path, time: float, text: str = "x") -> Path:
-    """Write a file as of a time."""
     touch(path, text)
     os.utime(path, (time, time))
     return path
@@ -259,7 +244,6 @@ def test_a_prompt_with_nothing_to_tell_ends_without_python(world: World, project
 
 
 def test_a_prompt_starts_python_where_there_may_be_something(world: World, project: Path) -> None:
-    """And Python gets the event unread."""
     how = {"cwd": project, "CLAUDE_CODE_SESSION_ID": SESSION, "stdin": PROMPT}
     for case, note in UNSURE.items():
         shutil.rmtree(project / ".loom/local", ignore_errors=True)
@@ -272,7 +256,6 @@ def test_a_prompt_starts_python_where_there_may_be_something(world: World, proje
 
 
 def test_a_notice_of_the_hosts_starts_python(world: World, project: Path) -> None:
-    """However the host writes its sign; in a prompt of a megabyte, too, which Python gets byte for byte."""
     for shell in SHELLS:
         for sign in ["<", "\\u003c"]:
             bind(project)
@@ -286,7 +269,6 @@ def test_a_notice_of_the_hosts_starts_python(world: World, project: Path) -> Non
 
 
 def test_a_session_that_two_stores_know_is_pythons(world: World, project: Path) -> None:
-    """Which of them counts the package knows."""
     shutil.rmtree(project / ".git")
     given(project)
     given(project / "src")
@@ -318,7 +300,6 @@ def test_a_compaction_is_noted_before_python_starts(world: World, project: Path)
 
 
 def test_the_other_events_reach_python_unread(world: World, project: Path) -> None:
-    """Standard input is Python's own, whatever its size."""
     event = os.urandom(1_000_000)
     report = world.hook("session-start", cwd=project, stdin=event)
     assert report is not None
@@ -336,20 +317,17 @@ def test_one_variable_switches_every_hook_off(world: World, project: Path) -> No
 
 
 def test_a_failing_python_is_no_failing_hook(world: World, project: Path) -> None:
-    """A code of 2 would block the host: none but 0 gets out."""
     for code in ["1", "2", "70", "127"]:
         assert world.hook("session-start", cwd=project, TEST_EXIT=code) is not None
 
 
 def test_a_hook_never_prints_usage(world: World) -> None:
-    """A wrong or missing event is as silent as a right one."""
     for arguments in [(), ("",), ("no-such-event",), ("--help",)]:
         ended = world.start("hook", *arguments)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_a_bundle_that_was_taken_away_is_silent(world: World, project: Path, tmp_path: Path) -> None:
-    """A plugin that is replaced while a session runs leaves hooks that do nothing."""
     launcher = tmp_path / "bin/loomctl"
     launcher.parent.mkdir()
     shutil.copy(world.bundle / "bin/loomctl", launcher)
@@ -357,7 +335,6 @@ def test_a_bundle_that_was_taken_away_is_silent(world: World, project: Path, tmp
 
 
 def test_a_hook_sets_nothing_up(world: World, project: Path) -> None:
-    """Neither an environment nor a half-made one comes from a hook, and nothing is written beside the package."""
     before = sorted(world.bundle.rglob("*"))
     assert world.hook("session-start", cwd=project) is not None
     assert world.made == []
@@ -368,7 +345,6 @@ def test_a_hook_sets_nothing_up(world: World, project: Path) -> None:
 
 
 def test_a_python_is_found_once_and_remembered_by_its_real_path(world: World, project: Path) -> None:
-    """The first hook searches PATH, passing commands that only fail; the next ones need no PATH at all."""
     (world.kept / "python").unlink()
     for name in ("python3.13", "python3.12"):
         world.add_script(name, 'echo "pyenv: command not found" >&2; exit 127')
@@ -379,7 +355,6 @@ def test_a_python_is_found_once_and_remembered_by_its_real_path(world: World, pr
 
 
 def test_a_memory_that_does_not_hold_is_replaced(world: World, project: Path) -> None:
-    """A remembered Python that is gone is searched for again."""
     world.add_python("python3")
     for remembered in ["/nonexistent/python\n", "python3\n", "", "/\n"]:
         (world.kept / "python").write_text(remembered)
@@ -388,7 +363,6 @@ def test_a_memory_that_does_not_hold_is_replaced(world: World, project: Path) ->
 
 
 def test_a_python_that_cannot_be_started_is_forgotten(world: World, project: Path) -> None:
-    """An interpreter that is executable but does not start is looked for again by the next hook."""
     world.add_script("broken", "exit 127")
     world.remember(world.tools / "broken")
     world.add_python("python3")
@@ -397,7 +371,6 @@ def test_a_python_that_cannot_be_started_is_forgotten(world: World, project: Pat
 
 
 def test_the_plugins_own_folder_comes_first(world: World, project: Path) -> None:
-    """CLAUDE_PLUGIN_DATA is where a host's hooks remember, and read before the cache."""
     data = world.root / "plugin data"
     world.remember(world.root / "gone")
     world.add_python("python3")
@@ -407,7 +380,6 @@ def test_the_plugins_own_folder_comes_first(world: World, project: Path) -> None
 
 
 def test_a_hook_works_where_nothing_can_be_kept(world: World, project: Path) -> None:
-    """Without a home that can be written Python is searched for each time, and compiles nothing beside the package."""
     world.add_python("python3")
     (world.root / "file").touch()
     for home in [None, "", "/nonexistent/home"]:
@@ -417,7 +389,6 @@ def test_a_hook_works_where_nothing_can_be_kept(world: World, project: Path) -> 
 
 
 def test_no_python_is_said_once_in_a_session_and_blocks_nothing(world: World, project: Path) -> None:
-    """A session start without any Python answers with one line for the user; all else is silent."""
     (world.kept / "python").unlink()
     world.add_script("python3", 'echo "old 3.8"')
     bind(project)
@@ -434,7 +405,6 @@ def test_no_python_is_said_once_in_a_session_and_blocks_nothing(world: World, pr
 
 
 def test_modules_are_compiled_into_the_users_cache(world: World, project: Path) -> None:
-    """What a hook compiles goes to the cache, so that the next one finds it."""
     report = world.hook("session-start", cwd=project)
     assert report is not None
     assert report["pycache_prefix"] == str(world.kept / "pycache")

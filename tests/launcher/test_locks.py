@@ -32,7 +32,6 @@ class Pin(NamedTuple):
 
 
 def pins(lock: str) -> list[Pin]:
-    """Read a lock's pins."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")
     found = re.findall(r"^([a-z0-9][^\s=]*==.*?)((?: \\\n +--hash=sha256:[0-9a-f]{64})*)$", text, re.MULTILINE)
     return [Pin(Requirement(pin), hashes.count("--hash")) for pin, hashes in found]
@@ -57,7 +56,6 @@ def chosen(lock: str, python: str, platform: tuple[str, str]) -> dict[str, str]:
 
 
 def project() -> dict[str, Any]:
-    """Read pyproject.toml."""
     read: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     return read
 

@@ -29,7 +29,6 @@ UV = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), 
 
 
 def add_uv(world: World) -> None:
-    """Put the uv of the tests' environment on PATH."""
     assert UV is not None, "uv is in requirements-dev.lock"
     (world.tools / "uv").symlink_to(UV)
 
@@ -52,7 +51,6 @@ def python_without(folder: Path, *modules: str) -> Path:
 
 
 def with_pip(python: Path) -> Path:
-    """Give a thinned-out Python a pip of its own."""
     packages = next((python.parents[1] / "lib").iterdir()) / "site-packages"
     install = ["install", "--quiet", "--no-deps", "--target", str(packages), "pip"]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True)
@@ -64,7 +62,6 @@ def with_pip(python: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: World) -> None:
-    """A start without an environment makes one, says so on standard error alone, and hands over with all arguments."""
     shutil.rmtree(online.kept)
     online.add_python()
     first = online.start("run", "a b", "", "ü'\"$x")
@@ -92,7 +89,6 @@ def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: W
 
 @pytest.mark.slow
 def test_pythons_own_exit_code_is_the_launchers(world: World) -> None:
-    """Outside hooks the code goes through, by whichever shell."""
     python = touch(world.kept / NAME / "bin/python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     for shell in SHELLS:
@@ -104,7 +100,6 @@ def test_pythons_own_exit_code_is_the_launchers(world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.shows("its Python environment, compiled modules")
 def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) -> None:
-    """CLAUDE_PLUGIN_DATA comes first for what is made; what stands in the user's cache is found all the same."""
     add_uv(online)
     online.add_python()
     data = online.root / "plugin data"
@@ -124,7 +119,6 @@ def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) 
 
 @pytest.mark.slow
 def test_uv_makes_it_where_uv_is(online: World) -> None:
-    """With uv on PATH neither pip nor ensurepip is needed."""
     add_uv(online)
     online.add_python(python=python_without(online.root / "thin", "ensurepip", "venv"))
     ended = online.start("x", UV_CACHE_DIR=str(online.root / "uv cache"))
@@ -164,7 +158,6 @@ def test_pip_alone_is_enough(online: World) -> None:
 
 
 def test_with_nothing_to_make_it_it_says_what_to_install(online: World) -> None:
-    """No uv, no pip, no ensurepip: the message names the three ways out."""
     online.add_python(python=python_without(online.root / "thin", "ensurepip", "venv"))
     ended = online.start("x")
     assert ended.returncode == 8
@@ -186,7 +179,6 @@ def test_the_users_pip_settings_hold(online: World) -> None:
 @pytest.mark.slow
 @pytest.mark.shows("The folder it is started in has no say in what that Python imports")
 def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
-    """A project with a module named like one of Python's or pip's gets none of its code run."""
     online.add_python()
     for name in ("pip", "venv", "subprocess", "os", "json", "sitecustomize", "loomctl"):
         touch(online.root / "trap" / f"{name}.py", "open('sprung', 'w'); raise SystemExit(99)")
@@ -197,7 +189,6 @@ def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
 
 @pytest.mark.slow
 def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None:
-    """When the interpreter that it stands on was removed, the next start finds another and mends it."""
     add_uv(online)
     thin = python_without(online.root / "thin")
     online.add_python("python3.13", thin)
@@ -213,7 +204,6 @@ def test_an_environment_whose_python_is_gone_is_made_anew(online: World) -> None
 @pytest.mark.slow
 @pytest.mark.shows("with hashes for every package")
 def test_altered_packages_are_refused(online: World, wheelhouse: Path) -> None:
-    """A package that has not the hash of the lock is not installed, and the message says why."""
     online.add_python()
     bad = online.root / "bad"
     shutil.copytree(wheelhouse, bad)
@@ -249,7 +239,6 @@ def unreachable(world: World, index: str) -> dict[str, str | None]:
 def test_without_an_index_it_says_so_soon_and_leaves_nothing(
     world: World, silent_index: str, answer: str, uv: bool
 ) -> None:
-    """An index that refuses or never answers ends the set-up, with 8 and a message, nothing half made."""
     index = silent_index if answer == "silent" else "http://127.0.0.1:9/simple"
     settings = {**unreachable(world, index), "LOOM_SETUP_TIMEOUT": "2"}
     if uv:
@@ -278,7 +267,6 @@ def test_a_password_in_an_index_address_is_not_shown(world: World) -> None:
 def test_a_set_up_that_is_ended_leaves_nothing_in_the_way(
     online: World, silent_index: str, how: signal.Signals
 ) -> None:
-    """Ended by a signal the set-up takes its folder away; killed outright, the next start does."""
     settings = dict(online.more)
     waiting = {**unreachable(online, silent_index), "LOOM_SETUP_TIMEOUT": "60"}
     launcher = [str(online.bundle / "bin/loomctl"), "x"]
@@ -320,7 +308,6 @@ def fetching(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_two_first_starts_make_one_environment(online: World) -> None:
-    """Starts that meet do not get into each other's way: one makes it, the others wait and use it."""
     add_uv(online)
     online.add_python()
     launcher = [str(online.bundle / "bin/loomctl"), "x"]
@@ -342,7 +329,6 @@ def test_two_first_starts_make_one_environment(online: World) -> None:
 
 
 def test_no_python_is_said_with_what_was_looked_for(world: World) -> None:
-    """Without a Python the message lists the names that were tried, what was too old, and the way out."""
     world.add_script("python3", 'echo "old 3.8"')
     ended = world.start("status", "--json")
     assert ended.returncode == 8
@@ -354,7 +340,6 @@ def test_no_python_is_said_with_what_was_looked_for(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_python_off_the_path_can_be_named(online: World) -> None:
-    """LOOM_PYTHON is tried before the names on PATH."""
     add_uv(online)
     online.add_script("python3", 'echo "old 3.8"')
     ended = online.start("x", LOOM_PYTHON=str(PYTHON))
@@ -362,7 +347,6 @@ def test_a_python_off_the_path_can_be_named(online: World) -> None:
 
 
 def test_without_a_home_it_says_so(world: World) -> None:
-    """Nowhere to keep an environment is a message and 8."""
     world.add_python()
     for home in (None, "", "relative"):
         ended = world.start("status", HOME=home, XDG_CACHE_HOME="also/relative")
@@ -371,7 +355,6 @@ def test_without_a_home_it_says_so(world: World) -> None:
 
 
 def test_a_home_that_cannot_be_written_is_said(world: World) -> None:
-    """A home that takes no files is a message with its path, and 8."""
     world.add_python()
     (world.root / "file").touch()
     ended = world.start("status", HOME=str(world.root / "file"))
@@ -381,7 +364,6 @@ def test_a_home_that_cannot_be_written_is_said(world: World) -> None:
 
 
 def test_a_copied_launcher_says_that_it_was_copied(world: World) -> None:
-    """A launcher outside its bundle has no package to start."""
     world.add_python()
     copy = touch(world.root / "bin/loomctl", (world.bundle / "bin/loomctl").read_text())
     copy.chmod(0o755)
@@ -391,7 +373,6 @@ def test_a_copied_launcher_says_that_it_was_copied(world: World) -> None:
 
 
 def test_the_bundle_is_found_however_the_launcher_is_called(world: World) -> None:
-    """Symbolic links, PATH and relative paths all lead to the folder above bin/, by whichever shell."""
     world.remember()
     (world.root / "p/.loom").mkdir(parents=True)
     (world.root / "one").symlink_to(world.bundle / "bin/loomctl")

@@ -25,7 +25,6 @@ IN_EACH = pytest.mark.parametrize("shell", SHELLS, ids=[shell[0] for shell in SH
 
 @pytest.fixture
 def driven(scene: Scene) -> Scene:
-    """Give a project with a run whose artifact takes three parts."""
     scene.workflow([artifact("spec", "spec.md")])
     scene.write("spec.md", SPEC)
     scene.begin()
@@ -33,7 +32,6 @@ def driven(scene: Scene) -> Scene:
 
 
 def folder(scene: Scene) -> Path:
-    """Give where parts are left."""
     return scene.store / "local" / "parts"
 
 
@@ -50,7 +48,6 @@ class Entries:
         self.started: dict[int, subprocess.Popen[bytes]] = {}
 
     def begin(self, number: int, *, hurried: bool = True) -> subprocess.Popen[bytes]:
-        """Start an entry; not hurried: its event is still to come."""
         command = [*self.shell, str(CHECKOUT / "bin" / "loomctl"), "hook", "session-start", f"{number}/4"]
         environ = self.scene.environ(self.session, CLAUDE_PID=PID)
         child = subprocess.Popen(
@@ -69,7 +66,6 @@ class Entries:
         return child
 
     def given(self) -> dict[int, str]:
-        """Wait for all that were started, and give what each put into the conversation."""
         found = {}
         for number, child in self.started.items():
             output, errors = child.communicate(timeout=60)
@@ -82,7 +78,6 @@ class Entries:
 
 @IN_EACH
 def test_each_entry_gives_one_part_whatever_order_they_begin_in(driven: Scene, shell: list[str]) -> None:
-    """Together they give the whole text once, and leave nothing behind; what no text is left for is silent."""
     for order in [(1, 2, 3, 4), (4, 2, 3, 1), (3, 4, 1, 2)]:
         entries = Entries(driven, shell)
         for number in order:
@@ -100,7 +95,6 @@ def test_each_entry_gives_one_part_whatever_order_they_begin_in(driven: Scene, s
 
 
 def test_an_entry_that_begins_after_the_first_has_ended_gives_its_part(driven: Scene) -> None:
-    """A machine that is busy starts them one after the other."""
     entries = Entries(driven)
     entries.begin(1).wait(60)
     for number in (2, 3, 4):
@@ -110,7 +104,6 @@ def test_an_entry_that_begins_after_the_first_has_ended_gives_its_part(driven: S
 
 
 def test_without_a_bell_the_others_look_again_and_again(driven: Scene) -> None:
-    """As where a file system has no pipes."""
     (folder(driven) / f"{SESSION}-{PID}.bell").mkdir()
     entries = Entries(driven)
     for number in (2, 1, 3, 4):
@@ -120,7 +113,6 @@ def test_without_a_bell_the_others_look_again_and_again(driven: Scene) -> None:
 
 @IN_EACH
 def test_a_killed_first_entry_leaves_the_others_silent(driven: Scene, shell: list[str]) -> None:
-    """They see that it is gone, and do not wait for their time limit."""
     entries = Entries(driven, shell)
     first = entries.begin(1, hurried=False)
     until(lambda: list(folder(driven).glob("*.by")), "the first entry is at work")
@@ -150,7 +142,6 @@ def test_a_bell_that_nobody_holds_keeps_nobody_waiting(driven: Scene, shell: lis
 
 
 def test_a_killed_python_leaves_the_others_silent(driven: Scene) -> None:
-    """The shell that started it lets them go."""
     (driven.root / "python").write_text('#!/bin/sh\nkill -9 "$$"\n')
     (driven.root / "python").chmod(0o755)
     cache = Path(os.environ["HOME"]) / ".cache" / "loom"
@@ -202,14 +193,12 @@ def test_what_an_earlier_event_left_is_never_given(driven: Scene) -> None:
 
 
 def linked(place: Path) -> None:
-    """Put a link in the folder's place, as a repository may bring it."""
     place.rmdir()
     place.symlink_to(place.parent)
 
 
 @pytest.mark.parametrize("spoil", [Path.rmdir, linked], ids=["gone", "a link"])
 def test_without_a_place_for_parts_the_first_gives_what_fits(driven: Scene, spoil: Any) -> None:
-    """The others end at once, and the first says where the rest can be read."""
     spoil(folder(driven))
     entries = Entries(driven)
     for number in (1, 2, 3, 4):
@@ -221,7 +210,6 @@ def test_without_a_place_for_parts_the_first_gives_what_fits(driven: Scene, spoi
 
 
 def test_where_nothing_is_to_be_given_all_are_silent(driven: Scene) -> None:
-    """A run that is over leaves nobody waiting."""
     driven.edit(status="completed")
     entries = Entries(driven, source="startup")
     for number in (1, 2, 3, 4):
@@ -231,7 +219,6 @@ def test_where_nothing_is_to_be_given_all_are_silent(driven: Scene) -> None:
 
 
 def test_two_sessions_that_start_at_once_get_each_its_own(driven: Scene) -> None:
-    """Parts are named by the session and its process."""
     one, other = Entries(driven), Entries(driven, session="another-one")
     for number in (1, 2, 3, 4):
         one.begin(number)

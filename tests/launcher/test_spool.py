@@ -35,18 +35,15 @@ def project(world: World) -> Path:
 
 
 def event(text: str = "x", tool: str = "Bash") -> bytes:
-    """An event as the host writes it."""
     told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": tool, "tool_input": {"command": "ls"}}
     return json.dumps({**told, "tool_response": {"stdout": text}}, separators=(",", ":")).encode()
 
 
 def spooled(project: Path) -> list[Path]:
-    """The files of the spool."""
     return sorted((project / ".loom/local/spool").iterdir())
 
 
 def test_an_event_is_kept_byte_for_byte_without_python(world: World, project: Path) -> None:
-    """For its owner alone, under the session's name, from a folder below the project; and the firing is noted."""
     given = event("Ünïcode \\ud800 \t") + b"\n\n\xff"
     how = {"cwd": project / "src/deep", "CLAUDE_CODE_SESSION_ID": SESSION, "stdin": given}
     for name, shell in itertools.product(AFTER, SHELLS):
@@ -96,7 +93,6 @@ UNKEPT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("case", UNKEPT)
 def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Path, case: str) -> None:
-    """No command is needed to find that out."""
     UNKEPT[case](project)
     before = sorted(project.rglob("*"))
     how = {"PATH": "/nonexistent", "CLAUDE_CODE_SESSION_ID": SESSION}
@@ -115,7 +111,6 @@ def test_hooks_that_are_switched_off_keep_nothing(world: World, project: Path) -
 
 
 def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path) -> None:
-    """Its name could not be given to a file."""
     for session in [None, "", "../x", "a b"]:
         assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=session) is None
         assert spooled(project) == []
@@ -123,7 +118,6 @@ def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path)
 
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/spool"])
 def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
-    """What a repository brings along does not steer where events go."""
     outside = world.root / "outside"
     shutil.move(project / link, outside)
     (project / link).symlink_to(outside)
@@ -133,7 +127,6 @@ def test_no_link_is_followed(world: World, project: Path, link: str) -> None:
 
 
 def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path) -> None:
-    """Over a limit of size, as on a full disk, no half of an event stays, and no word reaches the host."""
     for shell in SHELLS:
         where = shutil.which(shell[0]) or shell[0]
         command = [where, *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "post-tool-use"]
@@ -150,7 +143,6 @@ def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path) -> N
 
 
 def test_a_spool_that_cannot_be_written_troubles_nobody(world: World, project: Path) -> None:
-    """A file stands where the folder should be."""
     (project / ".loom/local/spool").rmdir()
     touch(project / ".loom/local/spool")
     assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION) is None
@@ -207,7 +199,6 @@ def test_python_starts_for_large_output_that_may_be_replaced(world: World, proje
 
 
 def test_a_failure_never_starts_python(world: World, project: Path) -> None:
-    """It cannot be replaced."""
     given = event("x" * 90_000)
     assert world.hook("post-tool-use-failure", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION) is None
 
@@ -220,7 +211,6 @@ def test_a_tools_name_in_what_it_was_given_is_not_its_name(world: World, project
 
 
 def test_a_python_that_fails_leaves_the_event_and_the_host_alone(world: World, project: Path) -> None:
-    """Exit 0 whatever it ends with."""
     given = event("x" * 9000)
     ended = world.start(
         "hook", "post-tool-use", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION, TEST_EXIT="2"
@@ -248,7 +238,6 @@ def test_the_store_that_has_the_binding_gets_the_event(world: World, project: Pa
 
 
 def test_eight_hooks_at_once_lose_nothing(world: World, project: Path) -> None:
-    """Each event is in a file of its own."""
     given = [event(f"{number:04} " + "y" * 3000) for number in range(80)]
 
     def fire(one: bytes) -> None:
@@ -260,7 +249,6 @@ def test_eight_hooks_at_once_lose_nothing(world: World, project: Path) -> None:
 
 
 def test_binding_a_session_makes_the_room(tmp_path: Path) -> None:
-    """For its owner alone, and through no link."""
     (tmp_path / ".loom/local").mkdir(parents=True)
     local.Local(str(tmp_path / ".loom/local")).bind(SESSION, "a-run", host="claude-code", pid=os.getpid())
     assert (tmp_path / ".loom/local/spool").stat().st_mode & 0o777 == 0o700

@@ -38,12 +38,10 @@ def project(world: World) -> Path:
 
 
 def aged(path: Path, seconds: float) -> None:
-    """Let a file be as old as that."""
     os.utime(path, (time.time() - seconds,) * 2)
 
 
 def prepare(project: Path, *lines: str, version: str = __version__, state: Path | None = None, age: float = 10) -> Path:
-    """Write a session's file as the package does."""
     path = project / ".loom/local/statusline" / SESSION
     state = state or project / ".loom/runs" / RUN / "state.json"
     path.write_text("\n".join([f"loom {version}", str(state), f"saved {RUN} 0 0 0", *(lines or FORMS)]) + "\n")
@@ -61,7 +59,6 @@ def draw(world: World, where: Path, given: object = None, *, shell: list[str] | 
 
 
 def only_the_shell(world: World) -> None:
-    """Leave nothing on PATH but what drawing may use; a Python would be missed."""
     (world.kept / "python").unlink()
     for path in world.tools.iterdir():
         if path.name != "sh":
@@ -78,7 +75,6 @@ def went_to_python(printed: str) -> bool:
 
 
 def test_a_prepared_line_is_printed_without_python(world: World, project: Path) -> None:
-    """From a folder deep in the project, in every shell, however the host writes its JSON."""
     only_the_shell(world)
     for shell in SHELLS:
         for spaced in [False, True]:
@@ -88,7 +84,6 @@ def test_a_prepared_line_is_printed_without_python(world: World, project: Path) 
 
 
 def test_the_first_form_that_fits(world: World, project: Path) -> None:
-    """As wide as the terminal, and never wider than 80."""
     only_the_shell(world)
     for shell in SHELLS:
         for columns in (None, "", "80", "24", "200", "junk", "-3", "0"):
@@ -98,7 +93,6 @@ def test_the_first_form_that_fits(world: World, project: Path) -> None:
 
 
 def test_what_is_wider_than_the_terminal_is_not_shown_whole(world: World, project: Path) -> None:
-    """A file whose narrowest form is too wide is Python's to make anew."""
     for shell in SHELLS:
         prepare(project, "99 a line of ninety-nine columns")
         assert went_to_python(draw(world, project, shell=shell))
@@ -110,7 +104,6 @@ def test_what_is_wider_than_the_terminal_is_not_shown_whole(world: World, projec
      "a control character", "a terminal's escape", "cut off"],
 )  # fmt: skip
 def test_a_line_that_cannot_stand_is_made_anew(world: World, project: Path, change: str) -> None:
-    """Python is started with the event on its standard input; nothing of the old line is shown."""
     path = project / ".loom/local/statusline" / SESSION
     state = project / ".loom/runs" / RUN / "state.json"
     changes: dict[str, Callable[[], object]] = {
@@ -146,7 +139,6 @@ def test_while_the_session_works_the_line_is_made_anew_once_a_minute(world: Worl
 
 
 def test_elsewhere_nothing_is_printed(world: World, project: Path) -> None:
-    """No `.loom` upward, no run in this session, hooks switched off: an empty line, at once, and no Python."""
     only_the_shell(world)
     other = world.root / "empty"
     other.mkdir()
@@ -183,7 +175,6 @@ def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(world: Worl
 
 @pytest.mark.parametrize("link", ["", "/local", "/local/statusline", f"/local/statusline/{SESSION}"])
 def test_a_line_behind_a_link_is_not_shown(world: World, project: Path, link: str) -> None:
-    """What a repository brings along is not printed from wherever it leads."""
     outside, place = world.root / "outside", project / f".loom{link}"
     shutil.move(place, outside)
     place.symlink_to(outside)

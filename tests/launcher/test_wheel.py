@@ -29,7 +29,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    """The built wheel."""
     return next(built.glob("*.whl"))
 
 
@@ -46,7 +45,6 @@ def installed(wheel: Path, wheelhouse: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def bundle_files() -> dict[str, Path]:
-    """Give what git would commit of the bundle, by its path in the wheel."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *BUNDLE]
     listed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     there = [name for name in listed.split("\0") if name and (CHECKOUT / name).is_file()]
@@ -55,7 +53,6 @@ def bundle_files() -> dict[str, Path]:
 
 @pytest.mark.slow
 def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
-    """What an assistant loads from a checkout it finds in the wheel too, under loomctl/_bundle."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if name.startswith("loomctl/_bundle/")}
     assert inside == {name: path.read_bytes() for name, path in bundle_files().items()}
@@ -63,7 +60,6 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
 
 
 def test_the_wheel_ships_the_reports_templates_style_and_script(wheel: Path) -> None:
-    """They stand in the package, where `loomctl report` reads them."""
     folder = "loomctl/views/assets/"
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if name.startswith(folder)}
@@ -72,14 +68,12 @@ def test_the_wheel_ships_the_reports_templates_style_and_script(wheel: Path) -> 
 
 
 def test_the_wheel_ships_nothing_else_but_the_package(wheel: Path) -> None:
-    """Neither tests nor this project's own tools come along."""
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"loomctl"}
 
 
 def test_what_can_be_executed_stays_so(wheel: Path) -> None:
-    """The launcher keeps its executable bit, which a plugin's hooks depend on."""
     with zipfile.ZipFile(wheel) as archive:
         modes = {name: archive.getinfo(name).external_attr >> 16 for name in archive.namelist()}
     for name, path in bundle_files().items():
@@ -88,7 +82,6 @@ def test_what_can_be_executed_stays_so(wheel: Path) -> None:
 
 
 def test_the_source_archive_can_be_tested(built: Path) -> None:
-    """It has the bundle, the tests and what they run by."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"requirements-dev.lock", "scripts/test", "noxfile.py", "tests/test_imports.py", "LICENSE", "README.md"}
@@ -111,7 +104,6 @@ def test_an_installed_bundle_runs_in_the_environment_it_was_installed_into(insta
 
 
 def test_an_installed_bundles_hooks_use_that_environments_python(installed: Path, world: World) -> None:
-    """A hook starts the same interpreter, with the standard library alone."""
     launcher = next(installed.glob("lib/python*/site-packages/loomctl/_bundle/bin/loomctl"))
     project = touch(world.root / "p/.loom/x").parents[1]
     report = world.hook("session-start", cwd=project, launcher=launcher, PATH="/nonexistent")

@@ -61,7 +61,6 @@ class World:
 
     @property
     def made(self) -> list[str]:
-        """The names of what set-ups have left, finished or not."""
         if not self.kept.is_dir():
             return []
         return sorted(name for name in os.listdir(self.kept) if name.startswith(("env-", "making-")))
@@ -72,11 +71,9 @@ class World:
         return {name: value for name, value in all_of_it.items() if value is not None}
 
     def add_python(self, name: str = "python3", python: Path = PYTHON) -> None:
-        """Put a Python on PATH."""
         (self.tools / name).symlink_to(python)
 
     def add_script(self, name: str, text: str) -> None:
-        """Put a shell script on PATH."""
         path = self.tools / name
         path.unlink(missing_ok=True)  # it may be a link to the system's own
         path.write_text(f"#!/bin/sh\n{text}\n")
@@ -142,7 +139,6 @@ def make_bundle(folder: Path) -> Path:
 
 
 def touch(path: Path, text: str = "") -> Path:
-    """Write a file, and the folders that it needs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path

@@ -12,8 +12,6 @@ from tests.portability.places import Machine, Make
 
 @pytest.fixture(scope="session")
 def make_machine(compiled: Path) -> Make:
-    """Give a maker of machines, which compile modules to one place for all."""
-
     def make(root: bytes) -> Machine:
         return Machine(root, compiled)
 
@@ -22,7 +20,6 @@ def make_machine(compiled: Path) -> Make:
 
 @pytest.fixture
 def machine(tmp_path: Path, make_machine: Make) -> Machine:
-    """Give a machine in a folder with a plain name, its project with a workflow."""
     made = make_machine(os.fsencode(tmp_path / "machine"))
     made.workflow()
     return made

@@ -25,13 +25,11 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Json:
-        """Its one JSON document."""
         document: Json = json.loads(self.stdout)
         return document
 
     @property
     def text(self) -> str:
-        """All that it said, both streams."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
 
@@ -54,7 +52,6 @@ class Machine:
         self.more: dict[str, str | bytes | None] = {}
 
     def write(self, path: str, text: str) -> bytes:
-        """Write a file of the project; gives its path."""
         place = os.path.join(self.project, os.fsencode(path))
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "wb") as file:
@@ -93,7 +90,6 @@ class Machine:
         cwd: bytes | None = None,
         **environ: str | bytes | None,
     ) -> Answer:
-        """Run a command to its end, in the project."""
         ended = subprocess.run(
             [os.fsencode(word) for word in command],
             cwd=cwd or self.project,
@@ -126,7 +122,6 @@ class Machine:
 
     @property
     def run_folders(self) -> list[bytes]:
-        """The folders of the project's runs."""
         runs = os.path.join(self.project, b".loom", b"runs")
         return sorted(os.path.join(runs, name) for name in os.listdir(runs)) if os.path.isdir(runs) else []
 
@@ -134,9 +129,7 @@ class Machine:
 class Make(Protocol):
     """Makes a machine whose root has this name."""
 
-    def __call__(self, root: bytes) -> Machine:
-        """Make it."""
-        ...
+    def __call__(self, root: bytes) -> Machine: ...
 
 
 def made_for_the_lock(cache: bytes) -> None:

@@ -14,7 +14,6 @@ from tests.helpers.scenes import MAIN, Scene
 
 
 def lines_of_the_help(scene: Scene) -> dict[str, str]:
-    """Give the line that `loomctl --help` tells for each shell."""
     lines = [line.strip() for line in scene.loomctl("--help").stdout.splitlines()]
     found = {shell: [line for line in lines if f"={shell}_source loomctl" in line] for shell in ("bash", "zsh", "fish")}
     return {shell: line for shell, (line,) in found.items()}
@@ -22,7 +21,6 @@ def lines_of_the_help(scene: Scene) -> dict[str, str]:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A folder with `loomctl`, to stand first on PATH."""
     folder = tmp_path / "tools"
     folder.mkdir()
     script = folder / "loomctl"
@@ -32,7 +30,6 @@ def tools(tmp_path: Path) -> Path:
 
 
 def in_a_shell(scene: Scene, tools: Path, *command: str, **environ: str) -> str:
-    """Run a command of a person's shell; gives what it prints."""
     path = f"{tools}:{os.environ['PATH']}"
     done = subprocess.run(
         command,
@@ -47,7 +44,6 @@ def in_a_shell(scene: Scene, tools: Path, *command: str, **environ: str) -> str:
 
 
 def test_the_help_tells_how_completion_is_set_up(scene: Scene, tools: Path) -> None:
-    """A line for each shell; bash takes it, and then knows whom to ask."""
     lines = lines_of_the_help(scene)
     assert set(lines) == {"bash", "zsh", "fish"}
     known = in_a_shell(scene, tools, "bash", "-c", f"{lines['bash']}; complete -p loomctl")
@@ -56,7 +52,6 @@ def test_the_help_tells_how_completion_is_set_up(scene: Scene, tools: Path) -> N
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_line_for_other_shells_is_taken_where_they_are(scene: Scene, tools: Path, shell: str) -> None:
-    """Where the shell is not here its script is printed at least."""
     script = in_a_shell(scene, tools, "loomctl", _LOOMCTL_COMPLETE=f"{shell}_source")
     assert f"_LOOMCTL_COMPLETE={shell}_complete" in script
     found = shutil.which(shell)
@@ -67,7 +62,6 @@ def test_the_line_for_other_shells_is_taken_where_they_are(scene: Scene, tools: 
 
 
 def test_what_each_shell_asks_is_answered(scene: Scene, tools: Path) -> None:
-    """Commands with their help, runs by their ids, in each shell's own words."""
     scene.workflow()
     run_id = scene.begin().run.run_id
     bash = in_a_shell(

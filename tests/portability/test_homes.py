@@ -74,7 +74,6 @@ def test_without_a_home_the_launcher_says_what_it_needs(machine: Machine) -> Non
 
 
 def test_without_any_xdg_folder_everything_stands_below_home(machine: Machine) -> None:
-    """No variable but HOME: state, settings and cache have their usual places."""
     assert machine.loomctl("run", "x", "--workflow", "tiny").code == 0
     paths = machine.loomctl("paths", "--json").json["paths"]
     for name in ("machine_state", "user_config", "environment"):
@@ -101,7 +100,6 @@ def test_a_relative_folder_of_the_users_is_never_the_projects(machine: Machine, 
 
 @pytest.mark.slow
 def test_a_temporary_folder_that_is_gone_is_done_without(machine: Machine) -> None:
-    """TMPDIR names what is not there: the demo takes the system's."""
     machine.more = {"TMPDIR": "/nonexistent/tmp"}
     ended = direct(machine, "demo", "--json")
     assert ended.code == 0, ended
@@ -110,7 +108,6 @@ def test_a_temporary_folder_that_is_gone_is_done_without(machine: Machine) -> No
 
 @pytest.mark.slow
 def test_a_folder_that_is_gone_is_said(machine: Machine) -> None:
-    """A command that stands in a removed folder says that, in text and in JSON; help needs no folder."""
     line = 'mkdir gone && cd gone && rmdir ../gone && "$@"'
     command = [sys.executable, "-I", str(MAIN)]
     for words in (["runs"], ["run", "x"], ["show"], ["check"]):
@@ -124,7 +121,6 @@ def test_a_folder_that_is_gone_is_said(machine: Machine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_the_umask_neither_opens_nor_shuts_what_loom_writes(machine: Machine, umask: int) -> None:
-    """With 000 nothing of Loom's can be written by others, with 077 nothing is read by them; Loom itself works."""
     line = f'umask {umask:03o} && "$@"'
     command = ["sh", "-c", line, "sh", str(CHECKOUT / "bin" / "loomctl")]
     shutil.rmtree(os.path.join(machine.project, b".loom"))

@@ -26,7 +26,6 @@ GOAL = "größe 🧵 “x”"
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run whose goal, and a document whose text, go beyond every one of these."""
     scene.write("spec.md", f"# {GOAL}\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin(GOAL)
@@ -50,7 +49,6 @@ def start(scene: Scene, environ: dict[str, str], *words: str, given: bytes = b""
 
 @pytest.mark.parametrize("name", LOCALES)
 def test_output_never_fails_and_json_is_always_whole(begun: Scene, name: str) -> None:
-    """Text may show other signs; a document says the same under every locale; a hook's answer is UTF-8 JSON."""
     environ = LOCALES[name]
     shown = start(begun, environ, "show")
     assert (shown.code, shown.stderr) == (0, "")
@@ -69,7 +67,6 @@ def test_output_never_fails_and_json_is_always_whole(begun: Scene, name: str) ->
 
 
 def test_a_goal_keeps_its_letters_under_the_c_locale(scene: Scene) -> None:
-    """What is typed and what is given on standard input is UTF-8, whatever the locale."""
     scene.workflow()
     assert start(scene, {"LC_ALL": "C"}, "run", GOAL, "--workflow", "tiny", isolated=True).code == 0
     assert scene.state["goal"] == GOAL
@@ -80,7 +77,6 @@ def test_a_goal_keeps_its_letters_under_the_c_locale(scene: Scene) -> None:
 
 
 def test_what_is_no_utf8_on_standard_input_is_taken_all_the_same(scene: Scene) -> None:
-    """A response in another encoding ends the step; what is no text in it is marked, nothing fails."""
     scene.workflow()
     scene.begin()
     assert start(scene, {"LC_ALL": "C"}, "done", given="größe".encode("latin-1")).code == 0

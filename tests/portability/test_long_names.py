@@ -42,7 +42,6 @@ def test_the_longest_ids_make_names_that_file_systems_take(tmp_path: Path, make_
 
 @pytest.mark.parametrize("kind", ["step", "phase"])
 def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind: str) -> None:
-    """81 letters are refused with the JSON path and the rule; nothing is written, no run begins."""
     ids = {"step": "s", "phase": "p", kind: "x" * 81}
     raw = {"id": "long", "phases": {ids["phase"]: {"steps": [{"id": ids["step"], "prompt": "Ask."}]}}}
     scene.write("long.json", json.dumps(raw))
@@ -57,7 +56,6 @@ def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind:
 
 @each("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
 def test_a_session_id_that_is_no_name_is_refused_before_anything_is_written(scene: Scene, session: str) -> None:
-    """A command says which variable it is; a hook primes all the same, for that writes nothing of the session's."""
     scene.workflow()
     ended = scene.loomctl("run", "x", "--workflow", "tiny", session=session)
     assert ended.code == 2

@@ -29,7 +29,6 @@ NAMES: dict[str, bytes] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_main_path_works_below_a_folder_of_any_name(tmp_path: Path, make_machine: Make, name: str) -> None:
-    """Run, hook, done, next, resume, show and paths: nothing fails, every path is the real one, the spec comes back."""
     if name == "no UTF-8" and sys.platform == "darwin":
         pytest.skip("this system takes no such name")
     machine = make_machine(os.path.join(os.fsencode(tmp_path), NAMES[name]))
@@ -67,7 +66,6 @@ def test_the_main_path_works_below_a_folder_of_any_name(tmp_path: Path, make_mac
 
 @pytest.mark.slow
 def test_the_demo_plays_below_a_folder_of_any_name(tmp_path: Path, make_machine: Make) -> None:
-    """It makes its own projects in the temporary folder, and reads back paths that it printed as JSON."""
     machine = make_machine(os.path.join(os.fsencode(tmp_path), NAMES["what shells know"]))
     ended = machine.loomctl("demo", "--json", session=None)
     assert (ended.code, ended.stderr) == (0, b""), ended
@@ -94,7 +92,6 @@ def test_a_path_in_a_hint_can_be_pasted(tmp_path: Path, make_machine: Make) -> N
 
 @pytest.mark.slow
 def test_a_project_as_deep_as_paths_go(tmp_path: Path, make_machine: Make) -> None:
-    """Where a run's files just fit the whole of it works; where they do not, `run` says so and writes nothing."""
     most = os.pathconf("/", "PC_PATH_MAX")
     # 11 for .loom/runs, the run's name, a stage's at its longest, and what stands in it
     room = len("/.loom/runs/") + len("deep-x-run-2026-11-22T01-27-36Z") + len("999-frame.ask@99x") + 80

@@ -19,7 +19,6 @@ WAITS = "import time; time.sleep(60)"
 
 @pytest.fixture
 def job(tmp_path: Path) -> _Job:
-    """A set-up with its folders."""
     for name in ("work/tmp", "environment"):
         (tmp_path / name).mkdir(parents=True)
     return _Job("requirements.lock", str(tmp_path / "environment"), str(tmp_path / "work"), 1.0)

@@ -19,14 +19,12 @@ LOOMCTL = f"{shlex.quote(sys.executable)} -I {shlex.quote(str(MAIN))}"
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with a run, and words beyond ASCII in it."""
     scene.workflow()
     scene.begin("größe 🧵")
     return scene
 
 
 def shell(scene: Scene, line: str, session: str | None = SESSION, **environ: str) -> Ended:
-    """Run a shell's line in which `loomctl` stands for the command."""
     done = subprocess.run(
         ["sh", "-c", line.replace("loomctl", LOOMCTL)],
         cwd=scene.root,
@@ -64,7 +62,6 @@ EVENT = f'{{"session_id": "{SESSION}", "source": "resume"}}'
     ],
 )
 def test_a_stream_that_is_closed_is_no_failure(begun: Scene, line: str, code: int, said: str) -> None:
-    """Started without one of its streams a command works and ends as ever; no file gets what it says."""
     begun.rest()
     ended = shell(begun, line, session=None if "show" in line else SESSION)
     assert ended.code == code, ended
@@ -103,7 +100,6 @@ def test_an_output_that_takes_nothing_is_said_once(begun: Scene, line: str, code
 
 @pytest.mark.parametrize("words", ["state show", "show --json", "--help", "check"])
 def test_a_reader_that_goes_away_ends_it_quietly(begun: Scene, words: str) -> None:
-    """`loomctl … | true`: nothing on standard error, whatever was on its way."""
     ended = shell(begun, f"loomctl {words} | true")
     assert (ended.code, ended.stderr) == (0, "")
 
@@ -139,7 +135,6 @@ def test_a_slow_reader_gets_all_of_it(scene: Scene, words: list[str]) -> None:
 
 
 def filled(pipe: int) -> int:
-    """Give how many bytes wait in a pipe, at least one."""
     import fcntl
     import struct
     import termios
@@ -167,7 +162,6 @@ def test_without_a_terminal_of_its_own_a_command_asks_nobody(begun: Scene) -> No
 
 @pytest.mark.parametrize("environ", [{"LC_ALL": "C"}, {"LANG": "C.UTF-8"}, {"LC_ALL": "POSIX", "TERM": "dumb"}])
 def test_a_terminal_of_any_locale_shows_the_run(begun: Scene, environ: dict[str, str]) -> None:
-    """At a terminal, its width unknown or not, the run is shown with its letters."""
     seen = at_a_terminal(begun, "show", **environ)
     assert "größe 🧵" in seen
     assert "▸ frame/ask" in seen

@@ -43,7 +43,6 @@ KINDS: dict[str, str | None] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_lives_without_git(machine: Machine, kind: str) -> None:
-    """Run, hooks, done, resume, show, sessions and check; a missing git is said once by run and by resume, no more."""
     commits = artifact("commits", "", required=False, type="git_info", command="git log --oneline -3")
     commits.pop("path")
     steps = {"steps": [{"id": "ask", "prompt": "Ask."}, {"id": "make", "prompt": "Make."}]}
@@ -73,7 +72,6 @@ def test_a_run_lives_without_git(machine: Machine, kind: str) -> None:
 
 
 def test_the_demo_says_what_it_needs(machine: Machine) -> None:
-    """It plays in a git project, so it asks for git, with the exit code of a set-up."""
     machine.more = {"PATH": tools(machine, None)}
     ended = machine.loomctl("demo")
     assert ended.code == 8
@@ -82,7 +80,6 @@ def test_the_demo_says_what_it_needs(machine: Machine) -> None:
 
 
 def test_a_folder_that_is_no_repository_misses_nothing(machine: Machine) -> None:
-    """Without a repository nothing is said of git, whether it is there or not."""
     shutil.rmtree(os.path.join(machine.project, b".git"))
     machine.more = {"PATH": tools(machine, None)}
     begun = machine.loomctl("run", "x", "--workflow", "tiny")
@@ -114,7 +111,6 @@ def test_a_project_that_is_somebody_elses_works(machine: Machine) -> None:
 
 @pytest.mark.slow
 def test_the_launcher_in_every_shell_starts_the_real_package(machine: Machine) -> None:
-    """From PATH, by a link in a folder with blanks, in each shell that is here, for a person without any git."""
     folder = os.path.join(machine.root, b"my own tools")
     os.makedirs(folder)
     os.symlink(CHECKOUT / "bin" / "loomctl", os.path.join(folder, b"loomctl"))
