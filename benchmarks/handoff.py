@@ -30,7 +30,7 @@ from loomctl.flow import start  # noqa: E402
 from loomctl.flow.open_project import workspace  # noqa: E402
 from loomctl.kit import files  # noqa: E402
 from loomctl.runs import config, project  # noqa: E402
-from loomctl.runs.caller import Caller, Conversation  # noqa: E402
+from loomctl.runs.project import Caller, Conversation  # noqa: E402
 from loomctl.runs.store.events import Event  # noqa: E402
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from loomctl.flow import drive, start  # noqa: E402
 from loomctl.flow.open_project import workspace  # noqa: E402
 from loomctl.flow.outcomes import directives, json_objects  # noqa: E402
 from loomctl.runs import config, project  # noqa: E402
-from loomctl.runs.caller import Caller, Conversation  # noqa: E402
+from loomctl.runs.project import Caller, Conversation  # noqa: E402
 from loomctl.runs.store import events  # noqa: E402
 from loomctl.runs.store.events import Event  # noqa: E402
 

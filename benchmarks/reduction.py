@@ -37,8 +37,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import aider_history  # noqa: E402
 from loomctl.kit.errors import LoomError  # noqa: E402
 from loomctl.reduction import history  # noqa: E402
-from loomctl.runs.tools.output_files import DataOffloader  # noqa: E402
 from loomctl.runs.tools.reducer import StepReducer  # noqa: E402
+from loomctl.runs.tools.tool_log import DataOffloader  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -49,7 +49,7 @@ class Project:
             "from loomctl.runs import project\n"
             "from loomctl.runs import presence\n"
             "from loomctl.flow.open_project import workspace\n"
-            "from loomctl.runs.caller import Caller, Conversation\n"
+            "from loomctl.runs.project import Caller, Conversation\n"
             "from loomctl.flow.start import bind\n"
             "found = project.find((sys.argv[2],))\n"
             "settings = config.load(found.store, with_yaml=True)\n"

@@ -17,8 +17,8 @@ from loomctl.kit.json.fields import Fields
 from loomctl.kit.problems import errors
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import state, visits
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from loomctl.workflows import artifacts, branches, check, plan, steps, workflow
 from loomctl.workflows.check import check_file, document_kind
 from loomctl.workflows.resolve import resolve

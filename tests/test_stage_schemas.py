@@ -16,8 +16,8 @@ from loomctl.flow import decide, drive
 from loomctl.flow.commands import command_trust
 from loomctl.flow.outcomes import directives
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.caller import Conversation
 from loomctl.runs.model import visits
+from loomctl.runs.project import Conversation
 from loomctl.runs.tools import tool_log
 from loomctl.workflows import check, steps
 from tests.helpers.repositories import git

@@ -22,8 +22,8 @@ from loomctl.runs.store.events import Event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
 
 DAY = 24 * 60 * 60
 # What a killed writer or deletion left is certainly not being written any more after this long.

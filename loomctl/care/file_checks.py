@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from loomctl.runs.artifact_paths import Roots
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 CHANGED_FILE, DAMAGED_BLOB = "CHANGED_FILE", "DAMAGED_BLOB"
 MOST = 200  # files of a kind of verdict that are named

@@ -15,9 +15,9 @@ from loomctl.kit import clock, files, findings, folders, package, processes
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import hook_health, project
-from loomctl.runs.caller import Caller, Conversation
 from loomctl.runs.config import Settings
 from loomctl.runs.machine import launcher_files
+from loomctl.runs.project import Caller, Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,8 @@ from loomctl.flow.commands import command_events, evidence_commands
 from loomctl.kit import clock, files, git, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.units import counted
-from loomctl.runs import archives, find, run_blobs
+from loomctl.runs import archives, faber_runs, find, run_blobs
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.runs.faber import faber_runs
 from loomctl.runs.machine import drivers, run_notes
 from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
 from loomctl.runs.model import lease
@@ -33,9 +32,9 @@ from loomctl.workflows import refreeze
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.workflows.refreeze import Refrozen
 
 

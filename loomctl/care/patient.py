@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loomctl.kit.errors import LoomError
-from loomctl.runs.caller import Conversation
 from loomctl.runs.machine.local import Local
 from loomctl.runs.model.state import is_active
-from loomctl.runs.project import plugin_root
+from loomctl.runs.project import Conversation, plugin_root
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:

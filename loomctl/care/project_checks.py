@@ -13,8 +13,7 @@ from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
 from loomctl.kit.text.units import counted
 from loomctl.runs import config as settings
-from loomctl.runs import log_verdict, run_blobs
-from loomctl.runs.faber import faber_runs
+from loomctl.runs import faber_runs, log_verdict, run_blobs
 from loomctl.runs.machine import drivers, launcher_files, run_notes
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL

@@ -9,7 +9,7 @@ from loomctl.changes import asset_files, track
 from loomctl.kit import digests, files, targets
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.json.shapes import as_list
-from loomctl.runs import stage_records, stages
+from loomctl.runs import stages
 from loomctl.runs.model import visits
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class StageChanges(NamedTuple):
 
 def of_run(run: Run, named: str | None = None) -> list[StageChanges]:
     """Give a run's stages in the order in which they began, or the one of this name. Raises NO_SUCH_STAGE."""
-    entries = stage_records.entries(run) if named is None else [stage_records.find_stage(run, named)]
+    entries = stages.entries(run) if named is None else [stages.find_stage(run, named)]
     return [of_visit(run, entry) for entry in entries]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from loomctl.changes.working_tree import Change, Changes
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 CHANGES, PATCH = stages.CHANGED
@@ -397,8 +397,8 @@ def _path_of(run_dir: str, step: ToolStep) -> str:
             return found
     if not step.rest_ref:
         return ""
-    from loomctl.runs.tools.output_files import DataOffloader
     from loomctl.runs.tools.reducer import StepReducer
+    from loomctl.runs.tools.tool_log import DataOffloader
 
     try:
         whole, _ = StepReducer(DataOffloader(run_dir)).original(step)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.commands.run_commands import Pending, Ran
     from loomctl.priming.slip import Entry, Slip
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.

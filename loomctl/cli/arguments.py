@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -90,10 +90,10 @@ def complete_runs(space: Workspace, context: click.Context, incomplete: str) -> 
 @completion
 def complete_stages(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
     """Complete the stages of the run that is named, else of the current one."""
-    from loomctl.runs import stage_records
+    from loomctl.runs import stages
 
-    run = stage_records.read_current(space, context.params.get("run"))
-    return [str(entry["stage"]) for entry in stage_records.entries(run)]
+    run = stages.read_current(space, context.params.get("run"))
+    return [str(entry["stage"]) for entry in stages.entries(run)]
 
 
 @completion

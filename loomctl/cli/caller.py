@@ -23,9 +23,9 @@ from loomctl.kit.ids import checked_id
 from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, find, project
-from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL, Local, terminal_session
+from loomctl.runs.project import Caller, Conversation, Workspace
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:

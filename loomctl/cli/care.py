@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.care.keep import Restoration, Restored, Standing
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
+    from loomctl.runs.project import Workspace
     from loomctl.runs.run_blobs import Blob
     from loomctl.workflows.refreeze import Refrozen
 

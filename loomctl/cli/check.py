@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from loomctl.care.file_checks import Files, FileTold
     from loomctl.handoff.copies import WayOn
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.log_verdict import Verdict
+    from loomctl.runs.project import Workspace
 
 FABERS_LIST = "workflows.yaml"  # which of its workflows FABER offers
 _SHOWN = 5  # faults behind the first one that are listed

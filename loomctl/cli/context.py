@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from loomctl.flow.contexts import Held
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.context_history import Change
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _HELP = "loomctl context set --help"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from loomctl.cli.arguments import Command
     from loomctl.flow.drive import Driven
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 
 def _by_option(command: Command) -> Command:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loomctl.flow.rewind import Rewound
     from loomctl.flow.start import Started
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _LISTED = 5  # names in a line; --json has all

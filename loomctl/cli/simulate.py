@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.simulate.play import Played
     from loomctl.simulate.scripts import Script
     from loomctl.workflows.routing import Judge

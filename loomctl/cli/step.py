@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.commands.run_commands import Pending
     from loomctl.flow.drive import Driven
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow.finish_records import Ended, Gathered, Given
-    from loomctl.runs.caller import Conversation, Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Conversation, Workspace
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run
 

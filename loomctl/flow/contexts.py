@@ -15,7 +15,6 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.lock import PATIENCE
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, context_history, context_values, find, leases, project
-from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.context_history import NOTHING, USER, Change
 from loomctl.runs.machine import local
 from loomctl.runs.machine.local import TERMINAL
@@ -23,6 +22,7 @@ from loomctl.runs.model import run_context
 from loomctl.runs.model.context import Snapshot, checked, checked_key
 from loomctl.runs.model.run_context import Changes, is_reserved
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.project import Caller, Conversation, Workspace
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event

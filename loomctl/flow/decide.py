@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 LONGEST_NAME = 80  # UTF-16 units

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from loomctl.flow.finish_records import Gathered
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _OVER_BY_NOW = ("BRANCH_OVER", "BRANCH_ENDED", "NOT_PARALLEL", "NO_OPEN_STEP", "BAD_STATUS")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.flow.outcomes.evidence import Checked, Command, Item
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 UNCHECKED = (

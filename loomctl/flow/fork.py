@@ -19,8 +19,8 @@ from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.output_files import FOLDER as OUTPUTS
 from loomctl.runs.tools.reducer import READS
+from loomctl.runs.tools.tool_log import FOLDER as OUTPUTS
 from loomctl.workflows import refreeze
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Store
 
 PLAN = "plan.json"
@@ -75,7 +75,7 @@ class _Origin(NamedTuple):
 def fork(space: Workspace, run_id: str, at: str) -> Forked:
     """Make a new run of the same plan that is as this one was when a stage had ended; this one is not changed.
 
-    at: as `stage_records.find` takes it. The fork is `pending`: nothing finds it by itself (D1), `resume` takes it up.
+    at: as `find_stage` takes it. The fork is `pending`: nothing finds it by itself (D1), `resume` takes it up.
     Raises NO_SUCH_STAGE, IN_PARALLEL, STAGE_OPEN for one that has not ended, and NOT_LOOMS for a run of FABER's (D5).
     """
     _refuse_fabers(space, run_id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine.local import Local
+from loomctl.runs.project import Workspace
 from loomctl.runs.store.store import LOCAL, Store
 from loomctl.runs.store.write_rules import Driver, Fence
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Budget
-    from loomctl.runs.caller import Caller
     from loomctl.runs.config import Settings
-    from loomctl.runs.faber.faber_runs import Freeze, PlanFile
+    from loomctl.runs.faber_runs import Freeze, PlanFile
     from loomctl.runs.model.state import State
-    from loomctl.runs.project import Project
+    from loomctl.runs.project import Caller, Project
     from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Run
 

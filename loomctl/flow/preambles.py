@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 ASKED = "asked"  # the source of a fidelity that the caller named

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loomctl.flow.preamble_text import Mode
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _READ = 1 << 17  # bytes of a response or an output that are looked at

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Change, Run
 
 _CHANGED = 3  # files with uncommitted changes that are named

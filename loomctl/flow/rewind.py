@@ -11,7 +11,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session
-from loomctl.runs import context_history, leases, stage_records, stages
+from loomctl.runs import context_history, leases, stages
 from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from loomctl.flow import route
     from loomctl.flow.undo import Back
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 
@@ -49,7 +49,7 @@ class Rewound(NamedTuple):
 def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     """Take a run back to where a stage was open; nothing on disk goes, and no file of the project is touched.
 
-    to: as `stage_records.find` takes it. A command that runs by now is stopped. Whatever sessions were given of the run
+    to: as `find_stage` takes it. A command that runs by now is stopped. Whatever sessions were given of the run
     counts as not given, so that what is due is given whole (D15). Raises NO_SUCH_STAGE, IN_PARALLEL for a stage of a
     parallel step's branch, BAD_STATUS for a run that is cancelled, and NOT_LOOMS where FABER did a step since (D5).
     """
@@ -131,7 +131,7 @@ def _named(keys: Sequence[str]) -> str:
 
 def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     """Give the visit that is meant. Raises NO_SUCH_STAGE, and IN_PARALLEL for one of a branch."""
-    found = stage_records.find_stage(run, named)
+    found = stages.find_stage(run, named)
     outer = next((one for one in run.state["steps"] if any(v is found for v in visits.within(one))), None)
     if outer is not None:
         option = "--to" if verb == "rewind" else "--at"
@@ -213,7 +213,7 @@ def _branches_anew(space: Workspace, run: Run, state: State, stage: str) -> tupl
 
 
 def _from(run: Run, stage: str) -> list[str]:
-    every = [str(entry["stage"]) for entry in stage_records.entries(run)]
+    every = [str(entry["stage"]) for entry in stages.entries(run)]
     return every[every.index(stage) :]
 
 

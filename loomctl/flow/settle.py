@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from loomctl.flow.finish_records import Gathered
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Change, Run
 
 

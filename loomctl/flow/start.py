@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from loomctl.kit.problems import Problem
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
 
 LONGEST_BELOW = 80
 """Bytes that a run's path grows by beside its longest stage: `stages/`, a file's name, what is written beside it."""

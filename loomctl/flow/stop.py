@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow import finish_records
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer

@@ -17,11 +17,11 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.text import secrets
 from loomctl.runs import command_runs
 from loomctl.runs.store import blobs, events, leftovers, recovery
-from loomctl.runs.tools import output_files, tool_log
+from loomctl.runs.tools import tool_log
 
 RUN = "run/"
 STATE, PLAN, LOG = f"{RUN}state.json", f"{RUN}plan.json", f"{RUN}{events.FILE}"
-OUTPUTS, BLOBS = f"{RUN}{output_files.FOLDER}/", f"{blobs.FOLDER}/"
+OUTPUTS, BLOBS = f"{RUN}{tool_log.FOLDER}/", f"{blobs.FOLDER}/"
 LARGEST_FILE = 512 << 20
 """Bytes of a file that is carried; servers take no more, most of them less."""
 WITHHELD = "withheld"
@@ -46,7 +46,7 @@ _FILES = frozenset(
         *(f"{RUN}stages/*/{name}" for name in (*_OF_A_STAGE, "evidence.json", command_runs.LOG)),
     )
 )
-_FOLDERS = frozenset(f"{RUN}{name}" for name in ("stages", "stages/*", asset_files.FOLDER, output_files.FOLDER))
+_FOLDERS = frozenset(f"{RUN}{name}" for name in ("stages", "stages/*", asset_files.FOLDER, tool_log.FOLDER))
 
 
 class Entry(NamedTuple):
@@ -196,7 +196,7 @@ def oid_of(data: bytes, algorithm: str) -> str:
 def below(folder: str, *, outputs: bool) -> Iterator[tuple[str, str]]:
     """Give what may be carried of a run's folder: its name below that, with `/`, and its place. No link is followed."""
     for name, path in all_below(folder):
-        if not is_this_machines(name) and (outputs or not name.startswith(f"{output_files.FOLDER}/")):
+        if not is_this_machines(name) and (outputs or not name.startswith(f"{tool_log.FOLDER}/")):
             yield name, path
 
 

@@ -20,7 +20,7 @@ from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import log_verdict
-from loomctl.runs.caller import Workspace
+from loomctl.runs.project import Workspace
 from loomctl.runs.store import arrivals, event_log, events
 
 NOT_HERE, UNKNOWN = "not here", "unknown"

@@ -26,8 +26,8 @@ from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.runs import log_verdict
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import run_notes
+from loomctl.runs.project import Workspace
 from loomctl.runs.store import blobs
 
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"

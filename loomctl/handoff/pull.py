@@ -29,7 +29,7 @@ from loomctl.runs.model.standing import MINE, THEIRS
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
 from loomctl.runs.store import arrivals, blobs, event_log, events
 from loomctl.runs.store.events import Event
-from loomctl.runs.tools import output_files, recording, tool_log
+from loomctl.runs.tools import recording, tool_log
 
 NEW, FORWARD, NOTHING, AHEAD, KEPT_MINE, TOOK_THEIRS = "new", "forward", "nothing", "ahead", "kept_mine", "took_theirs"
 """What a pull did: brought the run, or brought it forward; nothing, or it is newer here; kept one, saved the other."""
@@ -434,7 +434,7 @@ def _add_output(room: str, run_dir: str, path: str, sha256: str) -> bool:
     if sha256 and digests.of_bytes(data) != sha256:
         return False
     files.refuse_links(run_dir, target)
-    files.make_folder(os.path.join(run_dir, output_files.FOLDER))
+    files.make_folder(os.path.join(run_dir, tool_log.FOLDER))
     if os.path.lexists(target):
         return False
     files.write_atomically(target, data, mode=0o600)

@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 

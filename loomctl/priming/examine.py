@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loomctl.expressions.questions import Answer
     from loomctl.priming.artifact_files import Reading
     from loomctl.priming.memory_of_session import Given
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from loomctl.priming.packing import Piece
     from loomctl.priming.slip import Entry
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run, Store
 
 NOW, SWITCH = "now.md", "memory.json"
@@ -281,10 +281,10 @@ def _leads_somewhere(named: str, path: str) -> bool:
 
 
 def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
-    from loomctl.runs import stage_records
+    from loomctl.runs import stages
 
     state = run.state
-    phases = stage_records.progress(run)
+    phases = stages.progress(run)
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     standing += [f"phase {state['current_phase']}"] if state.get("current_phase") else []
     standing += [f"step {state['current_step']}"] if state.get("current_step") else []

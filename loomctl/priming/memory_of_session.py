@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Entry, Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
 
 
 FORMS = (*WHOLE, "head", "pointer")

@@ -14,7 +14,7 @@ from loomctl.kit.lock import Lock
 from loomctl.priming import memory
 
 if TYPE_CHECKING:
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 LOCAL_FILE, RULE = tuple(memory.PLACES)
 _LARGEST = 16 << 20

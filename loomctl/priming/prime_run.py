@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from loomctl.priming.memory_of_session import Held
     from loomctl.priming.packing import Packed, Packing, Piece
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event
 

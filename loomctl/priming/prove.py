@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from loomctl.kit.problems import Problem
     from loomctl.priming.receipts import Compacted, Start
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
     from loomctl.workflows.survival import Item
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Sent, Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Sent, Workspace
     from loomctl.runs.store.store import Run
 
 _LISTS = ("kept", "lost", "restored", "absent")

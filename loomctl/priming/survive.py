@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from loomctl.priming.packing import Piece
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _LONGEST_ASKED, _MOST_ASKED = 300, 20

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 LARGEST_INLINE = 102_400  # bytes of compact UTF-8 JSON

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
+    from loomctl.runs.project import Workspace
 
 
 WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
@@ -104,7 +104,7 @@ def _last_root(space: Workspace, run_id: str) -> str | None:
 
 def _pointed_at(space: Workspace) -> str | None:
     """Give the run that FABER's pointer file names: a hint, which decides between several active runs (D5)."""
-    from loomctl.runs.faber import faber_runs
+    from loomctl.runs import faber_runs
 
     return next((named for root in space.project.faber_roots if (named := faber_runs.pointed_at(root))), None)
 

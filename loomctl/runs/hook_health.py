@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.kit.package import Skew
-    from loomctl.runs.caller import Conversation
     from loomctl.runs.machine.launcher_files import Beat
     from loomctl.runs.machine.local import Local
+    from loomctl.runs.project import Conversation
 
 # How far a hook's note and what the conversation says of the same moment may lie apart: other plugins' hooks run, too.
 APART = 2 * 60

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
 
 HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
 OWN_COMMAND, STAGE = "LOOM_RUN_ID", "LOOM_STAGE_DIR"  # in the environment of a run's command

@@ -11,7 +11,12 @@ from loomctl.runs.store import blobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.config import Settings
+    from loomctl.runs.machine.local import Local
+    from loomctl.runs.store.store import Store
 
 STORE = ".loom"
 FABER = ".fractary"  # where FABER keeps its own: a project, too (D5)
@@ -115,3 +120,98 @@ def _checkout(start: str) -> tuple[str | None, str | None]:
     main = os.path.realpath(os.path.dirname(folders[1]))
     known = os.path.isdir(main) and main != top and git.is_worktree_of(top, *folders)
     return top, main if known else None
+
+
+# ---- Who asks, and from where.
+
+
+class Sent(NamedTuple):
+    """What a host wrote down of a conversation that stands before the assistant.
+
+    slips: those of the ids that were asked for. copies: texts of whole files, by real path, whoever brought them.
+    given_again: of what the host itself gave as it compacted the conversation, the same.
+    """
+
+    slips: frozenset[str]
+    copies: Mapping[str, Sequence[str]]
+    given_again: Mapping[str, str]
+
+
+class Conversation:
+    """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
+
+    def holds(self, slips: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the shape of a host's own
+        """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""
+        return frozenset()
+
+    def sent(
+        self,
+        wanted: Collection[str],  # noqa: ARG002 - as above
+        older: Collection[str],  # noqa: ARG002
+        *,
+        patience: float = 0,  # noqa: ARG002
+    ) -> Sent | None:
+        """Tell which slips stand in the conversation, and which whole files; None where nothing can be seen.
+
+        patience: seconds for which those that are wanted are waited for, where a host may not have written them yet.
+        """
+        return None
+
+    def said_since(self, at: str) -> str | None:  # noqa: ARG002 - as above
+        """Give what the assistant said since a time (UTC, with or without milliseconds); None if that is not known."""
+        return None
+
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
+        """Give the models and tokens that were used since a time, here and beside; None if that is not known (D41)."""
+        return None
+
+    def called(self) -> Mapping[str, float]:
+        """Give when hooks were last called, by event, in seconds since 1970, as far as what was said shows it."""
+        return {}
+
+    def kept_at(self, session_id: str) -> str | None:  # noqa: ARG002 - as above
+        """Find where the host keeps another session's transcript, by its id; None if that is not known."""
+        return None
+
+    def interrupted_at(self) -> float:
+        """Give when its user last broke a turn off, in seconds since 1970; 0 where that is not known."""
+        return 0
+
+    def called_at(self) -> float:
+        """Give when its assistant last called a tool, in seconds since 1970; 0 where that is not known."""
+        return 0
+
+    def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
+        """Give another session's conversation of the same host, by its transcript's path."""
+        return self
+
+
+class Caller(NamedTuple):
+    """session_id: the host's (D24), None where nobody has one; pid: the host's process; cwd: absolute.
+
+    environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
+    parts: how many outputs a host takes of what is told now (D62).
+    """
+
+    session_id: str | None
+    host: str
+    pid: int | None
+    cwd: str
+    conversation: Conversation
+    on_hook_path: bool = False
+    environment_python: str | None = None
+    parts: int = 1
+
+
+class Workspace(NamedTuple):
+    """A project as one caller meets it.
+
+    upcoming: says the one next thing to do in a run: `prompts.upcoming`, which stands above those who ask.
+    """
+
+    project: Project
+    store: Store
+    local: Local
+    settings: Settings
+    caller: Caller
+    upcoming: Callable[..., str]

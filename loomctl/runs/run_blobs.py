@@ -20,7 +20,7 @@ from loomctl.runs.store.blobs import Blobs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 YOUNG = 60 * 60  # seconds
 _LONGEST = 6 + 12 + 64

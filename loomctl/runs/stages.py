@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files
-from loomctl.kit.errors import LoomError
+from loomctl.kit import clock, files, ids
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
+from loomctl.kit.records import NamedTuple
+from loomctl.runs import find
+from loomctl.runs.model import visits
+from loomctl.runs.store.layouts import AmbiguousRunError, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from loomctl.runs.project import Workspace
+    from loomctl.runs.store.store import Run
 
 PROMPT, RESPONSE, CANDIDATE, STATUS = "prompt.md", "response.md", "candidate.md", "status.json"
 CHANGED = ("changes.json", "changes.patch")
@@ -172,3 +179,301 @@ def _write(run_dir: str, stage: str, name: str, text: str) -> None:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
+
+
+# ---- What the state and the files of a stage tell of it.
+
+
+_OVER = ("completed", "cancelled")
+
+
+class Record(NamedTuple):
+    """A stage. entry: its visit in the state; status: what `status.json` says, empty where there is none.
+
+    trouble: what keeps `status.json` from being read, else None.
+    """
+
+    entry: Mapping[str, Any]
+    status: Mapping[str, Any]
+    trouble: LoomError | None
+
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return str(self.entry["stage"])
+
+    def of(self, key: str) -> Any:
+        """Give what the state says under a key, else what `status.json` does."""
+        value = self.entry.get(key)
+        return self.status.get(key) if value is None else value
+
+    def section(self, key: str) -> Mapping[str, Any]:
+        """Give an object of `status.json`, empty where there is none."""
+        value = self.status.get(key)
+        return value if isinstance(value, dict) else {}
+
+    def items(self, key: str) -> list[Any]:
+        """Give a list of `status.json`, empty where there is none."""
+        value = self.status.get(key)
+        return value if isinstance(value, list) else []
+
+    @property
+    def seconds(self) -> int | None:
+        """How long it took; None while it is open, and where the times are none."""
+        begun, ended = (clock.seconds_of(str(self.entry.get(key) or "")) for key in ("started_at", "completed_at"))
+        return max(0, ended - begun) if begun and ended else None
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, else the note that it was ended with."""
+        return next((text for key in ("failure_reason", "note") if (text := _text(self.of(key)))), "")
+
+    @property
+    def files_touched(self) -> int:
+        """How many files it touched."""
+        return len(self.items("files_touched"))
+
+    @property
+    def repairs(self) -> int:
+        """How often its answer had to be repaired."""
+        return self.status["repairs"] if type(self.status.get("repairs")) is int else visits.repairs_of(self.entry)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that worked on it, where they are known."""
+        held = self.section("usage").get("models")
+        return [one for one in held if isinstance(one, str)] if isinstance(held, list) else []
+
+    @property
+    def tokens(self) -> tuple[int, int] | None:
+        """The tokens that went in, without those that were read from a cache, and those that came out."""
+        usage = self.section("usage")
+        if not usage:
+            return None
+        into = ("input_tokens", "cache_creation_input_tokens")
+        counts = [usage.get(key) for key in (*into, "output_tokens")]
+        numbers = [count if type(count) is int else 0 for count in counts]
+        return sum(numbers[:-1]), numbers[-1]
+
+    @property
+    def command(self) -> str:
+        """How a command step's command ended, in words; empty for other steps."""
+        told = self.section("command")
+        if not told:
+            return ""
+        if told.get("timed_out"):
+            return "timed out"
+        code = told.get("exit_code")
+        if type(code) is int:
+            return f"exit code {code}"
+        signal = told.get("signal")
+        return f"killed by {signal}" if isinstance(signal, str) else "killed"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def entries(run: Run) -> list[dict[str, Any]]:
+    """List the visits that have a stage, in the order in which they began; what the engine did itself has none.
+
+    Those of branches stand behind their parallel step's (D43).
+    """
+    return [entry for entry in visits.every(run.state) if isinstance(entry.get("stage"), str)]
+
+
+def of_run(run: Run, last: int | None = None) -> list[Record]:
+    """Give the record of each stage, or of so many, the newest. Raises BAD_ID and UNSAFE_LINK."""
+    return [of_visit(run, entry) for entry in entries(run)[-(last or 0) :]]
+
+
+def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
+    """Give the record of a visit. Raises BAD_ID and UNSAFE_LINK."""
+    path = os.path.join(folder(run.folder, str(entry["stage"])), STATUS)
+    files.refuse_links(run.folder, path)
+    try:
+        held = files.read_json(path)
+    except FileNotFoundError:
+        return Record(entry, {}, None)
+    except LoomError as error:
+        return Record(entry, {}, error)
+    except OSError as error:
+        why, hint = error.strerror or str(error), "loomctl doctor"
+        return Record(entry, {}, LoomError("UNREADABLE", "the status cannot be read", where=path, why=why, hint=hint))
+    if not isinstance(held, dict):
+        hint = "loomctl doctor"
+        return Record(entry, {}, LoomError("BAD_STATUS_FILE", "the status is no object", where=path, hint=hint))
+    if entry["status"] in visits.OPEN:  # of a visit of the same name that was undone
+        held = {}
+    return Record(entry, held, None)
+
+
+def find_stage(run: Run, named: str) -> dict[str, Any]:
+    """Give the visit of the stage that is meant: its rank, its name or its beginning, a step's id, or `step@visit`.
+
+    A step, by its `phase/id` or by its id alone where one phase or one branch has it, means its last visit. Raises
+    NO_SUCH_STAGE, which lists what there is.
+    """
+    found = matches(run, named)
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
+    raise LoomError(
+        "NO_SUCH_STAGE",
+        f"{named!r:.80} names {len(found)} stages of this run",
+        why=f"there are {known or 'none'}",
+        hint=f"loomctl stages {run.run_id}",
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def matches(run: Run, named: str) -> list[dict[str, Any]]:
+    """Give the visits of all stages that a word may mean; as `find_stage`, but raising nothing."""
+    every = entries(run)
+    exact = [entry for entry in every if entry["stage"] == named]
+    found = exact or _by_rank(every, named) or _by_step(every, named, _own_ids(run))
+    return found or [entry for entry in every if named and entry["stage"].startswith(named)]
+
+
+def _by_rank(every: list[dict[str, Any]], named: str) -> list[dict[str, Any]]:
+    if not (named.isascii() and named.isdigit() and len(named) < 10):
+        return []
+    return [entry for entry in every if entry.get("rank") == int(named)]
+
+
+def _own_ids(run: Run) -> dict[str, str]:
+    """Give the ids that the steps of branches have in their branches, by stage (D43)."""
+    return {
+        visit["stage"]: str(visit["step_id"]).removeprefix(f"{outer['step_id']}.{record['id']}.")
+        for outer in run.state["steps"]
+        for record in outer.get("branches", ())
+        for visit in record["steps"]
+    }
+
+
+def _by_step(every: list[dict[str, Any]], named: str, own: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Give the visit of a step: of each step that is meant the last one, or the one of the number after the `@`."""
+    step, at, number = named.rpartition("@")
+    step = step if at else named
+    if at and not (number.isascii() and number.isdigit()):
+        return []
+    mine = [entry for entry in every if step in _names(str(entry["step_id"])) or step == own.get(entry["stage"])]
+    if at:
+        return [entry for entry in mine if str(entry.get("visit")) == number.lstrip("0")]
+    return list({entry["step_id"]: entry for entry in mine}.values())
+
+
+def _names(step_id: str) -> tuple[str, ...]:
+    return step_id, ids.step_slug(step_id), step_id.rpartition("/")[2]
+
+
+def progress(run: Run) -> list[dict[str, Any]]:
+    """Give the plan's phases, each `{id, status, done, steps}`; status: `done`, `open`, `skipped` or `pending`."""
+    seen = visits.by_step(run.state)
+    current = run.state.get("current_phase")
+    found = []
+    for phase in run.plan["phases"]:
+        steps = [step for step in phase["steps"] if not step.get("engine")]
+        done = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
+        known = run.state["phases"].get(phase["id"])
+        said = known.get("status") if isinstance(known, dict) else None
+        status = {"completed": "done", "skipped": "skipped"}.get(str(said), "pending")
+        if phase["id"] == current and run.state["status"] not in _OVER:
+            status = "open"
+        found.append({"id": str(phase["id"]), "status": status, "done": done, "steps": len(steps)})
+    return found
+
+
+def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tuple[Run, str | None]:
+    """Give the run to look at, and the word for its stage, if one is meant.
+
+    word: a run, or the only word: then also a stage of the current run (bound or the only active one, D1), by whatever
+    `find_stage` knows it. Raises what finding and reading a run do, and AMBIGUOUS_WORD.
+    """
+    if word is None or stage is not None:
+        return read_current(space, word), stage
+    if "@" in word:  # no run's id has that
+        return _with_stage(space, word), word
+    run_id, trouble = _matched(space, word)
+    if run_id == word:
+        return space.store.read(run_id, to_show=True), None
+    here = _current(space)
+    stages = [entry["stage"] for entry in matches(here, word)] if here is not None else []
+    if here is not None and stages:
+        if run_id is not None or isinstance(trouble, AmbiguousRunError):
+            raise _ambiguous(word, run_id, here, stages)
+        return here, word
+    if isinstance(trouble, AmbiguousRunError):
+        raise trouble
+    if trouble is not None:
+        raise _led_on(space, trouble, here, word)
+    assert run_id is not None  # it was matched, or there is trouble
+    return space.store.read(run_id, to_show=True), None
+
+
+def read_current(space: Workspace, named: str | None = None) -> Run:
+    """Read the run that is named, or the current one. Raises what `find.to_read` and reading it do."""
+    return space.store.read(find.run_to_read(space, named), to_show=True)
+
+
+def _matched(space: Workspace, word: str) -> tuple[str | None, LoomError | None]:
+    try:
+        return space.store.match(word), None
+    except LoomError as error:
+        return None, error
+
+
+def _current(space: Workspace) -> Run | None:
+    try:
+        return read_current(space)
+    except (LoomError, OSError):
+        return None
+
+
+def _ambiguous(word: str, run_id: str | None, here: Run, stages: list[str]) -> LoomError:
+    run = f"of the run {run_id}" if run_id else "of several runs"
+    error = LoomError(
+        "AMBIGUOUS_WORD",
+        f"{word!r:.80} may mean a run or a stage",
+        why=f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.run_id}",
+        hint=shown(here.run_id),
+        exit_code=EXIT_USAGE,
+    )
+    error.meant = {"run": here.run_id, "stage": word}
+    return error
+
+
+def _with_stage(space: Workspace, word: str) -> Run:
+    """Read the current run, of which a stage is meant; a hint names of several runs one that has such a stage."""
+    try:
+        return read_current(space)
+    except LoomError as error:
+        having = _having(space, error.found, word) if isinstance(error, AmbiguousRunError) else None
+        run_id = having or error.meant.get("run")
+        if run_id is not None:
+            error.hint, error.meant = shown(run_id), {"run": run_id, "stage": word}
+        raise
+
+
+def _having(space: Workspace, run_ids: Sequence[str], word: str) -> str | None:
+    for run_id in run_ids:
+        try:
+            if matches(space.store.read(run_id, to_show=True), word):
+                return run_id
+        except (LoomError, OSError):
+            continue
+    return None
+
+
+def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> LoomError:
+    if error.code != "NO_SUCH_RUN":
+        return error
+    if here is not None:
+        error.why = f"nor a stage of the current run, {here.run_id}"
+        error.hint = f"loomctl stages {here.run_id}"
+        return error
+    having = _having(space, find.active_runs(space), word)
+    if having is not None:
+        error.why = "without a current run a stage is named behind its run"
+        error.hint, error.meant = shown(having), {"run": having, "stage": word}
+    return error

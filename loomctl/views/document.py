@@ -31,7 +31,7 @@ from loomctl.views.place import Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.event_log import Line
 
     Fail = Callable[[LoomError | OSError], None]

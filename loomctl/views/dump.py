@@ -15,7 +15,7 @@ from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import command_runs, context_values, run_blobs, stage_records, stages
+from loomctl.runs import command_runs, context_values, run_blobs, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.model import visits
 from loomctl.runs.store import arrivals, blobs, event_log, events, leftovers, recovery
@@ -24,7 +24,7 @@ from loomctl.runs.tools import recording, tool_log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 LIST = "dump.json"
@@ -138,7 +138,7 @@ class _Dump:
         """
         there = {name.split("/")[1] for name in self._written if name.startswith("stages/")}
         told = {one.where for one in self._troubles}
-        entries = stage_records.entries(self._run)
+        entries = stages.entries(self._run)
         for entry in entries:
             name = f"stages/{entry['stage']}/{stages.STATUS}"
             is_lost = entry["status"] in visits.OUTCOMES and name not in self._written

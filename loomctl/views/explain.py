@@ -9,7 +9,7 @@ from loomctl.flow import route
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
 from loomctl.kit.problems import choices
 from loomctl.priming.examine import Examiner
-from loomctl.runs import stage_records
+from loomctl.runs import stages
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log
@@ -18,7 +18,7 @@ from loomctl.workflows import triggers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _CHOSEN, _PRIMED = "transition.chosen", "context.primed"
@@ -38,14 +38,14 @@ def why(space: Workspace, run: Run, word: str | None) -> dict[str, Any]:
     """
     if word is None:
         return _here(run)
-    matches = stage_records.matches(run, word)
+    matches = stages.matches(run, word)
     artifact = next((one for one in run.plan["artifacts"] if one["id"] == word), None)
     if artifact is not None and not matches:
         return _load(space, run, artifact)
     keys = [place.key for place in frozen_plan.with_branches(run.plan) if word in (place.key, place.step["id"])]
     if keys and not matches:
         return _ahead(run, keys)
-    entry = stage_records.find_stage(run, word)
+    entry = stages.find_stage(run, word)
     # The visits among which it stands: those of the run, or of the branch that it is in (D43).
     branches = [record["steps"] for visit in run.state["steps"] for record in visit.get("branches", ())]
     line = next((line for line in branches if entry in line), run.state["steps"])
@@ -73,7 +73,7 @@ def _ahead(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     for key in keys:
         if run.state["steps"] and route.way_to(run.state, key):
             return _came(run, key, None, run.state["steps"][-1])
-    known = [str(entry["stage"]) for entry in stage_records.entries(run)]
+    known = [str(entry["stage"]) for entry in stages.entries(run)]
     raise LoomError(
         "NOT_VISITED",
         f"this run has not come to {', '.join(keys)}",

@@ -14,7 +14,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.priming import artifact_files, prove, receipts
-from loomctl.runs import artifact_paths, command_runs, leases, stage_records, stages
+from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
 from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.tools import tool_log
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from loomctl.priming.receipts import Compacted
-    from loomctl.runs.caller import Workspace
-    from loomctl.runs.stage_records import Record
+    from loomctl.runs.project import Workspace
+    from loomctl.runs.stages import Record
     from loomctl.runs.store.store import Run
 
     Fail = Callable[[LoomError | OSError], None]
@@ -274,7 +274,7 @@ def all_stages(run: Run, checked: Mapping[str, Any], fail: Fail) -> tuple[list[d
     checked: the items of the last check of evidence, by stage, for those that did not end. fail: is told of what
     cannot be read; the rest is given.
     """
-    entries = stage_records.entries(run)
+    entries = stages.entries(run)
     limit = max(_LEAST, min(_MOST, _TOGETHER // max(1, 2 * len(entries))))
     within, touched = _branches(run), _Touched()
     told = []
@@ -307,9 +307,9 @@ def _branches(run: Run) -> dict[str, dict[str, str]]:
 
 def _record(run: Run, entry: Mapping[str, Any], fail: Fail) -> Record:
     try:
-        record = stage_records.of_visit(run, entry)
+        record = stages.of_visit(run, entry)
     except LoomError as error:
-        record = stage_records.Record(entry, {}, error)
+        record = stages.Record(entry, {}, error)
     if record.trouble is not None:
         fail(record.trouble)
     return record
@@ -475,5 +475,5 @@ def phases(run: Run) -> list[dict[str, Any]]:
 
 def progress(run: Run) -> dict[str, int]:
     """Count the plan's steps and how many need no more work, as the status line does: branches and primings apart."""
-    phases = stage_records.progress(run)
+    phases = stages.progress(run)
     return {name: sum(phase[name] for phase in phases) for name in ("done", "steps")}

@@ -17,7 +17,7 @@ from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import units
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import hook_health, stage_records
+from loomctl.runs import hook_health, stages
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.log_verdict import Verdict
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 WIDEST = 80  # columns of a status line
@@ -243,7 +243,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
     skew = hook_health.skews(health.beats, run.state)
     if not alarm and skew:
         alarm = "hooks of another version" if skew[0].part == "hooks" else "run of a newer Loom"
-    phases = stage_records.progress(run)
+    phases = stages.progress(run)
     step = open_step(run)
     is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
     waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)

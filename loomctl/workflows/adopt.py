@@ -10,7 +10,7 @@ from loomctl.expressions.placeholders import NAMES
 from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json.fields import is_id
-from loomctl.runs.faber import faber_runs, faber_state
+from loomctl.runs import faber_runs, faber_state
 from loomctl.workflows import workflow_files
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.faber.faber_runs import PlanFile
+    from loomctl.runs.faber_runs import PlanFile
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
     from loomctl.runs.store.layouts import Home

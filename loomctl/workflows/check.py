@@ -13,8 +13,7 @@ from loomctl.kit.errors import UPDATE, LoomError, quoted
 from loomctl.kit.json.fields import objects
 from loomctl.kit.json.strict_json import MOST_PROBLEMS
 from loomctl.kit.problems import at, choices, error, errors, kind_of, placed, shown, warning, weight
-from loomctl.runs import log_verdict
-from loomctl.runs.faber import faber_state
+from loomctl.runs import faber_state, log_verdict
 from loomctl.runs.model import frozen_plan, state, visits
 from loomctl.runs.store import event_log, events
 from loomctl.workflows import adopt, workflow_files

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_SETUP, LoomError
-from loomctl.runs import stage_records
+from loomctl.runs import stages
 from loomctl.workflows import drawing, workflow_files
 from loomctl.workflows.dot_conditions import as_written
 from loomctl.workflows.dot_steps import id_of
@@ -26,7 +26,7 @@ from loomctl.workflows.resolve import resolve
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.workflows.drawing import Arrow, Drawing, Group, Node
 
 FORMATS = ("mermaid", "dot", "svg")
@@ -75,7 +75,7 @@ def draw(space: Workspace, word: str | None, form: str) -> Drawn:
 
 def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str, Any], Mapping[str, Any] | None]:
     if word is None or word in space.store.run_ids():
-        run = stage_records.read_current(space, word)
+        run = stages.read_current(space, word)
         return run.run_id, run.plan, run.state
     project = space.project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
@@ -85,7 +85,7 @@ def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str,
         if unknown.code not in ("UNKNOWN_WORKFLOW", "BAD_ID"):
             raise
         run_id = _matched(space, word, unknown)
-        run = stage_records.read_current(space, run_id)
+        run = stages.read_current(space, run_id)
         return run.run_id, run.plan, run.state
     return None, build_plan(found.checked(), plan_id="graph", created_at="", sources=[]), None
 

@@ -17,8 +17,8 @@ from loomctl.workflows.resolve import resolve_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 # A plan whose beginning is whole still says these, however it ends.

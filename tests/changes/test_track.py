@@ -17,8 +17,8 @@ from loomctl.changes.track import Tracked
 from loomctl.flow import drive
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, SESSION, Json, Scene
 from tests.test_hook_imports import FORBIDDEN
@@ -291,7 +291,7 @@ from loomctl.runs import config
 from loomctl.runs import project
 from loomctl.changes import track
 from loomctl.flow.open_project import workspace
-from loomctl.runs.caller import Caller, Conversation
+from loomctl.runs.project import Caller, Conversation
 found = project.find(({str(begun.root)!r},))
 caller = Caller(None, "x", None, found.root, Conversation(), True)
 space = workspace(found, config.load(found.store, with_yaml=False), caller)

@@ -10,8 +10,8 @@ import pytest
 from loomctl.kit.text.units import utf8_bytes
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import PHASES, Json, Scene, artifact
 

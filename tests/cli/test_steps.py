@@ -13,8 +13,8 @@ import pytest
 from loomctl.kit import digests, files
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.cli.conftest import Cli
 from tests.docs.tokens import count
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint

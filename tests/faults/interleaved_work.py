@@ -15,7 +15,7 @@ from typing import Any
 from loomctl.flow import drive, resume
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
-from loomctl.runs.caller import Workspace
+from loomctl.runs.project import Workspace
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Run, Store

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import launcher_files
+from loomctl.runs.project import Workspace
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.scenes import SESSION, Scene
 
 AT_ONCE, NEW = 4, 6  # processes of a round, and calls that come before it

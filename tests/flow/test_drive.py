@@ -16,9 +16,9 @@ from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import leases
-from loomctl.runs.caller import Conversation
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
+from loomctl.runs.project import Conversation
 from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
 from tests.helpers.tables import each

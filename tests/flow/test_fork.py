@@ -21,14 +21,14 @@ from loomctl.flow import fork as forking
 from loomctl.flow.commands import command_trust
 from loomctl.flow.fork import Forked
 from loomctl.kit.errors import LoomError
-from loomctl.runs import context_history, context_values, find, run_blobs, stage_records
+from loomctl.runs import context_history, context_values, find, run_blobs, stages
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store import arrivals, blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.store import Store
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from loomctl.workflows import check, refreeze
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
@@ -472,7 +472,7 @@ def test_a_fork_that_is_played_on_ends_where_its_origin_ended(
     before = fingerprint(first)
     goal = essence(scene.state_of(first))
     run = scene.space().store.read(first.name)
-    ended = [one["stage"] for one in stage_records.entries(run) if one["status"] not in ("in_progress", "closing")]
+    ended = [one["stage"] for one in stages.entries(run) if one["status"] not in ("in_progress", "closing")]
     at = ended[cut % len(ended)]
     forked = fork(scene, at, first.name)
     assert fingerprint(first) == before

@@ -12,7 +12,7 @@ from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
 from loomctl.flow import undo as undoing
 from loomctl.priming import memory_of_session, prime_run
-from loomctl.runs.caller import Workspace
+from loomctl.runs.project import Workspace
 from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 

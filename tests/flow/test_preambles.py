@@ -17,9 +17,9 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import stage_name
 from loomctl.priming import memory_of_session
 from loomctl.runs import context_values
-from loomctl.runs.caller import Conversation, Workspace
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
+from loomctl.runs.project import Conversation, Workspace
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 from tests.helpers.tables import each
 

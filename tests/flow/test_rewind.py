@@ -19,7 +19,7 @@ from loomctl.flow.commands import command_trust, run_commands
 from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run, slip
-from loomctl.runs import context_history, stage_records
+from loomctl.runs import context_history, stages
 from loomctl.workflows import triggers
 from tests.helpers.routed import answers, begun, done, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene
@@ -451,7 +451,7 @@ def test_going_on_after_a_rewind_ends_where_going_on_without_one_ends(
         return
     play(scene, scene.run_dir.name, script, 7)
     goal = essence(scene.state)
-    names = [one["stage"] for one in stage_records.entries(scene.space().store.read(scene.run_dir.name))]
+    names = [one["stage"] for one in stages.entries(scene.space().store.read(scene.run_dir.name))]
     to = names[cut % len(names)]
     rewind(scene, to)
     assert stages_of(scene.state)[-1] == to

@@ -11,7 +11,7 @@ from typing import Any
 from loomctl.flow import decide, drive, moves, preambles, resume, route, stop, undo
 from loomctl.flow.commands import command_trust
 from loomctl.flow.drive import Driven
-from loomctl.runs import stage_records
+from loomctl.runs import stages
 from loomctl.runs.store.blobs import Blobs
 from loomctl.simulate import play, scripts
 from tests.flow.test_end import status_of
@@ -444,7 +444,7 @@ def test_killed_after_any_stage_the_way_is_the_same(scene: Scene) -> None:
             drive.next_step(scene.space(SESSION), scene.run_dir.name)
         done(scene, answer)
     run = scene.space().store.read(scene.run_dir.name)
-    assert [one["step_id"].partition("/")[2] for one in stage_records.entries(run)] == [
+    assert [one["step_id"].partition("/")[2] for one in stages.entries(run)] == [
         "make",
         "review",
         "fix",

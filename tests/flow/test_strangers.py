@@ -11,9 +11,9 @@ import pytest
 
 from loomctl.flow import decide, drive, resume
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import Local
+from loomctl.runs.project import Workspace
 from loomctl.runs.tools import recording
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
 

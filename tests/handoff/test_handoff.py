@@ -28,8 +28,8 @@ from loomctl.runs.store import arrivals, event_log, events
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recall, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.machines import SECRET, Machine, own_of_the_user, server_of, tips
 from tests.helpers.patients import patient
 from tests.helpers.repositories import add_worktree, git

@@ -19,8 +19,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.faults import interleaved_work
 from tests.helpers.machines import Machine, server_of, tips
 from tests.helpers.repositories import git

@@ -17,9 +17,9 @@ from loomctl.flow.start import Started
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import clock
 from loomctl.runs import config, project
-from loomctl.runs.caller import Caller, Conversation, Workspace
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.model import lease
+from loomctl.runs.project import Caller, Conversation, Workspace
 from loomctl.runs.store.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]

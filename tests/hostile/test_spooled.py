@@ -20,8 +20,8 @@ from loomctl.reduction import calls, large_texts, observations
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Json, Scene, artifact, run
 from tests.hostile.limited import fails_open, hook
 

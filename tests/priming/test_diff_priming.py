@@ -10,8 +10,8 @@ import pytest
 from loomctl.cli import answer
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.priming.slip import Slip
-from loomctl.runs.caller import Conversation
 from loomctl.runs.machine import session_notes
+from loomctl.runs.project import Conversation
 from loomctl.workflows import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.kit.test_text_diff import applied

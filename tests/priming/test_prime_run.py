@@ -18,7 +18,7 @@ from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming import memory_of_session, prime_run, slip
 from loomctl.priming.slip import Budget, Slip
 from loomctl.reduction import tokens
-from loomctl.runs.caller import Conversation, Workspace
+from loomctl.runs.project import Conversation, Workspace
 from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_values, project, stages
-from loomctl.runs.caller import Workspace
+from loomctl.runs.project import Workspace
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.store.store import Run
 from tests.helpers.scenes import Scene

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from loomctl.flow import route
 from loomctl.kit.errors import LoomError
-from loomctl.runs.faber import faber_state
-from loomctl.runs.faber.faber_state import view
-from loomctl.runs.faber.faber_write import written
+from loomctl.runs import faber_state
+from loomctl.runs.faber_runs import written
+from loomctl.runs.faber_state import view
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import STATUSES, accepted
 from loomctl.workflows import adopt, gates

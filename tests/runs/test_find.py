@@ -9,8 +9,8 @@ import pytest
 from loomctl.flow import start
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.runs import find
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.project import Workspace
 from tests.helpers.scenes import OTHER, SESSION, Scene
 from tests.helpers.tables import each
 

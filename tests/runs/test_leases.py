@@ -21,10 +21,10 @@ from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, leases
-from loomctl.runs.caller import Workspace
 from loomctl.runs.machine import drivers, run_notes
 from loomctl.runs.model import lease
 from loomctl.runs.model.lease import SILENT_AFTER
+from loomctl.runs.project import Workspace
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.unwritten import UnwrittenStore
 from loomctl.workflows import triggers

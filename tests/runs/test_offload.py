@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit.errors import LoomError
-from loomctl.runs.tools import output_files
-from loomctl.runs.tools.output_files import DataOffloader
+from loomctl.runs.tools import tool_log
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
         os.write(descriptor, data[:10])
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(output_files, "_write_all", fails)
+    monkeypatch.setattr(tool_log, "_write_all", fails)
     with pytest.raises(OSError, match="outputs") as caught:
         keeper.offload("y" * 100, "a", "txt")
     assert caught.value.errno == number
@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
 OFFLOADS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from loomctl.runs.tools.output_files import DataOffloader
+from loomctl.runs.tools.tool_log import DataOffloader
 keeper = DataOffloader(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()

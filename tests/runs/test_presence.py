@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from loomctl.runs import leases
-from loomctl.runs.caller import Workspace
 from loomctl.runs.model import sessions
+from loomctl.runs.project import Workspace
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
 ALLOWED = {

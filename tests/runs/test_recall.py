@@ -14,9 +14,9 @@ from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import recall, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.recall import Record
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.docs.tokens import count
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each

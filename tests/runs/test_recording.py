@@ -19,9 +19,9 @@ from loomctl.kit.lock import Lock
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.tools import recall, recording, reducer, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.recording import digest
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene, run
 from tests.helpers.waiting import PATIENCE
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from loomctl.reduction import history
 from loomctl.reduction.tool_rules import RULES, Rule
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools import output_files, tool_log
-from loomctl.runs.tools.output_files import DataOffloader
+from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.docs.tokens import count
 from tests.helpers.scenes import CHECKOUT
 
@@ -102,7 +102,7 @@ READER = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from loomctl.runs.tools import tool_log
-from loomctl.runs.tools.output_files import DataOffloader
+from loomctl.runs.tools.tool_log import DataOffloader
 for step in tool_log.read(sys.argv[2]):
     if step.outcome_ref:
         print(step.id, step.sha256, hashlib.sha256(DataOffloader(sys.argv[2]).read(step.outcome_ref)).hexdigest())
@@ -130,7 +130,7 @@ def test_what_cannot_be_stored_stays_in_the_record(tmp_path: Path, monkeypatch: 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(output_files, "write_new", full)
+    monkeypatch.setattr(tool_log, "write_new", full)
     reducer = StepReducer(DataOffloader(tmp_path))
     for tool, result in (
         ("Bash", {"stdout": "a\n" * 9000, "stderr": "b"}),

@@ -12,8 +12,8 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.reduction import history
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools.output_files import DataOffloader
 from loomctl.runs.tools.reducer import StepReducer
+from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.tables import each
 from tests.hostile import keys
 

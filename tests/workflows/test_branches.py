@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow import contexts, decide, drive, lines, moves, preambles, resume, rewind, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.runs import context_history, stage_records
+from loomctl.runs import context_history, stages
 from loomctl.runs.model import standing, visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
@@ -682,9 +682,9 @@ def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:
     begun(scene)
     worked(scene, "web", "a", "b")
     run = scene.space().store.read(scene.run_dir.name)
-    assert stage_records.find_stage(run, "build/fan.web.check")["rank"] == 3
-    assert stage_records.find_stage(run, "check")["rank"] == 3
-    assert stage_records.find_stage(run, "draw@1")["rank"] == 2
+    assert stages.find_stage(run, "build/fan.web.check")["rank"] == 3
+    assert stages.find_stage(run, "check")["rank"] == 3
+    assert stages.find_stage(run, "draw@1")["rank"] == 2
     assert "came after build/fan.web.draw@1" in scene.loomctl("why", "fan.web.check").stdout
     assert "fan.web.draw" in scene.loomctl("stages").stdout
 

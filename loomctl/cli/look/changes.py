@@ -14,7 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.units import counted
-from loomctl.runs import not_here, stage_records
+from loomctl.runs import not_here, stages
 from loomctl.runs.store import blobs
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
     with arguments.offered_again():
-        read, meant = stage_records.find_with_run(caller.space(), run, stage)
+        read, meant = stages.find_with_run(caller.space(), run, stage)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         output.document({"run_id": run_id, "stages": [_document(one) for one in told]})

@@ -28,7 +28,7 @@ from loomctl.views import event_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.event_log import Line
 
 LAST = 50

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 STDOUT = "-"
 

@@ -14,12 +14,12 @@ from loomctl.kit import folders
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import artifact_paths, config, find, leases, stage_records
+from loomctl.runs import artifact_paths, config, find, leases, stages
 from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
 from loomctl.runs.store import recovery
 
 if TYPE_CHECKING:
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 
@@ -51,11 +51,11 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         raise _misused("--file prints a file as it is, --json a document")
     space = caller.space()
     with arguments.offered_again():
-        found, meant = stage_records.find_with_run(space, run, stage)
+        found, meant = stages.find_with_run(space, run, stage)
     if meant is not None:
-        from loomctl.cli.look import stages
+        from loomctl.cli.look.stages import show_stage
 
-        return stages.show_stage(found, meant, file=file, as_json=as_json)
+        return show_stage(found, meant, file=file, as_json=as_json)
     if file is not None:
         raise _misused("--file prints a file of a stage, and none is named")
     if as_json:

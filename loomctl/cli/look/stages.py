@@ -16,14 +16,14 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import counted
-from loomctl.runs import command_runs, stage_records, stages
+from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
 from loomctl.workflows import routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loomctl.runs.stage_records import Record
+    from loomctl.runs.stages import Record
     from loomctl.runs.store.store import Run
 
 _WEIGHED = 120  # UTF-16 units of a reason or a value
@@ -56,8 +56,8 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     space = caller.space()
     run_id = arguments.run_id(space, run)
     found = space.store.read(run_id, to_show=True)
-    every = stage_records.entries(found)
-    records = stage_records.of_run(found, last)
+    every = stages.entries(found)
+    records = stages.of_run(found, last)
     if as_json:
         told = {"total": len(every), "stages": [_document(record) for record in records]}
         output.document({"run_id": run_id, **told})
@@ -155,12 +155,12 @@ def _document(record: Record) -> dict[str, Any]:
 
 def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> int:
     """Show all of one stage, or print one of its files. Raises NO_SUCH_STAGE and NO_SUCH_FILE."""
-    entry = stage_records.find_stage(found, named)
+    entry = stages.find_stage(found, named)
     folder = stages.folder(found.folder, entry["stage"])
     names = stages.names(found.folder, entry["stage"])
     if file is not None:
         return _print(found, entry["stage"], file, names)
-    record = stage_records.of_visit(found, entry)
+    record = stages.of_visit(found, entry)
     parts, sizes = {}, {}
     for name in names:
         text, sizes[name] = _text(os.path.join(folder, name))

@@ -21,7 +21,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.kit.text.units import counted
 from loomctl.priming import prove
-from loomctl.runs import find, hook_health, leases, log_verdict, project, stage_records
+from loomctl.runs import find, hook_health, leases, log_verdict, project, stages
 from loomctl.runs.hook_health import Silent
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
@@ -35,8 +35,8 @@ from loomctl.views import event_lines, overview
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.hook_health import Health
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 _LABELS = 10  # columns of what stands before each line
@@ -103,7 +103,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     held = driver is not None and not mine
     where = str(driver["hostname"] or "") if driver is not None else ""
     waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
-    phases = stage_records.progress(run)
+    phases = stages.progress(run)
     tally = _tally(run)
     return {
         "run_id": run.run_id,

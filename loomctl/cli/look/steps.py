@@ -21,7 +21,7 @@ from loomctl.runs.tools import recall, tool_log
 
 if TYPE_CHECKING:
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow.commands.command_trust import Work
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 STARTED, ENDED = "command.started", "command.ended"

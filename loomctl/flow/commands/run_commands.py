@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from loomctl.flow.commands.command_trust import Work
     from loomctl.flow.settle import Settled
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run
 

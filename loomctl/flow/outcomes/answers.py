@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 LARGEST_SOURCE = 1 << 20  # bytes of a file that may stand in for a response

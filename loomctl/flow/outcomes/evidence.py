@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from loomctl.changes.evidence_files import Seen
     from loomctl.runs.artifact_paths import Roots
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Run
 

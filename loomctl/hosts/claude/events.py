@@ -11,7 +11,7 @@ from loomctl.kit import trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json import quick_json
 from loomctl.runs import config, project
-from loomctl.runs.caller import Caller, Workspace
+from loomctl.runs.project import Caller, Workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.hosts.claude.sessions import Given
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 # What a subagent's events are answered for: its conversation is another, though it bears the session's id.
 _OF_SUBAGENTS = ("pre-tool-use",)

@@ -13,7 +13,7 @@ import sys
 from loomctl.kit import digests, folders
 from loomctl.kit.json import quick_json
 from loomctl.reduction import live_rules, live_text
-from loomctl.runs.tools import output_files
+from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     planned = live_text.shortened(live_rules.program(tool_name, event.get("tool_input")), text, size, run_dir)
     if len(planned) + 2 * _LONGEST_NAME >= len(text):
         return None
-    ref = output_files.keep(run_dir, _name(event, spooled), "log", content)
+    ref = tool_log.keep(run_dir, _name(event, spooled), "log", content)
     told = planned[: -len(run_dir)] + os.path.join(run_dir, ref)
     response = live_rules.with_text(event["tool_response"], place, told)
     kept = {"ref": ref, "sha256": digests.of_bytes(content), "bytes": size, "at": list(place)}
@@ -189,7 +189,7 @@ def _finish(spooled: str, record: bytes) -> None:
     """Put the record in the event's place, at its time, so that it is digested in its turn."""
     at = os.stat(spooled)
     beside = os.path.join(os.path.dirname(spooled), f".{os.path.basename(spooled)}.{os.getpid()}.part")
-    output_files.write_new(beside, record)
+    tool_log.write_new(beside, record)
     try:
         os.utime(beside, ns=(at.st_atime_ns, at.st_mtime_ns))
         os.replace(beside, spooled)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.priming.slip import Slip
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.find import Found
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.events import Event as Happening
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event

@@ -11,10 +11,10 @@ from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.priming import prime_run
 from loomctl.runs import leases
-from loomctl.runs.caller import Caller, Workspace
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
+from loomctl.runs.project import Caller, Workspace
 from loomctl.runs.store.store import LOCAL
 from loomctl.runs.store.unwritten import UnwrittenLocal, UnwrittenStore
 from loomctl.runs.store.write_rules import Driver, Fence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 HONOURED = 8  # consecutive blocks, unless the environment says otherwise

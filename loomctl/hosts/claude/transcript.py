@@ -11,14 +11,14 @@ import time
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.json import quick_json
-from loomctl.runs.caller import Conversation
+from loomctl.runs.project import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.caller import Sent
+    from loomctl.runs.project import Sent
 
 LARGEST = 512 * 1024 * 1024
 NOTICE = "<task-notification>"
@@ -74,7 +74,7 @@ class Transcript(Conversation):
 
         An older slip counts in the body of a command, too, that the host gave again.
         """
-        from loomctl.runs.caller import Sent  # most hooks ask for less
+        from loomctl.runs.project import Sent  # most hooks ask for less
 
         begun = time.monotonic()
         while True:

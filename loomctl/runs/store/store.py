@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.faber.faber_runs import FaberRuns, Freeze
+    from loomctl.runs.faber_runs import FaberRuns, Freeze
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
     from loomctl.runs.store.layouts import Home
@@ -204,7 +204,7 @@ class Store:
     def _fabers(self) -> FaberRuns:
         """Give what reads and writes FABER's runs; most projects have none."""
         if self._of_faber is None:
-            from loomctl.runs.faber.faber_runs import FaberRuns
+            from loomctl.runs.faber_runs import FaberRuns
 
             self._of_faber = FaberRuns(self._freeze, self._own_plan)
         return self._of_faber
@@ -312,7 +312,7 @@ class Store:
             home = self.home(run_id)
             if not home.faber:
                 return write(home)
-            from loomctl.runs.faber.faber_runs import StateLock
+            from loomctl.runs.faber_runs import StateLock
 
             with StateLock(home, patience=patience):
                 return write(home)
@@ -390,7 +390,7 @@ class Store:
         if backup:
             self._keep_backup(home)
         if home.faber:
-            from loomctl.runs.faber.faber_runs import write_state
+            from loomctl.runs.faber_runs import write_state
 
             write_state(home, data, durable=durable)
         else:

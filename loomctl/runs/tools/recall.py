@@ -16,7 +16,7 @@ from loomctl.reduction.tool_rules import rule_for
 from loomctl.runs import find as finding
 from loomctl.runs import not_here
 from loomctl.runs.tools import recording, tool_log
-from loomctl.runs.tools.output_files import FOLDER, DataOffloader, name_of
+from loomctl.runs.tools.tool_log import FOLDER, DataOffloader, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from loomctl.reduction.tool_rules import Rule
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
+    from loomctl.runs.project import Workspace
 
 INDEX = "loomctl steps"  # where a history sends its reader for what it left out
 _COUNTED = re.compile(r"^(\d+)(?: more steps(?:: loomctl steps)?)?$", re.MULTILINE)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.reduction.tool_steps import ToolStep
-    from loomctl.runs.caller import Workspace
     from loomctl.runs.machine.launcher_files import Spooled
+    from loomctl.runs.project import Workspace
     from loomctl.runs.tools.reducer import StepLog
 
 HOOK_LIMIT = 0.2  # seconds that a hook digests for

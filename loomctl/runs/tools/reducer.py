@@ -17,8 +17,8 @@ from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_rules import LIST, SHELL, rule_for
 from loomctl.reduction.tool_steps import ToolStep
-from loomctl.runs.tools import output_files, tool_log
-from loomctl.runs.tools.output_files import DataOffloader, name_of
+from loomctl.runs.tools import tool_log
+from loomctl.runs.tools.tool_log import DataOffloader, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class _Foreseen(_Stored):
 
     def _write(self, content: bytes, step_id: str, ext: str) -> str:
         name, ending = name_of(step_id, ext)
-        ref = output_files.foreseen(self.workspace, name, ending, content)
+        ref = tool_log.foreseen(self.workspace, name, ending, content)
         self._held[ref] = content
         return ref
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
-from loomctl.kit import files
+from loomctl.kit import digests, files, ids
+from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction.tool_steps import ToolStep
 
@@ -157,3 +159,148 @@ def _tokens(line: bytes) -> tuple[int, int]:
         value if type(value := step.get(name)) is int and value > 0 else 0 for name in ("tokens_before", "tokens_after")
     )
     return before, after
+
+
+# ---- Large outputs, in files of their own (D47).
+
+
+FOLDER = "outputs"
+LARGEST = 1 << 30
+_MOST_NAMES = 10_000
+# How a file system without hard links says so.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
+    """Write the bytes below `workspace` and give their reference: `outputs/{name}.{ext}`, or `outputs/{name}-2.{ext}`.
+
+    The file is whole before it has its name, and none is written over: other content under the name gets the next one,
+    the same content the file that it has. Raises OSError where it cannot be stored, and where a link stands for the
+    folder; then nothing is named.
+    """
+    folder = os.path.join(workspace, FOLDER)
+    if os.path.islink(workspace) or os.path.islink(folder):
+        raise OSError(f"a symbolic link stands for {folder}")
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    beside = name_beside(os.path.join(folder, name))
+    try:
+        write_new(beside, content)
+        for number in range(1, _MOST_NAMES):
+            ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{ext}"
+            path = os.path.join(workspace, ref)
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                if holds(path, content):
+                    return ref
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                if _written_alone(path, content):
+                    return ref
+            else:
+                return ref
+    finally:
+        try:
+            os.unlink(beside)
+        except OSError:
+            pass
+    raise OSError(f"no name is left for {name}.{ext} in {folder}")
+
+
+def foreseen(workspace: str, name: str, ext: str, content: bytes) -> str:
+    """Give the reference that `keep` would give now; nothing is written. Raises OSError where there is none."""
+    for number in range(1, _MOST_NAMES):
+        ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{ext}"
+        path = os.path.join(workspace, ref)
+        if not os.path.lexists(path) or holds(path, content):
+            return ref
+    raise OSError(f"no name is left for {name}.{ext}")
+
+
+def name_beside(path: str) -> str:
+    """Give a name that nobody else writes under, for a file on its way to this one; a killed one is known by it."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+
+
+def _written_alone(path: str, content: bytes) -> bool:
+    try:
+        write_new(path, content)
+    except FileExistsError:
+        return holds(path, content)
+    return True
+
+
+def holds(path: str, content: bytes) -> bool:
+    """Tell whether a file, not a link to one, has exactly these bytes."""
+    try:
+        status = os.lstat(path)
+        if status.st_mode & 0o170000 != 0o100000 or status.st_size != len(content):
+            return False
+        with open(path, "rb", buffering=0) as source:
+            return source.read(len(content) + 1) == content
+    except OSError:
+        return False
+
+
+def write_new(path: str, content: bytes) -> None:
+    """Write a file that is not there yet, for its owner alone; of one that could not be written whole nothing stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(descriptor, content)
+    except OSError as error:
+        os.unlink(path)
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def name_of(step_id: str, ext: str) -> tuple[str, str]:
+    """Give a file's name and its ending, fit for every disk whatever the step's id and the ending are."""
+    name = step_id if ids.is_fit(step_id) else f"step-{digests.of_text(step_id)[:16]}"
+    return name, ext if ext.isalnum() and ext.isascii() and len(ext) < 9 else "txt"
+
+
+class DataOffloader:
+    """Keeps texts below `workspace`, each in a file of its own: written whole before it is named, never written over.
+
+    A reference is the file's path below the workspace, `outputs/toolu_01.log`. Two texts under one name get two files;
+    the same text again gets the file that it has.
+    """
+
+    def __init__(self, workspace: str | os.PathLike[str]) -> None:
+        self.workspace = os.fspath(workspace)
+
+    def offload(self, data: str | bytes, step_id: str, ext: str = "json") -> str:
+        """Write the data and give its reference. Raises OSError where it cannot be stored; then nothing is named.
+
+        A text is stored in UTF-8; lone surrogates, which UTF-8 does not have, in the bytes they would take.
+        """
+        content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        files.make_folder(self.workspace)
+        return keep(self.workspace, *name_of(step_id, ext), content)
+
+    def read(self, ref: str) -> bytes:
+        """Give the bytes behind a reference. Raises LoomError: REF_GONE, UNSAFE_LINK, BAD_REF (it leads out)."""
+        parts = ref.split("/")
+        if parts[:1] != [FOLDER] or len(parts) != 2 or not parts[1] or parts[1].startswith("."):
+            raise LoomError(
+                "BAD_REF", f"{ref!r} names no output of this run", where=self.workspace, hint="loomctl steps"
+            )
+        path = os.path.join(self.workspace, ref)
+        files.refuse_links(self.workspace, path)
+        try:
+            return files.read_bytes(path, limit=LARGEST)
+        except OSError as error:
+            hint = f"ls -l {quoted(os.path.dirname(path))}"
+            raise LoomError("REF_GONE", "the output is not there", where=path, why=str(error), hint=hint) from None

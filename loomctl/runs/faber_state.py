@@ -1,7 +1,7 @@
 """FABER's state files as the engine sees them; what is not understood stays where it stands (D5).
 
 The format had several eras: phases as a list or an object, steps in a list of their own or below their phase, a current
-step by its bare id or as `phase:id`. Any of them is read into the shape that the engine relies on; `faber_write`
+step by its bare id or as `phase:id`. Any of them is read into the shape that the engine relies on; `faber_runs`
 writes a change of that shape into the file's own words.
 """
 

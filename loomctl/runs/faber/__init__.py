@@ -1,1 +1,0 @@
-"""Runs in FABER's folders, read and written where they stand."""
