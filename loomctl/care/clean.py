@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import working_tree
 from loomctl.install.environment import MAKING
-from loomctl.kit import clock, files, folders
+from loomctl.kit import clock, files, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.model.state import TERMINAL
@@ -121,7 +121,7 @@ def _leftovers(space: Workspace, old: float, going: Sequence[str]) -> Iterator[I
     """
     store = space.store
     own = [store.runs_folder, store.local, *(os.path.join(store.folder, name) for name in ("archive", blobs.FOLDER))]
-    for folder in filter(None, (*own, folders.state_home())):
+    for folder in filter(None, (*own, machine.state_home())):
         every = (one for one in leftovers.leftovers(folder) if os.path.dirname(one.path) not in going)
         yield from _before(old, LEFTOVER, every, "a writer that was killed left it")
     yield from _before(old, LEFTOVER, leftovers.parts(store.local), "a session start that was cut off left it")
@@ -264,7 +264,7 @@ _BEGINNING = "env-"
 def bases() -> list[str]:
     """Give the folders that the launcher keeps environments and compiled modules in: the plugin's data, the cache."""
     data = os.environ.get("CLAUDE_PLUGIN_DATA", "")
-    own = [data if os.path.isabs(data) else "", folders.cache_home()]
+    own = [data if os.path.isabs(data) else "", machine.cache_home()]
     return [base for base in dict.fromkeys(own) if base and os.path.isdir(base) and not os.path.islink(base)]
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from loomctl.care import hook_checks, project_checks
 from loomctl.install.environment import MAKING
-from loomctl.kit import files, findings, folders, git, package, processes, sizes
+from loomctl.kit import files, git, machine, package, processes, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.kit.machine import size_below, size_in_words
 from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import hook_health
 from loomctl.runs.model.state import SCHEMA_VERSION
 from loomctl.runs.store import leftovers
@@ -66,7 +67,7 @@ def python(patient: Patient) -> Finding:
     found = f"Python {version} at {sys.executable}"
     if sys.flags.no_site or patient.is_helper:  # as the launcher starts it, or a wheel's own
         found += ", which hooks use" if sys.flags.no_site else ", this helper's own"
-    unsafe = folders.unsafe_folders()
+    unsafe = machine.unsafe_folders()
     memory, remembered = _remembered(unsafe)
     facts = {"python": sys.executable, "version": version, "remembered": remembered}
     if unsafe:
@@ -85,7 +86,7 @@ def python(patient: Patient) -> Finding:
 
 def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
     """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
-    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), folders.cache_home()):
+    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), machine.cache_home()):
         if base in unsafe:
             continue
         memory = os.path.join(base, "python")
@@ -118,7 +119,7 @@ def environment(patient: Patient) -> Finding:
         )
         return Finding(WARN, found, "loomctl --version")
     folder = os.path.dirname(os.path.dirname(python))
-    anew = findings.new_environment(patient.bundle, folder)
+    anew = trouble.new_environment(patient.bundle, folder)
     locked = _locked(patient.bundle)
     asked = json.dumps({"modules": _MODULES, "packages": sorted(locked)}).encode()
     try:
@@ -171,10 +172,10 @@ def versions(patient: Patient) -> Finding:
 def _bundle_skew(patient: Patient) -> Iterator[Finding]:
     version = _bundle_version(patient.bundle)
     if not version:
-        mended = findings.repair(patient.bundle, "plugin.json")
+        mended = trouble.repair(patient.bundle, "plugin.json")
         yield Finding(FAIL, "the bundle's plugin.json cannot be read", mended, [patient.bundle])
     elif version != __version__:
-        hint = findings.update(patient.bundle)
+        hint = trouble.update(patient.bundle)
         yield Finding(WARN, f"the bundle is {version}, and its loomctl is {__version__}", hint, [patient.bundle])
 
 
@@ -203,7 +204,7 @@ def _path_skew(patient: Patient) -> Iterator[Finding]:
         is_bundle = bool(_bundle_version(_bundle_of(first)))
         helper_is_older = older and not is_bundle
         behind = _bundle_of(first) if older else patient.bundle
-        hint = findings.UPDATE_HELPER if helper_is_older else findings.update(behind)
+        hint = trouble.UPDATE_HELPER if helper_is_older else trouble.update(behind)
         yield Finding(WARN, f"the first loomctl on PATH is {version}, this one is {__version__}: {first}", hint)
 
 
@@ -231,58 +232,54 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
         found = f"the hooks that fired last here are {skew.version}, this loomctl is {__version__}"
-        hint = findings.UPDATE_HELPER if behind else findings.update_plugin(patient.bundle)
+        hint = trouble.UPDATE_HELPER if behind else trouble.update_plugin(patient.bundle)
         yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
 
 def _run_skew(patient: Patient) -> Iterator[Finding]:
     for run_id, state in patient.active.items():
         for skew in hook_health.skews({}, state):
-            hint = findings.update(patient.bundle)
+            hint = trouble.update(patient.bundle)
             found = f"the run {run_id} was last worked on by loomctl {skew.version}, this is {__version__}"
             yield Finding(WARN, found, hint)
 
 
 def disk(patient: Patient) -> Finding:
     """What Loom's files take, and what is free where it writes."""
-    places = [folders.state_home(), *([patient.store.folder] if patient.store else [])]
-    troubles = [trouble for place in dict.fromkeys(filter(None, places)) for trouble in _full(place)]
+    places = [machine.state_home(), *([patient.store.folder] if patient.store else [])]
+    troubles = [finding for place in dict.fromkeys(filter(None, places)) for finding in _full(place)]
     details = []
     facts: dict[str, object] = {}
     if patient.store:
         folder = patient.store.folder
-        runs, local = (sizes.below(os.path.join(folder, name)) for name in ("runs", "local"))
-        outputs = sum(
-            sizes.below(os.path.join(folder, "runs", run_id, "outputs")) for run_id in patient.store.run_ids()
-        )
-        whole = sizes.below(folder)
-        told = f"runs {sizes.in_words(runs)}, of it outputs {sizes.in_words(outputs)}; local {sizes.in_words(local)}"
-        details.append(f"{folder}: {sizes.in_words(whole)} ({told})")
+        runs, local = (size_below(os.path.join(folder, name)) for name in ("runs", "local"))
+        outputs = sum(size_below(os.path.join(folder, "runs", run_id, "outputs")) for run_id in patient.store.run_ids())
+        whole = size_below(folder)
+        told = f"runs {size_in_words(runs)}, of it outputs {size_in_words(outputs)}; local {size_in_words(local)}"
+        details.append(f"{folder}: {size_in_words(whole)} ({told})")
         begun = [os.path.basename(one.path) for one in leftovers.half_made(patient.store.runs_folder, patient.states)]
         if begun:
             details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl clean removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
-    cache = folders.cache_home()
+    cache = machine.cache_home()
     made = _environments(cache)
     if made:
-        details.append(
-            f"{cache}: {sizes.in_words(sizes.below(cache))}, {len(made)} environment{'s' * (len(made) != 1)}"
-        )
-        facts["cache"] = {"bytes": sizes.below(cache), "environments": len(made)}
-    free = sizes.room(places[-1] or os.sep).free
+        details.append(f"{cache}: {size_in_words(size_below(cache))}, {len(made)} environment{'s' * (len(made) != 1)}")
+        facts["cache"] = {"bytes": size_below(cache), "environments": len(made)}
+    free = machine.room(places[-1] or os.sep).free
     facts["free"] = free
-    return gathered(troubles, f"{sizes.in_words(free)} are free", details=details, facts=facts)
+    return gathered(troubles, f"{size_in_words(free)} are free", details=details, facts=facts)
 
 
 def _full(place: str) -> Iterator[Finding]:
-    room = sizes.room(place)
-    where = sizes.nearest(place)
+    room = machine.room(place)
+    where = machine.nearest(place)
     hint = f"loomctl clean; df {shlex.quote(where)}"
     if room.free < NEARLY_NONE or room.files == 0:
-        what = "no more files can be made" if room.files == 0 else f"only {sizes.in_words(room.free)} are free"
+        what = "no more files can be made" if room.files == 0 else f"only {size_in_words(room.free)} are free"
         yield Finding(FAIL, f"{what} where Loom writes: {where}", hint)
     elif room.free < LITTLE:
-        yield Finding(WARN, f"{sizes.in_words(room.free)} are free where Loom writes: {where}", hint)
+        yield Finding(WARN, f"{size_in_words(room.free)} are free where Loom writes: {where}", hint)
 
 
 def _environments(cache: str) -> list[str]:
@@ -338,7 +335,7 @@ def _fenced(check: Check, patient: Patient) -> Finding:
     try:
         return check(patient)
     except LoomError as refused:
-        error = findings.fitting(refused, patient.bundle)
+        error = trouble.fitting(refused, patient.bundle)
         return Finding(
             FAIL, f"{error.code}: {error.what}", error.hint, [part for part in (error.where, error.why) if part]
         )

@@ -11,9 +11,9 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from loomctl.flow.open_project import workspace
-from loomctl.kit import clock, files, findings, folders, package, processes
+from loomctl.kit import clock, files, machine, package, processes, trouble
 from loomctl.kit.errors import LoomError, quoted
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import hook_health, project
 from loomctl.runs.config import Settings
 from loomctl.runs.machine import launcher_files
@@ -43,7 +43,7 @@ def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one s
 def hooks(patient: Patient) -> Finding:
     """The bundle's hooks.json: valid, each entry a command that can be run, each event one that Loom answers."""
     path = os.path.join(patient.bundle, "hooks", "hooks.json")
-    mended = findings.repair(patient.bundle, "hooks")
+    mended = trouble.repair(patient.bundle, "hooks")
     try:
         entries = list(_entries(files.read_json(path)))
     except (OSError, LoomError) as error:
@@ -51,13 +51,13 @@ def hooks(patient: Patient) -> Finding:
         return Finding(FAIL, f"the bundle's hooks cannot be read: {said}", mended, [path])
     except (KeyError, TypeError, AttributeError):
         return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", mended, [path])
-    troubles = [trouble for command in entries for trouble in _entry_troubles(patient, command)]
-    troubles = list({trouble.found: trouble for trouble in troubles}.values())
+    troubles = [finding for command in entries for finding in _entry_troubles(patient, command)]
+    troubles = list({finding.found: finding for finding in troubles}.values())
     called = {command.rpartition(" hook ")[2] for command in entries}
     expected = [part for event in launcher_files.EVENTS for part in (_PARTS if event == "session-start" else [event])]
     troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in expected if event not in called]
     if not os.path.isfile(os.path.join(package.FOLDER, "__main__.py")):
-        whole = findings.repair(patient.bundle, "loomctl")
+        whole = trouble.repair(patient.bundle, "loomctl")
         troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [package.FOLDER]))
     return gathered(troubles, f"{len(entries)} hooks, each calls {patient.launcher}")
 
@@ -70,7 +70,7 @@ def _entries(raw: Any) -> Iterator[str]:
 
 
 def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
-    mended = findings.repair(patient.bundle, "hooks")
+    mended = trouble.repair(patient.bundle, "hooks")
     try:
         words = [word.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle) for word in shlex.split(command)]
     except ValueError:
@@ -80,7 +80,7 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
         yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):
-        yield Finding(FAIL, f"hooks call {words[0]}, which is not there", findings.repair(patient.bundle, "bin"))
+        yield Finding(FAIL, f"hooks call {words[0]}, which is not there", trouble.repair(patient.bundle, "bin"))
     elif not os.access(words[0], os.X_OK):
         yield Finding(FAIL, f"hooks call {words[0]}, which cannot be executed", f"chmod +x {shlex.quote(words[0])}")
 
@@ -218,7 +218,7 @@ def _tried(patient: Patient, folder: str) -> Finding:
     try:
         command, timeout = session_start_entry(patient.bundle)
     except (OSError, LoomError, KeyError, IndexError, TypeError, ValueError, AttributeError):
-        mended = findings.repair(patient.bundle, "hooks")
+        mended = trouble.repair(patient.bundle, "hooks")
         return Finding(FAIL, "hooks.json names no command for SessionStart", mended)
     shop = os.path.join(folder, "project")
     environ = _environ(folder, shop)
@@ -259,7 +259,7 @@ def _environ(folder: str, shop: str) -> dict[str, str]:
         "CLAUDE_CODE_SESSION_ID": SESSION,
         "PWD": shop,
     }
-    cache = folders.cache_home()
+    cache = machine.cache_home()
     if not cache or not os.path.isdir(cache):  # it is not the doctor who makes it
         environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
     return environ

@@ -7,11 +7,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from loomctl.kit import files, findings, folders, processes, sizes
+from loomctl.kit import files, machine, processes, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
 from loomctl.kit.lock import holder
 from loomctl.kit.text.units import counted
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import config as settings
 from loomctl.runs import faber_runs, log_verdict, run_blobs
 from loomctl.runs.machine import drivers, launcher_files, run_notes
@@ -191,7 +191,7 @@ def states(patient: Patient) -> Finding:
 
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
     if error.code == "SCHEMA_TOO_NEW":
-        return findings.update(patient.bundle)
+        return trouble.update(patient.bundle)
     return error.hint or f"loomctl show {run_id}"
 
 
@@ -207,9 +207,9 @@ def _was_over(patient: Patient, run_id: str) -> bool:
 
 def known(patient: Patient) -> Finding:
     """Whether this machine can remember what it started, and knows the active runs (D23)."""
-    home = folders.state_home()
+    home = machine.state_home()
     unkept = "so that every run counts as a stranger's and none is primed"
-    foreign = folders.foreign_folders()
+    foreign = machine.foreign_folders()
     if foreign:
         return Finding(
             FAIL,
@@ -220,7 +220,7 @@ def known(patient: Patient) -> Finding:
     if not home:
         way = "export LOOM_STATE_HOME=$(mktemp -d)"
         return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)
-    place = sizes.nearest(home)
+    place = machine.nearest(home)
     if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
         found = f"runs cannot be remembered in {home}, {unkept}"
         return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}")

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.changes import asset_files, track
-from loomctl.kit import digests, files, targets
+from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
-from loomctl.kit.json.shapes import as_list
+from loomctl.kit.quick_json import as_list
 from loomctl.runs import stages
 from loomctl.runs.model import visits
 
@@ -168,7 +168,7 @@ def copy(run: Run, assets: Sequence[Asset], target: str, *, force: bool, again: 
             there += 1
         else:
             if os.path.lexists(place):
-                targets.check(place)
+                files.check_target(place)
                 taken.append(place)
             contents.append((asset, place, data))
     if taken and not force:

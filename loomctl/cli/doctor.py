@@ -13,13 +13,13 @@ from loomctl.care.patient import Patient
 from loomctl.cli import output
 from loomctl.hosts.claude import installation, transcript
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
-from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.kit.findings import Finding
+    from loomctl.kit.trouble import Finding
 
 CHECKS = {**doctor.CHECKS, "assistant": installation.assistant}
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}

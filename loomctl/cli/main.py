@@ -9,7 +9,7 @@ import sys
 import click
 
 from loomctl.cli import output
-from loomctl.kit import findings
+from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.package import __version__
 from loomctl.runs import project
@@ -149,7 +149,7 @@ def _run(arguments: list[str]) -> int:
 
             output.note(traceback.format_exc())
         refused = _in_words(error, words, is_slash=FROM_STDIN in arguments)
-        return output.fail(findings.fitting(refused, project.plugin_root()), as_json=as_json)
+        return output.fail(trouble.fitting(refused, project.plugin_root()), as_json=as_json)
 
 
 def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomError:

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
-from loomctl.kit import files, findings, trouble
+from loomctl.kit import files, trouble
 from loomctl.kit.errors import EXIT_BUG, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import visible, visible_in_json
 from loomctl.kit.text.secrets import mask, masked
@@ -239,9 +239,9 @@ def damage(error: ImportError) -> LoomError:
     """Make the error of what Loom runs with and cannot import. Code ENVIRONMENT_DAMAGED, exit 8 (D52)."""
     root = project.plugin_root()
     python = os.environ.get("LOOM_ENV_PYTHON", "")
-    hint = findings.new_environment(root, os.path.dirname(os.path.dirname(python))) if python else "loomctl doctor"
+    hint = trouble.new_environment(root, os.path.dirname(os.path.dirname(python))) if python else "loomctl doctor"
     if (error.name or "").partition(".")[0] == "loomctl":
-        hint = findings.repair(root, "loomctl")
+        hint = trouble.repair(root, "loomctl")
     return LoomError(
         "ENVIRONMENT_DAMAGED",
         "a part of what Loom runs with is missing or broken",

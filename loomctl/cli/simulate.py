@@ -13,9 +13,8 @@ from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
 from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
-from loomctl.kit import files, ids, strict_yaml
+from loomctl.kit import files, ids, strict_json, strict_yaml
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.json import strict_json
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.units import utf8_bytes, utf16_units

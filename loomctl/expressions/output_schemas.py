@@ -7,9 +7,8 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import files
+from loomctl.kit import files, strict_json
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import strict_json
 from loomctl.kit.problems import at, error, kind_of, shown, warning
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def said_against(value: Any, schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pointer(refused: ValidationError) -> str:
-    from loomctl.kit.json.shapes import pointer
+    from loomctl.kit.quick_json import pointer
 
     return pointer(*refused.absolute_path)[:200]
 

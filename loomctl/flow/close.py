@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import stages
 from loomctl.runs.machine.local import TERMINAL

@@ -8,7 +8,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.turn_ends import WITHOUT_RESULT
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import stages

@@ -7,7 +7,7 @@ import os
 from loomctl.flow.preamble_text import Stage, Text, Value, as_text, is_told, path
 from loomctl.kit import files, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json.shapes import as_object, as_objects, as_texts
+from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import artifact_paths, command_runs, context_values, stages
 from loomctl.runs.model import visits

@@ -7,7 +7,7 @@ import os
 from loomctl.expressions import placeholders
 from loomctl.flow import route, settle
 from loomctl.flow.commands import command_trust
-from loomctl.kit import clock, folders, ids
+from loomctl.kit import clock, ids, machine
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import mask
@@ -132,7 +132,7 @@ def _new_store(space: Workspace) -> list[str]:
     if os.path.isdir(space.store.folder):
         return []
     root = space.project.root
-    if root in (os.path.sep, os.path.realpath(folders.home() or os.path.sep)):
+    if root in (os.path.sep, os.path.realpath(machine.home() or os.path.sep)):
         raise LoomError(
             "NO_PROJECT",
             f"{root} is no project",

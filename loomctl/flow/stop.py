@@ -7,8 +7,8 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.json.shapes import as_object
 from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
 from loomctl.runs.model import frozen_plan, standing, visits

@@ -6,7 +6,7 @@ from loomctl.flow import lines, route, settle
 from loomctl.flow.drive import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits

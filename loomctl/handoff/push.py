@@ -15,7 +15,7 @@ from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
 from loomctl.kit import clock, files, git, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
-from loomctl.kit.json.shapes import following
+from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs.model import lease, visits

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files, folders
+from loomctl.kit import files, machine
 
 _SCRIPT = """#!/bin/sh
 # The status line of Loom, for the settings of an assistant. `loomctl statusline --snippet` made it, and the start of a
@@ -22,7 +22,7 @@ exit 0
 
 def write(launcher: str) -> str:
     """Write the script, for a launcher; gives its place, empty where there is none. Raises OSError and UNSAFE_LINK."""
-    place = folders.status_script()
+    place = machine.status_script()
     if place:
         files.make_folder(os.path.dirname(place))
         files.write_atomically(place, _content(launcher), mode=0o700, durable=False)
@@ -35,7 +35,7 @@ def renew_own() -> None:
     Raises OSError and UNSAFE_LINK.
     """
     root = os.environ.get("LOOM_PLUGIN_ROOT", "")  # the launcher says it
-    place, launcher = folders.status_script(), os.path.join(root, "bin", "loomctl")
+    place, launcher = machine.status_script(), os.path.join(root, "bin", "loomctl")
     if not place or not os.path.isabs(root):
         return
     try:

@@ -6,9 +6,8 @@ import fcntl
 import os
 import time
 
-from loomctl.kit import clock, files
+from loomctl.kit import clock, files, quick_json
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.json import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from loomctl.kit.json.strict_json import MOST_PROBLEMS, surrogates
 from loomctl.kit.problems import error, kind_of, shown
+from loomctl.kit.strict_json import MOST_PROBLEMS, surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, files, git
+from loomctl.kit import digests, files, git, quick_json
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.artifact_paths import Place, Roots, expanded, is_inside, locate, real
 from loomctl.runs.model import sessions, visits

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import digests, files, folders, package
+from loomctl.kit import digests, files, machine, package
 from loomctl.kit.errors import LoomError, quoted
-from loomctl.kit.json.shapes import as_list, as_object
+from loomctl.kit.quick_json import as_list, as_object
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -121,7 +121,7 @@ def load_for_a_hook(store: str, environment_python: str | None) -> Settings:
 
 def user_config() -> str:
     """Give the path of the user's own `config.yaml`, where their system keeps such files; empty without a home."""
-    folder = folders.config_home()
+    folder = machine.config_home()
     return os.path.join(folder, "config.yaml") if folder else ""
 
 
@@ -148,7 +148,7 @@ def troubles(store: str) -> list[LoomError]:
 
 
 def _levels(store: str, *, with_yaml: bool) -> list[_Level]:
-    home = folders.state_home()
+    home = machine.state_home()
     levels = [_Level(project_config(store), os.path.join(store, "local", "config.json"), _PROJECT)]
     if home:
         levels.insert(0, _Level(user_config() if with_yaml else None, os.path.join(home, "config.json"), _USER))

@@ -8,7 +8,7 @@ writes a change of that shape into the file's own words.
 from __future__ import annotations
 
 from loomctl.kit import ids
-from loomctl.kit.json.shapes import as_list, as_object, as_texts
+from loomctl.kit.quick_json import as_list, as_object, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.state import STATUSES, TERMINAL, new_state
 from loomctl.runs.model.visits import OPEN, is_last_word

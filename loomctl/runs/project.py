@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files, folders, git, package
+from loomctl.kit import files, git, machine, package
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.store import blobs
@@ -87,7 +87,7 @@ def _is_store(folder: str) -> bool:
 
 def _is_faber(folder: str) -> bool:
     """Tell whether FABER is at home in a folder; what it keeps in the user's own home is no project."""
-    return os.path.isdir(os.path.join(folder, FABER)) and folder != os.path.realpath(folders.home() or os.sep)
+    return os.path.isdir(os.path.join(folder, FABER)) and folder != os.path.realpath(machine.home() or os.sep)
 
 
 def new(start: str) -> Project:

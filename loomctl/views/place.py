@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from loomctl.kit import digests, files, targets
+from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs.store import arrivals
@@ -63,8 +63,8 @@ def check_target(path: str, *, force: bool, again: str, printed: str, own: Itera
     why, hint = "it is no report of Loom's; --force replaces it", again
     if os.path.isdir(path):
         why, hint = "a folder stands there", f"ls -ld {quoted(path)}"
-    elif os.path.lexists(path) and not targets.is_file(path):
-        why, hint = f"{targets.WHY}; -o - prints the page", printed
+    elif os.path.lexists(path) and not files.is_replaceable(path):
+        why, hint = f"{files.NO_FILE}; -o - prints the page", printed
     elif force or not os.path.lexists(path) or _is_report(path):
         return
     what = "there is something in the place of the report, and nothing was written"

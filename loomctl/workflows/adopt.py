@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from loomctl.expressions.placeholders import NAMES
 from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json.fields import is_id
+from loomctl.kit.strict_json import is_id
 from loomctl.runs import faber_runs, faber_state
 from loomctl.workflows import workflow_files
 from loomctl.workflows.plan import build_plan

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.expressions.state_paths import compile_path
-from loomctl.kit.json.fields import ID_RULE, Fields, is_id, objects
 from loomctl.kit.problems import at, choices, error, kind_of, nearest, shown, warning
+from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects
 from loomctl.kit.text.secrets import mask
 from loomctl.workflows import triggers
 from loomctl.workflows.git_commands import git_command_problem

@@ -8,11 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.output_schemas import TYPES
-from loomctl.kit import files, findings
+from loomctl.kit import files, trouble
 from loomctl.kit.errors import UPDATE, LoomError, quoted
-from loomctl.kit.json.fields import objects
-from loomctl.kit.json.strict_json import MOST_PROBLEMS
 from loomctl.kit.problems import at, choices, error, errors, kind_of, placed, shown, warning, weight
+from loomctl.kit.strict_json import MOST_PROBLEMS, objects
 from loomctl.runs import faber_state, log_verdict
 from loomctl.runs.model import frozen_plan, state, visits
 from loomctl.runs.store import event_log, events
@@ -61,7 +60,7 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         spoken = {problem.where for problem in errors(found)} if loaded.places else ()
         more = placed(_beyond(raw, kind, bundle=bundle, known=found), loaded.places)
         found += [problem for problem in more if problem.where not in spoken]
-    found = [one._replace(hint=findings.update(bundle)) if one.hint == UPDATE else one for one in found]
+    found = [one._replace(hint=trouble.update(bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=weight))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
 from loomctl.expressions.placeholders import NAMES
 from loomctl.kit.ids import slug
-from loomctl.kit.json.fields import is_id
 from loomctl.kit.problems import at, choices, nearest, note, shown
+from loomctl.kit.strict_json import is_id
 from loomctl.runs.model.visits import JOINS
 from loomctl.workflows import dot_conditions
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholder_checks import placeholder_problems
 from loomctl.kit.ids import slug
-from loomctl.kit.json.fields import ID_RULE, Fields, is_id, objects
 from loomctl.kit.problems import at, choices, kind_of, shown
+from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows import artifacts
 from loomctl.workflows.artifacts import EVIDENCE

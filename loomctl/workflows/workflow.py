@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.kit.json.fields import ID_RULE, Fields, is_id
 from loomctl.kit.problems import choices, error, errors, shown
+from loomctl.kit.strict_json import ID_RULE, Fields, is_id
 from loomctl.workflows import artifacts, steps
 from loomctl.workflows.routing import FIDELITIES
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import digests, files, trouble
+from loomctl.kit import digests, files, strict_json, trouble
 from loomctl.kit.errors import EXIT_INVALID, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.files import is_inside
-from loomctl.kit.json import strict_json
-from loomctl.kit.json.fields import is_id
-from loomctl.kit.json.strict_json import DEEPEST
 from loomctl.kit.problems import at, choices, error, nearest, shown
+from loomctl.kit.strict_json import DEEPEST, is_id
 from loomctl.workflows.steps import map_steps
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import project_checks
-from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import context_values
 from loomctl.runs.store.blobs import Blobs
 from tests.helpers.patients import patient

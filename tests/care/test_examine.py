@@ -12,7 +12,7 @@ from loomctl.care import doctor
 from loomctl.care.patient import Patient
 from loomctl.cli.doctor import CHECKS
 from loomctl.kit.errors import LoomError
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding, gathered
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from tests.helpers.patients import patient
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, fingerprint
 

@@ -13,7 +13,7 @@ import pytest
 from loomctl import __version__
 from loomctl.care import hook_checks
 from loomctl.flow import start
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
 from loomctl.runs.machine.launcher_files import EVENTS
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import OTHER, SESSION, Scene

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import hook_checks
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding
 from loomctl.kit.processes import Ended
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import Scene, fingerprint
 from tests.helpers.tables import each

@@ -13,9 +13,9 @@ import pytest
 
 from loomctl import __version__
 from loomctl.care import doctor
-from loomctl.kit import folders, sizes
-from loomctl.kit.findings import FAIL, PASS, WARN, Finding
-from loomctl.kit.sizes import Room
+from loomctl.kit import machine
+from loomctl.kit.machine import Room
+from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
 from tests.helpers.patients import copied_bundle, patient
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene
 from tests.helpers.tables import each
@@ -39,7 +39,7 @@ def program(path: Path, text: str) -> Path:
 @each("remembered", [None, sys.executable, "/nonexistent/python", "/bin/sh", ""])
 def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembered: str | None) -> None:
     """One that is gone is no trouble, a hook looks for the next; one that is there and does not start is."""
-    cache = Path(folders.cache_home())
+    cache = Path(machine.cache_home())
     shutil.rmtree(cache)
     if remembered is not None:
         cache.mkdir()
@@ -258,7 +258,7 @@ def test_a_disk_that_is_nearly_full_fails(
 ) -> None:
     """Bytes and files both count, where the store is and where this machine remembers."""
     scene.workflow()
-    monkeypatch.setattr(sizes, "room", lambda _: room)
+    monkeypatch.setattr(machine, "room", lambda _: room)
     found = doctor.disk(patient(scene))
     assert (found.status, words in found.found) == (status, True), found
 
@@ -269,7 +269,7 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
     scene.begin()
     scene.write(f".loom/runs/{scene.run_dir.name}/outputs/big.txt", "x" * 50_000)
     (scene.store / "local/link").symlink_to("/usr")
-    cache = Path(folders.cache_home())
+    cache = Path(machine.cache_home())
     shutil.rmtree(cache)
     (cache / "env-0123-3.11").mkdir(parents=True)
     (cache / "env-0123-3.11/file").write_text("y" * 3000)

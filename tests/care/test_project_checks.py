@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import project_checks
-from loomctl.kit import folders
-from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.kit import machine
 from loomctl.kit.lock import Lock
+from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import config as settings
 from tests.helpers import repositories
 from tests.helpers.faber import LAYOUTS, RUN_ID, lay
@@ -236,7 +236,7 @@ def test_a_state_folder_that_others_could_have_filled_fails(tmp_path: Path, monk
 
 def test_a_state_folder_that_may_not_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where only the folder above it is there."""
-    monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(folders.state_home()).parent))
+    monkeypatch.setattr(os, "access", lambda path, _: path != str(Path(machine.state_home()).parent))
     assert project_checks.known(patient(tmp_path)).status == FAIL
 
 

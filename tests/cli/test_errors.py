@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from loomctl.cli import output
-from loomctl.kit import findings
+from loomctl.kit import trouble
 from loomctl.kit.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, same, unwritable_home
@@ -554,4 +554,4 @@ def test_what_is_too_new_is_mended_by_a_line_for_this_bundle(scene: Scene, cli: 
     assert [problem["hint"] for problem in checked] == [f"git -C {CHECKOUT} pull"]
     for bundle, hint in ((tmp_path / "copy", UPDATE), (tmp_path / "_bundle", "pipx upgrade loomctl")):
         error = LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE)
-        assert findings.fitting(error, str(bundle)).hint == hint
+        assert trouble.fitting(error, str(bundle)).hint == hint

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from loomctl.kit import targets
+from loomctl.kit import files
 from tests.cli.conftest import Cli
 from tests.helpers import faber, reports
 from tests.helpers.scenes import CHECKOUT, Scene
@@ -314,7 +314,7 @@ def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli) -> None:
     ],
 )
 def test_a_file_is_told_from_what_only_looks_like_one(path: str, is_one: bool) -> None:
-    assert targets.is_file(path) is is_one
+    assert files.is_replaceable(path) is is_one
 
 
 def test_no_report_stands_among_looms_own_files(scene: Scene, cli: Cli, tmp_path: Path) -> None:

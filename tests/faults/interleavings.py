@@ -29,7 +29,7 @@ from loomctl.handoff import carried, repository
 from loomctl.handoff import pull as pulling
 from loomctl.handoff import push as pushing
 from loomctl.handoff.handoff import Desk
-from loomctl.kit import digests, exchange
+from loomctl.kit import digests
 from loomctl.kit.errors import LoomError
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store import arrivals, event_log
@@ -167,7 +167,7 @@ def arm(at_call: int, after: float) -> None:
         *((os, name) for name in ("rename", "replace", "link", "write", "unlink", "mkdir")),
         *(
             (module, name)
-            for module, name in ((exchange, "swap"), (arrivals, "into_place"), (run_notes, "note_handoff"))
+            for module, name in ((arrivals, "swap"), (arrivals, "into_place"), (run_notes, "note_handoff"))
         ),
         (carried, "form"),
         (shutil, "rmtree"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import FIELDS, ROUTING, Fault, Reading, Source, last_object, mended, read
 from loomctl.flow.outcomes.json_objects import objects
-from loomctl.kit.json.shapes import pointer
+from loomctl.kit.quick_json import pointer
 from loomctl.runs.model.run_context import is_reserved
 from loomctl.runs.model.visits import OUTCOMES
 from tests.flow.test_json_objects import Counted

@@ -17,9 +17,8 @@ from loomctl.expressions import conditions, javascript, placeholders, state_path
 from loomctl.flow import route, undo
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude.transcript import Transcript
-from loomctl.kit import files, ids, strict_yaml
+from loomctl.kit import files, ids, strict_json, strict_yaml
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import strict_json
 from loomctl.kit.problems import errors
 from loomctl.kit.text import fences, hidden_characters, secrets
 from loomctl.kit.text.units import utf8_bytes, utf16_units

@@ -21,8 +21,7 @@ from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
-from loomctl.kit import files, strict_yaml
-from loomctl.kit.json import cut_json, strict_json
+from loomctl.kit import cut_json, files, strict_json, strict_yaml
 from loomctl.kit.text import fences, secrets, text_diff, units
 from loomctl.reduction import (
     calls,

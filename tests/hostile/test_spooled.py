@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from loomctl.kit.json import cut_json
+from loomctl.kit import cut_json
 from loomctl.kit.text import secrets
 from loomctl.reduction import calls, large_texts, observations
 from loomctl.reduction.tool_steps import ToolStep

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.hosts.claude import installation
-from loomctl.kit.findings import FAIL, PASS, WARN
+from loomctl.kit.trouble import FAIL, PASS, WARN
 from tests.helpers.patients import patient
 from tests.helpers.scenes import SESSION, Json, Scene
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.json import quick_json
+from loomctl.kit import quick_json
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
@@ -97,7 +97,7 @@ def broken():
     return module
 sys.modules["_json"] = {stand_in}
 sys.path.insert(0, {str(CHECKOUT)!r})
-from loomctl.kit.json import quick_json
+from loomctl.kit import quick_json
 import json
 assert quick_json.loads.func is json.loads and quick_json.dumps.func is json.dumps
 assert quick_json.loads(quick_json.plain({{"é": [1]}})) == {{"é": [1]}}
@@ -109,7 +109,7 @@ assert quick_json.loads(quick_json.plain({{"é": [1]}})) == {{"é": [1]}}
 def test_a_misfit_is_refused_by_a_process_that_has_no_json_yet(text: str) -> None:
     """The C code takes its error from json.decoder, and gives none before that is imported."""
     program = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from loomctl.kit.json import quick_json\n"
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from loomctl.kit import quick_json\n"
         f"try: quick_json.loads({text!r})\nexcept ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, capture_output=True, text=True)
@@ -121,7 +121,7 @@ def test_a_misfit_is_refused_by_a_process_that_has_no_json_yet(text: str) -> Non
 def test_neither_json_nor_re_is_imported() -> None:
     """That is what it is for."""
     program = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from loomctl.kit.json import quick_json; "
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from loomctl.kit import quick_json; "
         "quick_json.loads(quick_json.dumps([1.5, 'é'])); print({'json', 're', 'enum', 'collections'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, capture_output=True, text=True)

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.json.strict_json import parse
+from loomctl.kit.strict_json import parse
 from tests.helpers.tables import each
 
 MISTAKES = [

@@ -12,7 +12,7 @@ import click
 from loomctl.changes import evidence_files
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_workflows, json_option, run_argument
-from loomctl.kit import files, targets
+from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
@@ -221,7 +221,7 @@ def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int
       loomctl graph shop-258 --format dot
     """
     if path is not None:
-        targets.check(path, arguments.again(("path",)))
+        files.check_target(path, arguments.again(("path",)))
     with arguments.offered_again():
         found = draw.draw(caller.space(make=True), target, form)
     if path is not None:

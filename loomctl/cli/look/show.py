@@ -10,7 +10,7 @@ import click
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.flow import prompts
-from loomctl.kit import folders
+from loomctl.kit import machine
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
@@ -198,7 +198,7 @@ def paths(run: str | None, as_json: bool) -> int:
         "plugin_root": space.project.plugin_root,
         "user_config": config.user_config() or None,
         "project_config": config.project_config(space.store.folder),
-        "machine_state": folders.state_home() or None,
+        "machine_state": machine.state_home() or None,
         "environment": os.environ.get("LOOM_ENV_PYTHON") or None,
     }
     run_id = find.find(space, run).run_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.flow.outcomes import json_objects
-from loomctl.kit.json.shapes import pointer
+from loomctl.kit.quick_json import pointer
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.run_context import is_reserved
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS

@@ -7,9 +7,8 @@ import sys
 
 from loomctl.flow.open_project import workspace
 from loomctl.hosts.claude.transcript import Transcript
-from loomctl.kit import trouble
+from loomctl.kit import quick_json, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import quick_json
 from loomctl.runs import config, project
 from loomctl.runs.project import Caller, Workspace
 
@@ -33,7 +32,7 @@ def read_event(*, ends_do: bool = False) -> dict[str, Any]:
         raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
     try:
         if ends_do and len(data) > 2 * _END:
-            from loomctl.kit.json import cut_json  # no host's event of this kind is that large
+            from loomctl.kit import cut_json  # no host's event of this kind is that large
 
             head, tail = (part.decode("utf-8", "replace") for part in (data[:_END], data[-_END:]))
             return cut_json.read(head, tail)
@@ -145,9 +144,7 @@ def failure(space: Workspace | None, name: str, error: Exception) -> str:
 
     hint, said = "", f"{type(error).__name__}: {error}"
     if isinstance(error, LoomError):
-        from loomctl.kit import findings
-
-        hint, said = findings.fitting(error, project.plugin_root()).hint, trouble.said(error)
+        hint, said = trouble.fitting(error, project.plugin_root()).hint, trouble.said(error)
     elif isinstance(error, OSError):
         hint, said = trouble.way_out(error), trouble.said(error)
     said, hint = masked_line(said, 600), masked_line(hint, 600)

@@ -13,8 +13,7 @@ import sys
 from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
 from loomctl.hosts.claude.transcript import NOTICE, Transcript
-from loomctl.kit import files, trouble
-from loomctl.kit.json import quick_json
+from loomctl.kit import files, quick_json, trouble
 from loomctl.kit.lock import HOOK_PATIENCE
 
 TYPE_CHECKING = False
@@ -107,9 +106,9 @@ def _keep_memory(space: Workspace) -> None:
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
     from loomctl.hosts.claude import sessions
-    from loomctl.kit import folders
+    from loomctl.kit import machine
 
-    if os.path.lexists(folders.status_script()):
+    if os.path.lexists(machine.status_script()):
         from loomctl.install import status_shim  # most users have none
 
         attempt([], status_shim.renew_own)
@@ -123,7 +122,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
 
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
     given = sessions.start(space, event) or sessions.Given("", "")
-    unsafe = folders.unsafe_folders()
+    unsafe = machine.unsafe_folders()
     if unsafe:
         from loomctl.kit.text.secrets import masked_line
 

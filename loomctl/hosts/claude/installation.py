@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, files, folders
+from loomctl.kit import clock, files, machine, quick_json
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
-from loomctl.kit.json import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.care.patient import Patient
-    from loomctl.kit.findings import Finding
+    from loomctl.kit.trouble import Finding
 
 LARGEST_SETTINGS = 1 << 20
 TAIL = 512 * 1024
@@ -30,7 +29,7 @@ _BOTH_ENDS = (2, 1, 76)  # the first release that calls hooks on both ends of a 
 
 def host_folder() -> str:
     """Give the folder of Claude Code's settings and transcripts: CLAUDE_CONFIG_DIR, else `~/.claude`; "" without."""
-    home = folders.home()
+    home = machine.home()
     return os.environ.get("CLAUDE_CONFIG_DIR") or (os.path.join(home, ".claude") if home else "")
 
 
@@ -61,7 +60,7 @@ def assistant(patient: Patient) -> Finding:
 
     from loomctl.care.hook_checks import beats_of
     from loomctl.kit.errors import quoted
-    from loomctl.kit.findings import FAIL, PASS, REINSTALL, WARN, Finding
+    from loomctl.kit.trouble import FAIL, PASS, REINSTALL, WARN, Finding
 
     path = shutil.which("claude")
     enabled: tuple[bool, str] | None = None

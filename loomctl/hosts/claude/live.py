@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.kit import digests, folders
-from loomctl.kit.json import quick_json
+from loomctl.kit import digests, machine, quick_json
 from loomctl.reduction import live_rules, live_text
 from loomctl.runs.tools import tool_log
 
@@ -141,7 +140,7 @@ def _object(path: str, limit: int) -> dict[str, Any]:
 def _settings(store: str) -> dict[str, Any]:
     """Give what `reduce:` says, the project's word before the user's, as the last command compiled it."""
     found: dict[str, Any] = {}
-    home = folders.state_home()
+    home = machine.state_home()
     for path in ([os.path.join(home, "config.json")] if home else []) + [os.path.join(store, "local", "config.json")]:
         try:
             settings = _object(path, _SMALL).get("settings")

@@ -10,8 +10,8 @@ import os
 from loomctl.flow import close, stop
 from loomctl.hosts.claude import events
 from loomctl.hosts.claude.transcript import Transcript
+from loomctl.kit import quick_json
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
 from loomctl.runs.machine import launcher_files

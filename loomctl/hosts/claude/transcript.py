@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import files
+from loomctl.kit import files, quick_json
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json import quick_json
 from loomctl.runs.project import Conversation
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.kit.json import quick_json
+from loomctl.kit import quick_json
 from loomctl.kit.text import assigned_secrets, secret_kinds
 from loomctl.kit.text.assigned_secrets import is_placeholder, looks_random
 from loomctl.kit.text.fences import one_line

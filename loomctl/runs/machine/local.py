@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import clock, files, processes
+from loomctl.kit import clock, files, processes, quick_json
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
-from loomctl.kit.json import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, digests, files, folders, git, ids
+from loomctl.kit import clock, digests, files, git, ids, machine
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 
@@ -35,7 +35,7 @@ _MOST_REMOTES = 50
 
 
 def _known_path(run_id: str, store: str) -> str:
-    base = folders.state_home()
+    base = machine.state_home()
     name = digests.of_text(f"{run_id}\0{os.path.realpath(store)}")[:40]
     return os.path.join(base, "runs", f"{name}.json") if base else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.ids import is_fit
-from loomctl.kit.json.shapes import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, as_object, misfit, not_text
+from loomctl.kit.quick_json import FLAG, LIST, NOTHING, NUMBER, OBJECT, TEXT, WHOLE, Shape, as_object, misfit, not_text
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.state import up_to_date
 from loomctl.runs.model.visits import JOINS

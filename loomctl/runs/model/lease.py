@@ -8,7 +8,7 @@ number that every reader counts to comes 1, so that whatever stands there, the n
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.json.shapes import LARGEST, as_object, following
+from loomctl.kit.quick_json import LARGEST, as_object, following
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.kit.json.shapes import as_object, as_texts
+from loomctl.kit.quick_json import as_object, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL

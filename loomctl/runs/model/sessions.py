@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.kit.json.shapes import as_object, as_texts
+from loomctl.kit.quick_json import as_object, as_texts
 from loomctl.kit.text.fences import one_line
 
 TYPE_CHECKING = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
-from loomctl.kit.json.shapes import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
+from loomctl.kit.quick_json import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

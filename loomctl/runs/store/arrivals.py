@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import shutil
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from loomctl.kit import clock, digests, exchange, files
+from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.json.shapes import following
+from loomctl.kit.quick_json import following
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store import event_log, events, leftovers
 
@@ -152,7 +154,7 @@ def swap(came: str, target: str, kept: str) -> None:
     At one moment, where the file system can; elsewhere a kill between two renames leaves the old one as `kept`, from
     where `mend` brings it back.
     """
-    if exchange.swap(came, target):
+    if _exchanged(came, target):
         return
     files.make_folder(os.path.dirname(kept))
     os.rename(target, kept)
@@ -236,3 +238,33 @@ def _is_told_torn(line: Line, note: Mapping[str, Any] | None) -> bool:
     if not isinstance(told, dict) or told.get("bytes") != line.bytes:
         return False
     return bool(told.get("sha256") == digests.of_bytes(line.data))
+
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_HERE = -100  # AT_FDCWD
+# How a system or a file system says that it cannot.
+_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM)
+
+
+def _exchanged(one: str, other: str) -> bool:
+    """Let two folders of one file system change names at once; false where that cannot be done. Raises OSError.
+
+    Who looks meets one or the other (D53).
+    """
+    import ctypes  # only an arrival that replaces a run needs it
+
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        names = os.fsencode(one), os.fsencode(other)
+        if sys.platform == "darwin":
+            result = library.renamex_np(*names, ctypes.c_uint(_EXCHANGE))
+        else:
+            result = library.renameat2(_HERE, names[0], _HERE, names[1], ctypes.c_uint(_EXCHANGE))
+    except (OSError, AttributeError):  # a C library without it
+        return False
+    if result == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT:
+        return False
+    raise OSError(number, os.strerror(number), other)

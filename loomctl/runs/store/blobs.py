@@ -9,8 +9,8 @@ import os
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.json.shapes import as_object, as_objects
 from loomctl.kit.lock import PATIENCE, Lock
+from loomctl.kit.quick_json import as_object, as_objects
 from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False

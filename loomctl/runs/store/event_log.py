@@ -17,7 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import digests, files
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import one_line
 from loomctl.runs.store import events
 from loomctl.runs.store.events import DAMAGED, FILE, MISMATCH, TORN, Head

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, digests, files
-from loomctl.kit.json import quick_json
+from loomctl.kit import clock, digests, files, quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.state import UNCHECKED
 

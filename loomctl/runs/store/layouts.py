@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files, git, ids
+from loomctl.kit import files, git, ids, quick_json
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError
-from loomctl.kit.json import quick_json
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files, ids, processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.runs.machine import drivers
 from loomctl.runs.store import events
 

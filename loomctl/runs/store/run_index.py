@@ -11,7 +11,7 @@ import time
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.json.shapes import as_object
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
 from loomctl.runs.model.standing import saved_from

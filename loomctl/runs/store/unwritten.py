@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loomctl.kit import clock, files
-from loomctl.kit.json.shapes import following
+from loomctl.kit.quick_json import following
 from loomctl.runs.machine.local import Local
 from loomctl.runs.store import layouts
 from loomctl.runs.store.store import Run, Store

@@ -6,7 +6,7 @@ Every write passes here (`Store.update`). A store without a fence is one that no
 from __future__ import annotations
 
 from loomctl.kit import clock
-from loomctl.kit.json.shapes import as_object, following
+from loomctl.kit.quick_json import as_object, following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL

@@ -385,6 +385,6 @@ def _ends(data: bytes, spooled: Spooled) -> dict[str, Any] | None:
     """Read the two ends of a large event; None while it may still be written: no parser tells that it is whole."""
     if not data.rstrip().endswith(b"}") or abs(time.time() - spooled.at / 1e9) < _WRITTEN:
         return None
-    from loomctl.kit.json import cut_json
+    from loomctl.kit import cut_json
 
     return cut_json.read(data[:_END].decode("utf-8", "replace"), data[-_END:].decode("utf-8", "replace"))
