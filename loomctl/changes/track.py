@@ -338,12 +338,12 @@ def _shown(space: Workspace, top: str, path: str, workdir: str | None) -> str | 
 
 
 def _told_by_tools(run_dir: str, entry: Mapping[str, Any], stage: str) -> tuple[set[str], bool]:
-    from loomctl.reduction import tool_rules  # a visit's beginning asks for none
+    from loomctl.reduction import tool_steps  # a visit's beginning asks for none
 
     paths: set[str] = set()
     ran = False
     for step in _steps_of(run_dir, stage, str(entry.get("started_at") or "")):
-        ran = ran or tool_rules.rule_for(step.tool_name).action == tool_rules.SHELL
+        ran = ran or tool_steps.rule_for(step.tool_name).action == tool_steps.SHELL
         if _wrote(step):
             paths.add(_path_of(run_dir, step))
     return paths - {""}, ran
@@ -357,9 +357,9 @@ def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | 
 
 
 def _wrote(step: ToolStep) -> bool:
-    from loomctl.reduction import tool_rules
+    from loomctl.reduction import tool_steps
 
-    return step.success and tool_rules.rule_for(step.tool_name).action in (tool_rules.WRITE, tool_rules.EDIT)
+    return step.success and tool_steps.rule_for(step.tool_name).action in (tool_steps.WRITE, tool_steps.EDIT)
 
 
 def _waiting(space: Workspace, run_id: str) -> int:

@@ -11,16 +11,16 @@ from loomctl.expressions import state_paths
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked
 from loomctl.reduction import observations
-from loomctl.reduction.live_rules import with_text
+from loomctl.reduction.live import with_text
 from loomctl.reduction.tool_outputs import Output, as_text, read_output
-from loomctl.reduction.tool_rules import LIST, SHELL, WRITE, rule_for
+from loomctl.reduction.tool_steps import LIST, SHELL, WRITE, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.reduction.tool_rules import Rule
+    from loomctl.reduction.tool_steps import Rule
 
 _SHORT = 120  # characters of an argument that is kept where the rule names none
 _SMALL = 160  # characters of JSON

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line, visible
-from loomctl.reduction.live_rules import main_words
+from loomctl.reduction.live import main_words
 from loomctl.reduction.tokens import at_most
-from loomctl.reduction.tool_rules import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, rule_for
+from loomctl.reduction.tool_steps import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

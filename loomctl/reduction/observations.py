@@ -10,11 +10,21 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.reduction import signal
-from loomctl.reduction.large_texts import bounded, cleaned, looked_at, masked_head
-from loomctl.reduction.live_rules import main_words
+from loomctl.reduction.live import main_words
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_outputs import Output, as_text, entries, lines_of, spoken, without_exit_code
-from loomctl.reduction.tool_rules import EDIT, LIST, MATCHES, OTHER, READ, SEARCH, SHELL, VISIT, WRITE, Rule
+from loomctl.reduction.tool_outputs import (
+    Output,
+    as_text,
+    bounded,
+    cleaned,
+    entries,
+    lines_of,
+    looked_at,
+    masked_head,
+    spoken,
+    without_exit_code,
+)
+from loomctl.reduction.tool_steps import EDIT, LIST, MATCHES, OTHER, READ, SEARCH, SHELL, VISIT, WRITE, Rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,16 +23,7 @@ from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
 from loomctl.kit import cut_json, files, strict_json, strict_yaml
 from loomctl.kit.text import fences, secrets, text_diff, units
-from loomctl.reduction import (
-    calls,
-    history,
-    large_texts,
-    live_rules,
-    live_text,
-    observations,
-    signal,
-    tokens,
-)
+from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
 
@@ -91,9 +82,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "kind": observations.kind_of,
     "estimate": tokens.estimate,
     "at most": tokens.at_most,
-    "looked at": large_texts.looked_at,
-    "excerpt": live_text.excerpt,
-    "main words": live_rules.main_words,
+    "looked at": tool_outputs.looked_at,
+    "excerpt": live.excerpt,
+    "main words": live.main_words,
     "visible": fences.visible,
     "fenced": fences.fenced,
     "objects in prose": lambda text: list(json_objects.objects(text)),

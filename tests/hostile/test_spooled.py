@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from loomctl.kit import cut_json
 from loomctl.kit.text import secrets
-from loomctl.reduction import calls, large_texts, observations
+from loomctl.reduction import calls, observations, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.tools import recording, tool_log
@@ -120,27 +120,27 @@ def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch)
         seen.append(len(text))
         return (text, 0) if len(text) > 100_000 else mask(text)
 
-    for module in (secrets, large_texts, observations):
+    for module in (secrets, tool_outputs, observations):
         if hasattr(module, "mask"):
             monkeypatch.setattr(module, "mask", counting)
     told = LARGE[case]
     calls.reduce_call(
         told["tool_name"], told["tool_input"], told.get("tool_response"), error=str(told.get("error") or "")
     )
-    assert sum(seen) < large_texts.CLEANED * 1.5
-    assert len(seen) < large_texts.MOST_VALUES * 2
+    assert sum(seen) < tool_outputs.CLEANED * 1.5
+    assert len(seen) < tool_outputs.MOST_VALUES * 2
 
 
 @pytest.mark.slow
 def test_a_secret_at_a_cut_is_masked_whole() -> None:
     """Wherever the cut falls, no half of it is told."""
     token = "ghp_" + "Zq7Xw2Kd9" * 12
-    around = [large_texts.FIRST, large_texts.FIRST + large_texts.MARGIN]
+    around = [tool_outputs.FIRST, tool_outputs.FIRST + tool_outputs.MARGIN]
     for place in [at + off for at in around for off in range(-len(token) - 2, 4, 7)]:
-        text = "x " * (place // 2) + token + " y" * (large_texts.CLEANED // 2)
-        told = large_texts.cleaned(text, str)
+        text = "x " * (place // 2) + token + " y" * (tool_outputs.CLEANED // 2)
+        told = tool_outputs.cleaned(text, str)
         assert not any(token[at : at + 12] in told for at in range(len(token) - 12)), place
-        told = large_texts.cleaned(text[::-1].replace(token[::-1], token), str)
+        told = tool_outputs.cleaned(text[::-1].replace(token[::-1], token), str)
         assert not any(token[at : at + 12] in told for at in range(len(token) - 12)), place
 
 

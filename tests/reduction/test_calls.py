@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.reduction.calls import rebuilt, reduce_call
-from loomctl.reduction.tool_rules import OTHER, RULES, Rule, rule_for
+from loomctl.reduction.tool_steps import OTHER, RULES, Rule, rule_for
 from tests.helpers.tables import each
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.reduction import live_rules, live_text
+from loomctl.reduction import live
 from tests.helpers.tables import each
 
 LARGE = "x" * 9000
@@ -49,7 +49,7 @@ LEFT_ALONE = {
 @each("case", LEFT_ALONE)
 def test_what_is_never_replaced(case: str) -> None:
     """Each exception of D48."""
-    assert live_rules.refusal(LEFT_ALONE[case])
+    assert live.refusal(LEFT_ALONE[case])
 
 
 @each(
@@ -57,7 +57,7 @@ def test_what_is_never_replaced(case: str) -> None:
     ["make", "cat src/outputs/x", "pytest tests/test_loomctl.py", "grep -rn loomctls .", "ls .loom/runs", "ls outputs"],
 )
 def test_other_commands_are_no_exception(command: str) -> None:
-    assert live_rules.refusal(event(command=command)) == ""
+    assert live.refusal(event(command=command)) == ""
 
 
 THRESHOLDS: list[tuple[dict[str, Any], int | None]] = [
@@ -76,7 +76,7 @@ THRESHOLDS: list[tuple[dict[str, Any], int | None]] = [
 
 @each(("settings", "expected"), THRESHOLDS)
 def test_settings_say_from_how_much_on(settings: dict[str, Any], expected: int | None) -> None:
-    assert live_rules.threshold(settings, "Bash") == expected
+    assert live.threshold(settings, "Bash") == expected
 
 
 PLACES: list[tuple[Any, tuple[Any, ...], str]] = [
@@ -95,10 +95,10 @@ PLACES: list[tuple[Any, tuple[Any, ...], str]] = [
 
 @each(("response", "place", "text"), PLACES)
 def test_the_main_text_is_the_longest(response: Any, place: tuple[Any, ...], text: str) -> None:
-    assert live_rules.main_text(response) == (place, text)
+    assert live.main_text(response) == (place, text)
     if text:
         before = repr(response)
-        changed = live_rules.with_text(response, place, "new")
+        changed = live.with_text(response, place, "new")
         assert repr(changed) == before.replace(repr(text), "'new'", 1)
         assert repr(response) == before
 
@@ -112,14 +112,14 @@ PROGRAMS = [
 
 @each(("command", "name"), PROGRAMS)
 def test_an_output_is_named_after_its_program(command: str, name: str) -> None:
-    assert live_rules.program("Bash", {"command": command}) == name
+    assert live.program("Bash", {"command": command}) == name
 
 
 def test_an_excerpt_has_both_ends_and_the_trouble_between() -> None:
     lines = [f"line {number} of plain output" for number in range(1000)]
     lines[400], lines[700] = "src/a.py:3: TypeError: no", "  FAILED tests/test_x.py::test_y"
     text = "\n".join(lines) + "\n"
-    told = live_text.shortened("pytest", text, len(text), "/run/outputs/1.log").split("\n")
+    told = live.shortened("pytest", text, len(text), "/run/outputs/1.log").split("\n")
     assert told[0] == f"pytest: 1,000 lines, {len(text):,} bytes; shortened by Loom"
     assert told[-1] == "The whole output: /run/outputs/1.log"
     shown = [line for line in told[1:-1] if not line.startswith("[… ")]
@@ -148,7 +148,7 @@ SHAPES = {
 @each("case", SHAPES)
 def test_any_output_is_shortened_to_about_three_thousand_characters(case: str) -> None:
     text = SHAPES[case]
-    told = live_text.excerpt(text)
+    told = live.excerpt(text)
     assert len(told) < 4200
     for line in told.split("\n"):
         for piece in line.split(" [… ") if "characters left out …]" in line else [line]:
@@ -159,11 +159,11 @@ def test_any_output_is_shortened_to_about_three_thousand_characters(case: str) -
 def test_a_progress_bar_shows_its_last_state() -> None:
     """What a terminal would show."""
     bar = "\r".join(f"{number}% done" for number in range(9000))
-    assert "8999% done" in live_text.excerpt(f"start\n{bar}\nend")
-    assert "\r" not in live_text.excerpt(f"start\n{bar}\nend")
+    assert "8999% done" in live.excerpt(f"start\n{bar}\nend")
+    assert "\r" not in live.excerpt(f"start\n{bar}\nend")
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(1, 4000))
 def test_nothing_raises_and_nothing_grows_much(text: str, times: int) -> None:
     whole = text * times
-    assert len(live_text.excerpt(whole)) <= min(len(whole) + 100, 4200)
+    assert len(live.excerpt(whole)) <= min(len(whole) + 100, 4200)

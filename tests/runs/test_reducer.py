@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.reduction import history
-from loomctl.reduction.tool_rules import RULES, Rule
-from loomctl.reduction.tool_steps import ToolStep
+from loomctl.reduction.tool_steps import RULES, Rule, ToolStep
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.runs.tools.tool_log import DataOffloader

@@ -16,7 +16,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.kit.text.units import counted
-from loomctl.reduction import history, tool_rules
+from loomctl.reduction import history, tool_steps
 from loomctl.runs.tools import recall, tool_log
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def reduce_command(as_json: bool) -> int:
       loomctl reduce --json < event.json
     """
     call = tool_calls.read(_given())
-    rules = tool_rules.of_settings(caller.space(make=True).settings.reduce_rules)
+    rules = tool_steps.of_settings(caller.space(make=True).settings.reduce_rules)
     step, text = recall.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules)
     if as_json:
         output.document(recall.as_document(step, text))

@@ -11,7 +11,7 @@ import os
 import sys
 
 from loomctl.kit import digests, machine, quick_json
-from loomctl.reduction import live_rules, live_text
+from loomctl.reduction import live
 from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
@@ -91,25 +91,25 @@ def _written(event: dict[str, Any]) -> str:
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
     store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
-    if live_rules.refusal(event):
+    if live.refusal(event):
         return None
     tool_name = event["tool_name"]
-    most = live_rules.threshold(_settings(store), tool_name)
-    place, text = live_rules.main_text(event.get("tool_response"))
-    if live_rules.put_away(event.get("tool_response")):
-        text = _whole(live_rules.put_away(event["tool_response"]), text)
-        event["tool_response"] = live_rules.given_whole(event["tool_response"])
+    most = live.threshold(_settings(store), tool_name)
+    place, text = live.main_text(event.get("tool_response"))
+    if live.put_away(event.get("tool_response")):
+        text = _whole(live.put_away(event["tool_response"]), text)
+        event["tool_response"] = live.given_whole(event["tool_response"])
     run_dir = _run_dir(store, event, os.path.basename(spooled)) if most is not None and len(text) > most else ""
     if not run_dir:
         return None
     content = text.encode("utf-8", "surrogatepass")
     size = len(content)
-    planned = live_text.shortened(live_rules.program(tool_name, event.get("tool_input")), text, size, run_dir)
+    planned = live.shortened(live.program(tool_name, event.get("tool_input")), text, size, run_dir)
     if len(planned) + 2 * _LONGEST_NAME >= len(text):
         return None
     ref = tool_log.keep(run_dir, _name(event, spooled), "log", content)
     told = planned[: -len(run_dir)] + os.path.join(run_dir, ref)
-    response = live_rules.with_text(event["tool_response"], place, told)
+    response = live.with_text(event["tool_response"], place, told)
     kept = {"ref": ref, "sha256": digests.of_bytes(content), "bytes": size, "at": list(place)}
     return response, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode()
 

@@ -12,7 +12,7 @@ from loomctl.kit import digests
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.reduction import history
 from loomctl.reduction.tokens import at_most, estimate
-from loomctl.reduction.tool_rules import rule_for
+from loomctl.reduction.tool_steps import rule_for
 from loomctl.runs import find as finding
 from loomctl.runs import not_here
 from loomctl.runs.tools import recording, tool_log
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from loomctl.reduction.tool_rules import Rule
-    from loomctl.reduction.tool_steps import ToolStep
+    from loomctl.reduction.tool_steps import Rule, ToolStep
     from loomctl.runs.project import Workspace
 
 INDEX = "loomctl steps"  # where a history sends its reader for what it left out

@@ -10,7 +10,7 @@ from loomctl.kit import files, ids, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.records import NamedTuple
-from loomctl.reduction import tool_rules
+from loomctl.reduction import tool_steps
 from loomctl.runs.machine import drivers, launcher_files
 
 TYPE_CHECKING = False
@@ -276,7 +276,7 @@ class _Digester:
         if run_id not in self._logs:
             from loomctl.runs.tools.reducer import StepLog
 
-            rules = tool_rules.of_settings(self._space.settings.reduce_rules)
+            rules = tool_steps.of_settings(self._space.settings.reduce_rules)
             self._logs[run_id] = StepLog(
                 self._space.store.run_dir(run_id), rules, foresees=self._foresees, passed_over=self._passed_over
             )

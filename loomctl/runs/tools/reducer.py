@@ -12,11 +12,10 @@ import os
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.reduction import history, live_rules, observations
+from loomctl.reduction import history, live, observations
 from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_rules import LIST, SHELL, rule_for
-from loomctl.reduction.tool_steps import ToolStep
+from loomctl.reduction.tool_steps import LIST, SHELL, ToolStep, rule_for
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import DataOffloader, name_of
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from loomctl.reduction.tool_rules import Rule
+    from loomctl.reduction.tool_steps import Rule
     from loomctl.runs.machine.launcher_files import Spooled
 
 INLINE_MOST = 2048  # bytes of what stands in the record itself
@@ -175,7 +174,7 @@ class _Stored(DataOffloader):
             content = self.read(kept["ref"])
             if len(content) != kept["bytes"] or digests.of_bytes(content) != kept["sha256"]:
                 return response, lost
-            whole = live_rules.with_text(response, tuple(kept["at"]), content.decode("utf-8", "surrogatepass"))
+            whole = live.with_text(response, tuple(kept["at"]), content.decode("utf-8", "surrogatepass"))
         except (LoomError, LookupError, TypeError, ValueError):
             return response, lost
         self.remember(kept["sha256"], kept["ref"])

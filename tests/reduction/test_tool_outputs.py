@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.reduction.calls import reduce_call
-from loomctl.reduction.large_texts import HEAD, TAIL, WHOLE, looked_at
 from loomctl.reduction.tokens import estimate
+from loomctl.reduction.tool_outputs import HEAD, TAIL, WHOLE, looked_at
 from tests.helpers.tables import each
 from tests.hostile import keys
 
