@@ -250,8 +250,8 @@ def _at(value: object, place: tuple[str, ...]) -> object:
 
 
 # ---- What is looked at of a text or value too large to be looked at whole; the rest is still behind the step (D59).
-# Looking costs seconds a megabyte, and a hook has few. Of what is larger than `CLEANED` only the two ends are cleaned and
-# masked; of what comes of that, `looked_at` gives the ends and the lines between that tell of trouble.
+# Looking costs seconds a megabyte, and a hook has few. Of what is larger than `CLEANED` only the two ends are cleaned
+# and masked; of what comes of that, `looked_at` gives the ends and the lines between that tell of trouble.
 
 CLEANED = 2_000_000  # characters of a text that is cleaned and masked whole
 FIRST, LAST = 800_000, 1_200_000  # of a larger one

@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     extra_roots: absolute, the user's word alone (D10). outputs_days, local_days, environments_days: how long `loomctl
     clean` leaves things (D56); None: for ever; that of environments is the user's word alone. reduce_live: `large` or
     `off`; reduce_live_threshold: characters; reduce_tools: the same two for tools by name (D48); reduce_rules: how
-    calls of other tools are reduced, as `tool_rules.of_settings` reads them. warnings: `(code, message)` for what could
+    calls of other tools are reduced, as `tool_steps.of_settings` reads them. warnings: `(code, message)` for what could
     not be used.
     """
 

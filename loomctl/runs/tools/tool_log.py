@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 
-from loomctl.kit import digests, files, ids
+from loomctl.kit import digests, files, ids, quick_json
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction.tool_steps import ToolStep
@@ -92,7 +91,7 @@ def _opened(run_dir: str) -> int | None:
 
 def _step(line: bytes) -> ToolStep | None:
     try:
-        raw = json.loads(line)
+        raw = quick_json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return ToolStep.from_dict(raw) if isinstance(raw, dict) and isinstance(raw.get("id"), str) else None
@@ -150,7 +149,7 @@ def tally(run_dir: str, known: Tally, *, most: int) -> Tally:
 
 def _tokens(line: bytes) -> tuple[int, int]:
     try:
-        step = json.loads(line) if line else None
+        step = quick_json.loads(line.decode("utf-8", "surrogatepass")) if line else None
     except (ValueError, RecursionError):
         return 0, 0
     if not isinstance(step, dict):
