@@ -23,32 +23,17 @@ def put(root: Path, *paths: str, size: int = 3) -> None:
 
 
 CAPTURED = [
-    "playwright-report/index.html",
-    "playwright-report/data/a/b.png",
-    "test-results/login/screenshot.png",
-    "packages/web/test-results/video.webm",
-    "cypress/videos/a.mp4",
-    "cypress/screenshots/a/b.png",
-    "junit.xml",
-    "build/reports/junit-unit.xml",
-    "deep/er/login.trace.zip",
-    ".trace.zip",
-    "test-results/ä\nö.png",
-]
+    "playwright-report/index.html", "playwright-report/data/a/b.png", "test-results/login/screenshot.png",
+    "packages/web/test-results/video.webm", "cypress/videos/a.mp4", "cypress/screenshots/a/b.png", "junit.xml",
+    "build/reports/junit-unit.xml", "deep/er/login.trace.zip", ".trace.zip", "test-results/ä\nö.png",
+]  # fmt: skip
 LEFT = [
-    "cypress/other/a.mp4",
-    "videos/a.mp4",
-    "my-test-results/a.png",
-    "test-results.txt",
-    "my-junit.xml",
-    "junit.xml.bak",
-    "trace.zip",
-    "JUNIT.XML",
+    "cypress/other/a.mp4", "videos/a.mp4", "my-test-results/a.png", "test-results.txt", "my-junit.xml",
+    "junit.xml.bak", "trace.zip", "JUNIT.XML",
     *(f"{folder}/junit.xml" for folder in ("node_modules", ".git", ".venv", "venv", ".tox", "__pycache__", "target")),
     *(f"{folder}/junit.xml" for folder in (".next", ".loom", ".fractary", ".cache/ms-playwright", ".yarn/cache")),
-    "packages/web/node_modules/x/test-results/a.png",
-    "test-results/node_modules/a.png",
-]
+    "packages/web/node_modules/x/test-results/a.png", "test-results/node_modules/a.png",
+]  # fmt: skip
 
 
 def test_the_documents_directories_and_patterns_are_found(tmp_path: Path) -> None:

@@ -99,23 +99,15 @@ def test_files_of_tools_and_of_git_are_told_together(begun: Scene) -> None:
 
 
 CALLS: list[tuple[str, str, Json, list[str]]] = [
-    ("Write", "x", {}, ["x"]),
-    ("Edit", "x", {}, ["x"]),
-    ("MultiEdit", "x", {}, ["x"]),
-    ("NotebookEdit", "x.ipynb", {}, ["x.ipynb"]),
-    ("Edit", "x", {"agent_id": "a1"}, ["x"]),
+    ("Write", "x", {}, ["x"]), ("Edit", "x", {}, ["x"]), ("MultiEdit", "x", {}, ["x"]),
+    ("NotebookEdit", "x.ipynb", {}, ["x.ipynb"]), ("Edit", "x", {"agent_id": "a1"}, ["x"]),
     ("Edit", "x", {"success": False}, []),
-    ("Edit", "x", {"stage": "000-other@1", "at": "2000-01-01T00:00:00Z"}, []),
-    ("Read", "x", {}, []),
-    ("Bash", "", {}, []),
-    ("Write", "src/../x", {}, ["x"]),
-    ("Write", "/elsewhere/x", {}, ["/elsewhere/x"]),
-    ("Write", "x\0y", {}, []),
-    ("Write", ".loom/runs/x/state.json", {}, []),
-    ("Write", ".fractary/faber/x", {}, []),
-    ("Write", "packages/.loom/config.yaml", {}, []),
+    ("Edit", "x", {"stage": "000-other@1", "at": "2000-01-01T00:00:00Z"}, []), ("Read", "x", {}, []),
+    ("Bash", "", {}, []), ("Write", "src/../x", {}, ["x"]), ("Write", "/elsewhere/x", {}, ["/elsewhere/x"]),
+    ("Write", "x\0y", {}, []), ("Write", ".loom/runs/x/state.json", {}, []),
+    ("Write", ".fractary/faber/x", {}, []), ("Write", "packages/.loom/config.yaml", {}, []),
     ("Write", "ä\nö", {}, ["ä\nö"]),
-]
+]  # fmt: skip
 
 
 def test_file_tools_that_ended_well_are_counted(begun: Scene) -> None:
@@ -208,13 +200,10 @@ def test_without_git_tools_alone_are_known(scene: Scene) -> None:
 
 NOT_NOTED = "on this machine nothing was noted when the step began"
 DAMAGED = {
-    "gone": NOT_NOTED,
-    "torn": NOT_NOTED,
-    "tree": "what was noted when the step began is damaged",
-    "index": "git could not tell",
-    "objects": "git could not tell",
+    "gone": NOT_NOTED, "torn": NOT_NOTED, "tree": "what was noted when the step began is damaged",
+    "index": "git could not tell", "objects": "git could not tell",
     "machine": "the step began on another machine",
-}
+}  # fmt: skip
 
 
 def test_a_baseline_that_is_gone_or_damaged_is_said(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

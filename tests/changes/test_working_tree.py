@@ -401,12 +401,9 @@ def test_large_files_are_known_by_size_and_time(shop: Path, tmp_path: Path, monk
     found = {change.path: change for change in watch.changes().entries}
     assert found.pop(".gitignore").kind == "modified"
     assert {(path, change.kind, change.by_time) for path, change in found.items()} == {
-        ("tracked", "modified", True),
-        ("going", "deleted", False),
-        ("free", "modified", True),
-        ("shrinking", "modified", True),
-        ("new", "added", True),
-    }
+        ("tracked", "modified", True), ("going", "deleted", False), ("free", "modified", True),
+        ("shrinking", "modified", True), ("new", "added", True),
+    }  # fmt: skip
 
 
 def test_of_too_much_together_the_largest_are_known_by_size_and_time(

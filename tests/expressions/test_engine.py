@@ -86,16 +86,11 @@ def test_a_condition_means_what_javascript_means(source: str, expected: bool | s
 @each(
     ("source", "expected"),
     [
-        ("$.steps[?(@.status=='failed')].id", "one"),
-        ("$..id", "one"),
-        ("$.steps[*].id", "one"),
-        ("steps[1:].id", "two"),
-        ("steps.`len`", 2),
-        ("artifacts.none", None),
-        ("$.nowhere..id", MISSING),
+        ("$.steps[?(@.status=='failed')].id", "one"), ("$..id", "one"), ("$.steps[*].id", "one"),
+        ("steps[1:].id", "two"), ("steps.`len`", 2), ("artifacts.none", None), ("$.nowhere..id", MISSING),
         ("$", STATE),
     ],
-)
+)  # fmt: skip
 def test_a_path_gives_the_first_match(source: str, expected: object) -> None:
     assert ask(source, kind="path") == [Answer("ok", expected, "")]
 
@@ -163,43 +158,13 @@ def test_a_path_that_never_ends_is_ended() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "1); while(1){}",
-        "1); while(1){}; (1",
-        "1); x(",
-        "1)}); while(1){}; (function(){ return (1",
-        "1]}); while(1){}; (function(){ return [1",
-        "1)}); while(1){}; //",
-        "1 }",
-        "}",
-        "1;",
-        "1; 2",
-        "return 1",
-        "throw 1",
-        "while(1){}",
-        "if (state) 1",
-        "let a = 1",
-        "a b",
-        "1 +",
-        "/* open",
-        "`open",
-        "/open",
-        "'open",
-        "'a\nb'",
-        "//",
-        "",
-        " \n",
-        "...state",
-        "1,",
-        "yield 1",
-        "await 1",
-        "import x from 'y'",
-        "017",
-        "state.a === 'x' and true",
-        "\x00",
-        "\ud83d",
-        "state.n \\",
+        "1); while(1){}", "1); while(1){}; (1", "1); x(", "1)}); while(1){}; (function(){ return (1",
+        "1]}); while(1){}; (function(){ return [1", "1)}); while(1){}; //", "1 }", "}", "1;", "1; 2",
+        "return 1", "throw 1", "while(1){}", "if (state) 1", "let a = 1", "a b", "1 +", "/* open", "`open",
+        "/open", "'open", "'a\nb'", "//", "", " \n", "...state", "1,", "yield 1", "await 1",
+        "import x from 'y'", "017", "state.a === 'x' and true", "\x00", "\ud83d", "state.n \\",
     ],
-)
+)  # fmt: skip
 def test_what_is_not_one_expression_is_a_syntax_error(source: str) -> None:
     begun = time.monotonic()
     said = syntax_error(source)
@@ -211,24 +176,11 @@ def test_what_is_not_one_expression_is_a_syntax_error(source: str) -> None:
 @each(
     "source",
     [
-        "state.n == 1",
-        "state?.n",
-        "1 // comment",
-        "/* comment */ 1",
-        "1\n\n",
-        "\n1\u2028+ 1",
-        "`${'}'}` + ')'",
-        "/[)\\]]/.test(')')",
-        "(() => { while (1) {} })()",
-        "function () { return 1 }",
-        "{}",
-        "{ a: 1 }.a",
-        "1, 2",
-        "a = b",
-        "state.é",
-        "'\ud83d'",
+        "state.n == 1", "state?.n", "1 // comment", "/* comment */ 1", "1\n\n", "\n1\u2028+ 1",
+        "`${'}'}` + ')'", "/[)\\]]/.test(')')", "(() => { while (1) {} })()", "function () { return 1 }", "{}",
+        "{ a: 1 }.a", "1, 2", "a = b", "state.é", "'\ud83d'",
     ],
-)
+)  # fmt: skip
 def test_one_expression_is_no_syntax_error(source: str) -> None:
     assert syntax_error(source) is None
 
@@ -441,16 +393,9 @@ def test_importing_is_cheap() -> None:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     heavy = {"dataclasses", "pathlib", "hashlib", "tempfile", "logging", "datetime", "subprocess", "inspect", "shutil"}
     heavy |= {
-        "threading",
-        "signal",
-        "urllib",
-        "glob",
-        "fnmatch",
-        "importlib.util",
-        "quickjs",
-        "jsonpath_ng",
+        "threading", "signal", "urllib", "glob", "fnmatch", "importlib.util", "quickjs", "jsonpath_ng",
         "warnings_",
-    }
+    }  # fmt: skip
     heavy |= {"loomctl.expressions.sandbox"}
     assert not heavy & set(done.stdout.split())
 

@@ -11,12 +11,9 @@ from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
 VALUES: dict[str, str | None] = {
-    "project_root": "/home/a",
-    "run_id": "r-1",
-    "work_id": None,
-    "plan_id": "",
+    "project_root": "/home/a", "run_id": "r-1", "work_id": None, "plan_id": "",
     "run_dir": "/home/a/.loom/runs/r-1",
-}
+}  # fmt: skip
 # Texts in which brackets and names meet in every way.
 tricky = st.lists(
     st.sampled_from(["{", "}", "<", ">", "{{", "}}", *NAMES, "x", "X", "1", "_", " ", "\n", "é", "😀", "$", '"']),
@@ -29,23 +26,15 @@ values = st.dictionaries(st.sampled_from([*NAMES, "x"]), st.one_of(st.none(), te
 @each(
     ("text", "expected"),
     [
-        ("{project_root}/x", "/home/a/x"),
-        ("<project_root>/<run_id>", "/home/a/r-1"),
-        ("{run_id}{run_id}", "r-1r-1"),
-        ("{{run_id}}", "{run_id}"),
-        ("{{{run_id}}}", "{{run_id}}"),
-        ("<<run_id>>", "<run_id>"),
-        ("<work_id>", "<work_id>"),
-        ("<b>{run_id}</b>", "<b>r-1</b>"),
+        ("{project_root}/x", "/home/a/x"), ("<project_root>/<run_id>", "/home/a/r-1"),
+        ("{run_id}{run_id}", "r-1r-1"), ("{{run_id}}", "{run_id}"), ("{{{run_id}}}", "{{run_id}}"),
+        ("<<run_id>>", "<run_id>"), ("<work_id>", "<work_id>"), ("<b>{run_id}</b>", "<b>r-1</b>"),
         ("{Run_id} {run-id} {} {1x} { run_id }", "{Run_id} {run-id} {} {1x} { run_id }"),
-        ('{"a":{"b":1}}', '{"a":{"b":1}}'),
-        ("{a:{run_id}}", "{a:r-1}"),
-        ("function(){return {run_id}}", "function(){return r-1}"),
-        ("{run_id", "{run_id"),
-        ("run_id}", "run_id}"),
-        ("", ""),
+        ('{"a":{"b":1}}', '{"a":{"b":1}}'), ("{a:{run_id}}", "{a:r-1}"),
+        ("function(){return {run_id}}", "function(){return r-1}"), ("{run_id", "{run_id"),
+        ("run_id}", "run_id}"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_only_names_in_brackets_are_replaced(text: str, expected: str) -> None:
     assert expand(text, VALUES).text == expected
 
@@ -101,15 +90,11 @@ def test_expanding_what_was_stored_gives_the_path_back(root: str, tail: str, run
 @each(
     ("path", "stored"),
     [
-        ("/p/specs/x.md", "{project_root}/specs/x.md"),
-        ("/p", "{project_root}"),
-        ("/pp/x", "/pp/x"),
-        ("specs/{a}.md", "{project_root}/specs/{{a}}.md"),
-        ("/main/.loom/runs/r/work.md", "{run_dir}/work.md"),
-        ("C:\\work\\x.md", "C:\\work\\x.md"),
-        ("\\\\server\\share\\x.md", "\\\\server\\share\\x.md"),
+        ("/p/specs/x.md", "{project_root}/specs/x.md"), ("/p", "{project_root}"), ("/pp/x", "/pp/x"),
+        ("specs/{a}.md", "{project_root}/specs/{{a}}.md"), ("/main/.loom/runs/r/work.md", "{run_dir}/work.md"),
+        ("C:\\work\\x.md", "C:\\work\\x.md"), ("\\\\server\\share\\x.md", "\\\\server\\share\\x.md"),
     ],
-)
+)  # fmt: skip
 def test_a_stored_path_names_no_machine(path: str, stored: str) -> None:
     assert to_portable(path, "/p", run_dir="/main/.loom/runs/r") == stored
 

@@ -174,11 +174,8 @@ def elsewhere(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("held", "happens", "said"), [
-    (responds, gone, "response_gone"),
-    (responds, elsewhere, "unsafe_link"),
-    (a_blob, gone, "no_such_blob"),
-    (a_blob, damaged, "damaged_blob"),
-    (a_blob, elsewhere, "unsafe_link"),
+    (responds, gone, "response_gone"), (responds, elsewhere, "unsafe_link"), (a_blob, gone, "no_such_blob"),
+    (a_blob, damaged, "damaged_blob"), (a_blob, elsewhere, "unsafe_link"),
 ])  # fmt: skip
 def test_a_value_that_cannot_be_read_is_lost_and_told_as_such(scene: Scene, held: Any, happens: Any, said: str) -> None:
     """Nobody can tell whether it survived: that is a finding, and the reference is not given instead."""

@@ -296,14 +296,10 @@ def test_a_search_without_matches_has_not_failed() -> None:
 
 
 SEARCHES = [
-    ("rg -n 'a|b' src", True),
-    ("cd src && grep -rn colour .", True),
-    ("cat a.log | grep -i failed", True),
-    ("git grep colour", True),
-    ("make", False),
-    ("make && grep colour a.log", False),
+    ("rg -n 'a|b' src", True), ("cd src && grep -rn colour .", True), ("cat a.log | grep -i failed", True),
+    ("git grep colour", True), ("make", False), ("make && grep colour a.log", False),
     ("grep colour a.log; make", False),
-]
+]  # fmt: skip
 
 
 @each(("command", "success"), SEARCHES)
@@ -369,12 +365,9 @@ def test_a_failed_write_keeps_its_content() -> None:
 
 def test_a_users_rule_comes_first() -> None:
     rule = Rule(
-        ("weather:*",),
-        OTHER,
-        ("location", "$.unit.name"),
-        10,
+        ("weather:*",), OTHER, ("location", "$.unit.name"), 10,
         "Checked weather for {location}: {result.main.temp} {nope}",
-    )
+    )  # fmt: skip
     args = {"location": "Bonn", "unit": {"name": "C"}, "key": "k"}
     reduction = reduce_call("weather:get", args, {"main": {"temp": 12.5}}, users=[rule])
     assert (reduction.observation, reduction.minimal_args) == (

@@ -61,17 +61,12 @@ def test_other_commands_are_no_exception(command: str) -> None:
 
 
 THRESHOLDS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, 8000),
-    ({"live": "large"}, 8000),
-    ({"live": "off"}, None),
-    ({"live_threshold": 9000}, 9000),
-    ({"live": "off", "tools": {"Bash": {"live": "large"}}}, 8000),
-    ({"tools": {"Bash": {"live": "off"}}}, None),
+    ({}, 8000), ({"live": "large"}, 8000), ({"live": "off"}, None), ({"live_threshold": 9000}, 9000),
+    ({"live": "off", "tools": {"Bash": {"live": "large"}}}, 8000), ({"tools": {"Bash": {"live": "off"}}}, None),
     ({"tools": {"WebFetch": {"live": "off"}}}, 8000),
     ({"live_threshold": 9000, "tools": {"Bash": {"live_threshold": 12000}}}, 12000),
-    ({"live_threshold": "many", "tools": 3}, 8000),
-    ({"tools": {"Bash": 1}}, 8000),
-]
+    ({"live_threshold": "many", "tools": 3}, 8000), ({"tools": {"Bash": 1}}, 8000),
+]  # fmt: skip
 
 
 @each(("settings", "expected"), THRESHOLDS)

@@ -153,15 +153,10 @@ def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
 @each(
     "line",
     [
-        '"error": null,',
-        "https://example.com/errors/failed.html",
-        "ok=3 unreachable=0 failed=0",
-        "errors: []",
-        "error=None",
-        "0 errors",
-        "def fail(error):",
+        '"error": null,', "https://example.com/errors/failed.html", "ok=3 unreachable=0 failed=0", "errors: []",
+        "error=None", "0 errors", "def fail(error):",
     ],
-)
+)  # fmt: skip
 def test_a_line_that_says_that_there_is_no_trouble_is_none(line: str) -> None:
     assert trouble(f"{line}\n", 1000, 100) == []
 

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 READ = sorted(set(re.findall(r"[A-Za-z]+", (ROOT / "README.md").read_text(encoding="utf-8"))))
 READABLE = [
-    "README.md",
-    "docs/explanation/why.md",
-    "loomctl/runs/store/store.py",
-    "config/state.schema.json",
+    "README.md", "docs/explanation/why.md", "loomctl/runs/store/store.py", "config/state.schema.json",
     "bin/loomctl",
-]
+]  # fmt: skip
 
 
 @each("name", READABLE)

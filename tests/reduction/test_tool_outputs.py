@@ -47,12 +47,9 @@ def test_a_text_that_is_not_large_is_looked_at_whole() -> None:
 
 
 TEXTS = {
-    "one line": "x" * 3_000_000,
-    "trouble alone": "Error: something failed at 0x1234\n" * 100_000,
-    "one line of trouble": "error " * 500_000,
-    "lines of nothing": "\n" * 3_000_000,
-    "all": "\n".join(LINES),
-}
+    "one line": "x" * 3_000_000, "trouble alone": "Error: something failed at 0x1234\n" * 100_000,
+    "one line of trouble": "error " * 500_000, "lines of nothing": "\n" * 3_000_000, "all": "\n".join(LINES),
+}  # fmt: skip
 
 
 @each("name", TEXTS)

@@ -237,19 +237,11 @@ def flipped(path: Path) -> None:
 @each(
     "write",
     [
-        bomb,
-        long_header,
-        endless_headers,
-        negative,
-        sparse,
-        torn,
-        flipped,
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"no archive"),
-        lambda path: path.write_bytes(gzip.compress(b"no tar")),
+        bomb, long_header, endless_headers, negative, sparse, torn, flipped, lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"no archive"), lambda path: path.write_bytes(gzip.compress(b"no tar")),
         lambda path: path.write_bytes(gzip.compress(b"")),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_or_lying_archive_is_refused(tmp_path: Path, write: Callable[[Path], object]) -> None:
     into = tmp_path / "into"
     into.mkdir()

@@ -75,31 +75,18 @@ def test_a_path_finds_its_file(world: World, declared: str, expected: str, rebas
 @each(
     "declared, code",
     [
-        ("../outside/x.md", "PATH_ESCAPE"),
-        ("docs/../../../outside/x.md", "PATH_ESCAPE"),
-        ("out/x.md", "PATH_ESCAPE"),
-        ("chain/x.md", "PATH_ESCAPE"),
-        ("file-out.md", "PATH_ESCAPE"),
-        ("broken-out", "PATH_ESCAPE"),
-        ("{run_dir}/out/x.md", "PATH_ESCAPE"),
-        ("{run_dir}/../x.md", "PATH_ESCAPE"),
-        ("{plugin_root}/docs/file-out.md", "PATH_ESCAPE"),
-        ("{project_root}-evil/x.md", "PATH_ESCAPE"),
-        ("/home/b/shop/out/x.md", "PATH_ESCAPE"),
-        ("/home/b/shop/out/nowhere.md", "PATH_ESCAPE"),
-        ("/home/b/shop/../x.md", "PATH_ESCAPE"),
-        ("C:\\shop\\..\\x.md", "PATH_ESCAPE"),
-        ("/etc/hostname", "PATH_ESCAPE"),
-        ("/", "PATH_ESCAPE"),
-        ("C:\\x.md", "PATH_ESCAPE"),
-        ("", "BAD_PATH"),
-        ("docs/\0x.md", "BAD_PATH"),
-        ("docs/\ud800.md", "BAD_PATH"),
-        ("x" * 5000, "BAD_PATH"),
-        ("{work_id}.md", "UNRESOLVED_PLACEHOLDER"),
+        ("../outside/x.md", "PATH_ESCAPE"), ("docs/../../../outside/x.md", "PATH_ESCAPE"),
+        ("out/x.md", "PATH_ESCAPE"), ("chain/x.md", "PATH_ESCAPE"), ("file-out.md", "PATH_ESCAPE"),
+        ("broken-out", "PATH_ESCAPE"), ("{run_dir}/out/x.md", "PATH_ESCAPE"),
+        ("{run_dir}/../x.md", "PATH_ESCAPE"), ("{plugin_root}/docs/file-out.md", "PATH_ESCAPE"),
+        ("{project_root}-evil/x.md", "PATH_ESCAPE"), ("/home/b/shop/out/x.md", "PATH_ESCAPE"),
+        ("/home/b/shop/out/nowhere.md", "PATH_ESCAPE"), ("/home/b/shop/../x.md", "PATH_ESCAPE"),
+        ("C:\\shop\\..\\x.md", "PATH_ESCAPE"), ("/etc/hostname", "PATH_ESCAPE"), ("/", "PATH_ESCAPE"),
+        ("C:\\x.md", "PATH_ESCAPE"), ("", "BAD_PATH"), ("docs/\0x.md", "BAD_PATH"),
+        ("docs/\ud800.md", "BAD_PATH"), ("x" * 5000, "BAD_PATH"), ("{work_id}.md", "UNRESOLVED_PLACEHOLDER"),
         ("{nope}/x.md", "UNRESOLVED_PLACEHOLDER"),
     ],
-)
+)  # fmt: skip
 def test_what_leads_out_is_refused(world: World, declared: str, code: str) -> None:
     with pytest.raises(LoomError) as error:
         locate(declared, world.known, world.roots)
@@ -146,15 +133,10 @@ def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:
 @each(
     ("path", "folder", "inside"),
     [
-        ("/a/b", "/a", True),
-        ("/a", "/a", True),
-        ("/a", "/a/", True),
-        ("/ab", "/a", False),
-        ("/", "/a", False),
-        ("/a", "/", True),
-        ("/a/b", "/a/b/c", False),
+        ("/a/b", "/a", True), ("/a", "/a", True), ("/a", "/a/", True), ("/ab", "/a", False), ("/", "/a", False),
+        ("/a", "/", True), ("/a/b", "/a/b/c", False),
     ],
-)
+)  # fmt: skip
 def test_inside_is_by_whole_names(path: str, folder: str, inside: bool) -> None:
     assert is_inside(path, folder) is inside
 

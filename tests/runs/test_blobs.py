@@ -391,27 +391,12 @@ REF = f"blob://sha256/{HEX}"
 @each(
     "value",
     [
-        "",
-        "blob://sha256/",
-        REF[:-1],
-        REF + "0",
-        REF + "\n",
-        REF.upper(),
-        f"blob://sha256/{HEX.upper()}",
-        f"blob://sha512/{HEX}",
-        f"blob://sha256//{HEX[1:]}",
-        f"blob://sha256/../{HEX[3:]}",
-        f" {REF}",
-        f"blob://sha256/{'٣' * 64}",
-        f"blob://sha256/{'g' * 64}",
-        f"See: {REF}",
-        HEX,
-        None,
-        7,
-        [REF],
+        "", "blob://sha256/", REF[:-1], REF + "0", REF + "\n", REF.upper(), f"blob://sha256/{HEX.upper()}",
+        f"blob://sha512/{HEX}", f"blob://sha256//{HEX[1:]}", f"blob://sha256/../{HEX[3:]}", f" {REF}",
+        f"blob://sha256/{'٣' * 64}", f"blob://sha256/{'g' * 64}", f"See: {REF}", HEX, None, 7, [REF],
         {"ref": REF},
     ],
-)
+)  # fmt: skip
 def test_what_is_no_reference(value: object) -> None:
     """Another case, another length, another hash, a way up, anything around it: all refused."""
     assert not blobs.is_ref(value)

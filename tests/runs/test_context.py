@@ -154,17 +154,11 @@ def test_what_is_no_key_is_refused(key: Any) -> None:
 RESERVED = [
     *("_current_node", "_previous_node", "_pipeline_name", "_run_id", "_retry_count", "_start_time"),
     *(
-        "_node_start_time",
-        "_",
-        "_mine",
-        "last_stage",
-        "last_response",
-        "response.build/x",
-        "output.x",
+        "_node_start_time", "_", "_mine", "last_stage", "last_response", "response.build/x", "output.x",
         "command.output",
     ),
     *("parallel.results", "parallel.conflicts", "internal.x", "response.", "command."),
-]
+]  # fmt: skip
 
 
 @each("key", RESERVED)

@@ -314,11 +314,7 @@ def test_a_new_run_in_a_project_of_fabers_is_looms_and_gets_its_own_state(scene:
     critical = {
         "always_load": [
             {
-                "id": name,
-                "type": "json",
-                "path": path,
-                "description": "d",
-                "required": True,
+                "id": name, "type": "json", "path": path, "description": "d", "required": True,
                 "reload_triggers": ["session_start"],
             }
             for name, path in (
@@ -327,7 +323,7 @@ def test_a_new_run_in_a_project_of_fabers_is_looms_and_gets_its_own_state(scene:
                 ("plan-1", "logs/fractary/plugins/faber/plans/{plan_id}.json"),
             )
         ]
-    }
+    }  # fmt: skip
     steps = {"frame": {"steps": [{"id": "a", "prompt": "Do it."}]}}
     raw = {"id": "mine", "extends": "fractary-faber:core", "phases": steps, "critical_artifacts": critical}
     scene.write(".fractary/faber/workflows/mine.json", json.dumps(raw))

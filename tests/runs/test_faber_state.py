@@ -106,17 +106,10 @@ def test_the_place_in_the_workflow_is_read_from_position_and_notes(said: Json, c
 
 
 STANDINGS = [
-    *((word, word) for word in STATUSES),
-    ("awaiting_approval", "awaiting_feedback"),
-    ("In Progress", "in_progress"),
-    ("RUNNING", "in_progress"),
-    ("success", "completed"),
-    ("canceled", "cancelled"),
-    ("who-knows", "who-knows"),
-    ("", "pending"),
-    (None, "pending"),
-    (7, "pending"),
-]
+    *((word, word) for word in STATUSES), ("awaiting_approval", "awaiting_feedback"),
+    ("In Progress", "in_progress"), ("RUNNING", "in_progress"), ("success", "completed"),
+    ("canceled", "cancelled"), ("who-knows", "who-knows"), ("", "pending"), (None, "pending"), (7, "pending"),
+]  # fmt: skip
 
 
 @each(("word", "status"), STANDINGS)

@@ -96,10 +96,6 @@ def test_a_sessions_version_is_its_latest_hooks(local: Path) -> None:
 
 def test_a_thing_is_first_told_once(local: Path, tmp_path: Path) -> None:
     assert [launcher_files.is_first_telling(str(local), words) for words in ("a", "a", "b", "b", "a")] == [
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
+        True, False, True, False, True,
+    ]  # fmt: skip
     assert [launcher_files.is_first_telling(str(tmp_path / "none"), "a") for _ in range(2)] == [True, True]

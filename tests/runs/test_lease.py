@@ -54,15 +54,9 @@ def test_who_drives(seen: Sight, drives: bool) -> None:
 
 
 @given(
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.floats(-(10**9), 10**9),
-    st.floats(0, 10**9),
-)
+    st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans(),
+    st.floats(-(10**9), 10**9), st.floats(0, 10**9),
+)  # fmt: skip
 def test_nobody_is_locked_out_for_longer_than_is_said(
     known: bool, boot: bool, names: bool, pid: bool, host: bool, came: bool, skew: float, waited: float
 ) -> None:

@@ -270,12 +270,9 @@ def test_tool_calls_alone_are_signs(begun: Scene) -> None:
     edit(begun, seen=clock.stamp(long_ago))
     assert begun.space(OTHER).store.held(run_id, begun.state) is None
     event: Json = {
-        "session_id": SESSION,
-        "hook_event_name": "PostToolUse",
-        "tool_name": "Read",
-        "tool_input": {"file_path": "x"},
-        "tool_response": {},
-    }
+        "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Read",
+        "tool_input": {"file_path": "x"}, "tool_response": {},
+    }  # fmt: skip
     spooled = Path(local.folder, "spool", f"{SESSION}-77.json")
     spooled.write_text(json.dumps(event))
     assert begun.space(OTHER).store.held(run_id, begun.state) is not None

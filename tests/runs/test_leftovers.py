@@ -23,21 +23,13 @@ DAY = 86400.0
 @each(
     ("name", "left"),
     [
-        ("state.json.tmp", True),
-        ("state.backup.json.tmp", True),
-        ("plan.json.4711.0a1b2c3d.tmp", True),
-        ("a.tar.gz.4711.0a1b2c3d.tmp", True),
-        ("response.md.1.ffffffff.tmp", True),
-        ("state.json", False),
-        ("report.tmp", False),
-        ("x.4711.tmp", False),
-        ("x.4711.0a1b2c3.tmp", False),
-        ("x.4711.0a1b2c3g.tmp", False),
-        ("x.pid.0a1b2c3d.tmp", False),
-        ("4711.0a1b2c3d.tmp", False),
+        ("state.json.tmp", True), ("state.backup.json.tmp", True), ("plan.json.4711.0a1b2c3d.tmp", True),
+        ("a.tar.gz.4711.0a1b2c3d.tmp", True), ("response.md.1.ffffffff.tmp", True), ("state.json", False),
+        ("report.tmp", False), ("x.4711.tmp", False), ("x.4711.0a1b2c3.tmp", False),
+        ("x.4711.0a1b2c3g.tmp", False), ("x.pid.0a1b2c3d.tmp", False), ("4711.0a1b2c3d.tmp", False),
         ("x.4711.0a1b2c3d.tmp.md", False),
     ],
-)
+)  # fmt: skip
 def test_a_leftover_is_known_by_its_name(name: str, left: bool) -> None:
     assert leftovers.is_leftover(name) is left
 

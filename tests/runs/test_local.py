@@ -132,14 +132,10 @@ def test_a_terminal_is_no_conversation(local: Local) -> None:
 @each(
     "content",
     [
-        b"",
-        b"{",
-        b"[]",
-        b'{"run_id": 7, "session_id": "s1"}',
-        b'{"run_id": "r1"}',
+        b"", b"{", b"[]", b'{"run_id": 7, "session_id": "s1"}', b'{"run_id": "r1"}',
         b'{"run_id": "r1", "session_id": "x"}',
     ],
-)
+)  # fmt: skip
 def test_a_damaged_binding_binds_nobody(local: Local, content: bytes) -> None:
     local.bind("s2", "r1", host="h", pid=os.getpid())
     folder = Path(local.folder) / "sessions"

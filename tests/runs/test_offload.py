@@ -21,16 +21,9 @@ from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
 TEXTS = [
-    "",
-    "plain\n",
-    "crlf\r\nand lf\n",
-    "\ufeffmark",
-    "lone \ud800 surrogate \udfff",
-    "nul \0 and \x1b[31mred",
-    "10%\r20%\r",
-    "x" * 200_000,
-    "é😀\u2028",
-]
+    "", "plain\n", "crlf\r\nand lf\n", "\ufeffmark", "lone \ud800 surrogate \udfff", "nul \0 and \x1b[31mred",
+    "10%\r20%\r", "x" * 200_000, "é😀\u2028",
+]  # fmt: skip
 
 
 @each("text", TEXTS)

@@ -70,19 +70,12 @@ def test_the_record_is_the_runs(scene: Scene, held: Record) -> None:
 @each(
     "asked, shown, found, agents",
     [
-        ({}, "12346", 5, 1),
-        ({"last": 2}, "46", 5, 1),
-        ({"last": 9}, "12346", 5, 1),
-        ({"agents": True}, "123456", 6, 0),
-        ({"failed": True}, "3", 1, 0),
-        ({"tool": "Bash"}, "13", 2, 0),
-        ({"tool": "Bash", "last": 1}, "3", 2, 0),
-        ({"tool": "mcp__*"}, "4", 1, 0),
-        ({"tool": "Grep"}, "", 0, 1),
-        ({"tool": "Grep", "agents": True}, "5", 1, 0),
-        ({"tool": "bash"}, "", 0, 0),
+        ({}, "12346", 5, 1), ({"last": 2}, "46", 5, 1), ({"last": 9}, "12346", 5, 1),
+        ({"agents": True}, "123456", 6, 0), ({"failed": True}, "3", 1, 0), ({"tool": "Bash"}, "13", 2, 0),
+        ({"tool": "Bash", "last": 1}, "3", 2, 0), ({"tool": "mcp__*"}, "4", 1, 0), ({"tool": "Grep"}, "", 0, 1),
+        ({"tool": "Grep", "agents": True}, "5", 1, 0), ({"tool": "bash"}, "", 0, 0),
     ],
-)
+)  # fmt: skip
 def test_what_is_asked_for_is_listed(held: Record, asked: dict[str, Any], shown: str, found: int, agents: int) -> None:
     if not Path(held.log).exists():
         some(held)
@@ -215,12 +208,8 @@ def test_savings_are_told_by_tool(held: Record) -> None:
     assert told.all_there
     assert told.bytes_recovered == told.bytes == sum(step.bytes for step in steps)
     assert {one.tool_name: one.steps for one in told.tools} == {
-        "Bash": 2,
-        "mcp__db__query": 1,
-        "Grep": 1,
-        "Read": 1,
-        "Edit": 1,
-    }
+        "Bash": 2, "mcp__db__query": 1, "Grep": 1, "Read": 1, "Edit": 1,
+    }  # fmt: skip
     assert [one.before for one in told.tools] == sorted((one.before for one in told.tools), reverse=True)
     assert told.whole.before == sum(step.tokens_before for step in steps)
     assert told.whole.after == sum(step.tokens_after for step in steps)

@@ -39,14 +39,11 @@ def begun(scene: Scene) -> Scene:
 def event(number: int = 1, text: str = OUTPUT, tool: str = "Bash", **more: Any) -> Json:
     """An event as the host writes it."""
     return {
-        "session_id": SESSION,
-        "hook_event_name": "PostToolUse",
-        "tool_name": tool,
+        "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": tool,
         "tool_input": {"command": f"make {number}"},
         "tool_response": {"stdout": text, "stderr": "", "interrupted": False, "isImage": False},
-        "tool_use_id": f"toolu_{number:03}",
-        **more,
-    }
+        "tool_use_id": f"toolu_{number:03}", **more,
+    }  # fmt: skip
 
 
 def failure(number: int, error: str, tool: str = "Bash", **given: Any) -> Json:
@@ -91,12 +88,9 @@ def test_events_become_steps_in_the_order_of_their_time(begun: Scene) -> None:
     assert [step.id for step in found] == ["toolu_002", "toolu_003", "toolu_004", "toolu_001"]
     assert waiting(begun) == []
     assert found[0].more == {
-        "number": 1,
-        "at": "1970-01-01T00:01:40Z",
-        "session_id": SESSION,
-        "stage": begun.state["steps"][-1]["stage"],
-        "spool": f"{SESSION}-002.json",
-    }
+        "number": 1, "at": "1970-01-01T00:01:40Z", "session_id": SESSION,
+        "stage": begun.state["steps"][-1]["stage"], "spool": f"{SESSION}-002.json",
+    }  # fmt: skip
     for step in found:
         assert original(begun, step)[1] == event()["tool_response"]
     assert digest(begun.space()) == recording.Digested()

@@ -30,16 +30,9 @@ KEYS = [
     *("new_string", "", "title", "bytes", "isImage", "type"),
 ]
 ODD = [
-    "",
-    "\0",
-    "\r\n",
-    "\ud800",
-    "\x1b[31mError\x1b[0m",
-    "10%\r20%\r100%\n",
-    "a" * 5000,
-    "é😀",
+    "", "\0", "\r\n", "\ud800", "\x1b[31mError\x1b[0m", "10%\r20%\r100%\n", "a" * 5000, "é😀",
     "Exit code 1\nError: x",
-]
+]  # fmt: skip
 TEXTS = st.one_of(
     st.text(max_size=40),
     st.sampled_from(ODD),
@@ -174,12 +167,9 @@ STEPS = st.builds(
 @pytest.mark.slow
 @SLOW
 @given(
-    st.lists(STEPS, max_size=14),
-    st.sampled_from([0, 5, 50, 500]),
-    TEXTS,
-    st.integers(0, 6),
+    st.lists(STEPS, max_size=14), st.sampled_from([0, 5, 50, 500]), TEXTS, st.integers(0, 6),
     st.sampled_from(["", "loomctl steps"]),
-)
+)  # fmt: skip
 def test_a_history_is_never_over_its_budget(
     steps: list[ToolStep], budget: int, asked: str, recent: int, index: str
 ) -> None:

@@ -75,16 +75,10 @@ def test_no_secret_is_in_a_summary(tmp_path: Path, kind: str, form: str) -> None
 @each(
     "tool, key",
     [
-        ("Write", "file_path"),
-        ("Read", "file_path"),
-        ("LS", "path"),
-        ("WebSearch", "query"),
-        ("WebFetch", "url"),
-        ("Bash", "command"),
-        ("Grep", "pattern"),
-        ("mcp", ""),
+        ("Write", "file_path"), ("Read", "file_path"), ("LS", "path"), ("WebSearch", "query"),
+        ("WebFetch", "url"), ("Bash", "command"), ("Grep", "pattern"), ("mcp", ""),
     ],
-)
+)  # fmt: skip
 def test_the_first_line_is_one_line_that_can_be_shown(tmp_path: Path, tool: str, key: str, name: str) -> None:
     step = reducer(tmp_path).reduce(tool if key else name, {key: name} if key else {}, {"stdout": "ok"})
     step.observation.encode()

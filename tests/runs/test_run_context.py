@@ -67,14 +67,10 @@ def test_built_in_keys_are_true(
     current, previous, retries, minute = expected
     assert tuple(found) == BUILT_IN
     assert found == {
-        "_current_node": current,
-        "_previous_node": previous,
-        "_pipeline_name": "review-loop",
-        "_run_id": "R",
-        "_retry_count": retries,
-        "_start_time": "2026-01-01T00:00:00Z",
+        "_current_node": current, "_previous_node": previous, "_pipeline_name": "review-loop", "_run_id": "R",
+        "_retry_count": retries, "_start_time": "2026-01-01T00:00:00Z",
         "_node_start_time": None if minute is None else f"2026-01-01T00:{minute:02}:00Z",
-    }
+    }  # fmt: skip
 
 
 def test_a_state_without_the_time_of_its_beginning_has_that_of_its_first_visit() -> None:

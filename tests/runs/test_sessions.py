@@ -36,33 +36,22 @@ def test_a_first_session_has_a_whole_record() -> None:
         "total_sessions": 1,
         "session_history": [
             {
-                "session_id": "s1",
-                "host": "h",
-                "started_at": at(1),
-                "ended_at": None,
-                "end_reason": None,
-                "last_activity": at(1),
-                "resumes": 0,
-                "compactions": [],
-                "phases_completed": [],
-                "artifacts_loaded": [],
-                "environment": A,
+                "session_id": "s1", "host": "h", "started_at": at(1), "ended_at": None, "end_reason": None,
+                "last_activity": at(1), "resumes": 0, "compactions": [], "phases_completed": [],
+                "artifacts_loaded": [], "environment": A,
             }
         ],
-    }
+    }  # fmt: skip
 
 
 @each(
     ("sources", "resumes", "compactions"),
     [
-        (["startup", "startup", "bound"], 0, 0),
-        (["startup", "resume", "resume"], 2, 0),
-        (["startup", "compact", "compact"], 0, 2),
-        (["startup", "compact", "resume", "clear"], 1, 1),
-        (["compact"], 0, 1),
-        (["resume"], 0, 0),
+        (["startup", "startup", "bound"], 0, 0), (["startup", "resume", "resume"], 2, 0),
+        (["startup", "compact", "compact"], 0, 2), (["startup", "compact", "resume", "clear"], 1, 1),
+        (["compact"], 0, 1), (["resume"], 0, 0),
     ],
-)
+)  # fmt: skip
 def test_one_record_counts_what_happens_to_its_session(sources: list[str], resumes: int, compactions: int) -> None:
     state = fresh()
     for second, source in enumerate(sources):

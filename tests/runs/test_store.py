@@ -229,14 +229,10 @@ def test_what_a_change_raises_passes_through(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    (b"", "BAD_JSON", EXIT_INVALID),
-    (b"{", "BAD_JSON", EXIT_INVALID),
-    (b"\0" * 4096, "BAD_JSON", EXIT_INVALID),
-    (b" " * (files.LARGEST_JSON + 1), "TOO_LARGE", EXIT_INVALID),
-    (b"[]", "BAD_STATE", EXIT_INVALID),
-    (b"{}", "BAD_STATE", EXIT_INVALID),
-    (b'{"schema_version": 2}', "SCHEMA_TOO_NEW", EXIT_SKEW),
-]
+    (b"", "BAD_JSON", EXIT_INVALID), (b"{", "BAD_JSON", EXIT_INVALID), (b"\0" * 4096, "BAD_JSON", EXIT_INVALID),
+    (b" " * (files.LARGEST_JSON + 1), "TOO_LARGE", EXIT_INVALID), (b"[]", "BAD_STATE", EXIT_INVALID),
+    (b"{}", "BAD_STATE", EXIT_INVALID), (b'{"schema_version": 2}', "SCHEMA_TOO_NEW", EXIT_SKEW),
+]  # fmt: skip
 
 
 def test_a_state_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:

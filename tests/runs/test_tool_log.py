@@ -49,20 +49,10 @@ def ids(folder: Path) -> list[str]:
 def test_what_was_appended_is_read_again(run_dir: Path) -> None:
     """Every field, and what else the record says; the file is its owner's alone."""
     whole = ToolStep(
-        "toolu_01",
-        "Read",
-        {"file_path": "a\r\n\ud800😀\u2028"},
-        "Read a (1 bytes, text)",
-        "outputs/toolu_01.txt",
-        False,
-        {"result": {"file": {"content": ""}}, "text_at": ["file", "content"]},
-        "outputs/toolu_01.rest.json",
-        5,
-        "ab" * 32,
-        10,
-        3,
-        {"at": "2026-01-01T00:00:00Z", "agent_id": "a1"},
-    )
+        "toolu_01", "Read", {"file_path": "a\r\n\ud800😀\u2028"}, "Read a (1 bytes, text)",
+        "outputs/toolu_01.txt", False, {"result": {"file": {"content": ""}}, "text_at": ["file", "content"]},
+        "outputs/toolu_01.rest.json", 5, "ab" * 32, 10, 3, {"at": "2026-01-01T00:00:00Z", "agent_id": "a1"},
+    )  # fmt: skip
     tool_log.append(str(run_dir), [whole, step("toolu_02")])
     assert list(tool_log.read(str(run_dir))) == [whole, step("toolu_02")]
     assert (run_dir / tool_log.FILE).stat().st_mode & 0o077 == 0
@@ -88,20 +78,11 @@ def test_the_tail_is_the_end_of_the_whole(run_dir: Path, lengths: list[int], cou
 @pytest.mark.parametrize(
     "damage",
     [
-        b'{"id": "torn", "tool_na',
-        b"\0" * 5000,
-        b"not json",
-        b"[]",
-        b'"text"',
-        b'{"id": 5}',
-        b"{}",
-        b"\xff\xfe\xfd",
-        b"[" * 100_000,
-        b"",
-        b"\r",
+        b'{"id": "torn", "tool_na', b"\0" * 5000, b"not json", b"[]", b'"text"', b'{"id": 5}', b"{}",
+        b"\xff\xfe\xfd", b"[" * 100_000, b"", b"\r",
     ],
     ids=lambda damage: repr(damage[:12]),
-)
+)  # fmt: skip
 def test_a_damaged_line_costs_itself_alone(run_dir: Path, damage: bytes) -> None:
     """In the middle and at the end, where a kill tore it off: it is left out, and the next append begins a line."""
     append(run_dir, "a")

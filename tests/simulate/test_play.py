@@ -21,14 +21,10 @@ from loomctl.workflows.workflow import parse
 Json = dict[str, Any]
 LABELS = ("fix", "[A] Approve", "Again")
 CONDITIONS = (
-    "context.score >= 50",
-    "outcome == 'failed'",
-    "preferred_label == 'fix'",
-    "context.flag",
-    "state.goal.length",
-    "context._retry_count > 0",
+    "context.score >= 50", "outcome == 'failed'", "preferred_label == 'fix'", "context.flag",
+    "state.goal.length", "context._retry_count > 0",
     "context._pipeline_name == 'any' && context._previous_node != null",
-)
+)  # fmt: skip
 JUDGE = play.without_disk(None)
 
 

@@ -172,13 +172,10 @@ def linked_log(folder: Path) -> None:
 
 
 DAMAGE: list[tuple[Any, list[str], int, int]] = [
-    (broken_state, ["BAD_JSON", "OLDER_STATE"], 10, 28),
-    (no_state_at_all, ["BAD_STATE"], 0, 28),
-    (broken_plan, ["BAD_JSON"], 10, 28),
-    (broken_log, ["NO_ENTRY"], 10, 28),
-    (broken_stage, ["BAD_JSON"], 10, 28),
-    (linked_log, ["UNSAFE_LINK"], 10, 0),
-]
+    (broken_state, ["BAD_JSON", "OLDER_STATE"], 10, 28), (no_state_at_all, ["BAD_STATE"], 0, 28),
+    (broken_plan, ["BAD_JSON"], 10, 28), (broken_log, ["NO_ENTRY"], 10, 28),
+    (broken_stage, ["BAD_JSON"], 10, 28), (linked_log, ["UNSAFE_LINK"], 10, 0),
+]  # fmt: skip
 
 
 def test_a_damaged_run_is_told_as_far_as_it_can_be_read(scene: Scene) -> None:

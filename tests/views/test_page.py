@@ -34,26 +34,14 @@ def a_report(text: str) -> dict[str, Any]:
     asset = {"path": text, "bytes": 3, "there": False, "at": text, "href": text}
     stage = {
         **dict.fromkeys(("stage", "step_id", "phase", "status", "started_at", "completed_at"), text),
-        "anchor": "stage-z",
-        **dict.fromkeys(("reason", "way", "source", "command", "trouble"), text),
-        "visit": 2,
-        "rank": 1,
-        "seconds": 61,
-        "attempt": 2,
-        "repairs": 1,
-        "branch": None,
-        "branches": [{"id": text, "status": text, "reason": text}],
-        "models": [text],
-        "tokens": {"in": 5, "out": 6},
-        "context": [text],
-        "evidence": [item],
-        "files": [touched],
-        "files_total": 2,
-        "assets": [asset],
-        "passed_over": [{"path": text, "reason": text}],
+        "anchor": "stage-z", **dict.fromkeys(("reason", "way", "source", "command", "trouble"), text),
+        "visit": 2, "rank": 1, "seconds": 61, "attempt": 2, "repairs": 1, "branch": None,
+        "branches": [{"id": text, "status": text, "reason": text}], "models": [text],
+        "tokens": {"in": 5, "out": 6}, "context": [text], "evidence": [item], "files": [touched],
+        "files_total": 2, "assets": [asset], "passed_over": [{"path": text, "reason": text}],
         "texts": [{"name": text, "at": text, "bytes": 9, "text": text, "cut": "begin", "href": text}],
         "others": [{"name": text, "at": text, "href": text}],
-    }
+    }  # fmt: skip
     inner = {**stage, "branches": [], "branch": {"of": text, "stage": text, "id": text}}
     receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text], "absent": [text]}
     names = ("session_id", "host", "started_at", "ended_at", "end_reason", "last_activity", "hostname", "platform")
@@ -74,28 +62,16 @@ def a_report(text: str) -> dict[str, Any]:
         "properties": {text: text},
     }
     priming = {
-        "at": text,
-        "session_id": text,
-        "event": text,
-        "used": 5,
-        "limit": 9,
-        "tokens": 2,
-        "guessed": True,
-        "restored": [],
-        "tool_history": True,
-        "loaded": {text: text},
-        "not_loaded": {text: text},
+        "at": text, "session_id": text, "event": text, "used": 5, "limit": 9, "tokens": 2, "guessed": True,
+        "restored": [], "tool_history": True, "loaded": {text: text}, "not_loaded": {text: text},
         "fresh": [text],
-    }
+    }  # fmt: skip
     sums = {"steps": 3, "tokens_before": 30, "tokens_after": 4}
     run_names = ("run_id", "plan_id", "workflow_id", "status", "work_id", "goal", "created_at", "updated_at")
     artifact = {
-        **dict.fromkeys(("id", "type", "description", "form", "at", "event"), text),
-        "required": True,
-        "forms": {text: 2},
-        "bytes": 7,
-        "file": {"below": "project", "at": text, "href": text},
-    }
+        **dict.fromkeys(("id", "type", "description", "form", "at", "event"), text), "required": True,
+        "forms": {text: 2}, "bytes": 7, "file": {"below": "project", "at": text, "href": text},
+    }  # fmt: skip
     return {
         "schema_version": 1,
         "made_at": text,
@@ -111,10 +87,7 @@ def a_report(text: str) -> dict[str, Any]:
         "troubles": [{"code": text, "what": text}],
         "phases": [
             {
-                "id": text,
-                "status": text,
-                "started_at": DAY,
-                "completed_at": text,
+                "id": text, "status": text, "started_at": DAY, "completed_at": text,
                 "steps": [{"key": f"other {text}", "name": text, "inner": False}],
             }
         ],
@@ -138,7 +111,7 @@ def a_report(text: str) -> dict[str, Any]:
         "moments": [1772442000, 1772528400],
         "events": {"total": 3, "broken": 1, "rows": [event]},
         "linked": {"files": 1, "said": text},
-    }
+    }  # fmt: skip
 
 
 class Shape(HTMLParser):
@@ -248,17 +221,10 @@ def test_the_templates_hold_no_handler_and_no_style_of_an_elements_own() -> None
 
 
 STAMPS = [
-    ("2026-03-02T09:00:00Z", 1772442000),
-    ("1970-01-01T00:00:00Z", None),
-    ("0001-01-01T00:00:00Z", None),
-    ("2026-03-02T09:00:00.123Z", 1772442000),
-    ("2026-03-02 09:00:00", None),
-    ("2026-13-02T09:00:00Z", None),
-    ("0000-00-00T00:00:00Z", None),
-    ("", None),
-    (None, None),
-    (5, None),
-]
+    ("2026-03-02T09:00:00Z", 1772442000), ("1970-01-01T00:00:00Z", None), ("0001-01-01T00:00:00Z", None),
+    ("2026-03-02T09:00:00.123Z", 1772442000), ("2026-03-02 09:00:00", None), ("2026-13-02T09:00:00Z", None),
+    ("0000-00-00T00:00:00Z", None), ("", None), (None, None), (5, None),
+]  # fmt: skip
 
 
 @each(("stamp", "seconds"), STAMPS)
@@ -269,15 +235,10 @@ def test_a_time_is_read_or_is_none(stamp: object, seconds: int | None) -> None:
 @each(
     ("count", "told"),
     [
-        (None, ""),
-        (0, "0 s"),
-        (59, "59 s"),
-        (61, "1 min 1 s"),
-        (3600, "1 h"),
-        (93_784, "1 d 2 h"),
+        (None, ""), (0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h"), (93_784, "1 d 2 h"),
         (86_400 * 400, "400 d"),
     ],
-)
+)  # fmt: skip
 def test_how_long_something_took_is_told_in_two_units(count: int | None, told: str) -> None:
     assert page.duration(count) == told
 

@@ -17,13 +17,9 @@ def test_the_forms_of_a_line() -> None:
     assert FULL.forms() == [
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · saved 84% · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · next: approve",
-        "loom fix-123 · build/review@2 · 7/12 · next: approve",
-        "loom fix-123 · build/review@2 · next: approve",
-        "loom fix-123 · build/review@2",
-        "loom build/review@2",
-        "loom build/…",
-        "loom…",
-    ]
+        "loom fix-123 · build/review@2 · 7/12 · next: approve", "loom fix-123 · build/review@2 · next: approve",
+        "loom fix-123 · build/review@2", "loom build/review@2", "loom build/…", "loom…",
+    ]  # fmt: skip
 
 
 def test_an_alarm_stands_first_and_stays() -> None:

@@ -23,21 +23,13 @@ SCOPE: dict[str, Any] = {
 }
 
 BARE = [
-    ("outcome == succeeded", "succeeded"),
-    ("outcome==succeeded", "succeeded"),
-    ("succeeded == outcome", "succeeded"),
-    ("outcome === SUCCESS", "SUCCESS"),
-    ("outcome != done", "done"),
-    ("context.n > 2 && outcome !== failed", "failed"),
-    ("preferred_label == Fix", "Fix"),
-    ("fix == context.fix", "fix"),
-    ("context['a'].b[0] == x", "x"),
-    ("context?.fix == fix", "fix"),
-    ("(outcome == succeeded)", "succeeded"),
-    ("state.status == in_progress", "in_progress"),
-    ("!(skipped)", "skipped"),
-    ("context.é == ü", "ü"),
-]
+    ("outcome == succeeded", "succeeded"), ("outcome==succeeded", "succeeded"),
+    ("succeeded == outcome", "succeeded"), ("outcome === SUCCESS", "SUCCESS"), ("outcome != done", "done"),
+    ("context.n > 2 && outcome !== failed", "failed"), ("preferred_label == Fix", "Fix"),
+    ("fix == context.fix", "fix"), ("context['a'].b[0] == x", "x"), ("context?.fix == fix", "fix"),
+    ("(outcome == succeeded)", "succeeded"), ("state.status == in_progress", "in_progress"),
+    ("!(skipped)", "skipped"), ("context.é == ü", "ü"),
+]  # fmt: skip
 
 
 @each(("source", "word"), BARE)
@@ -48,28 +40,17 @@ def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
 
 
 MEANT = [
-    "outcome == 'succeeded'",
-    'outcome == "it is succeeded" || context.failed',
-    "outcome == 'it\\'s == succeeded'",
-    "context.succeeded == context.failed",
-    "context . failed == null",
-    "context?.skipped === undefined",
-    "context.n === NaN || context.n == Infinity",
-    "context.n == 1e5 || context.n == 0x1f || context.n == 5n",
-    "context.n == Number('3')",
-    "context.a.constructor == Object",
-    "context.n == -Math.abs(3)",
+    "outcome == 'succeeded'", 'outcome == "it is succeeded" || context.failed',
+    "outcome == 'it\\'s == succeeded'", "context.succeeded == context.failed", "context . failed == null",
+    "context?.skipped === undefined", "context.n === NaN || context.n == Infinity",
+    "context.n == 1e5 || context.n == 0x1f || context.n == 5n", "context.n == Number('3')",
+    "context.a.constructor == Object", "context.n == -Math.abs(3)",
     "state.steps.some(failed => failed == outcome)",
-    "state.steps.some(function (failed) { return failed == outcome })",
-    "typeof succeeded == 'undefined'",
-    "({succeeded: outcome}).succeeded == outcome",
-    "`${outcome}` == outcome",
-    "context.n / 2 == outcome / 3",
-    "/succeeded/.test(outcome)",
-    "outcome == void 0",
-    "outcome == ('fix' in context)",
+    "state.steps.some(function (failed) { return failed == outcome })", "typeof succeeded == 'undefined'",
+    "({succeeded: outcome}).succeeded == outcome", "`${outcome}` == outcome", "context.n / 2 == outcome / 3",
+    "/succeeded/.test(outcome)", "outcome == void 0", "outcome == ('fix' in context)",
     "preferred_label == state.status",
-]
+]  # fmt: skip
 
 
 @each("source", MEANT)

@@ -118,13 +118,9 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
         == "Checked."
     )
     assert [one["stage"] for one in visits.every(state)] == [
-        "001-build.plan@1",
-        "002-build.fan@1",
-        "003-build.fan.api.look@1",
-        "004-build.fan.web.draw@1",
-        "005-build.fan.web.check@1",
-        "006-build.sum@1",
-    ]
+        "001-build.plan@1", "002-build.fan@1", "003-build.fan.api.look@1", "004-build.fan.web.draw@1",
+        "005-build.fan.web.check@1", "006-build.sum@1",
+    ]  # fmt: skip
     assert [one["stage"] for one in state["steps"]] == ["001-build.plan@1", "002-build.fan@1", "006-build.sum@1"]
     ended = status_of(scene, "002-build.fan@1")
     assert (ended["kind"], ended["status"], ended["response_source"]) == ("parallel", "succeeded", "branches")
@@ -187,18 +183,15 @@ def test_the_step_behind_the_join_is_told_what_each_branch_said(scene: Scene) ->
     ("join", "ends", "outcome", "states", "kept"),
     [
         (
-            "wait_all",
-            [("api", "failed"), ("web", "succeeded")],
-            "partially_succeeded",
-            ("failed", "succeeded"),
-            {"api", "web"},
+            "wait_all", [("api", "failed"), ("web", "succeeded")], "partially_succeeded",
+            ("failed", "succeeded"), {"api", "web"},
         ),
         ("wait_all", [("api", "succeeded"), ("web", "skipped")], "succeeded", ("succeeded", "skipped"), {"api", "web"}),
         ("first_success", [("web", "succeeded")], "succeeded", ("cancelled", "succeeded"), {"web"}),
         ("first_success", [("api", "failed"), ("web", "succeeded")], "succeeded", ("failed", "succeeded"), {"web"}),
         ("any", [("api", "partially_succeeded")], "partially_succeeded", ("partially_succeeded", "cancelled"), {"api"}),
     ],
-)
+)  # fmt: skip
 def test_joins(
     scene: Scene, join: str, ends: list[tuple[str, str]], outcome: str, states: tuple[str, str], kept: set[str]
 ) -> None:

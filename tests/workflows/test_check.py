@@ -39,17 +39,12 @@ def checked(tmp_path: Path, raw: object, name: str = "file.json") -> list[tuple[
 
 
 KINDS = [
-    ({"id": "a", "phases": {}}, "workflow"),
-    ({"id": "a", "extends": "core"}, "workflow"),
-    ({"phases": {}}, "workflow"),
-    ({"plan_id": "a", "phases": []}, "plan"),
+    ({"id": "a", "phases": {}}, "workflow"), ({"id": "a", "extends": "core"}, "workflow"),
+    ({"phases": {}}, "workflow"), ({"plan_id": "a", "phases": []}, "plan"),
     ({"id": "a", "workflow": {"phases": {}}, "execution": {}}, "plan"),
-    ({"run_id": "a", "plan_id": "a", "phases": {}}, "state"),
-    ({"status": "pending", "phases": []}, "state"),
-    ({"name": "left-pad", "version": "1.0.0"}, None),
-    ([], None),
-    ("text", None),
-]
+    ({"run_id": "a", "plan_id": "a", "phases": {}}, "state"), ({"status": "pending", "phases": []}, "state"),
+    ({"name": "left-pad", "version": "1.0.0"}, None), ([], None), ("text", None),
+]  # fmt: skip
 
 
 def test_the_content_says_what_a_file_is(tmp_path: Path) -> None:
@@ -68,16 +63,12 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
             "always_load": [{"id": "x", "type": "json", "required": True, "reload_triggers": ["sometimes"]}],
             "conditional_load": [
                 {
-                    "id": "y",
-                    "type": "git_info",
-                    "command": "git push",
-                    "required": False,
-                    "reload_triggers": ["manual"],
-                    "condition": "state.",
+                    "id": "y", "type": "git_info", "command": "git push", "required": False,
+                    "reload_triggers": ["manual"], "condition": "state.",
                 }
             ],
         },
-    }
+    }  # fmt: skip
     artifacts = "$.critical_artifacts"
     assert set(checked(tmp_path, raw)) == {
         ("error", "UNKNOWN_VALUE", "$.phases.build.steps[0].kind"),

@@ -42,14 +42,10 @@ def test_a_file_is_found_and_read(tmp_path: Path, name: str) -> None:
 
 
 BAD = [
-    (b"digraph {", "DOT_SYNTAX"),
-    (b'digraph { a [x="\xff"] }', "NOT_UTF8"),
-    (b"digraph {" + b" " * LARGEST_DOT + b"}", "TOO_LARGE"),
-    (b"digraph {" + b"{" * 100, "TOO_DEEP"),
-    (b"", "DOT_SYNTAX"),
-    (b'{"id": "json"}', "DOT_SYNTAX"),
-    (b"\x00", "DOT_SYNTAX"),
-]
+    (b"digraph {", "DOT_SYNTAX"), (b'digraph { a [x="\xff"] }', "NOT_UTF8"),
+    (b"digraph {" + b" " * LARGEST_DOT + b"}", "TOO_LARGE"), (b"digraph {" + b"{" * 100, "TOO_DEEP"),
+    (b"", "DOT_SYNTAX"), (b'{"id": "json"}', "DOT_SYNTAX"), (b"\x00", "DOT_SYNTAX"),
+]  # fmt: skip
 
 
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
@@ -90,16 +86,10 @@ def test_a_prompt_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ("@../../etc/passwd", "PATH_ESCAPE"),
-    ("@/etc/passwd", "PATH_ESCAPE"),
-    ("@link.md", "PATH_ESCAPE"),
-    ("@nowhere.md", "UNKNOWN_PROMPT"),
-    ("@pipe", "UNKNOWN_PROMPT"),
-    ("@", "UNKNOWN_PROMPT"),
-    ("@\0", "PATH_ESCAPE"),
-    ("@large.md", "TOO_LARGE"),
-    ("@latin.md", "NOT_UTF8"),
-]
+    ("@../../etc/passwd", "PATH_ESCAPE"), ("@/etc/passwd", "PATH_ESCAPE"), ("@link.md", "PATH_ESCAPE"),
+    ("@nowhere.md", "UNKNOWN_PROMPT"), ("@pipe", "UNKNOWN_PROMPT"), ("@", "UNKNOWN_PROMPT"),
+    ("@\0", "PATH_ESCAPE"), ("@large.md", "TOO_LARGE"), ("@latin.md", "NOT_UTF8"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("reference", "code"), REFUSED)

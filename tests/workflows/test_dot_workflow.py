@@ -101,13 +101,9 @@ def test_the_graph_is_the_workflow() -> None:
         "start -> a -> exit"
     )
     assert made == {
-        "id": "W",
-        "description": "Build it",
-        "default_fidelity": "full",
-        "retry_target": "main/a",
-        "max_visits": 9,
-        "phases": {"main": {"max_retries": 2, "steps": [{"id": "a", "prompt": "a"}]}},
-    }
+        "id": "W", "description": "Build it", "default_fidelity": "full", "retry_target": "main/a",
+        "max_visits": 9, "phases": {"main": {"max_retries": 2, "steps": [{"id": "a", "prompt": "a"}]}},
+    }  # fmt: skip
     for text, name in [
         ("digraph { start -> a }", "file"),
         ('digraph "My Flow" { start -> a }', "my-flow"),
@@ -145,16 +141,13 @@ def test_an_arrow_is_a_transition(body: str, step_id: str, transitions: list[Ste
 
 
 BEGINS = [
-    ("start -> a -> exit", "a"),
-    ("Start -> a -> End", "a"),
+    ("start -> a -> exit", "a"), ("Start -> a -> End", "a"),
     ("go [shape=Mdiamond]; go -> a -> stop; stop [shape=Msquare]", "a"),
-    ("go [type=start]; b; go -> a -> b", "a"),
-    ("b; a -> b", "a"),
+    ("go [type=start]; b; go -> a -> b", "a"), ("b; a -> b", "a"),
     ("start [prompt=x]; start -> b -> exit", "start"),
-    ("start [shape=box, prompt=x]; start -> b -> start", "start"),
-    ("b -> exit; start -> a -> b", "a"),
+    ("start [shape=box, prompt=x]; start -> b -> start", "start"), ("b -> exit; start -> a -> b", "a"),
     ("node [shape=box]; start -> a -> exit", "a"),
-]
+]  # fmt: skip
 
 
 @each(("body", "first"), BEGINS)
@@ -333,21 +326,14 @@ def test_what_is_no_workflow_is_refused_with_its_place(body: str, code: str) -> 
 
 
 WARNED = [
-    ("a [goal_gate=true]", "IGNORED_FIELD"),
-    ("a [selection=random]", "IGNORED_FIELD"),
-    ("a [auto_status=true]", "IGNORED_FIELD"),
-    ("a [allow_partial=true]", "IGNORED_FIELD"),
-    ("a [timeout=900s]", "IGNORED_FIELD"),
-    ("a [max_visits=0]", "IGNORED_FIELD"),
-    ("graph [stall_timeout=10s]", "IGNORED_FIELD"),
-    ("a -> a [loop_restart=true]", "IGNORED_FIELD"),
-    ("a [promt=x]", "UNKNOWN_ATTRIBUTE"),
-    ("a -> exit [lable=x]", "UNKNOWN_ATTRIBUTE"),
-    ("golas=x", "UNKNOWN_ATTRIBUTE"),
-    ('a [prompt="{{ inputs.name }}"]', "TEMPLATE"),
-    ('a -> exit [condition="outcome=ok"]', "NEVER_TRUE"),
-    ("a [label=Do]", "NO_PROMPT"),
-]
+    ("a [goal_gate=true]", "IGNORED_FIELD"), ("a [selection=random]", "IGNORED_FIELD"),
+    ("a [auto_status=true]", "IGNORED_FIELD"), ("a [allow_partial=true]", "IGNORED_FIELD"),
+    ("a [timeout=900s]", "IGNORED_FIELD"), ("a [max_visits=0]", "IGNORED_FIELD"),
+    ("graph [stall_timeout=10s]", "IGNORED_FIELD"), ("a -> a [loop_restart=true]", "IGNORED_FIELD"),
+    ("a [promt=x]", "UNKNOWN_ATTRIBUTE"), ("a -> exit [lable=x]", "UNKNOWN_ATTRIBUTE"),
+    ("golas=x", "UNKNOWN_ATTRIBUTE"), ('a [prompt="{{ inputs.name }}"]', "TEMPLATE"),
+    ('a -> exit [condition="outcome=ok"]', "NEVER_TRUE"), ("a [label=Do]", "NO_PROMPT"),
+]  # fmt: skip
 
 
 @each(("more", "code"), WARNED)
@@ -434,20 +420,14 @@ def test_a_file_that_is_eight_times_as_long_takes_about_eight_times_as_long() ->
             ),
             st.sampled_from(
                 [
-                    "p [shape=component]",
-                    "j [shape=tripleoctagon]",
-                    "g [shape=diamond]",
-                    "a -> exit",
-                    "b -> exit [condition=x]",
-                    "g -> b [condition=y]",
-                    "j [prompt=x]",
-                    "edge [label=l]",
+                    "p [shape=component]", "j [shape=tripleoctagon]", "g [shape=diamond]", "a -> exit",
+                    "b -> exit [condition=x]", "g -> b [condition=y]", "j [prompt=x]", "edge [label=l]",
                 ]
             ),
         ),
         max_size=14,
     )
-)
+)  # fmt: skip
 def test_any_drawing_is_a_workflow_or_refused(statements: list[str]) -> None:
     made = converted(";".join(statements))
     assert (made.raw is None) == any(one.severity == "error" for one in made.problems)

@@ -110,17 +110,13 @@ def test_a_workflow_in_dot_may_extend_another(tmp_path: Path) -> None:
         "critical_artifacts": {
             "always_load": [
                 {
-                    "id": "readme",
-                    "type": "markdown",
-                    "path": "README.md",
-                    "description": "What it is",
-                    "required": False,
-                    "reload_triggers": ["session_start"],
+                    "id": "readme", "type": "markdown", "path": "README.md", "description": "What it is",
+                    "required": False, "reload_triggers": ["session_start"],
                 }
             ]
         },
         "phases": {"main": {"steps": [{"id": "old", "prompt": "Old."}]}},
-    }
+    }  # fmt: skip
     text = 'digraph Child { extends=base; plan [prompt="Plan."] }'
     project(tmp_path, base__json=json.dumps(base), child__dot=text, lost__dot=text.replace("base", "nobody"))
     child = load(str(tmp_path / ".loom" / "workflows" / "child.dot")).raw

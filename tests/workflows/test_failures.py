@@ -13,22 +13,15 @@ from tests.helpers.tables import each
 
 AT = "2026-01-01T00:00:00Z"
 REASONS = [
-    ("the tests fail", "FAILURE"),
-    ("", "FAILURE"),
-    ("Rate limit exceeded", "TRANSIENT"),
-    ("HTTP 429: too many requests", "TRANSIENT"),
-    ("the API is overloaded", "TRANSIENT"),
-    ("503 Service Unavailable", "TRANSIENT"),
-    ("502 Bad Gateway", "TRANSIENT"),
+    ("the tests fail", "FAILURE"), ("", "FAILURE"), ("Rate limit exceeded", "TRANSIENT"),
+    ("HTTP 429: too many requests", "TRANSIENT"), ("the API is overloaded", "TRANSIENT"),
+    ("503 Service Unavailable", "TRANSIENT"), ("502 Bad Gateway", "TRANSIENT"),
     ("curl: (6) Could not resolve host: example.org", "TRANSIENT"),
-    ("connect ECONNREFUSED 127.0.0.1:5432", "TRANSIENT"),
-    ("read: Connection reset by peer", "TRANSIENT"),
+    ("connect ECONNREFUSED 127.0.0.1:5432", "TRANSIENT"), ("read: Connection reset by peer", "TRANSIENT"),
     ("sqlite3.OperationalError: database is locked", "TRANSIENT"),
-    ("Temporary failure in name resolution", "TRANSIENT"),
-    ("please try again later", "TRANSIENT"),
-    ("permission denied", "FAILURE"),
-    ("429 tests fail", "FAILURE"),
-]
+    ("Temporary failure in name resolution", "TRANSIENT"), ("please try again later", "TRANSIENT"),
+    ("permission denied", "FAILURE"), ("429 tests fail", "FAILURE"),
+]  # fmt: skip
 COMMANDS: list[tuple[dict[str, Any], str, str]] = [
     ({"exit_code": 1}, "exit code 1", "FAILURE"),
     ({"exit_code": 75}, "exit code 75", "TRANSIENT"),

@@ -132,13 +132,9 @@ def test_other_keys_are_the_childs() -> None:
     child = {"id": "c", "$schema": "b", "extends": "p", "skip_steps": ["b", "build/c"], "x-list": [2]}
     merged = merge([("p", {**parent, "result_handling": {"on_failure": "stop"}}), ("c", child)])
     assert merged == {
-        "id": "c",
-        "description": "P",
-        "skip_steps": ["a", "b", "build/c"],
-        "x-list": [2],
-        "x-old": 1,
+        "id": "c", "description": "P", "skip_steps": ["a", "b", "build/c"], "x-list": [2], "x-old": 1,
         "result_handling": {"on_failure": "stop"},
-    }
+    }  # fmt: skip
 
 
 @st.composite

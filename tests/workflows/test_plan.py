@@ -43,35 +43,21 @@ def test_a_plan_names_itself() -> None:
     """Ids, time and sources are those that were given; what was not said has its default."""
     made = planned(phases={})
     assert made == {
-        "schema_version": 1,
-        "plan_id": "shop-258",
-        "workflow_id": "sample",
-        "created_at": "2026-01-01T00:00:00Z",
-        "description": "",
+        "schema_version": 1, "plan_id": "shop-258", "workflow_id": "sample",
+        "created_at": "2026-01-01T00:00:00Z", "description": "",
         "sources": [{"id": "sample", "path": "{project_root}/x.json", "sha256": "0" * 64}],
-        "autonomy": {"level": "guarded", "require_approval_for": []},
-        "phases": [],
-        "artifacts": [],
+        "autonomy": {"level": "guarded", "require_approval_for": []}, "phases": [], "artifacts": [],
         "commands": [],
-    }
+    }  # fmt: skip
 
 
 def test_a_step_is_written_out() -> None:
     assert step_of({"prompt": "Build it."}) == {
-        "key": "build/one",
-        "id": "one",
-        "name": "one",
-        "description": "",
-        "kind": "agent",
-        "part": "main",
-        "prompt": "Build it.",
-        "command": None,
-        "skill": None,
-        "max_retries": 0,
-        "require_approval": False,
+        "key": "build/one", "id": "one", "name": "one", "description": "", "kind": "agent", "part": "main",
+        "prompt": "Build it.", "command": None, "skill": None, "max_retries": 0, "require_approval": False,
         "result_handling": {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"},
         "engine": None,
-    }
+    }  # fmt: skip
 
 
 @each(
@@ -214,15 +200,10 @@ def test_always_means_no_condition() -> None:
 
 
 STRATEGIES = [
-    ("markdown", None, "full"),
-    ("markdown", "all", "full"),
-    ("markdown", "summary", "summary"),
-    ("json", "latest_only", "full"),
-    ("directory", None, "all"),
-    ("directory", "full", "all"),
-    ("directory", "latest_only", "latest_only"),
-    ("directory", "summary", "summary"),
-]
+    ("markdown", None, "full"), ("markdown", "all", "full"), ("markdown", "summary", "summary"),
+    ("json", "latest_only", "full"), ("directory", None, "all"), ("directory", "full", "all"),
+    ("directory", "latest_only", "latest_only"), ("directory", "summary", "summary"),
+]  # fmt: skip
 
 
 @each(("kind", "said", "expected"), STRATEGIES)
@@ -243,17 +224,12 @@ def test_unknown_keys_are_kept() -> None:
         critical_artifacts={
             "always_load": [
                 {
-                    "id": "a",
-                    "type": "json",
-                    "path": "x",
-                    "required": True,
-                    "reload_triggers": [],
-                    "x-own": 3,
+                    "id": "a", "type": "json", "path": "x", "required": True, "reload_triggers": [], "x-own": 3,
                     "when": "no",
                 }
             ]
         },
-    )
+    )  # fmt: skip
     assert (made["asset_type"], made["commands"], made["plan_id"]) == ("video", [], "shop-258")
     assert "$schema" not in made
     phase = made["phases"][0]

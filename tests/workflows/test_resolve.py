@@ -139,14 +139,9 @@ def test_problems_of_all_files_come_together(places: Places, write: Write) -> No
 def artifact(**more: Any) -> dict[str, Any]:
     """Declare an artifact."""
     return {
-        "id": "a",
-        "type": "markdown",
-        "path": "a.md",
-        "description": "A",
-        "required": False,
-        "reload_triggers": ["manual"],
-        **more,
-    }
+        "id": "a", "type": "markdown", "path": "a.md", "description": "A", "required": False,
+        "reload_triggers": ["manual"], **more,
+    }  # fmt: skip
 
 
 def without_path(**more: Any) -> dict[str, Any]:

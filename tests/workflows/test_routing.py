@@ -261,37 +261,16 @@ def test_what_a_label_means(text: str, words: str, key: str) -> None:
 
 
 MATCHES: list[tuple[str, str, bool]] = [
-    ("fix", "[F] Fix", True),
-    ("[F] Fix", "fix", True),
-    ("F) fix", "[X] Fix", True),
-    ("f", "[F] Fix", True),
-    ("F", "F - Fix", True),
-    ("[F]", "F) Fix", True),
-    ("F)", "[F] Fix", True),
-    ("f", "fix", False),
-    ("g", "[F] Fix", False),
-    ("[F] Other", "[F] Fix", False),
-    ("F", "F", True),
-    ("[F]", "F", False),
-    ("", "[F] Fix", False),
-    ("", "", False),
-    ("fix", "", False),
-    ("fix it", "fix", False),
-    ("e\u0301te\u0301", "[É] Été", True),
-    ("É", "[E\u0301] Été", True),
-    ("FIX\tIT", "[F] Fix it", True),
-    ("[F] Fix", "[F] Fix it", False),
-    ("[X]", "[F] Fix", False),
-    ("Fix.", "Fix", False),
-    ("'fix'", "Fix", False),
-    ("fix-it", "Fix it", False),
-    ("f) ", "[F] Fix", True),
-    ("1", "1) Fix", True),
-    ("01", "1) Fix", False),
-    ("2", "[1] Fix", False),
-    ("ﬁx", "Fix", True),
+    ("fix", "[F] Fix", True), ("[F] Fix", "fix", True), ("F) fix", "[X] Fix", True), ("f", "[F] Fix", True),
+    ("F", "F - Fix", True), ("[F]", "F) Fix", True), ("F)", "[F] Fix", True), ("f", "fix", False),
+    ("g", "[F] Fix", False), ("[F] Other", "[F] Fix", False), ("F", "F", True), ("[F]", "F", False),
+    ("", "[F] Fix", False), ("", "", False), ("fix", "", False), ("fix it", "fix", False),
+    ("e\u0301te\u0301", "[É] Été", True), ("É", "[E\u0301] Été", True), ("FIX\tIT", "[F] Fix it", True),
+    ("[F] Fix", "[F] Fix it", False), ("[X]", "[F] Fix", False), ("Fix.", "Fix", False),
+    ("'fix'", "Fix", False), ("fix-it", "Fix it", False), ("f) ", "[F] Fix", True), ("1", "1) Fix", True),
+    ("01", "1) Fix", False), ("2", "[1] Fix", False), ("ﬁx", "Fix", True),
     ("approve", "[A] Approve & merge", False),
-]
+]  # fmt: skip
 
 
 @each(("said", "label", "means"), MATCHES)

@@ -65,14 +65,10 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
 
 VALUES = [
-    ("$.goal", "ship it", "ship it"),
-    ("$.list[0]", ["a", "b"], None),
-    ("$.n", 3, "3"),
-    ("$.flag", True, "true"),
-    ("$.deep", {"a": [1, "é"]}, '{"a":[1,"é"]}'),
-    ("$.gone", None, None),
+    ("$.goal", "ship it", "ship it"), ("$.list[0]", ["a", "b"], None), ("$.n", 3, "3"),
+    ("$.flag", True, "true"), ("$.deep", {"a": [1, "é"]}, '{"a":[1,"é"]}'), ("$.gone", None, None),
     ("$.blank", "  ", None),
-]
+]  # fmt: skip
 
 
 @each(("path", "value", "text"), VALUES)
@@ -85,20 +81,12 @@ def test_a_paths_text_is_its_present_value(path: str, value: object, text: str |
 
 
 PRESENT = [
-    ("ship it", "we must ship it today", True),
-    ("ship it", "we must ship\n   it today", True),
-    ("ship it\n", "ship it", True),
-    ("ship it", "we must Ship it", False),
-    ("v1.2", "use v1.23", False),
-    ("v1.2", "use v1.23, or v1.2.", True),
-    ("3", "13 of 30", False),
-    ("3", "13 of 3", True),
-    ("id", "my_id", False),
-    ("必须", "我们必须做", True),
-    ("(a)", "f(a)g", True),
-    ("a" * 5, "a" * 6, False),
+    ("ship it", "we must ship it today", True), ("ship it", "we must ship\n   it today", True),
+    ("ship it\n", "ship it", True), ("ship it", "we must Ship it", False), ("v1.2", "use v1.23", False),
+    ("v1.2", "use v1.23, or v1.2.", True), ("3", "13 of 30", False), ("3", "13 of 3", True),
+    ("id", "my_id", False), ("必须", "我们必须做", True), ("(a)", "f(a)g", True), ("a" * 5, "a" * 6, False),
     ("x", "", False),
-]
+]  # fmt: skip
 
 
 @each(("wanted", "text", "present"), PRESENT)

@@ -17,34 +17,19 @@ MANUAL = triggers.manual()
 @each(
     ("word", "event", "fired"),
     [
-        ("session_start", START, True),
-        ("session_start", COMPACT, True),
-        ("session_start", TAKEN_UP, True),
-        ("session_start", ENTER, False),
-        ("compaction_detected", COMPACT, True),
-        ("compaction_detected", START, False),
-        ("phase_transition", ENTER, True),
+        ("session_start", START, True), ("session_start", COMPACT, True), ("session_start", TAKEN_UP, True),
+        ("session_start", ENTER, False), ("compaction_detected", COMPACT, True),
+        ("compaction_detected", START, False), ("phase_transition", ENTER, True),
         ("phase_transition:architect->build", ENTER, True),
-        ("phase_transition: architect → build ", ENTER, True),
-        ("phase_transition:*->build", ENTER, True),
-        ("phase_transition:architect->*", ENTER, True),
-        ("phase_transition:*->*", ENTER, True),
-        ("phase_transition:frame->build", ENTER, False),
-        ("phase_transition:build->architect", ENTER, False),
-        ("phase_transition", FIRST, False),
-        ("phase_start", ENTER, True),
-        ("phase_start:build", ENTER, True),
-        ("phase_start:*", ENTER, True),
-        ("phase_start:frame", ENTER, False),
-        ("phase_start:frame", FIRST, True),
-        ("phase_start:build", TAKEN_UP, True),
-        ("phase_start", START, False),
-        ("manual", MANUAL, True),
-        ("manual", START, False),
-        ("phase_start:b", ENTER, False),
-        ("nonsense", ENTER, False),
+        ("phase_transition: architect → build ", ENTER, True), ("phase_transition:*->build", ENTER, True),
+        ("phase_transition:architect->*", ENTER, True), ("phase_transition:*->*", ENTER, True),
+        ("phase_transition:frame->build", ENTER, False), ("phase_transition:build->architect", ENTER, False),
+        ("phase_transition", FIRST, False), ("phase_start", ENTER, True), ("phase_start:build", ENTER, True),
+        ("phase_start:*", ENTER, True), ("phase_start:frame", ENTER, False), ("phase_start:frame", FIRST, True),
+        ("phase_start:build", TAKEN_UP, True), ("phase_start", START, False), ("manual", MANUAL, True),
+        ("manual", START, False), ("phase_start:b", ENTER, False), ("nonsense", ENTER, False),
     ],
-)
+)  # fmt: skip
 def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool) -> None:
     assert triggers.fires(["other", word], event) == (word if fired else None)
 
@@ -52,21 +37,11 @@ def test_a_trigger_fires_for_what_it_names(word: str, event: Event, fired: bool)
 @each(
     "word",
     [
-        "",
-        "session_start:x",
-        "manual:",
-        "phase_start:",
-        "phase_start: ",
-        "phase_start:a->b",
-        "phase_transition:",
-        "phase_transition:a",
-        "phase_transition:a->",
-        "phase_transition:->b",
-        "phase_transition:a->b->c",
-        "phase",
-        "Session_start",
+        "", "session_start:x", "manual:", "phase_start:", "phase_start: ", "phase_start:a->b",
+        "phase_transition:", "phase_transition:a", "phase_transition:a->", "phase_transition:->b",
+        "phase_transition:a->b->c", "phase", "Session_start",
     ],
-)
+)  # fmt: skip
 def test_half_a_trigger_is_none(word: str) -> None:
     assert not triggers.is_trigger(word)
     assert triggers.from_word(word) is None

@@ -297,12 +297,8 @@ def test_what_the_run_failed_of_is_said() -> None:
     walk = walked(ORDER, "done", "done", "done", "done")
     assert walk.state["errors"][-1]["message"] == "a/x was visited 2 times, its max_visits"
     assert nexts(walk)[-1] == {
-        "step_id": None,
-        "reason": "max_visits",
-        "by": "unconditional",
-        "transition": 0,
-        "to": "a/x",
-    }
+        "step_id": None, "reason": "max_visits", "by": "unconditional", "transition": 0, "to": "a/x",
+    }  # fmt: skip
     walk = walked(STRICT, "done")
     assert walk.state["errors"][-1]["message"] == "no transition of build/review applies: it ended succeeded"
     walk = walked(STRICT, "partial+ship it")
@@ -322,13 +318,9 @@ def test_a_routed_step_that_says_no_bound_has_one() -> None:
 def test_the_tries_are_counted_since_the_step_was_come_to() -> None:
     walk = walked(RETRIED, "failed", "failed", "done", "failed", "done")
     assert [(one["step_id"], one.get("attempt")) for one in walk.state["steps"]] == [
-        ("build/a", None),
-        ("build/a", 2),
-        ("build/mend", None),
-        ("build/a", None),
-        ("build/a", 2),
+        ("build/a", None), ("build/a", 2), ("build/mend", None), ("build/a", None), ("build/a", 2),
         ("build/b", None),
-    ]
+    ]  # fmt: skip
 
 
 def test_a_retry_of_what_passes_waits_longer_each_time() -> None:
@@ -430,12 +422,8 @@ def test_a_way_in_words(way: dict[str, Any], wanted: str) -> None:
 KEYS = [f"{phase}/{name}" for phase in ("p", "q", "r") for name in "ab"]
 OUTCOMES = ["done", "failed", "partial", "skip"]
 CONDITIONS = [
-    "outcome == 'failed'",
-    "context.n > 3",
-    "state.steps.length < 9",
-    "preferred_label == 'go'",
-    "context.x.y",
-]
+    "outcome == 'failed'", "context.n > 3", "state.steps.length < 9", "preferred_label == 'go'", "context.x.y",
+]  # fmt: skip
 one_transition = st.fixed_dictionaries(
     {"to": st.sampled_from([*KEYS, "end"])},
     optional={

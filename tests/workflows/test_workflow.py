@@ -18,13 +18,9 @@ from tests.helpers.tables import each
 
 STEP: dict[str, Any] = {"id": "implement", "prompt": "Build it."}
 ARTIFACT: dict[str, Any] = {
-    "id": "notes",
-    "type": "markdown",
-    "path": "docs/notes.md",
-    "description": "Notes",
-    "required": False,
+    "id": "notes", "type": "markdown", "path": "docs/notes.md", "description": "Notes", "required": False,
     "reload_triggers": ["session_start"],
-}
+}  # fmt: skip
 
 
 def with_step(**changes: Any) -> dict[str, Any]:
@@ -245,21 +241,12 @@ def test_every_problem_is_said_at_once() -> None:
     raw["skip_steps"] = [1]
     where = {problem.where for problem in parse(raw)[1] if problem.severity == "error"}
     assert where == {
-        "$.autonomy.level",
-        "$.autonomy.require_approval_for",
-        "$.critical_artifacts.always_load[0].id",
-        "$.critical_artifacts.always_load[0].required",
-        "$.critical_artifacts.always_load[0].reload_triggers",
-        "$.critical_artifacts.always_load[0].type",
-        "$.critical_artifacts.phase_specific.build",
-        "$.phases.build.steps[0].kind",
-        "$.phases.build.steps[0].max_retries",
-        "$.phases.build.steps[0].prompt",
-        "$.phases.build.steps[1]",
-        "$.phases['bad id']",
-        "$.phases['bad id'].enabled",
-        "$.skip_steps[0]",
-    }
+        "$.autonomy.level", "$.autonomy.require_approval_for", "$.critical_artifacts.always_load[0].id",
+        "$.critical_artifacts.always_load[0].required", "$.critical_artifacts.always_load[0].reload_triggers",
+        "$.critical_artifacts.always_load[0].type", "$.critical_artifacts.phase_specific.build",
+        "$.phases.build.steps[0].kind", "$.phases.build.steps[0].max_retries", "$.phases.build.steps[0].prompt",
+        "$.phases.build.steps[1]", "$.phases['bad id']", "$.phases['bad id'].enabled", "$.skip_steps[0]",
+    }  # fmt: skip
 
 
 def test_hints_say_what_was_probably_meant() -> None:

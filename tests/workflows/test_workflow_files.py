@@ -66,24 +66,13 @@ def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pyt
 
 
 LOST = [
-    ("nobody", "UNKNOWN_WORKFLOW"),
-    ("project:core", "UNKNOWN_WORKFLOW"),
-    ("loom:ours", "UNKNOWN_WORKFLOW"),
-    ("flows/y.yml", "UNKNOWN_WORKFLOW"),
-    ("y.json", "UNKNOWN_WORKFLOW"),
-    ("acme:core", "BAD_ID"),
-    ("acme@market:core", "BAD_ID"),
-    ("faber@fractary-faber:nobody", "UNKNOWN_WORKFLOW"),
-    ("faber@fractary-faber:../core", "UNKNOWN_WORKFLOW"),
-    ("faber@fractary-faber", "BAD_ID"),
-    ("", "BAD_ID"),
-    ("..", "BAD_ID"),
-    ("project:..", "BAD_ID"),
-    ("two words", "BAD_ID"),
-    ("x\0", "BAD_ID"),
-    ("twice", "AMBIGUOUS_WORKFLOW"),
-    ("flows/graph.dot", "UNKNOWN_WORKFLOW"),
-]
+    ("nobody", "UNKNOWN_WORKFLOW"), ("project:core", "UNKNOWN_WORKFLOW"), ("loom:ours", "UNKNOWN_WORKFLOW"),
+    ("flows/y.yml", "UNKNOWN_WORKFLOW"), ("y.json", "UNKNOWN_WORKFLOW"), ("acme:core", "BAD_ID"),
+    ("acme@market:core", "BAD_ID"), ("faber@fractary-faber:nobody", "UNKNOWN_WORKFLOW"),
+    ("faber@fractary-faber:../core", "UNKNOWN_WORKFLOW"), ("faber@fractary-faber", "BAD_ID"), ("", "BAD_ID"),
+    ("..", "BAD_ID"), ("project:..", "BAD_ID"), ("two words", "BAD_ID"), ("x\0", "BAD_ID"),
+    ("twice", "AMBIGUOUS_WORKFLOW"), ("flows/graph.dot", "UNKNOWN_WORKFLOW"),
+]  # fmt: skip
 
 
 def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
@@ -143,10 +132,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         (problem,) = load(str(tmp_path / name)).problems
         codes[name] = (problem.code, problem.where)
     assert codes == {
-        "folder.json": ("UNREADABLE", "$"),
-        "pipe.json": ("UNREADABLE", "$"),
-        "missing.json": ("UNREADABLE", "$"),
-        "nul\0.json": ("UNREADABLE", "$"),
-        "bytes.json": ("NOT_UTF8", "line 2, column 8"),
-        "huge.yaml": ("TOO_LARGE", "$"),
-    }
+        "folder.json": ("UNREADABLE", "$"), "pipe.json": ("UNREADABLE", "$"),
+        "missing.json": ("UNREADABLE", "$"), "nul\0.json": ("UNREADABLE", "$"),
+        "bytes.json": ("NOT_UTF8", "line 2, column 8"), "huge.yaml": ("TOO_LARGE", "$"),
+    }  # fmt: skip

@@ -137,30 +137,15 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
 
 NODES = ("plan", "build", "review", "fix", "tests")
 GRAMMAR = (
-    "outcome=succeeded",
-    "outcome=fail",
-    "outcome!=succeeded && score>50",
-    "context.flag=true || score <= 10",
-    "!flag",
-    "missing=''",
-    "score contains 7",
-    "score matches ^[0-4]",
+    "outcome=succeeded", "outcome=fail", "outcome!=succeeded && score>50", "context.flag=true || score <= 10",
+    "!flag", "missing=''", "score contains 7", "score matches ^[0-4]",
     "js: context.score > 20 && outcome !== 'failed'",
-)
+)  # fmt: skip
 NODE_SAYS = (
-    'prompt="Do it."',
-    "shape=tab",
-    "shape=diamond",
-    "shape=hexagon",
-    "output_schema=routing",
-    "max_visits=2",
-    "max_retries=1",
-    "retry_target=plan",
-    "require_approval=true",
-    "fidelity=full",
-    "phase=later",
+    'prompt="Do it."', "shape=tab", "shape=diamond", "shape=hexagon", "output_schema=routing", "max_visits=2",
+    "max_retries=1", "retry_target=plan", "require_approval=true", "fidelity=full", "phase=later",
     'label="A step"',
-)
+)  # fmt: skip
 IN_BRANCH = tuple(one for one in NODE_SAYS if one not in ("retry_target=plan", "phase=later"))
 JOIN_SAYS = ("", ', prompt="Sum it up."', ", shape=tripleoctagon, max_visits=2")
 EDGE_SAYS = (*(f'label="{one}"' for one in LABELS), *(f'condition="{one}"' for one in GRAMMAR), "weight=3", "weight=-1")
