@@ -15,7 +15,6 @@ from loomctl.kit import files
 
 
 def put(root: Path, *paths: str, size: int = 3) -> None:
-    """Make files of a size."""
     for path in paths:
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from loomctl.kit.errors import LoomError
 
 
 def made(local: Path, stage: str) -> Path:
-    """Make a baseline as a stage's beginning does."""
     own = Path(working_tree.begin_baseline(str(local), "r", stage))
     (own / "objects" / "ab").mkdir(parents=True)
     (own / "objects" / "ab" / "cd").write_text("x")

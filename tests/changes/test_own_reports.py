@@ -37,21 +37,18 @@ def begun(scene: Scene) -> Scene:
 
 
 def ran(scene: Scene) -> None:
-    """A command was run in the open step."""
     told = {"stage": scene.state["steps"][-1]["stage"], "at": "2999-01-01T00:00:00Z"}
     step = ToolStep("toolu", "Bash", {"command": "make"}, "did it", None, success=True, more=told)
     tool_log.append(str(scene.run_dir), [step])
 
 
 def reported(scene: Scene, *words: str) -> Ended:
-    """Write a report with its copies into the project."""
     ended = scene.loomctl("report", "-o", "report.html", "--with-files", *words)
     assert ended.code == 0, ended.stderr
     return ended
 
 
 def told(scene: Scene) -> Tracked:
-    """What the open step touched and left."""
     ran(scene)
     space = scene.space()
     run, entry = space.store.read(scene.run_dir.name), scene.state["steps"][-1]
@@ -65,7 +62,6 @@ def begin(scene: Scene) -> None:
 
 
 def copies(scene: Scene) -> list[Path]:
-    """The copies beside the page."""
     return [path for path in (scene.root / "report_files").rglob("*") if path.is_file()]
 
 
@@ -97,7 +93,6 @@ def test_a_committed_report_is_none_either(begun: Scene) -> None:
 
 
 def edits(scene: Scene) -> str:
-    """The user writes into the page."""
     with (scene.root / "report.html").open("a") as page:
         page.write("<!-- mine -->")
     return "report.html"

@@ -41,26 +41,22 @@ def begun(scene: Scene) -> Scene:
 
 
 def entry_of(scene: Scene) -> Json:
-    """The open visit."""
     found: Json = scene.state["steps"][-1]
     return found
 
 
 def begin(scene: Scene, **more: Any) -> None:
-    """Begin the open visit anew."""
     space = scene.space(**more)
     track.begin(space, space.store.read(scene.run_dir.name), entry_of(scene))
 
 
 def ended(scene: Scene, **more: Any) -> Tracked:
-    """End the open visit."""
     space = scene.space(**more)
     run, entry = space.store.read(scene.run_dir.name), entry_of(scene)
     return track.write(run, entry["stage"], track.ended(space, run, entry))[0]
 
 
 def called(scene: Scene, tool: str, path: str = "", *, stage: str = STAGE, **more: Any) -> None:
-    """Record a tool call of the stage."""
     key = "notebook_path" if tool == "NotebookEdit" else "file_path"
     args = {key: path if not path or path.startswith("/") else str(scene.root / path)} if path else {"command": "make"}
     told = {"stage": stage, "at": "2999-01-01T00:00:00Z", **more}
@@ -69,7 +65,6 @@ def called(scene: Scene, tool: str, path: str = "", *, stage: str = STAGE, **mor
 
 
 def record(scene: Scene, stage: str = STAGE) -> Json:
-    """What the stage's own file holds."""
     found: Json = json.loads((scene.run_dir / "stages" / stage / "changes.json").read_text())
     return found
 

@@ -48,7 +48,6 @@ def shop(tmp_path: Path) -> Path:
 
 
 def shop_in(folder: Path) -> Path:
-    """Make such a repository."""
     top = repositories.make(folder / "Größe 1", **{"a.txt": "one\n", "b.txt": "two\n", ".gitignore": "ignored/\n*.o\n"})
     (top / "ignored").mkdir()
     (top / "ignored" / "x").write_text("x\n")
@@ -62,7 +61,6 @@ def shop_in(folder: Path) -> Path:
 
 
 def commit(top: Path) -> None:
-    """Commit all there is."""
     git(top, "add", "-A")
     git(top, "commit", "-q", "--allow-empty", "-m", "more")
 
@@ -76,7 +74,6 @@ def commit_and_go_back(top: Path) -> None:
 
 
 def switch(top: Path) -> None:
-    """Go to another branch, which has another file."""
     git(top, "stash", "-q", "-u")
     git(top, "checkout", "-q", "-b", "other")
     (top / "d.txt").write_text("d\n")
@@ -120,13 +117,10 @@ def folder_for_file(top: Path) -> None:
 
 
 def nested_repository(top: Path) -> None:
-    """Make a repository in a folder."""
     repositories.make(top / "vendor" / "lib")
 
 
 def write(path: str, text: str) -> Callable[[Path], None]:
-    """Give what writes a file."""
-
     def done(top: Path) -> None:
         place = top / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +136,6 @@ def ignored_no_more(top: Path) -> None:
 
 
 def added_by_force(top: Path) -> None:
-    """Add an ignored file to the index."""
     (top / "made.o").write_text("o\n")
     git(top, "add", "-f", "made.o")
 
@@ -157,25 +150,21 @@ def loom_and_faber(top: Path) -> None:
 
 
 def change_and_commit(top: Path) -> None:
-    """Change a file and commit it."""
     (top / "a.txt").write_text("x")
     commit(top)
 
 
 def commit_and_reset(top: Path) -> None:
-    """Commit what there is and take the commit back."""
     commit(top)
     git(top, "reset", "-q", "--soft", "HEAD~1")
 
 
 def link_for_a_file(top: Path) -> None:
-    """Put a link where a file was."""
     (top / "a.txt").unlink()
     (top / "a.txt").symlink_to("b.txt")
 
 
 def intend(top: Path) -> None:
-    """Say that a file will be added."""
     (top / "i").write_text("x")
     git(top, "add", "-N", "i")
 
@@ -188,14 +177,12 @@ def run_python(top: Path) -> None:
 
 
 def compiled_and_committed(top: Path) -> None:
-    """Commit a compiled module."""
     run_python(top)
     git(top, "add", "-f", "__pycache__")
     commit(top)
 
 
 def pipe_for_a_file(top: Path) -> None:
-    """Put a pipe where a file was."""
     (top / "a.txt").unlink()
     os.mkfifo(top / "a.txt")
 

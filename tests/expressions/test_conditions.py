@@ -255,7 +255,6 @@ SCOPES = st.fixed_dictionaries(
 
 
 def literal(text: str) -> str:
-    """Write a string as JavaScript would read it back."""
     return json.dumps(text)
 
 

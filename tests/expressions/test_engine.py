@@ -40,7 +40,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(*sources: str, kind: str = "condition", scope: dict[str, Any] | None = None) -> list[Answer]:
-    """Ask as a hook does."""
     questions = [Question(kind, source) for source in sources]
     return answer(questions, {"state": STATE} if scope is None else scope, environment_python=sys.executable)
 
@@ -245,7 +244,6 @@ def test_odd_and_huge_states_reach_the_engine_whole(state: Any, source: str, exp
 
 
 def nested(levels: int) -> list[Any]:
-    """Make a list in a list in a list."""
     value: list[Any] = []
     for _ in range(levels):
         value = [value]

@@ -24,7 +24,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def put(project: Path, text: str | bytes, name: str = "workflows/schemas/x.schema.json") -> Path:
-    """Write a schema file."""
     path = project / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -25,7 +25,6 @@ PLACES = [
 
 
 def in_a_shell(script: str) -> str:
-    """Give what a script prints."""
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, timeout=30, check=True)
     return done.stdout.decode("utf-8", "surrogateescape")
 

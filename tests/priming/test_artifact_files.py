@@ -111,7 +111,6 @@ def values_of(folder: Path, run_dir: str) -> tuple[dict[str, str | None], Roots]
 
 
 def read(folder: Path, declared: str, kind: str = "markdown", **artifact: Any) -> Reading:
-    """Read one artifact of a project."""
     known, roots = place(folder)
     return artifact_files.read({"id": "a", "type": kind, **artifact}, declared, known, roots)
 

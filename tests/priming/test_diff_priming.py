@@ -22,7 +22,6 @@ CHANGED = SPEC.replace("Line 30 of", "Line thirty of")
 
 @pytest.fixture
 def primed(scene: Scene) -> Scene:
-    """A session that was given the spec in full."""
     scene.write("spec.md", SPEC)
     scene.workflow([artifact("spec", "spec.md"), artifact("notes", "notes.md", required=False)])
     scene.begin()
@@ -30,7 +29,6 @@ def primed(scene: Scene) -> Scene:
 
 
 def prime(scene: Scene, *, conversation: Conversation | None = None, **more: Any) -> Slip:
-    """Prime by hand, and remember it."""
     space = scene.space(conversation=conversation)
     run = space.store.read(scene.state["run_id"])
     made = prime_run.prime(space, run, triggers.manual(), prime_run.command_budget(space), may_write=True, **more)
@@ -38,12 +36,10 @@ def prime(scene: Scene, *, conversation: Conversation | None = None, **more: Any
 
 
 def forms(made: Slip) -> dict[str, str | None]:
-    """The form in which each loaded artifact was given."""
     return {entry.id: entry.form for entry in made.loaded}
 
 
 def fenced(made: Slip) -> str:
-    """The diff in a slip's text."""
     return made.text.partition("```diff\n")[2].partition("```")[0]
 
 

@@ -38,7 +38,6 @@ def given(scene: Scene) -> Scene:
 
 
 def prime(scene: Scene, **more: Any) -> slip.Slip:
-    """Prime by hand, and remember it."""
     space = scene.space()
     run = space.store.read(scene.state["run_id"])
     made = prime_run.prime(space, run, triggers.manual(), prime_run.command_budget(space), may_write=True, **more)
@@ -46,17 +45,14 @@ def prime(scene: Scene, **more: Any) -> slip.Slip:
 
 
 def told(scene: Scene, **how: Any) -> Notice:
-    """What the session is told of edits now."""
     return edits.notice(scene.space(**{key: how.pop(key) for key in ("session",) if key in how}), **how)
 
 
 def diffs(notice: Notice) -> list[str]:
-    """The diffs in a notice."""
     return [part.partition("```")[0] for part in notice.text.split("```diff\n")[1:]]
 
 
 def watch(scene: Scene, session: str = SESSION) -> list[str]:
-    """What the launcher is told to compare."""
     return (scene.store / f"local/primed/{session}.watch").read_text().splitlines()
 
 
@@ -84,8 +80,6 @@ def test_an_edit_is_told_once_as_a_diff_from_what_was_given(given: Scene) -> Non
 
 
 def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Put something else in a file's place."""
-
     def change(path: Path) -> None:
         path.unlink()
         make(path)

@@ -29,7 +29,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def now(scene: Scene) -> str:
-    """Read what the host would import."""
     return (scene.store / "now.md").read_text(encoding="utf-8")
 
 
@@ -91,7 +90,6 @@ def test_nothing_of_a_run_that_was_not_taken_up_here_gets_in(begun: Scene) -> No
 
 
 def left_out(scene: Scene) -> dict[str, str]:
-    """Give why which artifact is not imported."""
     return {one.id: one.why for one in memory.now(scene.space()).imports if not one.line}
 
 

@@ -63,7 +63,6 @@ def piece(name: str, text: str | None, *, required: bool = False, own: bool = Fa
 
 
 def forms(made: Packing) -> dict[str, str]:
-    """Give the form that each piece took."""
     return {entry.id: entry.form for entry in made.packed}
 
 

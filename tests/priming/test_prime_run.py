@@ -69,7 +69,6 @@ def prime(
 
 
 def forms(made: Slip) -> dict[str, tuple[str, str, str | None]]:
-    """Give decision, reason and form of each artifact."""
     return {entry.id: (entry.decision, entry.reason, entry.form) for entry in made.entries}
 
 

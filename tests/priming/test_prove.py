@@ -28,7 +28,6 @@ def checked(number: int = 1, *, proven: bool = True) -> Event:
 
 
 def which(number: int) -> dict[str, object]:
-    """Name a compaction."""
     return {"at": AT, "number": number}
 
 

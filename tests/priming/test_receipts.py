@@ -20,7 +20,6 @@ LONG = "".join(f"Line {number} of a text that no part holds.\n" for number in ra
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run with two artifacts, begun by the session."""
     scene.write("spec.md", SPEC)
     scene.write("tasks.md", TASKS)
     scene.workflow([artifact("spec", "spec.md"), artifact("tasks", "tasks.md", required=False)])
@@ -30,7 +29,6 @@ def begun(scene: Scene) -> Scene:
 
 @pytest.fixture
 def file(tmp_path: Path) -> TranscriptFile:
-    """The session's transcript, in which nothing stands yet."""
     return TranscriptFile(tmp_path / "t.jsonl")
 
 
@@ -45,7 +43,6 @@ def stop(scene: Scene, file: TranscriptFile, session: str = SESSION) -> str:
 
 
 def starts(scene: Scene, code: int = 0) -> list[Json]:
-    """The receipts that `prove` tells, oldest first."""
     told = scene.loomctl("prove", "--json")
     assert told.code == code, told.stderr
     found: list[Json] = told.json["starts"]

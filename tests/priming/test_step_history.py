@@ -27,7 +27,6 @@ HEAD = prime_run._TOOLS
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run with an artifact, which the session drives."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin("add dark mode")
@@ -35,7 +34,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def log(scene: Scene, *told: dict[str, Any]) -> None:
-    """Append steps to the run's log."""
     steps = [
         ToolStep(
             f"toolu_{number}",

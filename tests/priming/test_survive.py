@@ -27,7 +27,6 @@ RESPONSE = "Decided: the heliotrope switch survives a reload."
 
 
 def begin(scene: Scene, *items: Any, artifacts: list[Any] | None = None) -> None:
-    """Begin a run in which these items must survive."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md"), *(artifacts or [])], must_survive=list(items))
     scene.begin()
@@ -55,13 +54,11 @@ def responds(scene: Scene) -> str:
 
 
 def a_blob(scene: Scene) -> str:
-    """A text that every size makes a blob."""
     set_in_context(scene, command_output=RESPONSE)
     return "$.context['command.output']"
 
 
 def within_a_blob(scene: Scene) -> str:
-    """A key of a large object."""
     set_in_context(scene, facts={"decided": RESPONSE, "rest": "word " * 25_000})
     return "$.context.facts.decided"
 
@@ -121,7 +118,6 @@ def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene
 
 
 def found(scene: Scene) -> dict[str, survive.Survivor]:
-    """What the run's items stand for now."""
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
     return survive.look_up(space, run, survival.items(run.plan, run.state))
@@ -157,17 +153,14 @@ def test_of_many_large_artifacts_only_so_many_bytes_are_read(scene: Scene, monke
 
 
 def gone(path: Path) -> None:
-    """The file is not there."""
     path.unlink()
 
 
 def damaged(path: Path) -> None:
-    """Its bytes are others."""
     path.write_bytes(b"{")
 
 
 def elsewhere(path: Path) -> None:
-    """A link stands in its place."""
     path.rename(path.parent / "elsewhere")
     path.symlink_to(path.parent / "elsewhere")
 
@@ -198,22 +191,18 @@ def test_a_value_that_cannot_be_read_is_lost_and_told_as_such(scene: Scene, held
 
 
 def too_large(path: Path) -> None:
-    """Over what is read of any file."""
     path.write_text("a line of text\n" * 80_000)
 
 
 def no_json(path: Path) -> None:
-    """It does not parse."""
     path.write_text('{"a": 1,}')
 
 
 def binary(path: Path) -> None:
-    """Nothing to show."""
     path.write_bytes(b'"\0"')
 
 
 def leads_out(path: Path) -> None:
-    """A link leads out of the project."""
     path.unlink()
     path.symlink_to("/etc/passwd")
 

@@ -15,7 +15,6 @@ BASH = {"stdout": LARGE, "stderr": "", "interrupted": False, "isImage": False}
 
 
 def event(tool: str = "Bash", response: Any = None, **given_to_it: Any) -> dict[str, Any]:
-    """An event after a tool."""
     return {
         "tool_name": tool,
         "tool_input": given_to_it or {"command": "make"},

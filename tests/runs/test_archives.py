@@ -117,7 +117,6 @@ def test_a_pipe_for_an_archive_holds_nobody(tmp_path: Path) -> None:
 def member(
     name: str, *, kind: bytes = tarfile.REGTYPE, data: bytes = b"x", **more: Any
 ) -> tuple[tarfile.TarInfo, bytes]:
-    """Make a member of a forged archive."""
     info = tarfile.TarInfo(name)
     info.type = kind
     info.size = len(data) if kind == tarfile.REGTYPE else 0
@@ -127,7 +126,6 @@ def member(
 
 
 def forged(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> str:
-    """Write an archive with just these members."""
     with tarfile.open(path, "w:gz") as packed:
         for info, data in members:
             packed.addfile(info, io.BytesIO(data))
@@ -187,7 +185,6 @@ def bomb(path: Path) -> None:
 
 
 def long_header(path: Path) -> None:
-    """A header that would be read into memory whole."""
     info = tarfile.TarInfo("x")
     info.type = tarfile.GNUTYPE_LONGNAME
     info.size = 1 << 33
@@ -195,7 +192,6 @@ def long_header(path: Path) -> None:
 
 
 def endless_headers(path: Path) -> None:
-    """Headers that speak of headers."""
     info = tarfile.TarInfo("x")
     info.type = tarfile.GNUTYPE_LONGNAME
     info.size = 5
@@ -203,7 +199,6 @@ def endless_headers(path: Path) -> None:
 
 
 def negative(path: Path) -> None:
-    """A file of less than nothing."""
     info = tarfile.TarInfo(f"{RUN}/x")
     raw = bytearray(info.tobuf(tarfile.GNU_FORMAT))
     raw[124:136] = b"\xff" * 12
@@ -213,7 +208,6 @@ def negative(path: Path) -> None:
 
 
 def sparse(path: Path) -> None:
-    """A file with holes."""
     forged(path, member(f"{RUN}/x", kind=tarfile.REGTYPE, pax_headers={"GNU.sparse.major": "1"}))
     info = tarfile.TarInfo(f"{RUN}/x")
     info.type = tarfile.GNUTYPE_SPARSE
@@ -221,13 +215,11 @@ def sparse(path: Path) -> None:
 
 
 def torn(path: Path) -> None:
-    """The beginning of a good one."""
     forged(path, FOLDER, member(f"{RUN}/x", data=os.urandom(100_000)))
     path.write_bytes(path.read_bytes()[:50_000])
 
 
 def flipped(path: Path) -> None:
-    """A good one with one bit changed."""
     forged(path, FOLDER, member(f"{RUN}/x", data=os.urandom(100_000)))
     data = bytearray(path.read_bytes())
     data[60_000] ^= 4

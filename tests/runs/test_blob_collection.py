@@ -29,7 +29,6 @@ LONG_AGO = 1_000_000_000
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with one run."""
     scene.workflow()
     scene.begin()
     return scene
@@ -44,17 +43,14 @@ def put(scene: Scene, content: str, *, at: float = LONG_AGO) -> str:
 
 
 def look(scene: Scene) -> Look:
-    """Look at what can go, now."""
     return run_blobs.look(scene.space(), now=time.time())
 
 
 def collect(scene: Scene) -> Collected:
-    """Look and remove."""
     return run_blobs.collect(scene.space(), look(scene), now=time.time())
 
 
 def is_there(scene: Scene, ref: str) -> bool:
-    """Tell whether a blob's file is there."""
     return os.path.isfile(Blobs(str(scene.store)).path(ref))
 
 

@@ -44,7 +44,6 @@ def collected(scene: Scene) -> int:
 
 
 def read(scene: Scene) -> Json:
-    """Read the whole context of the only run."""
     space = scene.space()
     values, troubles = context_values.read_all(space, space.store.read(scene.run_dir.name))
     assert troubles == []

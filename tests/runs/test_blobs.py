@@ -31,14 +31,12 @@ HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store's folder, as a project has it."""
     folder = tmp_path / "shop" / ".loom"
     folder.mkdir(parents=True)
     return folder
 
 
 def below(store: Path) -> list[str]:
-    """Name the files below the blobs, the lock apart."""
     folder = store / "blobs"
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".lock"
@@ -272,7 +270,6 @@ def putting(store: Path, count: int, different: int) -> subprocess.Popen[str]:
 
 
 def start(child: subprocess.Popen[str]) -> None:
-    """Let it begin."""
     assert child.stdin is not None
     child.stdin.write("go\n")
     child.stdin.flush()

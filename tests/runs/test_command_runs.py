@@ -85,7 +85,6 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """Give a bench."""
     return Bench(tmp_path)
 
 

@@ -18,14 +18,12 @@ from loomctl.runs.config import Settings, load
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Give an empty store."""
     (tmp_path / ".loom").mkdir()
     return tmp_path / ".loom"
 
 
 @pytest.fixture
 def user(user_folders: Path) -> Path:
-    """Give the place of the user's own settings."""
     path = Path(config.user_config())
     assert user_folders in path.parents
     path.parent.mkdir(parents=True)

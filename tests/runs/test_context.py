@@ -27,7 +27,6 @@ KEYS = st.sampled_from(["a", "b", "auth.tests_passing", "auth", "é", "x y"])
 
 
 def nested(levels: int) -> Any:
-    """Give a list in a list and so on."""
     value: Any = []
     for _ in range(levels - 1):
         value = [value]

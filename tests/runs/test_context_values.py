@@ -29,7 +29,6 @@ UNKNOWN = f"blob://sha256/{'a' * 64}"
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A project with one run."""
     scene.workflow()
     scene.begin()
     return scene
@@ -250,7 +249,6 @@ def test_unknown_and_damaged_blobs_are_named_by_who_reads_them(begun: Scene) -> 
 
 
 def large(scene: Scene, value: Any) -> tuple[Workspace, Run, str]:
-    """Put a value away."""
     space, run = there(scene)
     return space, run, context_values.stored(space, {"command.output": value})[0]["command.output"]
 

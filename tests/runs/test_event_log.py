@@ -18,19 +18,16 @@ from tests.helpers.scenes import Json
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run's folder."""
     folder = tmp_path / ".loom" / "runs" / "r"
     folder.mkdir(parents=True)
     return folder
 
 
 def log(folder: Path) -> Path:
-    """The log."""
     return folder / "events.jsonl"
 
 
 def write(folder: Path, *names: str) -> None:
-    """Append events."""
     events.append(str(folder), "r", [Event(name, {}) for name in names], durable=False)
 
 
@@ -40,13 +37,11 @@ def seqs(lines: object) -> list[object]:
 
 
 def entry(seq: int, ts: str = "", pad: int = 0) -> bytes:
-    """An entry as somebody else might write it."""
     value = {"seq": seq, "ts": ts, "event": "x", "prev": "", "properties": {"pad": "·" * pad}}
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
 def older(seq: int) -> Callable[[Json], bool]:
-    """Tell what stands before a number."""
     return lambda one: bool(one["seq"] <= seq)
 
 

@@ -19,7 +19,6 @@ from tests.helpers.tables import each
 
 
 def append(folder: Path, *names: str, known: Head | None = None) -> Head:
-    """Append events by their names."""
     return events.append(str(folder), "r1", [Event(name, {"n": 1}) for name in names], durable=False, known=known)
 
 
@@ -41,7 +40,6 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 
 
 def names(folder: Path) -> list[str]:
-    """Give the names of the entries."""
     return [entry["event"] for entry in entries(folder)]
 
 

@@ -56,7 +56,6 @@ def lay(scene: Scene, layout: str, state: Json) -> Path:
 
 
 def of(path: Path) -> Json:
-    """Read a file of the corpus."""
     value: Json = json.loads(path.read_text(encoding="utf-8"))
     return value
 

@@ -17,7 +17,6 @@ EVERY = list(zip(LAYOUTS, itertools.cycle(ERAS), strict=False))  # where it stan
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a state."""
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return state
 
@@ -156,7 +155,6 @@ def test_a_workflow_that_declares_nothing_is_primed_with_nothing(scene: Scene) -
 
 
 def workflow_of_fabers(phases: dict[str, list[dict[str, Any]]] = faber.PHASES) -> str:
-    """Give FABER's default workflow, as a file."""
     steps = {
         name: {"steps": [{k: v for k, v in step.items() if k != "position"} for step in listed]}
         for name, listed in phases.items()

@@ -41,7 +41,6 @@ def test_a_run_stands_where_its_file_says(era: str, phase: str) -> None:
 
 
 def ended(*keys: str, status: str = "success") -> list[Json]:
-    """List steps as ended."""
     return [{"step_id": key.split("/")[1], "phase": key.split("/")[0], "status": status} for key in keys]
 
 
@@ -179,7 +178,6 @@ KEYS = sorted({*in_list(), "current_step_id", "steps_completed", "pending_approv
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """List every place in a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, entry in inner for place in places(entry, (*path, key)))]
 

@@ -22,13 +22,11 @@ from tests.helpers.scenes import OTHER, Json, Scene
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a state."""
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return state
 
 
 def noted(state: Json) -> tuple[Json, list[Event]]:
-    """Change a state as an update does."""
     return {**state, "context": {**state["context"], "seen": True}}, [Event("tick", {})]
 
 

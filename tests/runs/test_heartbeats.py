@@ -16,7 +16,6 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
-    """A store's `local` folder with room for firings."""
     folder = tmp_path / ".loom/local"
     folder.mkdir(parents=True)
     launcher_files.make_rooms(str(folder))

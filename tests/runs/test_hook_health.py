@@ -21,7 +21,6 @@ WORKED = ago(user_prompt_submit=300, pre_tool_use=200, post_tool_use=199, stop=H
 
 
 def without(fired: dict[str, float], *events: str) -> dict[str, float]:
-    """Leave events out."""
     return {event: at for event, at in fired.items() if event not in events}
 
 

@@ -66,7 +66,6 @@ def begun(scene: Scene, host: subprocess.Popen[bytes]) -> Scene:
 
 
 def refused(call: Any) -> LoomError:
-    """Give the refusal."""
     with pytest.raises(LoomError) as caught:
         call()
     assert (caught.value.code, caught.value.exit_code) == ("HELD_BY_ANOTHER", 6)
@@ -74,12 +73,10 @@ def refused(call: Any) -> LoomError:
 
 
 def done(space: Workspace, scene: Scene) -> object:
-    """End the step."""
     return drive.done(space, scene.run_dir.name, response="x")
 
 
 def holder(scene: Scene) -> str | None:
-    """Name who drives the only run."""
     found = lease.holder(scene.state)
     return found.session_id if found else None
 

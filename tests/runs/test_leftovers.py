@@ -101,7 +101,6 @@ def test_compiled_modules_without_sources_are_found(tmp_path: Path) -> None:
 
 
 def environment(base: Path, name: str, *, used: float) -> Path:
-    """Make what looks like an environment."""
     folder = base / name
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)

@@ -197,7 +197,6 @@ def test_a_session_that_changes_its_host_is_refreshed(local: Local, host: subpro
 
 
 def dead_process() -> int:
-    """Give the id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid

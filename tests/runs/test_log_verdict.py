@@ -36,7 +36,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any]:
 
 
 def verdict_of(path: Path, data: bytes, head: Any) -> Verdict:
-    """Judge bytes as a log."""
     path.write_bytes(data)
     return log_verdict.of_log(str(path), "r", {"ledger_head": head}, event_log.every(str(path.parent)))
 

@@ -22,7 +22,6 @@ ALLOWED = {
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run that SESSION has started."""
     scene.workflow()
     scene.begin()
     return scene

@@ -14,7 +14,6 @@ from tests.helpers import repositories
 
 
 def store(folder: Path) -> Path:
-    """Make a store in a folder."""
     (folder / ".loom").mkdir(parents=True)
     return folder / ".loom"
 

@@ -34,7 +34,6 @@ def held(scene: Scene) -> Record:
 
 
 def record(held: Record, tool: str, args: Any, result: Any, step_id: str, **more: Any) -> ToolStep:
-    """Reduce a call and append its step."""
     error = more.pop("error", "")
     step = StepReducer(DataOffloader(held.folder)).reduce(tool, args, result, step_id=step_id, error=error, more=more)
     tool_log.append(held.folder, [step])
@@ -54,7 +53,6 @@ def some(held: Record) -> list[ToolStep]:
 
 
 def names(listed: recall.Listed) -> list[str]:
-    """Give the ids of what was listed."""
     return [step.id[-1] for step in listed.steps]
 
 
@@ -144,7 +142,6 @@ def test_a_run_of_another_machine_gives_its_originals(scene: Scene, held: Record
 
 
 def damage(held: Record, step: ToolStep, what: str) -> None:
-    """Do something to a step's file."""
     assert step.outcome_ref is not None
     path = Path(held.folder, step.outcome_ref)
     if what == "gone":

@@ -30,14 +30,12 @@ OUTPUT = "".join(f"line {number} of the output\n" for number in range(200))
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run that the session drives."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def event(number: int = 1, text: str = OUTPUT, tool: str = "Bash", **more: Any) -> Json:
-    """An event as the host writes it."""
     return {
         "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": tool,
         "tool_input": {"command": f"make {number}"},
@@ -47,7 +45,6 @@ def event(number: int = 1, text: str = OUTPUT, tool: str = "Bash", **more: Any) 
 
 
 def failure(number: int, error: str, tool: str = "Bash", **given: Any) -> Json:
-    """An event of a call that failed."""
     body = event(number, tool=tool, hook_event_name="PostToolUseFailure", error=error)
     del body["tool_response"]
     return {**body, "tool_input": given or body["tool_input"]}
@@ -65,12 +62,10 @@ def put(scene: Scene, told: Json | bytes, name: str = "", at: float = 0) -> Path
 
 
 def steps(scene: Scene) -> list[ToolStep]:
-    """The run's log."""
     return list(tool_log.read(str(scene.run_dir)))
 
 
 def waiting(scene: Scene) -> list[str]:
-    """What lies in the spool."""
     return sorted(os.listdir(scene.store / "local/spool"))
 
 
@@ -330,7 +325,6 @@ def test_a_file_system_without_hard_links_keeps_outputs_too(begun: Scene, monkey
 
 
 def read_event(number: int, content: str, path: str = "/x/a.py", **given: Any) -> Json:
-    """A Read."""
     response = {"type": "text", "file": {"filePath": path, "content": content, "numLines": 3, "startLine": 1}}
     return event(number, tool="Read", tool_input={"file_path": path, **given}, tool_response=response)
 

@@ -32,12 +32,10 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def refuse(*_: object, **__: object) -> None:
-    """Stand for a file system without hard links."""
     raise OSError(errno.EPERM, "no links here")
 
 
 def aside(folder: Path) -> str | None:
-    """Set the state of a folder aside."""
     return recovery.set_aside(str(folder / "state.json"), str(folder / "state.json"), "broken")
 
 
@@ -117,7 +115,6 @@ def test_a_kept_state_is_not_read_through_a_link(tmp_path: Path) -> None:
 
 
 def entry(seq: int) -> bytes:
-    """Make a line of a log."""
     return b'{"seq": %d, "event": "a", "prev": ""}\n' % seq
 
 
@@ -179,7 +176,6 @@ def third(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_goal(goal: str) -> Any:
-    """Make a change that sets the goal."""
     return lambda known: ({**known, "goal": goal}, [Event("goal.set", {})])
 
 
@@ -329,7 +325,6 @@ def test_a_damaged_plan_says_the_way_back(tmp_path: Path) -> None:
 
 
 def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
-    """Change nothing."""
     return known, []
 
 
@@ -350,12 +345,10 @@ BASE = new_state(PLAN, run_id=RUN_ID, work_id=None, goal="g", at=AT)
 
 
 def visit(key: str, number: int, status: str) -> dict[str, Any]:
-    """Give a visit of a step."""
     return {"step_id": key, "visit": number, "status": status}
 
 
 def with_sessions(*records: dict[str, Any]) -> dict[str, Any]:
-    """Give a state with session records."""
     return {**BASE, "sessions": {"session_history": list(records)}}
 
 

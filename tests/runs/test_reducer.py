@@ -53,7 +53,6 @@ SLOW = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 def as_json(value: Any) -> Any:
-    """Give a value as it comes out of JSON."""
     return json.loads(json.dumps(value))
 
 

@@ -19,7 +19,6 @@ from tests.hostile import keys
 
 
 def reducer(folder: Path) -> StepReducer:
-    """Give a reducer that puts away below a folder."""
     return StepReducer(DataOffloader(folder))
 
 

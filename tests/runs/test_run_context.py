@@ -17,7 +17,6 @@ def state(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def visit(step_id: str, status: str = "succeeded", **more: Any) -> dict[str, Any]:
-    """Give a visit."""
     return {"step_id": step_id, "status": status, **more}
 
 

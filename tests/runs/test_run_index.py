@@ -38,7 +38,6 @@ def edit(store: Store, run_id: str, **changes: Any) -> None:
 
 
 def reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note every state that is read from now on."""
     seen: list[str] = []
     whole, glance = store.read_home, store.glance
 

@@ -13,17 +13,14 @@ A, B = {"hostname": "machine-a", "cwd": "/a"}, {"hostname": "machine-b", "cwd": 
 
 
 def fresh() -> dict[str, Any]:
-    """Give a run that nobody has worked on."""
     return new_state(PLAN, run_id="r", work_id=None, goal="", at=at(0))
 
 
 def at(second: int) -> str:
-    """Give a time."""
     return f"2026-01-01T00:00:{second:02}Z"
 
 
 def enter(state: dict[str, Any], name: str, second: int, source: str = "startup", **more: Any) -> dict[str, Any]:
-    """Let a session come."""
     return sessions.entered(
         state, name, host="h", source=source, at=at(second), environment=more.pop("environment", A), **more
     )

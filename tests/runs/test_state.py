@@ -27,7 +27,6 @@ FULL["approvals"] = [{"id": "phase:build", "granted_at": "2026-01-01T00:00:00Z",
 
 
 def refusal(raw: object, **named: Any) -> LoomError:
-    """Give the error with which a state is refused."""
     with pytest.raises(LoomError) as error:
         state.accepted(raw, where="/p/state.json", **named)
     return error.value
@@ -98,7 +97,6 @@ def test_valid_examples_are_accepted_unchanged(path: Path) -> None:
 
 
 def places(raw: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """List every place in a JSON value."""
     inner = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
     return [path, *(found for key, value in inner for found in places(value, (*path, key)))]
 

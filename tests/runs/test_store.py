@@ -57,12 +57,10 @@ def writer(store: Store, times: int) -> subprocess.Popen[str]:
 
 
 def set_goal(goal: str) -> Any:
-    """Make a change that sets the goal."""
     return lambda state: ({**state, "goal": goal}, [Event("goal.set", {"goal": goal})])
 
 
 def log(store: Store) -> list[dict[str, Any]]:
-    """Read the run's events, the chain checked."""
     found: list[dict[str, Any]] = []
     prev = ""
     for line in Path(store.run_dir(RUN_ID), "events.jsonl").read_bytes().split(b"\n")[:-1]:
@@ -200,7 +198,6 @@ def test_a_kill_between_backup_and_state_leaves_no_litter(tmp_path: Path) -> Non
 
 
 def snapshot(store: Store) -> dict[str, bytes]:
-    """Give the content of every file of the run."""
     folder = Path(store.run_dir(RUN_ID))
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -418,7 +415,6 @@ def test_an_empty_or_absent_store_has_no_runs(tmp_path: Path) -> None:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Ask git."""
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 

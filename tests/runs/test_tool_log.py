@@ -25,24 +25,20 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run's folder as it lies in a store."""
     folder = tmp_path / ".loom" / "runs" / "r"
     folder.mkdir(parents=True)
     return folder
 
 
 def step(name: str, **more: Any) -> ToolStep:
-    """A step."""
     return ToolStep(name, "Bash", {"command": "ls"}, f"ls: exit 0, {name}", None, True, more=more)
 
 
 def append(folder: Path, *names: str) -> None:
-    """Append steps by their ids."""
     tool_log.append(str(folder), [step(name) for name in names])
 
 
 def ids(folder: Path) -> list[str]:
-    """Read the ids of all steps."""
     return [one.id for one in tool_log.read(str(folder))]
 
 

@@ -77,7 +77,6 @@ def fans(draw: st.DrawFn, name: str) -> Json:
 
 @st.composite
 def transitions(draw: st.DrawFn, ids: list[str]) -> Json:
-    """Make a transition."""
     found: Json = {"to": draw(st.sampled_from([*ids, visits.END]))}
     choices = {
         "label": st.sampled_from(LABELS),

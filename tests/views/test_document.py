@@ -24,12 +24,10 @@ SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
 
 
 def gathered(scene: Scene, run_id: str = "") -> Json:
-    """Gather the only run."""
     return document.gather(scene.space(), run_id or scene.run_dir.name)
 
 
 def codes(report: Json) -> list[str]:
-    """Name what could not be read."""
     return [one["code"] for one in report["troubles"]]
 
 
@@ -137,19 +135,16 @@ def test_the_report_counts_steps_as_the_status_line_does(scene: Scene) -> None:
 
 
 def broken_state(folder: Path) -> None:
-    """Half a state, with the one before beside it."""
     (folder / "state.backup.json").write_bytes((folder / "state.json").read_bytes())
     (folder / "state.json").write_text('{"run_id": ')
 
 
 def no_state_at_all(folder: Path) -> None:
-    """No state that can be read."""
     for path in folder.glob("state*.json"):
         path.write_text("[]")
 
 
 def broken_plan(folder: Path) -> None:
-    """A plan that is none."""
     (folder / "plan.json").write_text("no plan")
 
 
@@ -160,13 +155,11 @@ def broken_log(folder: Path) -> None:
 
 
 def broken_stage(folder: Path) -> None:
-    """A status and changes that are no JSON."""
     for name in ("status.json", "changes.json"):
         (folder / "stages" / "003-build.implement@1" / name).write_text("{")
 
 
 def linked_log(folder: Path) -> None:
-    """A log that leads out of the store."""
     (folder / "events.jsonl").unlink()
     (folder / "events.jsonl").symlink_to("/etc/passwd")
 

@@ -44,18 +44,15 @@ def finished(scene: Scene) -> Scene:
 
 
 def read(path: Path) -> Json:
-    """Read a JSON file."""
     value: Json = json.loads(path.read_text(encoding="utf-8"))
     return value
 
 
 def below(folder: Path) -> list[str]:
-    """Every file below a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def dumped(scene: Scene, path: Path, *, force: bool = False) -> dump.Dumped:
-    """Dump the only run."""
     return dump.dump(scene.space(), scene.run_dir.name, str(path), force=force)
 
 

@@ -264,7 +264,6 @@ def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
 
 
 def became(kept: str = "", lost: str = "", restored: str = "", pending: str = "", absent: str = "") -> dict[str, Any]:
-    """A receipt of items of one letter each."""
     lists = {"kept": kept, "lost": lost, "restored": restored, "pending": pending, "absent": absent}
     return {"proven": True, **{name: list(items) for name, items in lists.items()}}
 

@@ -27,7 +27,6 @@ WEB: Json = {
 
 
 def fan(*branches: Json, join: str = "wait_all", **more: Any) -> Json:
-    """Make a parallel step."""
     return {"id": "fan", "parallel": {"join": join, "branches": list(branches)}, **more}
 
 
@@ -61,23 +60,19 @@ def worked(scene: Scene, branch: str, *responses: str, outcome: str | None = Non
 
 
 def sets(**updates: Any) -> str:
-    """Make an answer that sets values of the context."""
     return json.dumps({"context_updates": updates})
 
 
 def fan_visit(scene: Scene) -> Json:
-    """Give the newest visit of the parallel step."""
     visit: Json = [one for one in scene.state["steps"] if one["step_id"] == "build/fan"][-1]
     return visit
 
 
 def statuses(scene: Scene) -> dict[str, str]:
-    """Give how each branch stands."""
     return {one["id"]: one["status"] for one in fan_visit(scene)["branches"]}
 
 
 def events(scene: Scene, name: str) -> list[Json]:
-    """Give the properties of each event of a name."""
     return [one["properties"] for one in scene.events() if one["event"] == name]
 
 

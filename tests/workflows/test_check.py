@@ -19,7 +19,6 @@ EXAMPLES = ROOT / "tests" / "examples"
 
 
 def example(kind: str, name: str) -> dict[str, Any]:
-    """Read a valid example."""
     raw: dict[str, Any] = json.loads((EXAMPLES / kind / "valid" / f"{name}.json").read_text(encoding="utf-8"))
     return raw
 

@@ -225,7 +225,6 @@ SCOPES = st.builds(
 
 
 def written(tree: Any) -> str:
-    """Write a tree as a condition."""
     kind = tree[0]
     if kind == "truth":
         return str(tree[1])
@@ -240,7 +239,6 @@ def written(tree: Any) -> str:
 
 
 def meant(tree: Any, scope: dict[str, Any]) -> bool:
-    """Say what a tree means, in the plainest way."""
     kind = tree[0]
     if kind == "!":
         return not meant(tree[1], scope)

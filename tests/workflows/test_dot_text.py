@@ -20,19 +20,16 @@ def parse(text: str) -> tuple[Graph | None, list[Problem]]:
 
 
 def read(text: str) -> Graph:
-    """Parse what is right."""
     graph, problems = parse(text)
     assert graph is not None, problems
     return graph
 
 
 def edges(text: str) -> list[str]:
-    """Give the arrows, in their order."""
     return [f"{edge.tail}>{edge.head}" for edge in read(text).edges]
 
 
 def attributes(text: str, node: str = "a") -> dict[str, str]:
-    """Give a node's attributes."""
     return {key: value.text for key, value in read("digraph {" + text + "}").nodes[node].attributes().items()}
 
 

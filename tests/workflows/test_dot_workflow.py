@@ -16,7 +16,6 @@ Step = dict[str, Any]
 
 
 def converted(body: str) -> Converted:
-    """Convert a digraph's body."""
     return convert("digraph W {\n" + body + "\n}", name="file")
 
 
@@ -28,7 +27,6 @@ def raw(body: str) -> dict[str, Any]:
 
 
 def steps(body: str, phase: str = "main") -> list[Step]:
-    """Give a phase's steps."""
     listed: list[Step] = raw(body)["phases"][phase]["steps"]
     return listed
 
@@ -39,7 +37,6 @@ def step(body: str, step_id: str = "a") -> Step:
 
 
 def codes(body: str, severity: str = "error") -> list[tuple[str, str]]:
-    """Give the findings of a severity, with their places."""
     return [(one.code, one.where) for one in converted(body).problems if one.severity == severity]
 
 

@@ -34,7 +34,6 @@ def project(tmp_path: Path, **files: str) -> Path:
 
 
 def resolved(tmp_path: Path, name: str) -> Resolved:
-    """Resolve one of them."""
     folder = tmp_path / ".loom" / "workflows"
     return resolve_file(
         str(folder / name), project_dir=str(tmp_path), store=str(tmp_path / ".loom"), bundle=str(CHECKOUT)
@@ -42,7 +41,6 @@ def resolved(tmp_path: Path, name: str) -> Resolved:
 
 
 def checked(tmp_path: Path, name: str) -> list[tuple[str, str, str]]:
-    """Check one of them."""
     path = str(tmp_path / ".loom" / "workflows" / name)
     found = check_file(path, project_dir=str(tmp_path), store=str(tmp_path / ".loom"), bundle=str(CHECKOUT))
     return [(problem.severity, problem.code, problem.where) for problem in found]

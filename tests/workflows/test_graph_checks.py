@@ -218,7 +218,6 @@ def workflow(transitions: list[dict[str, Any]] | None = None, **more: Any) -> Wo
 
 
 def unknown(of: Workflow) -> list[Problem]:
-    """Give the ways that lead nowhere."""
     return [one for one in graph_checks.dangling(of, of, {}) if one.severity == "error"]
 
 

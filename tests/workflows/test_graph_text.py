@@ -17,7 +17,6 @@ LOOPING = drawings.frozen(drawings.LOOPING)
 
 
 def simple(*steps: dict[str, Any]) -> dict[str, Any]:
-    """Give a plan of these steps."""
     return drawings.frozen({"id": "w", "phases": {"main": {"steps": list(steps)}}})
 
 

@@ -14,7 +14,6 @@ from tests.helpers.tables import each
 
 
 def step(name: str, prompt: str = "x") -> dict[str, Any]:
-    """Write a step."""
     return {"id": name, "prompt": prompt}
 
 
@@ -33,7 +32,6 @@ def chain(*phases: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def order(merged: dict[str, Any], name: str = "build") -> list[str]:
-    """List a phase's steps as they are gone through."""
     return [step_id(one) for part in PARTS for one in merged["phases"][name].get(part, ())]
 
 
@@ -78,7 +76,6 @@ def test_phases_keep_the_parents_order() -> None:
 
 
 def entry(name: str, text: str = "x") -> dict[str, Any]:
-    """Declare an artifact."""
     return {"id": name, "type": "markdown", "path": text, "required": False, "reload_triggers": ["manual"]}
 
 
@@ -139,7 +136,6 @@ def test_other_keys_are_the_childs() -> None:
 
 @st.composite
 def phases_of_a_file(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a phase whose steps each stand once."""
     names = draw(st.lists(st.sampled_from("abcdefgh"), max_size=6, unique=True))
     cuts = sorted(draw(st.tuples(st.integers(0, len(names)), st.integers(0, len(names)))))
     parts = (names[: cuts[0]], names[cuts[0] : cuts[1]], names[cuts[1] :])

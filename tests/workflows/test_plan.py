@@ -15,7 +15,6 @@ from tests.helpers.tables import each
 
 
 def planned(**workflow: Any) -> dict[str, Any]:
-    """Build a plan from a workflow's keys."""
     return build_plan(
         {"id": "sample", **workflow},
         plan_id="shop-258",

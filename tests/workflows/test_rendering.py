@@ -23,7 +23,6 @@ CORE = ["Fetch the work", "Write the specification", "Implement", "Verify", "Shi
 
 
 def core() -> dict[str, Any]:
-    """Freeze the core workflow."""
     path = CHECKOUT / "config" / "workflows" / "core.json"
     found = resolve_file(str(path), project_dir="/nowhere", store="/nowhere/.loom", bundle=str(CHECKOUT))
     return build_plan(found.checked(), plan_id="p", created_at="", sources=[])

@@ -26,7 +26,6 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    """Give an empty project with the real bundle."""
     return Places(str(tmp_path / "project"), str(tmp_path / "project" / ".loom"), BUNDLE)
 
 
@@ -44,12 +43,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def found(resolved: Resolved) -> list[tuple[str, str]]:
-    """List findings by code and place."""
     return [(problem.code, problem.where) for problem in resolved.problems]
 
 
 def keys(resolved: Resolved) -> list[str]:
-    """List the steps of the merged workflow as phase/id."""
     return [
         f"{name}/{step_id(step)}"
         for name, phase in resolved.checked()["phases"].items()
@@ -137,7 +134,6 @@ def test_problems_of_all_files_come_together(places: Places, write: Write) -> No
 
 
 def artifact(**more: Any) -> dict[str, Any]:
-    """Declare an artifact."""
     return {
         "id": "a", "type": "markdown", "path": "a.md", "description": "A", "required": False,
         "reload_triggers": ["manual"], **more,
@@ -145,7 +141,6 @@ def artifact(**more: Any) -> dict[str, Any]:
 
 
 def without_path(**more: Any) -> dict[str, Any]:
-    """Declare an artifact that has no `path`."""
     return {key: value for key, value in artifact(**more).items() if key != "path"}
 
 

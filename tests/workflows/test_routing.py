@@ -40,7 +40,6 @@ def transition(written: str) -> tuple[dict[str, Any], bool | None]:
 def chosen(
     written: str, outcome: str = OK, label: str | None = None, suggested: tuple[str, ...] = ()
 ) -> routing.Choice | None:
-    """Choose among the transitions of a row."""
     read = [transition(one) for one in written.split()]
     return routing.choose(
         {"transitions": [one for one, _ in read]},

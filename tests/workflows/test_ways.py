@@ -25,12 +25,10 @@ VALID = Draft202012Validator(SCHEMA)
 
 
 def to(*targets: str, **more: Any) -> list[dict[str, Any]]:
-    """Make transitions that say the same."""
     return [{"to": target, **more} for target in targets]
 
 
 def when(condition: str, target: str, **more: Any) -> dict[str, Any]:
-    """Make a transition with a condition."""
     return {"to": target, "condition": condition, "condition_code": compile_condition(condition), **more}
 
 
@@ -253,7 +251,6 @@ def test_walks(of: dict[str, Any], walked: str) -> None:
 
 
 def nexts(walk: Walk) -> list[dict[str, Any] | None]:
-    """Give what each visit says of the way on."""
     return [entry.get("next") for entry in walk.state["steps"]]
 
 
@@ -356,7 +353,6 @@ def test_the_fidelity_of_a_transition_goes_with_the_retries() -> None:
 
 
 def statuses(walk: Walk) -> dict[str, str]:
-    """Give each phase's status."""
     return {name: phase["status"] for name, phase in walk.state["phases"].items()}
 
 

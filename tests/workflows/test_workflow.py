@@ -38,7 +38,6 @@ def fan_step(*branches: Any, **more: Any) -> dict[str, Any]:
 
 
 def fan(*branches: Any, **more: Any) -> dict[str, Any]:
-    """Make a workflow of a parallel step alone."""
     return {"id": "sample", "phases": {"build": {"steps": [fan_step(*branches, **more)]}}}
 
 
@@ -50,7 +49,6 @@ def with_artifact(group: str = "always_load", **changes: Any) -> dict[str, Any]:
 
 
 def only_problem(raw: object) -> Problem:
-    """Give the one finding."""
     (problem,) = parse(raw)[1]
     return problem
 
@@ -278,7 +276,6 @@ def test_a_name_stands_once() -> None:
 
 
 def parsed(raw: dict[str, Any]) -> Workflow:
-    """Read what is right."""
     workflow, problems = parse(raw)
     assert workflow is not None, problems
     return workflow
