@@ -38,8 +38,7 @@ LEFT = [
 def test_the_documents_directories_and_patterns_are_found(tmp_path: Path) -> None:
     put(tmp_path, *CAPTURED, *LEFT)
     found = asset_files.look(str(tmp_path))
-    assert sorted(found.found) == sorted(CAPTURED)
-    assert found.why_not_all == ""
+    assert (sorted(found.found), found.why_not_all) == (sorted(CAPTURED), "")
     assert {size for size, _ in found.found.values()} == {3}
 
 
@@ -61,8 +60,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
 def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path) -> None:
     put(tmp_path, "junit.xml", *(f"d{number}/{number}" for number in range(30)), "d0/deep/junit.xml")
     cut = asset_files.look(str(tmp_path), most=40)
-    assert list(cut.found) == ["junit.xml"]
-    assert cut.why_not_all == "there are over 40 files and folders"
+    assert (list(cut.found), cut.why_not_all) == (["junit.xml"], "there are over 40 files and folders")
     assert asset_files.look(str(tmp_path), patience=-1).why_not_all == "the walk took over -1 seconds"
 
 
@@ -89,8 +87,7 @@ def test_assets_are_copied_whole_for_their_owner_alone(tmp_path: Path) -> None:
     ]
     for asset in found.assets:
         stored = run / asset.stored
-        assert stored.read_bytes() == b"xxx"
-        assert stored.stat().st_mode & 0o777 == 0o600
+        assert (stored.read_bytes(), stored.stat().st_mode & 0o777) == (b"xxx", 0o600)
     again = asset_files.collect(str(root), ["junit.xml"], str(run), "build.make/retry_2")
     assert again.assets == found.assets[:1]
 
@@ -152,8 +149,7 @@ def test_a_file_that_changes_while_it_is_copied_is_whole_or_left_out(
     assert (tmp_path / asset.stored).read_bytes() == b"y" * 11
     most = 99
     found = asset_files.collect(str(root), ["busy"], str(tmp_path), "s/retry_2")
-    assert found.assets == []
-    assert found.warnings == ["not captured: busy (it changed while it was copied)"]
+    assert (found.assets, found.warnings) == ([], ["not captured: busy (it changed while it was copied)"])
     assert not list((tmp_path / "assets" / "s").glob("retry_2/*"))
 
 

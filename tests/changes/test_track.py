@@ -144,8 +144,7 @@ def test_a_project_below_the_checkouts_top_names_files_beside_it(scene: Scene) -
     inner.write("y", "y")
     called(inner, "Write", str(scene.root / "packages" / "lib" / "x"))
     found = ended(inner)
-    assert found.files == ["../lib/x", "y"]
-    assert record(inner)["files"][0]["by"] == ["tools", "git"]
+    assert (found.files, record(inner)["files"][0]["by"]) == (["../lib/x", "y"], ["tools", "git"])
 
 
 def test_reading_a_stages_steps_costs_what_they_are(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +336,7 @@ def test_assets_of_a_stage_with_a_shell_call_are_captured(begun: Scene) -> None:
         ("test-results/login/new.png", "assets/frame.ask/retry_1/test-results/login/new.png"),
     ]
     assert (begun.run_dir / found.assets[0]["stored"]).read_text() == "<testsuite/>"
-    assert record(begun)["assets"] == found.assets
-    assert record(begun)["assets_passed_over"] == []
+    assert (record(begun)["assets"], record(begun)["assets_passed_over"]) == (found.assets, [])
     assert found.files == []
 
 

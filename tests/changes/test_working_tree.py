@@ -345,8 +345,7 @@ def test_the_users_repository_is_not_written(shop: Path, tmp_path: Path) -> None
     watch = Watch(shop, tmp_path / "own")
     (shop / "a.txt").write_text("new content\n")
     (shop / "new.bin").write_bytes(os.urandom(5000))
-    assert watch.told() == {"a.txt": "modified", "new.bin": "added"}
-    assert state_of(shop) == before
+    assert (watch.told(), state_of(shop)) == ({"a.txt": "modified", "new.bin": "added"}, before)
 
 
 def test_nothing_that_a_repository_names_is_run(shop: Path, tmp_path: Path) -> None:
@@ -400,8 +399,7 @@ def test_of_too_much_together_the_largest_are_known_by_size_and_time(
     for number in range(5):
         (shop / f"n{number}").write_text("x" * (900 + number))
     watch = Watch(shop, tmp_path / "own")
-    assert sorted(watch.before.apart) == ["n3", "n4"]
-    assert watch.told() == {}
+    assert (sorted(watch.before.apart), watch.told()) == (["n3", "n4"], {})
     (shop / "n0").unlink()
     assert watch.told() == {"n0": "deleted"}
     (shop / "n4").write_text("y" * 904)

@@ -95,8 +95,7 @@ def test_a_simple_condition_answers_as_the_engine_does(source: str, expected: ob
         assert code is None
         return
     assert code is not None
-    assert json.loads(json.dumps(code)) == code
-    assert stdlib(code, {"state": STATE}) == expected
+    assert (json.loads(json.dumps(code)), stdlib(code, {"state": STATE})) == (code, expected)
     assert engine(source, {"state": STATE}) == expected
 
 

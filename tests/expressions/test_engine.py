@@ -17,7 +17,8 @@ from loomctl.expressions.conditions import MAX_SOURCE
 from loomctl.expressions.engine import answer, child_command, scope_text, syntax_error
 from loomctl.expressions.questions import Answer, Question
 from loomctl.expressions.state_paths import MISSING
-from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.kit.errors import EXIT_SETUP
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
@@ -139,8 +140,7 @@ def test_many_runaways_share_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> 
     begun = time.monotonic()
     answers = ask(*["new Array(1e9).join('x')"] * 12)
     assert time.monotonic() - begun < LIMIT + SLACK
-    assert len(answers) == 12
-    assert answers[-1].status == "needs_environment"
+    assert (len(answers), answers[-1].status) == (12, "needs_environment")
     assert "no time" in answers[-1].message
     assert {given.status for given in answers} <= {"threw", "needs_environment"}
 
@@ -365,10 +365,8 @@ def test_an_interpreter_without_the_libraries_needs_the_environment() -> None:
 def test_without_the_libraries_a_check_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check is not skipped in silence: it is an error with a way forward."""
     monkeypatch.setitem(sys.modules, "quickjs", None)
-    with pytest.raises(LoomError) as raised:
-        syntax_error("state?.a")
-    assert raised.value.code == "NEEDS_ENVIRONMENT"
-    assert raised.value.exit_code == EXIT_SETUP
+    raised = refusal(syntax_error, "state?.a")
+    assert (raised.code, raised.exit_code) == ("NEEDS_ENVIRONMENT", EXIT_SETUP)
     assert syntax_error("state.a") is None
 
 

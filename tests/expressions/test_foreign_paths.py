@@ -58,5 +58,4 @@ def test_an_endless_path_is_tried_a_few_times() -> None:
 
 
 def test_a_backslash_is_a_letter_in_a_posix_path() -> None:
-    assert parts_of("/a\\b/c") == ["a\\b", "c"]
-    assert parts_of("C:\\a\\.\\b") == ["C:", "a", "b"]
+    assert (parts_of("/a\\b/c"), parts_of("C:\\a\\.\\b")) == (["a\\b", "c"], ["C:", "a", "b"])

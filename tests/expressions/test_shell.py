@@ -71,8 +71,7 @@ def test_a_place_that_cannot_be_told_takes_plain_values_alone(script: str) -> No
 
 def test_what_has_no_value_is_named_and_literal_braces_stay() -> None:
     found = shell.expand("a {work_id} {{run_id}} {run_id} {nobody}", {"run_id": "r1", "work_id": None})
-    assert found.missing == ("work_id", "nobody")
-    assert found.text == "a {work_id} {run_id} r1 {nobody}"
+    assert (found.missing, found.text) == (("work_id", "nobody"), "a {work_id} {run_id} r1 {nobody}")
 
 
 def test_nul_is_in_no_command() -> None:

@@ -43,8 +43,7 @@ STATE: dict[str, Any] = {
 def test_a_plain_path_reads_what_the_library_reads(source: str, expected: object) -> None:
     steps = compile_path(source)
     assert steps is not None
-    assert json.loads(json.dumps(steps)) == steps
-    assert read(steps, STATE) == expected
+    assert (json.loads(json.dumps(steps)), read(steps, STATE)) == (steps, expected)
     if known_to_the_library(steps, STATE):
         assert library(source, STATE) == expected
 

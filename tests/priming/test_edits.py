@@ -107,8 +107,7 @@ def test_what_is_no_short_diff_is_one_line_once(given: Scene) -> None:
         notice = told(given)
         (line,) = [line for line in notice.text.splitlines() if line.startswith("- spec: spec.md")]
         assert said in line
-        assert diffs(notice) == []
-        assert told(given) == NOTHING
+        assert (diffs(notice), told(given)) == ([], NOTHING)
         if path.is_dir():
             path.rmdir()
         path.unlink(missing_ok=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.kit.errors import LoomError
 from loomctl.priming import memory, memory_switch
 from loomctl.runs.machine import run_notes
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile, artifact
 
 SENTENCE = "The heliotrope switch survives a reload."
@@ -218,9 +218,7 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: 
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tmp_path if name == ".claude" else target)
         file = memory_switch.RULE if name == ".claude" else memory_switch.LOCAL_FILE
-        with pytest.raises(LoomError) as error:
-            memory_switch.on(scene.space(), file)
-        assert error.value.code == "UNSAFE_LINK"
+        assert refusal(memory_switch.on, scene.space(), file).code == "UNSAFE_LINK"
         place.unlink()
         assert target.read_text() == "mine\n"
         assert not (scene.root / "CLAUDE.local.md").exists()

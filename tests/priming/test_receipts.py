@@ -315,8 +315,7 @@ def test_a_session_beside_a_driver_has_none(begun: Scene, file: TranscriptFile) 
 
 def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: TranscriptFile) -> None:
     start(begun, file)
-    assert begun.hook("stop", last_assistant_message="So.").stdout == ""
-    assert starts(begun) == []
+    assert (begun.hook("stop", last_assistant_message="So.").stdout, starts(begun)) == ("", [])
 
 
 def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile) -> None:
@@ -356,8 +355,7 @@ def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile) -> No
         file.add({"type": "attachment", "attachment": attachment})
         file.add({"type": "user", "message": {"content": "x"}, "toolUseResult": attachment.get("content", attachment)})
     given(file, parts)
-    assert stop(begun, file) == ""
-    assert set(starts(begun)[0]["artifacts"].values()) == {"present"}
+    assert (stop(begun, file), set(starts(begun)[0]["artifacts"].values())) == ("", {"present"})
 
 
 def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:

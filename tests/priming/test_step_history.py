@@ -257,8 +257,7 @@ def test_telling_is_the_same_for_the_same_log(begun: Scene) -> None:
     budget = prime_run.hook_budget(space)
     event = triggers.session_start("compact")
     texts = {prime_run.prime(space, run, event, budget, may_write=True, force=True).text for _ in range(2)}
-    assert len(texts) == 1
-    assert recording.digest(space) == recording.Digested()
+    assert (len(texts), recording.digest(space)) == (1, recording.Digested())
 
 
 def test_a_state_says_what_was_told_of_the_tool_steps(begun: Scene) -> None:
@@ -282,8 +281,7 @@ def test_a_history_alone_is_recorded_too(scene: Scene) -> None:
     log(scene, *({} for _ in range(700)))
     scene.hook("session-start", source="compact")
     metadata = scene.state["context_metadata"]
-    assert metadata["reload_count"] == 0
-    assert metadata["tool_history"]["steps"] == prime_run._LOOKED_AT
+    assert (metadata["reload_count"], metadata["tool_history"]["steps"]) == (0, prime_run._LOOKED_AT)
     assert metadata["tool_history"]["counted"] > 0
     scene.hook("session-start", source="resume")
     assert scene.state["context_metadata"]["tool_history"]["steps"] == prime_run._LOOKED_AT
@@ -308,8 +306,7 @@ def test_a_tool_without_words_of_its_own_is_told_with_its_arguments() -> None:
         "t1", "mcp__git__issue", args, "mcp__git__issue: ok, 700 bytes JSON\nin: a.py", "outputs/t1.json", True
     )
     told = "mcp__git__issue(owner=acme, number=12): ok, 700 bytes JSON"
-    assert history.line(step) == told
-    assert history.full(step) == f"{told} \u2192 outputs/t1.json\nin: a.py"
+    assert (history.line(step), history.full(step)) == (told, f"{told} \u2192 outputs/t1.json\nin: a.py")
     assert history.line(step._replace(minimal_args={})) == "mcp__git__issue: ok, 700 bytes JSON"
     assert history.line(step._replace(minimal_args={"q": "x" * 400})).endswith("\u2026): ok, 700 bytes JSON")
     assert history.line(step._replace(observation="Issue 12: open")) == "Issue 12: open"

@@ -80,8 +80,7 @@ def test_a_value_held_elsewhere_is_looked_for_and_comes_back(scene: Scene, held:
     assert "$stage" not in text
     assert "blob://" not in text
     assert receipt(scene)["restored"] == receipt(scene)["lost"] == [path]
-    assert becomes(scene, f"We said: {RESPONSE}") == ""
-    assert receipt(scene)["kept"] == [path]
+    assert (becomes(scene, f"We said: {RESPONSE}"), receipt(scene)["kept"]) == ("", [path])
 
 
 def test_the_whole_context_has_no_references(scene: Scene) -> None:
@@ -96,8 +95,7 @@ def test_a_text_that_looks_like_a_reference_is_one_only_where_loom_writes_them(s
     begin(scene, "$.context.said.ref")
     ref = "blob://sha256/" + "ab" * 32
     scene.edit(context={"said": {"ref": ref}})
-    assert becomes(scene, ref) == ""
-    assert receipt(scene)["kept"] == ["$.context.said.ref"]
+    assert (becomes(scene, ref), receipt(scene)["kept"]) == ("", ["$.context.said.ref"])
 
 
 @pytest.mark.slow
@@ -223,8 +221,7 @@ def test_an_artifact_that_is_there_and_cannot_be_read_is_lost(scene: Scene, happ
     code, document, shown, _ = survived(scene)
     assert (code, document["pending"]) == (1, False)
     assert f"  lost, {said}" in shown
-    assert prompted(scene).stdout == ""
-    assert tool(scene)[0].stdout == ""
+    assert (prompted(scene).stdout, tool(scene)[0].stdout) == ("", "")
 
 
 def test_an_artifact_that_only_the_assistant_loads_is_lost(scene: Scene) -> None:
@@ -248,9 +245,7 @@ def test_what_does_not_apply_is_absent(scene: Scene, way: str) -> None:
     }
     scene.workflow(**unless[way], must_survive=["rules"])
     scene.begin()
-    assert becomes(scene) == ""
-    assert receipt(scene)["absent"] == ["rules"]
-    assert survived(scene)[0] == 0
+    assert (becomes(scene), receipt(scene)["absent"], survived(scene)[0]) == ("", ["rules"], 0)
 
 
 FOLDERS = [
@@ -565,9 +560,7 @@ def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
     assert "; read rules.md" in text
     assert f"- $.context.plan: `loomctl context get plan {scene.run_dir.name}`" in text
     assert "loomctl show" not in text
-    assert tool(scene)[0].stdout == ""
-    assert prompted(scene).stdout == ""
-    assert survived(scene)[0] == 1
+    assert (tool(scene)[0].stdout, prompted(scene).stdout, survived(scene)[0]) == ("", "", 1)
 
 
 @pytest.mark.slow

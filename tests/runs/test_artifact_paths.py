@@ -15,6 +15,7 @@ from loomctl.expressions.placeholders import to_portable
 from loomctl.kit.errors import LoomError
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, shown
 from tests.helpers import confinement
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
@@ -88,10 +89,9 @@ def test_a_path_finds_its_file(world: World, declared: str, expected: str, rebas
     ],
 )  # fmt: skip
 def test_what_leads_out_is_refused(world: World, declared: str, code: str) -> None:
-    with pytest.raises(LoomError) as error:
-        locate(declared, world.known, world.roots)
-    assert error.value.code == code
-    assert len(str(error.value)) < 1000
+    error = refusal(locate, declared, world.known, world.roots)
+    assert error.code == code
+    assert len(str(error)) < 1000
 
 
 @pytest.mark.shows("in your own settings alone")
@@ -121,8 +121,7 @@ def test_a_stored_path_survives_a_move(tmp_path: Path) -> None:
     shutil.move(before, after)
     known: dict[str, str | None] = {"project_root": str(after), "run_id": "r"}
     place = locate(stored, known, Roots(str(after), str(after / ".loom"), str(tmp_path)))
-    assert place.path == str(after / name)
-    assert place.shown == name
+    assert (place.path, place.shown) == (str(after / name), name)
 
 
 def test_a_path_of_many_parts_is_decided_soon(world: World) -> None:

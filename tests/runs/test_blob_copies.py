@@ -54,8 +54,7 @@ def test_an_archive_brings_its_blobs_back(over: Scene) -> None:
     before = read(over)
     run_id, target = over.run_dir.name, over.root.parent / "a.tar.gz"
     count, lost = keep.archive(over.space(), run_id, str(target))
-    assert lost == ()
-    assert collected(over) == 2
+    assert (lost, collected(over)) == ((), 2)
     elsewhere = Scene(over.root.parent / "elsewhere")
     (elsewhere.root / ".loom").mkdir()
     for scene in (over, elsewhere):
@@ -122,8 +121,7 @@ def test_a_full_disk_keeps_the_run_where_it_is(over: Scene, monkeypatch: pytest.
         patch.setattr(files, "write_all", fails)
         with pytest.raises(OSError, match="No space left"):
             keep.bring_back(over.space(), str(target))
-    assert over.run_dirs == []
-    assert keep.bring_back(over.space(), str(target)).lost == ()
+    assert (over.run_dirs, keep.bring_back(over.space(), str(target)).lost) == ([], ())
 
 
 VALUES = st.one_of(st.text(max_size=20), st.sampled_from([LARGE, LARGE + "é", "z" * 102_399]), st.integers())

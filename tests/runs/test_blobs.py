@@ -23,6 +23,7 @@ from loomctl.kit.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, LoomError
 from loomctl.kit.lock import Lock
 from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.blobs import Blobs, ref_of
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
@@ -52,10 +53,8 @@ def test_where_a_blob_stands(store: Path) -> None:
         os.umask(before)
     path = store / "blobs" / "sha256" / "2c" / HELLO
     assert ref == f"blob://sha256/{HELLO}" == ref_of(b"hello")
-    assert Blobs(str(store)).path(ref) == str(path)
-    assert path.read_bytes() == b"hello"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert (Blobs(str(store)).path(ref), path.read_bytes()) == (str(path), b"hello")
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
     assert below(store) == [f"sha256/2c/{HELLO}"]
 
 
@@ -109,9 +108,7 @@ def test_an_unknown_blob_is_named(store: Path) -> None:
     for put in (False, True):
         if put:
             Blobs(str(store)).put(b"another")
-        with pytest.raises(LoomError) as caught:
-            Blobs(str(store)).get(ref)
-        error = caught.value
+        error = refusal(Blobs(str(store)).get, ref)
         assert (error.code, error.exit_code) == ("NO_SUCH_BLOB", EXIT_NO_RUN)
         assert ref in error.what
         assert error.where == str(store / "blobs" / "sha256" / "2c" / HELLO)
@@ -134,13 +131,10 @@ def test_a_damaged_blob_is_never_given(store: Path, name: str) -> None:
     path = Path(blobs.path(ref))
     path.write_bytes(DAMAGES[name](b"hello"))
     damaged = path.read_bytes()
-    with pytest.raises(LoomError) as caught:
-        blobs.get(ref)
-    assert (caught.value.code, caught.value.exit_code) == ("DAMAGED_BLOB", EXIT_INVALID)
-    assert ref in caught.value.what
-    assert caught.value.where == str(path)
-    assert path.read_bytes() == damaged
-    assert blobs.put(b"hello") == ref
+    caught = refusal(blobs.get, ref)
+    assert (caught.code, caught.exit_code) == ("DAMAGED_BLOB", EXIT_INVALID)
+    assert ref in caught.what
+    assert (caught.where, path.read_bytes(), blobs.put(b"hello")) == (str(path), damaged, ref)
     assert blobs.get(ref) == b"hello"
 
 
@@ -152,9 +146,7 @@ def test_what_cannot_be_read_is_said(store: Path) -> None:
         path = Path(blobs.path(ref))
         path.unlink() if path.is_file() else leftovers.discard(str(path))
         make(path)
-        with pytest.raises(LoomError) as caught:
-            blobs.get(ref)
-        assert caught.value.code == "UNREADABLE_BLOB"
+        assert refusal(blobs.get, ref).code == "UNREADABLE_BLOB"
 
 
 @pytest.mark.parametrize(
@@ -168,18 +160,14 @@ def test_no_link_is_followed(store: Path, tmp_path: Path, place: str) -> None:
     where.rename(tmp_path / "elsewhere")
     where.symlink_to(tmp_path / "elsewhere")
     for deed in (lambda: blobs.get(ref), lambda: blobs.put(b"hello"), lambda: blobs.discard(ref, before=2e9)):
-        with pytest.raises(LoomError) as caught:
-            deed()
-        assert caught.value.code == "UNSAFE_LINK"
+        assert refusal(deed).code == "UNSAFE_LINK"
     assert list((tmp_path / "elsewhere").rglob("*")) or (tmp_path / "elsewhere").read_bytes() == b"hello"
 
 
 def test_a_reference_leads_nowhere_else(store: Path) -> None:
     for ref in ["", "x", f"blob://sha256/{HELLO[:-1]}", f"blob://sha256/../../{HELLO}", HELLO]:
         for deed in (Blobs(str(store)).get, Blobs(str(store)).path):
-            with pytest.raises(LoomError) as caught:
-                deed(ref)
-            assert caught.value.code == "BAD_REF"
+            assert refusal(deed, ref).code == "BAD_REF"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
@@ -198,9 +186,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
         patch.setattr(files, "write_all", fails) if call == "write" else patch.setattr(os, call, fails)
         with pytest.raises(OSError, match="blobs/sha256") as caught:
             blobs.put(b"hello")
-    assert caught.value.errno == number
-    assert below(store) == there
-    assert blobs.get(blobs.put(b"hello")) == b"hello"
+    assert (caught.value.errno, below(store), blobs.get(blobs.put(b"hello"))) == (number, there, b"hello")
 
 
 LIMITED = """
@@ -294,8 +280,7 @@ def test_eight_processes_put_the_same_contents_at_once(store: Path) -> None:
             removed += Blobs(str(store)).discard(ref_of(b"content %d\n" % number * 20_000), before=time.time() - 60)
     printed = {child.communicate(timeout=60)[0] for child in children}
     assert [child.returncode for child in children] == [0] * 8
-    assert removed == 0
-    assert len(printed) == 1
+    assert (removed, len(printed)) == (0, 1)
     assert whole(store) == len(below(store)) == 10
 
 
@@ -362,11 +347,9 @@ def test_parts_are_stored_as_the_whole(tmp_path: Path) -> None:
     ref = store.put_parts(iter([b'"a', b"", b'b"']))
     assert (ref, store.get(ref)) == (ref_of(b'"ab"'), b'"ab"')
     before = os.stat(store.path(ref)).st_ino
-    assert store.put_parts([b'"ab"']) == ref
-    assert os.stat(store.path(ref)).st_ino == before
+    assert (store.put_parts([b'"ab"']), os.stat(store.path(ref)).st_ino) == (ref, before)
     Path(store.path(ref)).write_bytes(b"damaged")
-    assert store.put_parts([b'"ab"']) == ref
-    assert store.get(ref) == b'"ab"'
+    assert (store.put_parts([b'"ab"']), store.get(ref)) == (ref, b'"ab"')
     assert [path.name for path in Path(store.folder).iterdir() if path.is_file()] == [".lock"]
 
 
@@ -398,15 +381,13 @@ def test_what_is_no_reference(value: object) -> None:
     """Another case, another length, another hash, a way up, anything around it: all refused."""
     assert not blobs.is_ref(value)
     if isinstance(value, str):
-        with pytest.raises(LoomError) as caught:
-            blobs.sha256_of(value)
-        assert (caught.value.code, caught.value.exit_code) == ("BAD_REF", 2)
+        caught = refusal(blobs.sha256_of, value)
+        assert (caught.code, caught.exit_code) == ("BAD_REF", 2)
 
 
 def test_a_reference_and_its_hash() -> None:
     assert blobs.is_ref(REF)
-    assert blobs.sha256_of(REF) == HEX
-    assert blobs.ref_to(HEX) == REF
+    assert (blobs.sha256_of(REF), blobs.ref_to(HEX)) == (HEX, REF)
 
 
 @given(st.text(max_size=120))

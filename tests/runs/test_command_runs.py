@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from loomctl.kit import processes
-from loomctl.kit.errors import LoomError
 from loomctl.runs import command_runs
 from loomctl.runs.command_runs import Order, Standing
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import MAIN
 from tests.helpers.tables import each
 from tests.helpers.waiting import Gate, in_time, until
@@ -134,14 +134,12 @@ def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) ->
     bench.start(f"echo first; {gate}; echo last")
     until(lambda: bench.log.read_bytes() == b"first\n")
     standing = command_runs.look(str(bench.folder))
-    assert standing.kind == command_runs.RUNNING
-    assert standing.bytes == 6
+    assert (standing.kind, standing.bytes) == (command_runs.RUNNING, 6)
     assert processes.lives(standing.record["supervisor"])
     assert processes.lives(standing.record["command"])
     assert standing.record["script"].startswith("echo first")
     gate.open("more\n")
-    assert bench.end().result["exit_code"] == 0
-    assert bench.log.read_bytes() == b"first\nmore\nlast\n"
+    assert (bench.end().result["exit_code"], bench.log.read_bytes()) == (0, b"first\nmore\nlast\n")
 
 
 @pytest.mark.slow
@@ -157,8 +155,7 @@ def test_a_timeout_ends_the_command_and_what_it_started(bench: Bench) -> None:
 def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
     standing = bench.in_time("trap '' TERM; echo $$ > own; while :; do sleep 600; done", "own")
     own = bench.pid("own")
-    assert standing.result["signal"] == "SIGKILL"
-    assert processes.started(own) == ""
+    assert (standing.result["signal"], processes.started(own)) == ("SIGKILL", "")
 
 
 def test_a_command_may_end_well_within_its_time(bench: Bench) -> None:
@@ -169,8 +166,7 @@ def test_a_command_may_end_well_within_its_time(bench: Bench) -> None:
 def test_what_a_command_leaves_in_its_group_ends_with_it(bench: Bench) -> None:
     bench.start("sleep 600 & echo $! > left; echo done")
     left = bench.pid("left")
-    assert bench.end().result["exit_code"] == 0
-    assert processes.started(left) == ""
+    assert (bench.end().result["exit_code"], processes.started(left)) == (0, "")
     assert bench.log.read_bytes() == b"done\n"
 
 
@@ -190,8 +186,7 @@ def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
     total = first + last + more
     script = f"head -c {total - 4} /dev/zero | tr '\\000' x; printf END\\\\n"
     standing = bench.run(script)
-    assert standing.result["exit_code"] == 0
-    assert standing.result["bytes"] == total
+    assert (standing.result["exit_code"], standing.result["bytes"]) == (0, total)
     data = bench.log.read_bytes()
     note = f"\n[loom: {more:,} bytes of output are left out here]\n".encode()
     assert len(data) == standing.result["stored"] == first + last + len(note)
@@ -332,8 +327,7 @@ def test_a_log_that_cannot_grow_holds_nobody(bench: Bench) -> None:
     script = "head -c 300000 /dev/zero; echo done >&2; exit 7"
     subprocess.run([sys.executable, "-c", program, json.dumps(bench.order(script))], timeout=60, check=True)
     standing = bench.end()
-    assert standing.result["exit_code"] == 7
-    assert standing.result["bytes"] == 300005
+    assert (standing.result["exit_code"], standing.result["bytes"]) == (7, 300005)
     assert standing.result["log_error"] == "File too large"
     assert bench.log.stat().st_size <= 65536
 
@@ -344,10 +338,9 @@ def test_a_link_in_a_files_place_is_refused_and_nothing_run(bench: Bench, tmp_pa
     victim.write_text("mine")
     bench.folder.mkdir()
     (bench.folder / name).symlink_to(victim)
-    with pytest.raises(LoomError) as refused:
-        command_runs.start(bench.order("touch ran"), os.environ)
-    assert refused.value.code == "NOT_STARTED"
-    assert "symbolic link" in refused.value.why
+    refused = refusal(command_runs.start, bench.order("touch ran"), os.environ)
+    assert refused.code == "NOT_STARTED"
+    assert "symbolic link" in refused.why
     assert victim.read_text() == "mine"
     assert not (bench.work / "ran").exists()
 

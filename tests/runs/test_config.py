@@ -14,6 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_INVALID, LoomError
 from loomctl.runs import config
 from loomctl.runs.config import Settings, load
+from tests.helpers.errors import refusal
 
 
 @pytest.fixture
@@ -32,8 +33,7 @@ def user(user_folders: Path) -> Path:
 
 def test_without_any_file_the_defaults_hold(store: Path) -> None:
     """No settings: the defaults, on the command line and in a hook, before and after a compilation."""
-    assert load(str(store), with_yaml=False) == Settings()
-    assert load(str(store), with_yaml=True) == Settings()
+    assert (load(str(store), with_yaml=False), load(str(store), with_yaml=True)) == (Settings(), Settings())
     assert load(str(store), with_yaml=False) == Settings()
     assert load(str(store / "none"), with_yaml=True) == Settings()
 
@@ -139,11 +139,10 @@ def test_bad_settings_are_named_with_their_place(store: Path) -> None:
         (store / "config.yaml").write_text("hook_budget: 5000\n")
         load(str(store), with_yaml=True)
         (store / "config.yaml").write_text(text)
-        with pytest.raises(LoomError) as error:
-            load(str(store), with_yaml=True)
-        assert (error.value.code, error.value.exit_code) == ("BAD_CONFIG", EXIT_INVALID)
-        assert str(store / "config.yaml") in error.value.where
-        assert where in error.value.where
+        error = refusal(load, str(store), with_yaml=True)
+        assert (error.code, error.exit_code) == ("BAD_CONFIG", EXIT_INVALID)
+        assert str(store / "config.yaml") in error.where
+        assert where in error.where
         hook = load(str(store), with_yaml=False)
         assert (hook.hook_budget, [code for code, _ in hook.warnings]) == (5000, ["STALE_CONFIG"])
 
@@ -275,9 +274,8 @@ def test_what_reduce_may_not_say_is_refused(store: Path) -> None:
         "reduce: {tools: {Bash: {live_threshold: 1}}}",
     ]:
         (store / "config.yaml").write_text(f"{said}\n")
-        with pytest.raises(LoomError) as raised:
-            load(str(store), with_yaml=True)
-        assert (raised.value.code, "$.reduce" in raised.value.where) == ("BAD_CONFIG", True)
+        raised = refusal(load, str(store), with_yaml=True)
+        assert (raised.code, "$.reduce" in raised.where) == ("BAD_CONFIG", True)
 
 
 def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path) -> None:

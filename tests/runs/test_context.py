@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl import Context, LoomError
+from loomctl import Context
 from loomctl.runs.model.context import DEEPEST, LONGEST_KEY, Snapshot
 from loomctl.runs.model.run_context import same
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 SCALARS = st.one_of(
@@ -35,10 +36,9 @@ def nested(levels: int) -> Any:
 
 def code_of(deed: Callable[[], object]) -> str:
     """Do what is refused; gives the error's code."""
-    with pytest.raises(LoomError) as refused:
-        deed()
-    assert refused.value.hint.startswith("loomctl ")
-    return refused.value.code
+    refused = refusal(deed)
+    assert refused.hint.startswith("loomctl ")
+    return refused.code
 
 
 # ---- What may be in it.
@@ -96,21 +96,18 @@ def test_what_is_no_json_is_refused_with_words(value: Any, why: str) -> None:
         lambda: context.change("k", lambda _: value),
         lambda: Context({"k": value}),
     ):
-        with pytest.raises(LoomError) as refused:
-            deed()
-        assert refused.value.code == "BAD_VALUE"
-        assert why in refused.value.why
-        assert refused.value.where.startswith("k")
+        refused = refusal(deed)
+        assert refused.code == "BAD_VALUE"
+        assert why in refused.why
+        assert refused.where.startswith("k")
     assert context.items() == [("kept", 1)]
 
 
 def test_the_place_of_what_is_no_json_is_named() -> None:
-    with pytest.raises(LoomError) as refused:
-        Context().set("report", {"files": ["a", {"size": float("nan")}]})
-    assert refused.value.where == "report / files / 1 / size"
-    with pytest.raises(LoomError) as refused:
-        Context().set("deep", nested(500))
-    assert len(refused.value.where) < 100
+    assert (
+        refusal(Context().set, "report", {"files": ["a", {"size": float("nan")}]}).where == "report / files / 1 / size"
+    )
+    assert len(refusal(Context().set, "deep", nested(500)).where) < 100
 
 
 def test_limits_are_reached_exactly() -> None:
@@ -415,10 +412,8 @@ def test_32_threads_change_clones_of_clones_to_the_bottom_and_the_parent_never_l
         clone.merge([(str(who), grandchild)])
         assert clone.get("count") == grandchild.get("count") == TIMES // 10
         assert len(clone.get("own")["deep"][0]["list"]) == TIMES // 10 + 1
-        assert clone.get("own")["deep"][0]["object"] == {"k": who}
-        assert json.dumps(held.to_dict()) == before
+        assert (clone.get("own")["deep"][0]["object"], json.dumps(held.to_dict())) == ({"k": who}, before)
 
     at_once(work)
     given["deep"].clear()
-    assert json.dumps(parent.snapshot().to_dict()) == before
-    assert parent.changes().set == {}
+    assert (json.dumps(parent.snapshot().to_dict()), parent.changes().set) == (before, {})

@@ -20,6 +20,7 @@ from loomctl.runs import context_values, project, stages
 from loomctl.runs.project import Workspace
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.store.store import Run
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
 
@@ -196,8 +197,7 @@ def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None
         value, warnings = context_values.response_value(space, stage, response)
         by_file = {"$stage": stage, "file": "response.md"}
         assert value == (by_file if len(response) <= LIMIT - 2 else ref_of(compact(response)))
-        assert warnings == []
-        assert context_values.text_of(space, run, value) == response
+        assert (warnings, context_values.text_of(space, run, value)) == ([], response)
 
 
 @each(
@@ -218,10 +218,9 @@ def test_an_object_that_is_no_reference_is_itself(begun: Scene, value: Any) -> N
 @each("stage", ["../../../etc", "a/b", "..", "", "001-frame.ask@9"])
 def test_a_response_that_is_gone_is_named(begun: Scene, stage: str) -> None:
     space, run = there(begun)
-    with pytest.raises(LoomError) as caught:
-        context_values.value_of(space, run, {"$stage": stage, "file": "response.md"})
-    assert caught.value.code in ("RESPONSE_GONE", "BAD_ID")
-    assert caught.value.hint
+    caught = refusal(context_values.value_of, space, run, {"$stage": stage, "file": "response.md"})
+    assert caught.code in ("RESPONSE_GONE", "BAD_ID")
+    assert caught.hint
 
 
 def test_unknown_and_damaged_blobs_are_named_by_who_reads_them(begun: Scene) -> None:
@@ -231,10 +230,9 @@ def test_unknown_and_damaged_blobs_are_named_by_who_reads_them(begun: Scene) -> 
     begun.edit(context={**values, "gone": UNKNOWN, "late": {"$stage": "009-x.y@1", "file": "response.md"}})
     space, run = there(begun)
     for ref, code in ((values["large"], "DAMAGED_BLOB"), (UNKNOWN, "NO_SUCH_BLOB")):
-        with pytest.raises(LoomError) as caught:
-            context_values.text_of(space, run, ref)
-        assert caught.value.code == code
-        assert ref in caught.value.what
+        caught = refusal(context_values.text_of, space, run, ref)
+        assert caught.code == code
+        assert ref in caught.what
     read, troubles = context_values.read_all(space, run)
     assert (read["other"], read["small"]) == ("y" * LIMIT, 1)
     assert (read["large"], read["gone"]) == (values["large"], UNKNOWN)
@@ -259,11 +257,9 @@ def test_a_blob_becomes_a_file_only_when_it_is_asked_for(begun: Scene) -> None:
     assert not (begun.run_dir / "blobs").exists()
     path = context_values.materialised(space, run, ref)
     assert path == str(begun.run_dir / "blobs" / f"{ref[14:]}.json")
-    assert ref_of(Path(path).read_bytes()) == ref
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert (ref_of(Path(path).read_bytes()), stat.S_IMODE(os.stat(path).st_mode)) == (ref, 0o600)
     before = os.stat(path)
-    assert context_values.materialised(space, run, ref) == path
-    assert os.stat(path).st_ino == before.st_ino
+    assert (context_values.materialised(space, run, ref), os.stat(path).st_ino) == (path, before.st_ino)
 
 
 def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
@@ -355,9 +351,16 @@ def test_no_file_from_outside_is_copied(begun: Scene, named: str) -> None:
         (begun.root / "link").symlink_to(outside)
         (begun.root / "sandbox").mkdir()
     space, run = there(begun)
-    with pytest.raises(LoomError) as caught:
-        context_values.materialised(space, run, "file://" + named.format(root=begun.root, outside=outside), "sandbox")
-    assert caught.value.code == "PATH_ESCAPE"
+    assert (
+        refusal(
+            context_values.materialised,
+            space,
+            run,
+            "file://" + named.format(root=begun.root, outside=outside),
+            "sandbox",
+        ).code
+        == "PATH_ESCAPE"
+    )
     assert not (begun.root / "sandbox" / ".loom" / "artifacts").exists()
 
 
@@ -369,9 +372,7 @@ def test_no_copy_leads_out(begun: Scene, workdir: str) -> None:
     if not outside.exists():
         outside.mkdir()
         (begun.root / "link").symlink_to(outside)
-    with pytest.raises(LoomError) as caught:
-        context_values.materialised(space, run, ref, workdir.format(outside=outside))
-    assert caught.value.code == "PATH_ESCAPE"
+    assert refusal(context_values.materialised, space, run, ref, workdir.format(outside=outside)).code == "PATH_ESCAPE"
     assert list(outside.iterdir()) == []
 
 
@@ -383,9 +384,7 @@ def test_no_link_in_a_workdir_is_followed(begun: Scene, place: str) -> None:
     link = begun.root / place.format(sha256=ref[14:])
     link.parent.mkdir(parents=True)
     link.symlink_to(outside)
-    with pytest.raises(LoomError) as caught:
-        context_values.materialised(space, run, ref, "sandbox")
-    assert caught.value.code == "UNSAFE_LINK"
+    assert refusal(context_values.materialised, space, run, ref, "sandbox").code == "UNSAFE_LINK"
     assert list(outside.iterdir()) == []
 
 
@@ -410,7 +409,6 @@ def test_a_folder_elsewhere_is_the_users_own_word(begun: Scene, user_folders: Pa
 )
 def test_what_cannot_be_given_is_said(begun: Scene, ref: str, workdir: str | None, code: str) -> None:
     space, run = there(begun)
-    with pytest.raises(LoomError) as caught:
-        context_values.materialised(space, run, ref, workdir)
-    assert caught.value.code == code
-    assert caught.value.hint
+    caught = refusal(context_values.materialised, space, run, ref, workdir)
+    assert caught.code == code
+    assert caught.hint

@@ -62,8 +62,7 @@ def test_any_place_is_found_whatever_a_block_holds(run_dir: Path, block: int, mo
     for count in (1, 5, 29, 30, 59, 100):
         found = seqs(event_log.tail(str(run_dir), count))
         entries = [one for one in found if not isinstance(one, bytes)]
-        assert entries == list(range(1, 60))[-count:]
-        assert found[-1] == b'{"torn'
+        assert (entries, found[-1]) == (list(range(1, 60))[-count:], b'{"torn')
         assert (b"garbage" in found) == (count > 29)
 
 
@@ -119,8 +118,7 @@ def test_a_line_longer_than_any_entry_is_told_by_its_beginning(run_dir: Path, mo
 
 
 def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
-    assert event_log.tail(str(run_dir), 9) == []
-    assert list(event_log.since(str(run_dir), older(0))) == []
+    assert (event_log.tail(str(run_dir), 9), list(event_log.since(str(run_dir), older(0)))) == ([], [])
     follower = Follower(str(run_dir))
     assert follower.news() == []
     write(run_dir, "a")
@@ -147,8 +145,7 @@ def test_each_event_is_given_once_as_it_comes(run_dir: Path) -> None:
     assert follower.news() == []
     write(run_dir, "c")
     write(run_dir, "d")
-    assert seqs(follower.news()) == [3, 4]
-    assert follower.news() == []
+    assert (seqs(follower.news()), follower.news()) == ([3, 4], [])
 
 
 def test_a_line_is_given_when_it_is_whole(run_dir: Path) -> None:

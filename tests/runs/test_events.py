@@ -58,8 +58,7 @@ def test_the_head_is_the_last_line(tmp_path: Path) -> None:
     assert append(tmp_path) == Head(0, "")
     head = append(tmp_path, "a", "b", "c")
     lines = (tmp_path / events.FILE).read_bytes().splitlines()
-    assert head == Head(3, hashlib.sha256(lines[-1]).hexdigest())
-    assert append(tmp_path) == head
+    assert (head, append(tmp_path)) == (Head(3, hashlib.sha256(lines[-1]).hexdigest()), head)
 
 
 TORN = [
@@ -87,11 +86,9 @@ def test_what_is_torn_is_closed_and_never_an_entry(tmp_path: Path) -> None:
             (root / events.FILE).write_bytes(whole + torn)
             head = append(root, "c")
             note = json.loads((root / events.FILE).read_bytes().split(b"\n")[-3])
-            assert note["event"] == "ledger.torn_line"
-            assert note["seq"] == len(before) + 1
+            assert (note["event"], note["seq"]) == ("ledger.torn_line", len(before) + 1)
             assert note["properties"] == {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
-            assert head.seq == len(before) + 2
-            assert append(root, "d").seq == head.seq + 1
+            assert (head.seq, append(root, "d").seq) == (len(before) + 2, head.seq + 1)
             rest = (root / events.FILE).read_bytes()[len(whole) + len(torn) :]
             (root / events.FILE).write_bytes(whole + rest.removeprefix(b"\n"))  # a reader that heeds the note
             assert names(root) == [*before, "ledger.torn_line", "c", "d"]
@@ -121,8 +118,7 @@ def test_the_chain_goes_on_whatever_is_written_between(
 
 def test_an_entry_longer_than_a_reading_is_found(tmp_path: Path) -> None:
     events.append(str(tmp_path), "r1", [Event("big", {"x": "y" * 1_000_000})], durable=False)
-    assert append(tmp_path, "next").seq == 2
-    assert names(tmp_path) == ["big", "next"]
+    assert (append(tmp_path, "next").seq, names(tmp_path)) == (2, ["big", "next"])
 
 
 def test_lines_that_were_cut_off_are_told(tmp_path: Path) -> None:

@@ -42,8 +42,7 @@ def test_a_run_goes_on_where_it_stands_and_loses_no_key(scene: Scene, layout: st
     assert approved.code == 0, approved.stderr
     assert scene.loomctl("done", given="merged").code == 0
     after = read(path)
-    assert after["status"] == "completed"
-    assert unknown_is_kept(before, after) == []
+    assert (after["status"], unknown_is_kept(before, after)) == ("completed", [])
     assert not (scene.store / "runs" / RUN_ID / "state.json").exists()
     assert (scene.store / "runs" / RUN_ID / "events.jsonl").exists()
     assert path.read_text(encoding="utf-8").startswith('{\n  "run_id"')
@@ -54,8 +53,7 @@ def test_a_run_goes_on_where_it_stands_and_loses_no_key(scene: Scene, layout: st
 def test_what_a_step_did_stands_in_fabers_own_words(scene: Scene, era: str) -> None:
     """FABER reads its state again after Loom worked on it: its own words, its own counters, its own forms."""
     path = lay(scene, "runs", ERAS[era]())
-    assert scene.loomctl("resume").code == 0
-    assert scene.loomctl("done", given="built").code == 0
+    assert (scene.loomctl("resume").code, scene.loomctl("done", given="built").code) == (0, 0)
     state = read(path)
     (entry,) = [one for one in state["steps"] if one["step_id"] == "implement" and one["phase"] == "build"]
     assert entry["status"] == "success"
@@ -82,8 +80,7 @@ def test_a_compaction_is_counted_where_faber_counts_them(scene: Scene) -> None:
     primed = scene.hook("session-start", source="compact")
     assert "A switch in the header." in primed.context
     metadata = read(path)["context_metadata"]
-    assert len(metadata["compaction_events"]) == 2
-    assert metadata["compaction_events"][1]["phase"] == "build"
+    assert (len(metadata["compaction_events"]), metadata["compaction_events"][1]["phase"]) == (2, "build")
 
 
 def test_a_run_that_was_not_taken_up_here_is_announced_and_not_written(scene: Scene) -> None:
@@ -228,8 +225,7 @@ def test_a_plan_without_the_open_step_gives_it_up(scene: Scene, first: str) -> N
     scene.write(LAYOUTS["runs"][1], json.dumps(changed))
     went = scene.loomctl("next", "--json")
     assert went.code == 0, went.stderr
-    assert went.json["next"]["id"] == "build/code"
-    assert scene.loomctl("done", given="coded").code == 0
+    assert (went.json["next"]["id"], scene.loomctl("done", given="coded").code) == ("build/code", 0)
 
 
 def test_a_stand_in_for_what_must_be_in_context_is_said_in_the_slip(scene: Scene) -> None:
@@ -273,10 +269,8 @@ def test_undo_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> No
     steps = read(path)["steps"]
     refused = scene.loomctl("undo")
     assert (refused.code, "NOTHING_TO_UNDO" in refused.stderr) == (2, True)
-    assert scene.loomctl("done", given="built").code == 0
-    assert scene.loomctl("undo").code == 0
-    assert read(path)["steps"] == steps
-    assert read(path)["current_step"] == "implement"
+    assert (scene.loomctl("done", given="built").code, scene.loomctl("undo").code) == (0, 0)
+    assert (read(path)["steps"], read(path)["current_step"]) == (steps, "implement")
 
 
 def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> None:
@@ -285,10 +279,8 @@ def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -
     steps = read(path)["steps"]
     for _ in range(2):
         assert scene.loomctl("done", given="built").code == 0
-    assert scene.loomctl("rewind", "--to", "1").code == 0
-    assert read(path)["steps"] == steps
-    assert read(path)["current_step"] == "implement"
-    assert scene.loomctl("done", given="built").code == 0
+    assert (scene.loomctl("rewind", "--to", "1").code, read(path)["steps"]) == (0, steps)
+    assert (read(path)["current_step"], scene.loomctl("done", given="built").code) == ("implement", 0)
     state = read(path)
     state["steps"].append({"step_id": "push-build", "phase": "build", "status": "success", "message": "by FABER"})
     path.write_text(json.dumps(state, indent=2), encoding="utf-8")

@@ -115,8 +115,7 @@ STANDINGS = [
 def test_statuses_of_all_sorts_are_understood_or_kept(word: object, status: str) -> None:
     raw = {**in_list(), "status": word}
     found = view(raw, RUN_ID, FROZEN)
-    assert found.state["status"] == status
-    assert written(found, found.state) == raw
+    assert (found.state["status"], written(found, found.state)) == (status, raw)
 
 
 BELONGING = [
@@ -198,8 +197,7 @@ def test_whatever_stands_in_a_file_is_read_into_the_engines_shape(data: st.DataO
         raw[key] = value
     before = copy.deepcopy(raw)
     found = view(raw, RUN_ID, FROZEN)
-    assert written(found, found.state) == before
-    assert raw == before
+    assert (written(found, found.state), raw) == (before, before)
     refused = ""
     try:
         accepted(found.state, where="file")

@@ -17,6 +17,7 @@ import pytest
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store.events import Event
 from tests.helpers import faber
+from tests.helpers.errors import refusal
 from tests.helpers.faber import LAYOUTS, RUN_ID, lay, unknown_is_kept
 from tests.helpers.scenes import OTHER, Json, Scene
 
@@ -52,8 +53,7 @@ def test_what_faber_wrote_meanwhile_is_not_lost(scene: Scene, era: str) -> None:
     after = read(path)
     assert (after["by_faber"], after["pr_number"]) == ({"new": [1, 2]}, 43)
     assert after["context"]["seen"] is True
-    assert after["steps"][0]["step_id"] == "fetch-2"
-    assert after["steps"][1:] == before.get("steps", [])
+    assert (after["steps"][0]["step_id"], after["steps"][1:]) == ("fetch-2", before.get("steps", []))
     assert after["revision"] == before["revision"] + 1
 
 
@@ -69,12 +69,9 @@ def test_a_state_that_goes_or_breaks_meanwhile_is_not_written_over(scene: Scene)
                 path.write_bytes(data)
             return noted(state)
 
-        with pytest.raises(LoomError) as refused:
-            scene.space().store.update(RUN_ID, change)
-        return refused.value
+        return refusal(scene.space().store.update, RUN_ID, change)
 
-    assert breaks(b"{torn").code == "BAD_JSON"
-    assert path.read_bytes() == b"{torn"
+    assert (breaks(b"{torn").code, path.read_bytes()) == ("BAD_JSON", b"{torn")
     path.write_bytes(whole)
     assert breaks(None).code == "NO_STATE"
     assert not path.exists()
@@ -91,9 +88,8 @@ def test_the_lock_of_fabers_own_writer_is_held_too(scene: Scene, layout: str) ->
     lock.write_bytes(b"of FABER's")
     with lock.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(LoomError) as refused:
-            scene.space().store.update(RUN_ID, noted, patience=0)
-        assert (refused.value.code, refused.value.where) == ("HELD", str(lock))
+        refused = refusal(scene.space().store.update, RUN_ID, noted, patience=0)
+        assert (refused.code, refused.where) == ("HELD", str(lock))
     scene.space().store.update(RUN_ID, noted, patience=0)
     assert lock.read_bytes() == b"of FABER's"
     lock.unlink()
@@ -134,8 +130,7 @@ def test_many_at_once_lose_nothing(scene: Scene) -> None:
     assert theirs.wait() == 0
     assert [one.code for one in ended] == [0] * 5
     after = read(path)
-    assert after["by_faber"] == list(range(40))
-    assert len(after["sessions"]["session_history"]) == 6
+    assert (after["by_faber"], len(after["sessions"]["session_history"])) == (list(range(40)), 6)
 
 
 # ---- What stands beside it, and how.
@@ -146,12 +141,10 @@ def test_the_file_keeps_its_mode(scene: Scene) -> None:
     backup = scene.store / "runs" / RUN_ID / "faber-state.backup.json"
     for mode in (0o600, 0o640, 0o664, 0o644):
         path.chmod(mode)
-        assert scene.loomctl("resume").code == 0
-        assert path.stat().st_mode & 0o777 == mode
+        assert (scene.loomctl("resume").code, path.stat().st_mode & 0o777) == (0, mode)
         assert backup.stat().st_mode & 0o777 == mode
         path.unlink()
-        assert scene.loomctl("state", "restore", RUN_ID).code == 0
-        assert path.stat().st_mode & 0o777 == mode
+        assert (scene.loomctl("state", "restore", RUN_ID).code, path.stat().st_mode & 0o777) == (0, mode)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -161,8 +154,7 @@ def test_files_of_fabers_beside_the_state_stay(scene: Scene, layout: str) -> Non
     for name in names:
         path.with_name(name).write_text("FABER's")
     there = sorted(os.listdir(path.parent))
-    assert scene.loomctl("resume").code == 0
-    assert scene.loomctl("done", given="built").code == 0
+    assert (scene.loomctl("resume").code, scene.loomctl("done", given="built").code) == (0, 0)
     assert sorted(os.listdir(path.parent)) == there
     assert {path.with_name(name).read_text() for name in names} == {"FABER's"}
 
@@ -196,15 +188,13 @@ def test_a_state_that_is_gone_is_said_and_can_be_put_back(scene: Scene, layout: 
     after = read(path)
     apart = ("revision", "ledger_head", "lease")
     assert unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
-    assert scene.loomctl("next").code == 0
-    assert scene.loomctl("done", given="built again").code == 0
+    assert (scene.loomctl("next").code, scene.loomctl("done", given="built again").code) == (0, 0)
 
 
 def test_a_run_that_was_over_is_not_missed(scene: Scene) -> None:
     """Its state went with another branch: no list and no session is bothered; by its name it can be put back."""
     path = lay(scene)
-    assert scene.loomctl("resume").code == 0
-    assert scene.loomctl("cancel").code == 0
+    assert (scene.loomctl("resume").code, scene.loomctl("cancel").code) == (0, 0)
     path.unlink()
     assert scene.loomctl("runs", "--json").json["runs"] == []
     assert scene.hook("session-start", session=OTHER, source="startup").stdout == ""
@@ -247,20 +237,17 @@ def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Sce
     second = UUID.replace("2f", "3f")
     scene.write(f"{folder}/acme/shop/{second}/state.json", json.dumps({**state, "run_id": f"acme/shop/{second}"}))
     assert [one["run_id"] for one in scene.loomctl("runs", "--json").json["runs"]] == [UUID, second]
-    assert scene.loomctl("check", str(path)).code == 0
-    assert scene.loomctl("show", session=None).code == 3
+    assert (scene.loomctl("check", str(path)).code, scene.loomctl("show", session=None).code) == (0, 3)
     scene.write(".fractary/faber/runs/.active-run-id", f"{named}\n")
     assert scene.loomctl("show", "--json", session=None).json["run_id"] == UUID
     for name in (named, UUID):
         resumed = scene.loomctl("resume", name, "--json")
         assert resumed.code == 0, resumed.stderr
         assert resumed.json["step"]["id"] == "build/implement"
-    assert scene.loomctl("done", given="built").code == 0
-    assert read(path)["run_id"] == named
+    assert (scene.loomctl("done", given="built").code, read(path)["run_id"]) == (0, named)
     assert read(path)["current_step"] == "push-build"
     path.unlink()
-    assert scene.loomctl("state", "restore", named).code == 0
-    assert read(path)["run_id"] == named
+    assert (scene.loomctl("state", "restore", named).code, read(path)["run_id"]) == (0, named)
 
 
 def test_what_looks_like_a_path_is_no_run(scene: Scene) -> None:
@@ -273,5 +260,4 @@ def test_what_looks_like_a_path_is_no_run(scene: Scene) -> None:
 def test_a_check_takes_an_id_whose_last_part_is_its_folder(scene: Scene) -> None:
     """As everything else that reads the state does."""
     path = lay(scene, state={**faber.in_list(), "run_id": f"acme/shop/{RUN_ID}"})
-    assert scene.loomctl("resume", RUN_ID).code == 0
-    assert scene.loomctl("check", str(path)).code == 0
+    assert (scene.loomctl("resume", RUN_ID).code, scene.loomctl("check", str(path)).code) == (0, 0)

@@ -11,6 +11,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Workspace
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import OTHER, SESSION, Scene
 from tests.helpers.tables import each
 
@@ -38,10 +39,9 @@ def test_several_active_runs_are_listed_and_none_is_guessed(scene: Scene, two_ru
     space = scene.space(OTHER)
     found = find.find(space)
     assert (found.run_id, found.how, sorted(found.candidates)) == (None, "none", sorted(two_runs))
-    with pytest.raises(LoomError) as caught:
-        find.to_read(space)
-    assert (caught.value.code, caught.value.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
-    assert all(run_id in caught.value.why for run_id in two_runs)
+    caught = refusal(find.to_read, space)
+    assert (caught.code, caught.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
+    assert all(run_id in caught.why for run_id in two_runs)
 
 
 def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene) -> None:
@@ -81,10 +81,9 @@ def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
     found = find.find(scene.space(OTHER))
     assert (found.run_id, found.how, found.may_write) == (run_id, "only", False)
     scene.let_go()
-    with pytest.raises(LoomError) as caught:
-        find.to_drive(scene.space(OTHER))
-    assert caught.value.code == "NOT_BOUND"
-    assert run_id in caught.value.hint
+    caught = refusal(find.to_drive, scene.space(OTHER))
+    assert caught.code == "NOT_BOUND"
+    assert run_id in caught.hint
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "pending"])
@@ -94,12 +93,11 @@ def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
     run_id = scene.begin().run.run_id
     scene.edit(status=status)
     assert find.find(scene.space(OTHER)).how == "none"
-    with pytest.raises(LoomError) as caught:
-        find.to_read(scene.space(OTHER))
-    assert (caught.value.what, caught.value.exit_code) == ("No active run", EXIT_NO_RUN)
-    assert all(way in caught.value.why for way in ("loomctl run ", "loomctl resume"))
-    assert f"the last one, {run_id}, is {status}" in caught.value.why
-    assert caught.value.hint == f"loomctl show {run_id}"
+    caught = refusal(find.to_read, scene.space(OTHER))
+    assert (caught.what, caught.exit_code) == ("No active run", EXIT_NO_RUN)
+    assert all(way in caught.why for way in ("loomctl run ", "loomctl resume"))
+    assert f"the last one, {run_id}, is {status}" in caught.why
+    assert caught.hint == f"loomctl show {run_id}"
 
 
 def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs: tuple[str, str]) -> None:
@@ -120,8 +118,7 @@ def test_a_bound_run_that_is_over_is_there_only_to_be_looked_at(scene: Scene, st
     scene.workflow()
     scene.begin()
     scene.edit(status=status)
-    assert find.find(scene.space()).how == "bound"
-    assert find.find(scene.space(), over=False).how == how
+    assert (find.find(scene.space()).how, find.find(scene.space(), over=False).how) == ("bound", how)
 
 
 @each("name", ["../../etc", "/etc", "a/b", "..", "", " ", "x" * 300, "a\nb", "a\0b"])
@@ -129,18 +126,16 @@ def test_a_name_that_is_no_id_never_meets_the_file_system(scene: Scene, name: st
     """What cannot be a run's id is refused as usage, an empty name included: it is not the same as none (D10)."""
     scene.workflow()
     scene.begin()
-    with pytest.raises(LoomError) as caught:
-        find.find(scene.space(), name)
-    assert (caught.value.code, caught.value.exit_code) == ("BAD_ID", EXIT_USAGE)
+    caught = refusal(find.find, scene.space(), name)
+    assert (caught.code, caught.exit_code) == ("BAD_ID", EXIT_USAGE)
 
 
 def test_the_beginning_of_an_id_is_enough_if_it_is_unique(scene: Scene, two_runs: tuple[str, str]) -> None:
     """A unique prefix names a run (D4); a shared one is ambiguous; another is no run."""
     assert find.find(scene.space(OTHER), "shop-fir").run_id == two_runs[0]
     for name, code in (("shop-", "AMBIGUOUS_RUN"), ("nowhere", "NO_SUCH_RUN")):
-        with pytest.raises(LoomError) as caught:
-            find.find(scene.space(OTHER), name)
-        assert (caught.value.code, caught.value.exit_code) == (code, EXIT_NO_RUN)
+        caught = refusal(find.find, scene.space(OTHER), name)
+        assert (caught.code, caught.exit_code) == (code, EXIT_NO_RUN)
 
 
 def test_a_project_without_a_store_has_no_run(scene: Scene) -> None:

@@ -16,11 +16,9 @@ def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: P
     """Noted it is known, with what else was noted and since when; forgotten it is as if it had never been."""
     store = str(tmp_path / ".loom")
     assert not run_notes.is_known("r1", store)
-    assert run_notes.known("r1", store) == {}
-    assert run_notes.note_known("r1", store) == ""
+    assert (run_notes.known("r1", store), run_notes.note_known("r1", store)) == ({}, "")
     since = run_notes.known("r1", store)["since"]
-    assert run_notes.note_known("r1", store, trusted="abc") == ""
-    assert run_notes.note_known("r1", store) == ""
+    assert (run_notes.note_known("r1", store, trusted="abc"), run_notes.note_known("r1", store)) == ("", "")
     assert run_notes.known("r1", store) == {"run_id": "r1", "store": store, "since": since, "trusted": "abc"}
     assert run_notes.is_known("r1", store)
     assert not run_notes.is_known("r2", store)
@@ -55,8 +53,7 @@ def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, conte
     run_notes.note_known("r1", store, trusted="abc")
     (entry,) = (user_folders / "loom-state" / "runs").iterdir()
     entry.write_bytes(content)
-    assert run_notes.known("r1", store) == {}
-    assert run_notes.note_known("r1", store) == ""
+    assert (run_notes.known("r1", store), run_notes.note_known("r1", store)) == ({}, "")
     assert run_notes.known("r1", store)["run_id"] == "r1"
     assert "trusted" not in run_notes.known("r1", store)
     entry.unlink()

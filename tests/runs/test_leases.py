@@ -29,6 +29,7 @@ from loomctl.runs.store.events import Event
 from loomctl.runs.store.unwritten import UnwrittenStore
 from loomctl.workflows import triggers
 from tests.helpers import faber
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint
 from tests.helpers.tables import each
 
@@ -66,10 +67,9 @@ def begun(scene: Scene, host: subprocess.Popen[bytes]) -> Scene:
 
 
 def refused(call: Any) -> LoomError:
-    with pytest.raises(LoomError) as caught:
-        call()
-    assert (caught.value.code, caught.value.exit_code) == ("HELD_BY_ANOTHER", 6)
-    return caught.value
+    caught = refusal(call)
+    assert (caught.code, caught.exit_code) == ("HELD_BY_ANOTHER", 6)
+    return caught
 
 
 def done(space: Workspace, scene: Scene) -> object:
@@ -135,8 +135,7 @@ def test_reading_needs_no_lease(begun: Scene, words: list[str]) -> None:
 
 def test_a_person_decides_beside_a_living_driver(begun: Scene) -> None:
     for verb in ("pause", "cancel"):
-        assert begun.loomctl(verb, session=None).code == 0
-        assert holder(begun) == SESSION
+        assert (begun.loomctl(verb, session=None).code, holder(begun)) == (0, SESSION)
     assert begun.state["status"] == "cancelled"
 
 
@@ -182,12 +181,10 @@ def test_the_result_of_a_refused_done_is_kept(begun: Scene) -> None:
     assert ended.code == 6
     why = ended.json["error"]["why"]
     path = Path(why.split("--response-file ")[1])
-    assert path.read_text() == "The result of hours."
-    assert path.stat().st_mode & 0o077 == 0
+    assert (path.read_text(), path.stat().st_mode & 0o077) == ("The result of hours.", 0)
     leases.leave(begun.space(OTHER), begun.run_dir.name, "other")
     again = why[why.index("loomctl done") :].split()[1:]
-    assert begun.loomctl("next").code == 0
-    assert begun.loomctl(*again).code == 0
+    assert (begun.loomctl("next").code, begun.loomctl(*again).code) == (0, 0)
     assert begun.state["steps"][0]["status"] == "succeeded"
 
 
@@ -202,8 +199,7 @@ def test_an_old_drivers_stop_ends_nothing_and_blocks_nothing(begun: Scene, host:
     assert "block" not in answers[0].stdout
     assert begun.state["steps"][0]["status"] == "in_progress"
     begun.hook("session-end", reason="other", environ=mine)
-    assert begun.event_names()[-1] == "session.ended"
-    assert holder(begun) == OTHER
+    assert (begun.event_names()[-1], holder(begun)) == ("session.ended", OTHER)
 
 
 def test_a_bound_session_that_drives_no_more_is_told_in_five_lines(begun: Scene) -> None:
@@ -445,25 +441,21 @@ def test_a_run_that_was_counted_to_the_end_can_be_driven_and_restored(begun: Sce
         assert begun.loomctl("context", "unset", "k", run_id).code == 0
     begun.edit(revision=count, lease={"epoch": count, "session_id": "theirs"})
     assert begun.loomctl("state", "restore", run_id, "--yes").code == 0
-    assert begun.loomctl("context", "set", "k", "2", run_id).code == 0
-    assert holder(begun) == SESSION
+    assert (begun.loomctl("context", "set", "k", "2", run_id).code, holder(begun)) == (0, SESSION)
 
 
 def test_a_key_of_fabers_own_of_that_name_is_nobodys_lease(scene: Scene) -> None:
     """It is read as none, and stays in the file in its own words (D5)."""
     path = faber.lay(scene, state={**faber.ERAS[next(iter(faber.ERAS))](), "lease": "held by faber"})
-    assert scene.loomctl("show").code == 0
-    assert scene.loomctl("resume").code == 0
+    assert (scene.loomctl("show").code, scene.loomctl("resume").code) == (0, 0)
     found = json.loads(path.read_text(encoding="utf-8"))
-    assert found["lease_before_loom"] == "held by faber"
-    assert found["lease"]["session_id"] == SESSION
+    assert (found["lease_before_loom"], found["lease"]["session_id"]) == ("held by faber", SESSION)
 
 
 def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
     begun.edit(lease=["held by nobody that is known"])
     assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
-    assert begun.state["lease_before_loom"] == ["held by nobody that is known"]
-    assert holder(begun) == OTHER
+    assert (begun.state["lease_before_loom"], holder(begun)) == (["held by nobody that is known"], OTHER)
 
 
 def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Scene) -> None:

@@ -53,8 +53,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     inside.mkdir()
     (inside / "link").symlink_to(outside)
     (inside / "file.json").symlink_to(outside / "mine.json")
-    assert list(leftovers.below(str(inside))) == []
-    assert list(leftovers.below(str(inside / "link"))) == []
+    assert (list(leftovers.below(str(inside))), list(leftovers.below(str(inside / "link")))) == ([], [])
     assert list(leftovers.folders(str(inside), "link")) == []
     (inside / "deep").mkdir()
     (inside / "deep" / "link").symlink_to(outside)
@@ -120,8 +119,7 @@ def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: py
     assert (found.path, found.changed) == (str(old), DAY)
     os.utime(old / "pyvenv.cfg", (5 * DAY, DAY))
     (found,) = clean.others(str(tmp_path), "bbbb")
-    assert found.changed == 5 * DAY
-    assert list(clean.others(str(tmp_path), "")) == []
+    assert (found.changed, list(clean.others(str(tmp_path), ""))) == (5 * DAY, [])
 
 
 def test_an_environment_that_runs_is_seen(tmp_path: Path) -> None:
@@ -162,5 +160,4 @@ def test_the_caches_are_where_the_launcher_keeps_them(tmp_path: Path, monkeypatc
 
 def test_the_bundles_own_lock_is_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.lock").write_text("# lock-id: 0123abcd\nclick==8\n")
-    assert clean.lock_id(str(tmp_path)) == "0123abcd"
-    assert clean.lock_id(str(tmp_path / "nowhere")) == ""
+    assert (clean.lock_id(str(tmp_path)), clean.lock_id(str(tmp_path / "nowhere"))) == ("0123abcd", "")

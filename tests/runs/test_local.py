@@ -43,8 +43,7 @@ def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
     assert local.binding("s1") is None
     assert local.bindings() == []
     made = local.bind("s1", "r1", host="claude-code", pid=os.getpid(), inherited_from="s0")
-    assert local.binding("s1") == made
-    assert made["inherited_from"] == "s0"
+    assert (local.binding("s1"), made["inherited_from"]) == (made, "s0")
     assert local.binding("s2") is None
     assert local.binding(None) is None
     local.unbind("s1")
@@ -77,8 +76,7 @@ def test_an_ended_session_does_not_live_but_stays_bound(local: Local) -> None:
     binding = local.bind("s1", "r1", host="claude-code", pid=os.getpid())
     local.mark_ended("s1")
     local.mark_ended("nobody")
-    assert local.live_sessions("r1") == []
-    assert local.binding("s1") == {**binding, "ended": True}
+    assert (local.live_sessions("r1"), local.binding("s1")) == ([], {**binding, "ended": True})
     ended = local.binding("s1")
     assert ended is not None
     local.refresh(ended, pid=None, transcript_path=None)
@@ -125,8 +123,7 @@ def test_a_switch_inside_a_process_is_found(local: Local, host: subprocess.Popen
 def test_a_terminal_is_no_conversation(local: Local) -> None:
     """A person's shell counts as live where a run is driven, not where a conversation would be primed."""
     local.bind("t1", "r1", host=TERMINAL, pid=os.getpid())
-    assert local.live_sessions("r1") == ["t1"]
-    assert local.live_sessions("r1", conversing=True) == []
+    assert (local.live_sessions("r1"), local.live_sessions("r1", conversing=True)) == (["t1"], [])
 
 
 @each(
@@ -192,8 +189,7 @@ def test_a_session_that_changes_its_host_is_refreshed(local: Local, host: subpro
     host.wait()
     refreshed = local.refresh(binding, pid=os.getpid(), transcript_path=None)
     assert local.is_alive(refreshed)
-    assert refreshed["process"] == processes.identity(os.getpid())
-    assert local.binding("s1") == refreshed
+    assert (refreshed["process"], local.binding("s1")) == (processes.identity(os.getpid()), refreshed)
 
 
 def dead_process() -> int:

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.flow import drive
-from loomctl.kit.errors import LoomError
 from loomctl.runs import log_verdict
 from loomctl.runs.log_verdict import Verdict
 from loomctl.runs.store import event_log, events
 from loomctl.runs.store.events import Event, Head
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
@@ -116,8 +116,7 @@ def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made:
         found = verdict_of(path, whole[:length], head)
         assert (found.ok, found.proven) == (True, True), length
         torn = whole[len(data) : length]
-        assert found.unproven == torn.count(b"\n")
-        assert found.torn == len(torn) - torn.rfind(b"\n") - 1
+        assert (found.unproven, found.torn) == (torn.count(b"\n"), len(torn) - torn.rfind(b"\n") - 1)
         after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=known)
         told = verdict_of(path, path.read_bytes(), after._asdict())
         assert (told.ok, told.proven, told.unproven) == (True, True, 0), (length, told.faults)
@@ -283,14 +282,12 @@ def test_what_cannot_be_read_is_said(scene: Scene) -> None:
     path = scene.run_dir / LOG
     kept = path.rename(path.with_name("kept"))
     path.mkdir()
-    with pytest.raises(LoomError) as folder:
-        log_verdict.verify(scene.space().store, run_id)
+    folder = refusal(log_verdict.verify, scene.space().store, run_id)
     path.rmdir()
     path.symlink_to(kept)
-    with pytest.raises(LoomError) as link:
-        log_verdict.verify(scene.space().store, run_id)
+    link = refusal(log_verdict.verify, scene.space().store, run_id)
     path.unlink()
-    assert [folder.value.code, link.value.code] == ["UNREADABLE", "UNSAFE_LINK"]
+    assert [folder.code, link.code] == ["UNREADABLE", "UNSAFE_LINK"]
     found = log_verdict.verify(scene.space().store, run_id)
     assert [fault.code for fault in found.faults] == ["LOG_GONE"]
 

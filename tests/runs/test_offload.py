@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.kit.errors import LoomError
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import DataOffloader
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
@@ -30,8 +30,7 @@ TEXTS = [
 def test_a_text_comes_back_byte_for_byte(tmp_path: Path, text: str) -> None:
     keeper = DataOffloader(tmp_path)
     ref = keeper.offload(text, "toolu_01", "txt")
-    assert ref == "outputs/toolu_01.txt"
-    assert keeper.read(ref).decode("utf-8", "surrogatepass") == text
+    assert (ref, keeper.read(ref).decode("utf-8", "surrogatepass")) == ("outputs/toolu_01.txt", text)
     assert (tmp_path / ref).read_bytes() == text.encode("utf-8", "surrogatepass")
 
 
@@ -81,9 +80,7 @@ def test_a_reference_holds_from_another_folder(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_reference_leads_nowhere_else(tmp_path: Path, ref: str) -> None:
     (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(LoomError) as caught:
-        DataOffloader(tmp_path).read(ref)
-    assert caught.value.code == "BAD_REF"
+    assert refusal(DataOffloader(tmp_path).read, ref).code == "BAD_REF"
 
 
 def test_a_link_is_not_followed_when_read(tmp_path: Path) -> None:
@@ -92,14 +89,10 @@ def test_a_link_is_not_followed_when_read(tmp_path: Path) -> None:
     keeper = DataOffloader(tmp_path / "run")
     keeper.offload("y", "a", "txt")
     (tmp_path / "run" / "outputs" / "b.txt").symlink_to(secret)
-    with pytest.raises(LoomError) as caught:
-        keeper.read("outputs/b.txt")
-    assert caught.value.code == "UNSAFE_LINK"
+    assert refusal(keeper.read, "outputs/b.txt").code == "UNSAFE_LINK"
     (tmp_path / "run" / "outputs").rename(tmp_path / "moved")
     (tmp_path / "run" / "outputs").symlink_to(tmp_path / "moved")
-    with pytest.raises(LoomError) as caught:
-        keeper.read("outputs/a.txt")
-    assert caught.value.code == "UNSAFE_LINK"
+    assert refusal(keeper.read, "outputs/a.txt").code == "UNSAFE_LINK"
 
 
 @each("kind", ["link", "folder", "pipe"])
@@ -117,8 +110,7 @@ def test_what_stands_in_a_files_place_is_left_alone(tmp_path: Path, kind: str) -
     else:
         os.mkfifo(place)
     ref = keeper.offload("untouched" if kind == "folder" else "mine", "a", "txt")
-    assert ref == "outputs/a-2.txt"
-    assert target.read_text() == "untouched"
+    assert (ref, target.read_text()) == ("outputs/a-2.txt", "untouched")
 
 
 def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -128,11 +120,10 @@ def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
     for odd in (None, "pipe"):
         if odd:
             os.mkfifo(tmp_path / ref)
-        with pytest.raises(LoomError) as caught:
-            keeper.read(ref)
-        assert (caught.value.code, caught.value.exit_code) == ("REF_GONE", 5)
-        assert caught.value.where == str(tmp_path / ref)
-        assert caught.value.hint.startswith("ls -l ")
+        caught = refusal(keeper.read, ref)
+        assert (caught.code, caught.exit_code) == ("REF_GONE", 5)
+        assert caught.where == str(tmp_path / ref)
+        assert caught.hint.startswith("ls -l ")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])

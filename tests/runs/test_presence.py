@@ -40,8 +40,7 @@ def test_a_record_says_where_and_nothing_of_the_environment(begun: Scene, monkey
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-a")
     state, names = enter(begun.space(OTHER), begun.state, "startup")
     record = sessions.history(state)[-1]
-    assert names == ["session.started"]
-    assert record["environment"]["hostname"] == "machine-a"
+    assert (names, record["environment"]["hostname"]) == (["session.started"], "machine-a")
     assert set(record["environment"]) <= ALLOWED
     assert "do-not-record-me" not in str(state)
     assert (record["host"], record["ended_at"], record["compactions"]) == ("claude-code", None, [])
@@ -50,8 +49,7 @@ def test_a_record_says_where_and_nothing_of_the_environment(begun: Scene, monkey
 def test_the_machine_names_itself(begun: Scene) -> None:
     """Without an override the record names the system's own host, and cores and memory off the hook path."""
     environment = sessions.history(begun.state)[0]["environment"]
-    assert environment["hostname"] == socket.gethostname()
-    assert environment["cores"] == os.cpu_count()
+    assert (environment["hostname"], environment["cores"]) == (socket.gethostname(), os.cpu_count())
     hooked = leases.surroundings(begun.space(on_hook_path=True))
     assert "cores" not in hooked
     assert "memory" not in hooked

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from loomctl.kit import digests, files
-from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import recall, tool_log
 from loomctl.runs.tools.recall import Record
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.runs.tools.tool_log import DataOffloader
 from tests.docs.tokens import count
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
 from tests.runs.test_reducer import CALLS, as_json
@@ -58,11 +58,8 @@ def names(listed: recall.Listed) -> list[str]:
 
 def test_the_record_is_the_runs(scene: Scene, held: Record) -> None:
     """By the run's own order (D1); a run that is not there is said."""
-    assert held.folder == str(scene.run_dir)
-    assert recall.record(scene.space(), held.run_id[:8]) == held
-    with pytest.raises(LoomError) as caught:
-        recall.record(scene.space(), "nowhere")
-    assert caught.value.code == "NO_SUCH_RUN"
+    assert (held.folder, recall.record(scene.space(), held.run_id[:8])) == (str(scene.run_dir), held)
+    assert refusal(recall.record, scene.space(), "nowhere").code == "NO_SUCH_RUN"
 
 
 @each(
@@ -102,26 +99,21 @@ def test_a_step_is_found_by_its_id_or_its_beginning(held: Record) -> None:
     for name in ("toolu_1", "toolu_12", "toolu_2", "same", "same", 'odd "/.. \u2028'):
         record(held, "Bash", {"command": name}, {"stdout": name}, name)
     last = record(held, "Bash", {"command": "last"}, {"stdout": "x"}, "same")
-    assert recall.find(held, "toolu_1").id == "toolu_1"
-    assert recall.find(held, "toolu_12").id == "toolu_12"
-    assert recall.find(held, "toolu_2").id == "toolu_2"
-    assert recall.find(held, "odd").id == 'odd "/.. \u2028'
+    assert (recall.find(held, "toolu_1").id, recall.find(held, "toolu_12").id) == ("toolu_1", "toolu_12")
+    assert (recall.find(held, "toolu_2").id, recall.find(held, "odd").id) == ("toolu_2", 'odd "/.. \u2028')
     assert recall.find(held, "sa") == recall.find(held, "same") == last
     for named, code in (("toolu", "AMBIGUOUS_TOOL_STEP"), ("nope", "NO_SUCH_TOOL_STEP"), ("../x", "NO_SUCH_TOOL_STEP")):
-        with pytest.raises(LoomError) as caught:
-            recall.find(held, named)
-        assert (caught.value.code, caught.value.exit_code) == (code, 3)
-        assert caught.value.hint == f"loomctl steps {held.run_id} --all --agents"
+        caught = refusal(recall.find, held, named)
+        assert (caught.code, caught.exit_code) == (code, 3)
+        assert caught.hint == f"loomctl steps {held.run_id} --all --agents"
 
 
 def test_originals_come_back_as_they_were(held: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {step.id[-1]: step for step in some(held)}
     monkeypatch.chdir("/")
     texts = {number: recall.original_text(held, step) for number, step in steps.items()}
-    assert texts["1"] == LONG.encode()
-    assert texts["2"] == b"{}\r\n"
-    assert texts["3"] == b"Exit code 1\nFAILED tests/a.py::test_b"
-    assert texts["4"] == LONG.encode()
+    assert (texts["1"], texts["2"]) == (LONG.encode(), b"{}\r\n")
+    assert (texts["3"], texts["4"]) == (b"Exit code 1\nFAILED tests/a.py::test_b", LONG.encode())
     assert texts["5"] == LONG.encode()
     assert recall.original_call(held, steps["1"])[1] == {"stdout": LONG, "stderr": "", "interrupted": False}
     assert recall.original_call(held, steps["4"])[1] == [{"type": "text", "text": LONG}]
@@ -164,11 +156,10 @@ def test_what_is_not_the_original_is_never_given_for_it(held: Record, what: str,
     step = some(held)[0]
     damage(held, step, what)
     for ask in (recall.original_text, recall.original_call):
-        with pytest.raises(LoomError) as caught:
-            ask(held, step)
-        assert (caught.value.code, caught.value.exit_code) == (code, 5)
-        assert str(step.outcome_ref) in caught.value.where
-        assert "ls -l " in caught.value.hint
+        caught = refusal(ask, held, step)
+        assert (caught.code, caught.exit_code) == (code, 5)
+        assert str(step.outcome_ref) in caught.where
+        assert "ls -l " in caught.hint
     told = recall.savings(held)
     assert (told.all_there, told.recovered, told.whole.steps) == (False, 5, 6)
     assert told.bytes - told.bytes_recovered == step.bytes
@@ -182,10 +173,9 @@ def test_a_damaged_rest_is_said_whatever_stands_in_it(held: Record, text: str) -
     step = record(held, "Bash", {"command": "x", "more": LONG}, {"stdout": LONG}, "toolu_07")
     assert step.rest_ref is not None
     Path(held.folder, step.rest_ref).write_text(text)
-    with pytest.raises(LoomError) as caught:
-        recall.original_call(held, step)
-    assert caught.value.code == "REF_DAMAGED"
-    assert step.rest_ref in caught.value.where
+    caught = refusal(recall.original_call, held, step)
+    assert caught.code == "REF_DAMAGED"
+    assert step.rest_ref in caught.where
     assert not recall.savings(held).all_there
 
 
@@ -193,9 +183,7 @@ def test_a_record_without_an_original_is_said(held: Record) -> None:
     """A step that somebody else wrote in the document's own shape has none."""
     bare = ToolStep.from_dict({"id": "step_001", "tool_name": "fs:read_file", "observation": "Read a", "success": True})
     tool_log.append(held.folder, [bare])
-    with pytest.raises(LoomError) as caught:
-        recall.original_text(held, bare)
-    assert caught.value.code == "REF_GONE"
+    assert refusal(recall.original_text, held, bare).code == "REF_GONE"
     assert not recall.savings(held).all_there
 
 

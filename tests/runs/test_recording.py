@@ -225,11 +225,9 @@ def test_what_is_no_event_is_put_aside_once_nobody_writes_it(begun: Scene, case:
     given, name = HOSTILE[case]
     path = put(begun, given, name)
     put(begun, event(2), f"{SESSION}-2.json")
-    assert digest(begun.space()).steps == 1
-    assert waiting(begun) == [name]
+    assert (digest(begun.space()).steps, waiting(begun)) == (1, [name])
     os.utime(path, (LONG_AGO, LONG_AGO))
-    assert digest(begun.space()).aside == (name,)
-    assert waiting(begun) == [f"{name}.bad"]
+    assert (digest(begun.space()).aside, waiting(begun)) == ((name,), [f"{name}.bad"])
     assert (path.parent / f"{name}.bad").read_bytes() == given
     told = [told["properties"]["file"] for told in begun.events() if told["event"] == "tools.unreadable"]
     assert told == ([f"{name}.bad"] if name.startswith(SESSION) else [])

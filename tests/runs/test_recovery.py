@@ -25,6 +25,7 @@ from loomctl.runs.store.events import Event
 from loomctl.runs.store.layouts import Home
 from loomctl.runs.store.recovery import losses
 from loomctl.runs.store.store import Store
+from tests.helpers.errors import refusal
 from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
 from tests.helpers.tables import each
 
@@ -55,8 +56,7 @@ def test_a_file_is_set_aside_under_the_next_free_name(
 
 def test_a_kill_after_setting_aside_makes_no_second_copy(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("x")
-    assert aside(tmp_path) == "state.broken-1.json"
-    assert aside(tmp_path) == "state.broken-1.json"
+    assert (aside(tmp_path), aside(tmp_path)) == ("state.broken-1.json", "state.broken-1.json")
     assert len(os.listdir(tmp_path)) == 2
 
 
@@ -226,8 +226,7 @@ def test_an_original_is_never_overwritten(tmp_path: Path) -> None:
     kept.write_text("precious")
     old = first_schema(made.folder)
     store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
-    assert kept.read_text() == "precious"
-    assert kept.with_name("state.v1.backup-2.json").read_bytes() == old
+    assert (kept.read_text(), kept.with_name("state.v1.backup-2.json").read_bytes()) == ("precious", old)
     Path(made.folder, "state.json").write_bytes(old)  # as after a kill between keeping and writing
     store.update(RUN_ID, lambda known: ({**known, "goal": "x"}, []))
     assert sorted(path.name for path in Path(made.folder).glob("state.v1*")) == [
@@ -317,11 +316,10 @@ def test_a_damaged_plan_says_the_way_back(tmp_path: Path) -> None:
         path.unlink()
         if damage is not None:
             path.write_bytes(damage)
-        with pytest.raises(LoomError) as error:
-            store.read(RUN_ID)
-        assert error.value.code in ("BAD_PLAN", "BAD_JSON")
-        assert str(path) in error.value.where
-        assert error.value.hint == f"loomctl state restore {RUN_ID}"
+        error = refusal(store.read, RUN_ID)
+        assert error.code in ("BAD_PLAN", "BAD_JSON")
+        assert str(path) in error.where
+        assert error.hint == f"loomctl state restore {RUN_ID}"
 
 
 def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
@@ -335,8 +333,7 @@ def test_what_replaces_a_state_leaves_the_backup_alone(tmp_path: Path) -> None:
     good = backup.read_bytes()
     Path(made.folder, "state.json").write_text("{torn")
     store.replace(RUN_ID, str(backup), lambda known: (known, [Event("state.restored", {})]))
-    assert backup.read_bytes() == good
-    assert store.read_state(RUN_ID)["ledger_head"]["seq"] == 3
+    assert (backup.read_bytes(), store.read_state(RUN_ID)["ledger_head"]["seq"]) == (good, 3)
     assert [entry["event"] for entry in event_log.entries(made.folder)[0]][-1] == "state.restored"
     store.update(RUN_ID, no_change)
 

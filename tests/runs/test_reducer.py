@@ -147,8 +147,7 @@ def test_a_users_rule_comes_first(tmp_path: Path) -> None:
     rule = Rule(("weather:*",), "other", keep=("location",), threshold=0)
     reducer = StepReducer(DataOffloader(tmp_path), [rule])
     step = reducer.reduce("weather:get", {"location": "Bern", "units": "C"}, {"temp": 4})
-    assert step.minimal_args == {"location": "Bern"}
-    assert step.outcome_ref == "outputs/step_001.json"
+    assert (step.minimal_args, step.outcome_ref) == ({"location": "Bern"}, "outputs/step_001.json")
     assert reducer.original(step) == ({"location": "Bern", "units": "C"}, {"temp": 4})
 
 

@@ -177,8 +177,7 @@ def test_what_is_open_and_the_last_of_each_place_stay() -> None:
         state = enter(state, f"s{number}", 4, alive=["open"])
         state, _ = sessions.overflowing(sessions.left(state, f"s{number}", at=at(5), reason="logout"))
     held = [record["session_id"] for record in sessions.history(state)]
-    assert held[:2] == ["far", "open"]
-    assert len(held) == sessions.KEPT + 2
+    assert (held[:2], len(held)) == (["far", "open"], sessions.KEPT + 2)
     assert sessions.summary(state) == "62 sessions (machine-b, machine-a)"
 
 

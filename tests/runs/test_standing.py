@@ -26,8 +26,7 @@ AT = "2026-01-15T09:30:00Z"
 def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
     found = saved_from({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
     assert found is not None
-    assert tuple(found) == SAVED_KEYS
-    assert saved_from_line(found) == words
+    assert (tuple(found), saved_from_line(found)) == (SAVED_KEYS, words)
 
 
 @each("told", [None, "x", ["shop-run-1"], 7])

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from loomctl.kit.errors import EXIT_INVALID, EXIT_SKEW, LoomError
 from loomctl.runs.model import frozen_plan, state
 from loomctl.runs.model.state import Step, migrated
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +25,6 @@ FULL = json.loads((VALID / "with-sessions.json").read_text(encoding="utf-8"))
 FULL["context_metadata"]["artifacts_in_context"] = [{"artifact_id": "spec"}]
 FULL["pending_approvals"] = [{"id": "phase:release"}]
 FULL["approvals"] = [{"id": "phase:build", "granted_at": "2026-01-01T00:00:00Z", "after_rank": 1}]
-
-
-def refusal(raw: object, **named: Any) -> LoomError:
-    with pytest.raises(LoomError) as error:
-        state.accepted(raw, where="/p/state.json", **named)
-    return error.value
 
 
 def test_the_full_example_is_valid() -> None:
@@ -71,7 +66,7 @@ def test_a_wrong_type_has_its_place(path: tuple[str | int, ...], value: object, 
     for key in path[:-1]:
         parent = parent[key]
     parent[path[-1]] = value
-    error = refusal(raw)
+    error = refusal(state.accepted, raw, where="/p/state.json")
     assert (error.code, error.where, error.exit_code) == ("BAD_STATE", f"/p/state.json {where}", EXIT_INVALID)
     assert error.why
     assert error.hint
@@ -79,12 +74,12 @@ def test_a_wrong_type_has_its_place(path: tuple[str | int, ...], value: object, 
 
 @each("raw", [None, [], "x", 7, True])
 def test_what_is_no_object_is_no_state(raw: object) -> None:
-    assert refusal(raw).where == "/p/state.json $"
+    assert refusal(state.accepted, raw, where="/p/state.json").where == "/p/state.json $"
 
 
 def test_another_runs_state_is_refused() -> None:
     """The id in the file is the id asked for (D6)."""
-    error = refusal(FULL, run_id="another")
+    error = refusal(state.accepted, FULL, where="/p/state.json", run_id="another")
     assert error.code == "RUN_ID_MISMATCH"
     assert FULL["run_id"] in error.what
     assert "another" in error.what

@@ -28,6 +28,7 @@ from loomctl.runs.model import sessions
 from loomctl.runs.store import recovery
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Store
+from tests.helpers.errors import refusal
 from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
 from tests.helpers.waiting import PATIENCE
 
@@ -80,8 +81,7 @@ def test_a_new_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read == made
     assert (read.plan, read.state["revision"]) == (PLAN, 1)
     (event,) = log(store)
-    assert read.state["ledger_head"] == {"seq": 1, "sha256": event["sha256"]}
-    assert store.run_ids() == [RUN_ID]
+    assert (read.state["ledger_head"], store.run_ids()) == ({"seq": 1, "sha256": event["sha256"]}, [RUN_ID])
 
 
 def test_a_change_is_made_to_the_state_that_stands_in_the_file(tmp_path: Path) -> None:
@@ -116,9 +116,8 @@ def test_a_state_that_was_glanced_at_is_checked_whole_before_it_is_used(tmp_path
 def test_a_run_that_somebody_else_began_is_not_overwritten(tmp_path: Path) -> None:
     """Two that start a run of one name at once: the second gets an error, and the first is as it was."""
     store, made = make_run(tmp_path)
-    with pytest.raises(LoomError) as error:
-        make_run(tmp_path, goal="other")
-    assert (error.value.code, error.value.exit_code) == ("RUN_EXISTS", EXIT_HELD)
+    error = refusal(make_run, tmp_path, goal="other")
+    assert (error.code, error.exit_code) == ("RUN_EXISTS", EXIT_HELD)
     assert store.read(RUN_ID) == made
 
 
@@ -182,8 +181,7 @@ def test_a_file_system_without_links_has_backups_too(
     path = Path(store.run_dir(RUN_ID), "state.json")
     before = path.read_bytes()
     store.update(RUN_ID, set_goal("x"))
-    assert path.with_name("state.backup.json").read_bytes() == before
-    assert len(os.listdir(path.parent)) == 4
+    assert (path.with_name("state.backup.json").read_bytes(), len(os.listdir(path.parent))) == (before, 4)
 
 
 def test_a_kill_between_backup_and_state_leaves_no_litter(tmp_path: Path) -> None:
@@ -243,15 +241,13 @@ def test_a_state_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:
         backup.write_bytes(good)
         before = snapshot(store)
         for ask in (store.read_state, store.read, lambda run_id: store.update(run_id, set_goal("two"))):
-            with pytest.raises(LoomError) as error:
-                ask(RUN_ID)
-            assert (error.value.code, error.value.exit_code) == (code, exit_code)
-            assert code == "SCHEMA_TOO_NEW" or error.value.hint == f"loomctl state restore {RUN_ID}"
+            error = refusal(ask, RUN_ID)
+            assert (error.code, error.exit_code) == (code, exit_code)
+            assert code == "SCHEMA_TOO_NEW" or error.hint == f"loomctl state restore {RUN_ID}"
         assert snapshot(store) == before
         backup.unlink()
-        with pytest.raises(LoomError) as error:
-            store.read_state(RUN_ID)
-        assert code == "SCHEMA_TOO_NEW" or error.value.hint == f"loomctl check {path}"
+        error = refusal(store.read_state, RUN_ID)
+        assert code == "SCHEMA_TOO_NEW" or error.hint == f"loomctl check {path}"
 
 
 def test_a_copied_run_is_not_taken_for_another(tmp_path: Path) -> None:
@@ -302,9 +298,8 @@ def test_a_damaged_plan_is_named_with_its_place(tmp_path: Path) -> None:
         root.mkdir()
         store, made = make_run(root)
         Path(made.folder, "plan.json").write_text(json.dumps(plan))
-        with pytest.raises(LoomError) as error:
-            store.read(RUN_ID)
-        assert (error.value.code, error.value.where) == ("BAD_PLAN", f"{made.folder}/plan.json {where}")
+        error = refusal(store.read, RUN_ID)
+        assert (error.code, error.where) == ("BAD_PLAN", f"{made.folder}/plan.json {where}")
         store.read_state(RUN_ID)
 
 
@@ -326,11 +321,10 @@ def test_a_lock_held_elsewhere_gives_held_with_the_pid(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
-        with pytest.raises(LoomError) as error:
-            store.update(RUN_ID, set_goal("x"), patience=0.1)
+        error = refusal(store.update, RUN_ID, set_goal("x"), patience=0.1)
         process.kill()
-    assert (error.value.code, error.value.exit_code) == ("HELD", EXIT_HELD)
-    assert f"process {process.pid} " in error.value.what
+    assert (error.code, error.exit_code) == ("HELD", EXIT_HELD)
+    assert f"process {process.pid} " in error.what
     assert store.update(RUN_ID, set_goal("x"), patience=1)["goal"] == "x"
 
 
@@ -388,10 +382,9 @@ def test_a_unique_beginning_is_enough(tmp_path: Path) -> None:
     for asked, expected in (("a-run-1", "a-run-1"), ("a-run-10", "a-run-10"), ("b", "b-run-1"), ("a-run-2", "a-run-2")):
         assert store.match(asked) == expected
     for asked, code in (("a", "AMBIGUOUS_RUN"), ("c", "NO_SUCH_RUN"), ("a-run-1x", "NO_SUCH_RUN"), ("", "BAD_ID")):
-        with pytest.raises(LoomError) as error:
-            store.match(asked)
-        assert error.value.code == code
-        assert code != "AMBIGUOUS_RUN" or ("a-run-10" in error.value.why and error.value.exit_code == EXIT_NO_RUN)
+        error = refusal(store.match, asked)
+        assert error.code == code
+        assert code != "AMBIGUOUS_RUN" or ("a-run-10" in error.why and error.exit_code == EXIT_NO_RUN)
 
 
 def test_no_run_id_leads_out_of_the_store(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit import files
-from loomctl.kit.errors import LoomError
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
@@ -56,9 +56,7 @@ def test_what_was_appended_is_read_again(run_dir: Path) -> None:
 
 
 def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
-    assert ids(run_dir) == []
-    assert tool_log.tail(str(run_dir), 5) == []
-    assert list(run_dir.iterdir()) == []
+    assert (ids(run_dir), tool_log.tail(str(run_dir), 5), list(run_dir.iterdir())) == ([], [], [])
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -131,9 +129,7 @@ def test_a_link_is_neither_read_nor_written(run_dir: Path, tmp_path: Path, what:
     place.symlink_to(moved)
     before = (moved if what == "file" else moved / tool_log.FILE).read_bytes()
     for act in (lambda: append(run_dir, "b"), lambda: ids(run_dir), lambda: tool_log.tail(str(run_dir), 1)):
-        with pytest.raises(LoomError) as caught:
-            act()
-        assert caught.value.code == "UNSAFE_LINK"
+        assert refusal(act).code == "UNSAFE_LINK"
     assert (moved if what == "file" else moved / tool_log.FILE).read_bytes() == before
 
 
@@ -141,8 +137,7 @@ def test_a_link_is_neither_read_nor_written(run_dir: Path, tmp_path: Path, what:
 def test_what_stands_in_its_place_does_not_hold_a_reader(run_dir: Path, kind: str) -> None:
     place = run_dir / tool_log.FILE
     place.mkdir() if kind == "folder" else os.mkfifo(place)
-    assert ids(run_dir) == []
-    assert tool_log.tail(str(run_dir), 1) == []
+    assert (ids(run_dir), tool_log.tail(str(run_dir), 1)) == ([], [])
     place.rename(run_dir / kind)
 
 

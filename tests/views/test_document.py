@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from loomctl.flow import drive, start
-from loomctl.kit.errors import LoomError
 from loomctl.runs.store.events import Event
 from loomctl.views import document, page
 from loomctl.views.document import MOST
 from tests.helpers import reports
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
 SECRET = "ghp_" + "aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
@@ -36,8 +36,7 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
     for name in ("command.lock", "command.json"):
         (folder / "stages/009-evaluate.test@1" / name).write_text("{}", encoding="utf-8")
     report = gathered(scene)
-    assert codes(report) == []
-    assert report["progress"] == {"done": 5, "steps": 7}
+    assert (codes(report), report["progress"]) == ([], {"done": 5, "steps": 7})
     assert [one["id"] for one in report["phases"]] == ["frame", "architect", "build", "evaluate", "release"]
     stages = {one["stage"]: one for one in report["stages"]}
     assert stages["008-build.review.docs.read@1"]["branch"] == {
@@ -61,8 +60,7 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
     assert report["sessions"][0]["compactions"][0]["receipt"]["absent"] == ["$.context.budget"]
     assert [one["kind"] for one in report["turns"]] == ["stage.undone", "run.rewound"]
     assert [one["what"] for one in report["decisions"]] == ["granted"]
-    assert report["savings"]["all"]["steps"] == 240
-    assert report["savings"]["over_time"][-1][0] == 240
+    assert (report["savings"]["all"]["steps"], report["savings"]["over_time"][-1][0]) == (240, 240)
     assert len(report["savings"]["over_time"]) <= 202
     specification = report["artifacts"][0]
     assert (specification["form"], specification["forms"]) == ("full", {"full": 3, "head": 3})
@@ -187,9 +185,7 @@ def test_a_damaged_run_is_told_as_far_as_it_can_be_read(scene: Scene) -> None:
         shutil.copytree(copy, folder)
     for change, code in (({"run_id": "x"}, "RUN_ID_MISMATCH"), ({"schema_version": 99}, "SCHEMA_TOO_NEW")):
         scene.edit(**change)
-        with pytest.raises(LoomError) as raised:
-            gathered(scene, folder.name)
-        assert raised.value.code == code
+        assert refusal(gathered, scene, folder.name).code == code
 
 
 def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:

@@ -165,8 +165,7 @@ def test_whatever_a_run_says_the_pages_elements_stay_the_same(text: str) -> None
     made = page_of(f"z{text}")
     made.encode()
     shape = Shape(made)
-    assert shape.elements == PLAIN.elements
-    assert shape.other == []
+    assert (shape.elements, shape.other) == (PLAIN.elements, [])
     assert {one for one in shape.links if not one.startswith("#")} == set()
     block = made.partition('id="event-data">')[2].partition("</script>")[0]
     assert not set("<>&\u2028\u2029") & set(block)
@@ -259,8 +258,7 @@ def test_a_night_in_which_nothing_happened_is_drawn_short() -> None:
     scale = Scale([0, 1800, 3600, 5400, 7200, day, day + 1800, day + 3600])
     (gap,) = scale.gaps
     assert (gap.begin, gap.end) == (7200, day)
-    assert scale.x(day) - scale.x(7200) == pytest.approx(4)
-    assert scale.x(7200) == pytest.approx(64)
+    assert [scale.x(day) - scale.x(7200), scale.x(7200)] == pytest.approx([4, 64])
 
 
 def became(kept: str = "", lost: str = "", restored: str = "", pending: str = "", absent: str = "") -> dict[str, Any]:

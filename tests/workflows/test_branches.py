@@ -17,6 +17,7 @@ from loomctl.runs.model import standing, visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from tests.flow.test_end import status_of
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import SESSION, Json, Scene
 
 API: Json = {"id": "api", "steps": [{"id": "look", "prompt": "Look at the interface."}]}
@@ -194,8 +195,7 @@ def test_joins(
     begun(scene, fan({**API}, {**WEB, "steps": WEB["steps"][:1]}, join=join))
     for name, ends_with in ends:
         worked(scene, name, sets(**{name: 1}), outcome=ends_with)
-    assert fan_visit(scene)["status"] == outcome
-    assert tuple(statuses(scene).values()) == states
+    assert (fan_visit(scene)["status"], tuple(statuses(scene).values())) == (outcome, states)
     assert {key for key in ("api", "web") if key in scene.state["context"]} == kept
     assert scene.state["current_step"] == "build/sum"
 
@@ -209,8 +209,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     assert scene.state["status"] == "failed"
     assert "api: failed, web: failed" in scene.state["errors"][-1]["message"]
     resume.resume(scene.space(), scene.run_dir.name)
-    assert fan_visit(scene)["visit"] == 2
-    assert statuses(scene) == {"api": "pending", "web": "pending"}
+    assert (fan_visit(scene)["visit"], statuses(scene)) == (2, {"api": "pending", "web": "pending"})
     worked(scene, "api")
     assert fan_visit(scene)["branches"][0]["steps"][0]["visit"] == 2  # of the step, in the whole run
 
@@ -261,8 +260,7 @@ def test_transitions_of_the_parallel_step(scene: Scene) -> None:
     assert lines.read(scene.space(), scene.run_dir.name, "api").state["context"]["n"] == 1
     worked(scene, "api", sets(n=2))
     worked(scene, "web")
-    assert scene.state["current_step"] == "build/sum"
-    assert scene.state["context"]["n"] == 2
+    assert (scene.state["current_step"], scene.state["context"]["n"]) == ("build/sum", 2)
 
 
 def test_a_branch_takes_a_key_away(scene: Scene) -> None:
@@ -298,10 +296,9 @@ def test_the_history_of_the_context_knows_the_join(scene: Scene) -> None:
 
 def refused(code: str, verb: Any) -> LoomError:
     """Say that a verb is refused with a code; gives the error."""
-    with pytest.raises(LoomError) as caught:
-        verb()
-    assert caught.value.code == code, caught.value
-    return caught.value
+    caught = refusal(verb)
+    assert caught.code == code, caught
+    return caught
 
 
 def test_what_is_refused(scene: Scene) -> None:
@@ -356,8 +353,7 @@ def test_work_on_a_branch_that_was_left_behind_counts_nowhere(scene: Scene) -> N
     error = refused(
         "BRANCH_OVER", lambda: lines.update(scene.space(), line, lambda state: ({**state, "goal": "x"}, []))
     )
-    assert error.exit_code == EXIT_USAGE
-    assert scene.state == before
+    assert (error.exit_code, scene.state) == (EXIT_USAGE, before)
     closed = before["steps"][0]["branches"][1]["steps"][0]
     assert closed["status"] == "skipped"
 
@@ -368,8 +364,7 @@ def test_a_paused_run_s_branches_stand_still(scene: Scene) -> None:
     stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     refused("BAD_STATUS", lambda: opened(scene, "api"))
     done(scene, "web")
-    assert scene.state["status"] == "paused"
-    assert statuses(scene)["web"] == "in_progress"
+    assert (scene.state["status"], statuses(scene)["web"]) == ("paused", "in_progress")
     resume.resume(scene.space(), scene.run_dir.name)
     assert opened(scene, "web").move.step == "build/fan.web.check"
 
@@ -381,11 +376,9 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
     opened(scene, "api")
     stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
     done(scene, "api", outcome="failed")
-    assert statuses(scene) == {"api": "failed", "web": "succeeded"}
-    assert scene.state["status"] == "paused"
+    assert (statuses(scene), scene.state["status"]) == ({"api": "failed", "web": "succeeded"}, "paused")
     resumed = resume.resume(scene.space(), scene.run_dir.name)
-    assert resumed.move.step == "build/sum"
-    assert fan_visit(scene)["status"] == "partially_succeeded"
+    assert (resumed.move.step, fan_visit(scene)["status"]) == ("build/sum", "partially_succeeded")
     undo.undo(scene.space(), scene.run_dir.name)
     assert statuses(scene) == {"api": "in_progress", "web": "succeeded"}
 
@@ -480,16 +473,14 @@ def test_an_undo_of_a_join(scene: Scene, join: str) -> None:
     state = scene.state
     assert state["context"] == before["context"]
     web = "succeeded" if join == "wait_all" else "in_progress"
-    assert statuses(scene) == {"api": "in_progress", "web": web}
-    assert state["current_step"] == "build/fan"
+    assert (statuses(scene), state["current_step"]) == ({"api": "in_progress", "web": web}, "build/fan")
     assert lines.read(scene.space(), scene.run_dir.name, "web").state["context"]["base"] == 2
     undone = [(one["stage"], one.get("branch")) for one in events(scene, "stage.undone")]
     assert [branch for _, branch in undone] == [None, "api"]
     done(scene, "api", sets(a=5))
     if join == "wait_all":
         assert scene.state["context"]["w"] == 1
-    assert scene.state["context"]["a"] == 5
-    assert scene.state["current_step"] == "build/sum"
+    assert (scene.state["context"]["a"], scene.state["current_step"]) == (5, "build/sum")
 
 
 def test_an_undo_of_a_join_whose_file_is_damaged(scene: Scene) -> None:
@@ -534,8 +525,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = decide.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert moves.say_move(driven) == "Now: build/fan.web.again"
-    assert scene.state["status"] == "in_progress"
+    assert (moves.say_move(driven), scene.state["status"]) == ("Now: build/fan.web.again", "in_progress")
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"
     visit = fan_visit(scene)["branches"][1]["steps"][0]
@@ -682,8 +672,7 @@ def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:
     told = scene.loomctl("next", "--branch", "test")
     assert told.code == 2
     assert "echo tested" in told.stdout
-    assert scene.state["status"] == "in_progress"
-    assert scene.loomctl("trust", "--yes", session=None).code == 0
+    assert (scene.state["status"], scene.loomctl("trust", "--yes", session=None).code) == ("in_progress", 0)
     told = scene.loomctl("next", "--branch", "test")
     assert "✓ build/fan.test.go" in told.stdout
     assert "✗ build/fan.test.no" in told.stdout

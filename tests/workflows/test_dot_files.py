@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.kit.errors import LoomError
 from loomctl.workflows.workflow_files import (
     LARGEST_DOT,
     LARGEST_PROMPT,
@@ -17,6 +16,7 @@ from loomctl.workflows.workflow_files import (
     locate,
     with_prompts,
 )
+from tests.helpers.errors import refusal
 
 LINE = 'digraph Line { start -> plan -> exit; plan [prompt="Plan it."] }'
 
@@ -36,9 +36,7 @@ def test_a_file_is_found_and_read(tmp_path: Path, name: str) -> None:
     }
     assert loaded.places["$.phases.main.steps[0].prompt"] == "line 1, column 52"
     (folder / "line.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(LoomError) as caught:
-        locate("line", places)
-    assert caught.value.code == "AMBIGUOUS_WORKFLOW"
+    assert refusal(locate, "line", places).code == "AMBIGUOUS_WORKFLOW"
 
 
 BAD = [

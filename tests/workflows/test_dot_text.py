@@ -255,8 +255,7 @@ def test_what_the_standard_allows_graphviz_and_we_read_alike(statements: list[st
     assert graphviz.is_read(text) == (parse(text)[0] is not None), parse(text)[1]
     ours = read(text)
     drawn = graphviz.rendered(text, "plain").replace("\\\n", "")
-    assert drawn.count("\nnode ") == len(ours.nodes)
-    assert drawn.count("\nedge ") == len(ours.edges)
+    assert (drawn.count("\nnode "), drawn.count("\nedge ")) == (len(ours.nodes), len(ours.edges))
 
 
 @settings(max_examples=100, deadline=None)

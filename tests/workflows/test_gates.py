@@ -49,8 +49,7 @@ def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
     state, of = view(), plan({"to": "end", "label": "Yes"})
     before = copy.deepcopy(state)
     waiting = gates.ask(state, of, at=AT)
-    assert state == before
-    assert waiting["status"] == "awaiting_feedback"
+    assert (state, waiting["status"]) == (before, "awaiting_feedback")
     assert gates.ask(waiting, of, at=AT) is waiting
     for status in ("paused", "failed", "completed", "cancelled", "awaiting_feedback"):
         still = view(status=status)
@@ -89,5 +88,4 @@ def test_a_choice_that_is_taken_leads_where_it_says(labels: list[str]) -> None:
             {"transitions": ways}, outcome="succeeded", label=found.label, suggested=(), truths=[None] * len(ways)
         )
         assert taken is not None
-        assert taken.label == found.label
-        assert found.label.strip() == label.strip()
+        assert (taken.label, found.label.strip()) == (found.label, label.strip())

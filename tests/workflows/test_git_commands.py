@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.errors import LoomError
 from loomctl.workflows.git_commands import git_argv, git_command_problem
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 ALLOWED = [
@@ -63,10 +63,8 @@ def test_all_else_is_refused(command: str) -> None:
     """Whatever could write, run a program, reach out of the project or need a shell is refused with a reason."""
     reason = git_command_problem(command)
     assert reason
-    with pytest.raises(LoomError) as caught:
-        git_argv(command)
-    assert caught.value.code == "GIT_COMMAND"
-    assert caught.value.why == reason
+    caught = refusal(git_argv, command)
+    assert (caught.code, caught.why) == ("GIT_COMMAND", reason)
 
 
 def test_words_are_split_as_a_shell_would() -> None:

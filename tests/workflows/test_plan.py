@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from loomctl.expressions import conditions, state_paths
 from loomctl.expressions.placeholders import expand
-from loomctl.kit.errors import LoomError
 from loomctl.workflows.plan import build_plan
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 
@@ -247,6 +245,5 @@ def test_a_plan_is_json_and_the_same_every_time() -> None:
 
 
 def test_a_bad_workflow_gives_no_plan() -> None:
-    with pytest.raises(LoomError) as caught:
-        planned(phases={"build": {"steps": [{"id": "one", "prompt": "x", "steps_parallel": []}]}})
-    assert caught.value.code == "NOT_SUPPORTED"
+    steps = [{"id": "one", "prompt": "x", "steps_parallel": []}]
+    assert refusal(planned, phases={"build": {"steps": steps}}).code == "NOT_SUPPORTED"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
 from loomctl.workflows.resolve import Resolved, resolve, resolve_file
 from loomctl.workflows.steps import step_id
 from loomctl.workflows.workflow_files import Places
+from tests.helpers.errors import refusal
 
 BUNDLE = str(Path(__file__).resolve().parents[2])
 STEP = {"id": "one", "prompt": "Do it."}
@@ -106,9 +106,7 @@ def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
         resolved = resolve("a", **places._asdict())
         assert [problem.code for problem in resolved.problems] == ["EXTENDS_CYCLE"]
         assert expected in resolved.problems[0].message
-        with pytest.raises(LoomError) as caught:
-            resolved.checked()
-        assert caught.value.code == "EXTENDS_CYCLE"
+        assert refusal(resolved.checked).code == "EXTENDS_CYCLE"
 
 
 def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Write) -> None:
@@ -226,11 +224,10 @@ def test_a_workflow_without_a_step_is_refused(places: Places, write: Write) -> N
         write("w", **workflow)
         resolved = resolve("w", **places._asdict())
         assert [one.code for one in errors(resolved.problems)] == ["NO_STEPS"]
-        with pytest.raises(LoomError) as refused:
-            resolved.checked()
-        assert refused.value.code == "NO_STEPS"
+        refused = refusal(resolved.checked)
+        assert refused.code == "NO_STEPS"
         misspelt = [key for key in workflow["phases"].get("build", {}) if key in ("step", "Steps")]
-        assert [f"Loom knows no {key!r} here; did you mean steps?" in refused.value.why for key in misspelt] in (
+        assert [f"Loom knows no {key!r} here; did you mean steps?" in refused.why for key in misspelt] in (
             [],
             [True],
         )
@@ -239,9 +236,7 @@ def test_a_workflow_without_a_step_is_refused(places: Places, write: Write) -> N
 def test_a_slip_of_the_pen_is_said_with_what_it_led_to(places: Places, write: Write) -> None:
     """An error alone would speak of what is not there, and not of what is written in its place."""
     write("w", phase={"build": {"steps": [STEP]}})
-    with pytest.raises(LoomError) as refused:
-        resolve("w", **places._asdict()).checked()
-    assert "did you mean phases?" in refused.value.why
+    assert "did you mean phases?" in refusal(resolve("w", **places._asdict()).checked).why
 
 
 @pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
@@ -290,10 +285,9 @@ def test_what_must_survive_is_held_against_the_merged_workflow(places: Places, w
 
 def test_an_unknown_name_raises(places: Places) -> None:
     """What goes by no name is an error at once, with what there is."""
-    with pytest.raises(LoomError) as caught:
-        resolve("nobody", **places._asdict())
-    assert caught.value.code == "UNKNOWN_WORKFLOW"
-    assert "core" in caught.value.hint
+    caught = refusal(resolve, "nobody", **places._asdict())
+    assert caught.code == "UNKNOWN_WORKFLOW"
+    assert "core" in caught.hint
 
 
 def test_depth_is_a_clear_error(places: Places, write: Write) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import Problem
 from loomctl.workflows.plan import build_plan
 from loomctl.workflows.workflow import Workflow, parse
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 STEP: dict[str, Any] = {"id": "implement", "prompt": "Build it."}
@@ -295,13 +296,11 @@ def test_fabers_pause_before_release_is_an_approval() -> None:
 
 def test_one_error_carries_all() -> None:
     """What `run` raises says every error with its place; findings of one kind give it their code."""
-    with pytest.raises(LoomError) as caught:
-        build_plan(with_step(steps_parallel={}), plan_id="p", created_at="", sources=[])
-    assert caught.value.code == "NOT_SUPPORTED"
-    assert "$.phases.build.steps[0].steps_parallel: steps_parallel is not supported yet" in caught.value.why
-    with pytest.raises(LoomError) as caught:
-        build_plan(with_step(steps_parallel={}, max_retries=-1), plan_id="p", created_at="", sources=[])
-    assert caught.value.code == "INVALID_WORKFLOW"
+    build = functools.partial(build_plan, plan_id="p", created_at="", sources=[])
+    caught = refusal(build, with_step(steps_parallel={}))
+    assert caught.code == "NOT_SUPPORTED"
+    assert "$.phases.build.steps[0].steps_parallel: steps_parallel is not supported yet" in caught.why
+    assert refusal(build, with_step(steps_parallel={}, max_retries=-1)).code == "INVALID_WORKFLOW"
 
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).map(lambda text: "x-" + text)

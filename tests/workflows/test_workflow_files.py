@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.kit.errors import LoomError
 from loomctl.workflows.workflow_files import LARGEST_YAML, Places, available, load, locate, portable
+from tests.helpers.errors import refusal
 
 
 @pytest.fixture
@@ -77,17 +77,15 @@ LOST = [
 
 def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
     for ref, code in LOST:
-        with pytest.raises(LoomError) as caught:
-            locate(ref, places, base=places.project_dir)
-        assert caught.value.code == code
-        assert caught.value.hint
+        caught = refusal(locate, ref, places, base=places.project_dir)
+        assert caught.code == code
+        assert caught.hint
 
 
 def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
-    with pytest.raises(LoomError) as caught:
-        locate("defualt", places)
-    assert "did you mean default?" in caught.value.why
-    assert caught.value.hint == "loomctl check default"
+    caught = refusal(locate, "defualt", places)
+    assert "did you mean default?" in caught.why
+    assert caught.hint == "loomctl check default"
 
 
 def test_what_there_is_can_be_listed(places: Places) -> None:

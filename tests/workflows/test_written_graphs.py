@@ -131,8 +131,7 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     )  # an id that stands in two phases gets another
     said = said_of(data, plan)
     one, other = played(plan, said), played(drawn, said)
-    assert way(other.stages) == way(one.stages)
-    assert other.state["context"] == one.state["context"]
+    assert (way(other.stages), other.state["context"]) == (way(one.stages), one.state["context"])
 
 
 NODES = ("plan", "build", "review", "fix", "tests")
