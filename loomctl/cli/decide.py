@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import answer, caller, output, step
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import decide, moves, stop
+from loomctl.flow import decide, stop
 from loomctl.flow.commands import command_events, command_trust
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask, masked_line
@@ -113,7 +113,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     """Print what became of a decision; to a person in a terminal without the next step, which is the assistant's."""
     if as_json or space.caller.host != TERMINAL:
         return step.told(space, driven, as_json=as_json)
-    lines = [f"Loom: {_decided(driven.ended, what)}. {moves.say_move(driven)}", *driven.notes]
+    lines = [f"Loom: {_decided(driven.ended, what)}. {driven.line}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("Tell the assistant: go on")
     output.text("\n".join(lines))

@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_stages, complete_workflows, json_option, run_argument
-from loomctl.flow import drive, fork, moves, resume, rewind, start
+from loomctl.flow import drive, fork, resume, rewind, start
 from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
@@ -269,7 +269,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(moves.say_move(drive.Driven(rewound.run, rewound.move)))
+    lines.append(drive.Driven(rewound.run, rewound.move).line)
     output.text(answer.whole(space, rewound.run, lines, None))
     return EXIT_OK
 

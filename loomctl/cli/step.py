@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish, finish_records, moves, undo
+from loomctl.flow import drive, finish, finish_records, undo
 from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -316,7 +316,7 @@ def _had_ended(driven: Driven) -> list[str]:
     entry = driven.ended or {}
     said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
     now = visits.open_visit(driven.run.state)
-    lines = [said, moves.say_move(driven._replace(ended=None))]
+    lines = [said, driven._replace(ended=None).line]
     if now is None or driven.move.kind != "in_progress":
         return lines
     shows = f"loomctl next --branch {branch}" if (branch := visits.seen_from(driven.run.state).name) else "loomctl next"
@@ -349,7 +349,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     lines += answer.ran_lines(driven.ran)
     if driven.pending is not None:
         return _at_a_command(driven, lines)
-    lines.append(moves.say_move(driven))
+    lines.append(driven.line)
     if driven.slip is not None:
         lines += answer.of_slip(driven.slip)
     is_over = visits.seen_from(driven.run.state).outcome is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loomctl.flow import close, finish, lines, route, settle, turn_ends
+from loomctl.flow import finish, lines, route, settle, turn_ends
 from loomctl.flow.finish_records import Ended, Given, is_result, with_mark
-from loomctl.flow.turn_ends import WITHOUT_RESULT
+from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
@@ -58,6 +58,13 @@ class Driven(NamedTuple):
     untold: bool = False
     had_ended: bool = False
 
+    @property
+    def line(self) -> str:
+        """Where the run stands, in one line."""
+        from loomctl.flow import gate_texts  # a hook says so by other words
+
+        return gate_texts.say_move(self.run, self.move, is_new=self.ended is not None or self.untold)
+
 
 def next_step(
     space: Workspace,
@@ -82,7 +89,7 @@ def next_step(
     if waiting is not None:  # nothing has changed, so nothing is written
         notes += leases.noted_stage(space, run.state)
         return Driven(run, route.Move("step", step=waiting.step_id), notes=notes, pending=waiting)
-    found = close.ready(space, run, run.state) if close.is_closing_here(space, run.state) else None
+    found = turn_ends.ready(space, run, run.state) if turn_ends.is_closing_here(space, run.state) else None
     closed: list[Ended] = []
     settled: list[settle.Settled] = []
 
@@ -91,8 +98,8 @@ def next_step(
         if state["status"] in OVER and not branch:
             return state, []  # there is nothing to do in it, and that is no fault
         refuse_standing(state, run_id)
-        close.refuse_pending(space, state, run_id)
-        ended, said = close.close(space, run, state, happened, found)
+        turn_ends.refuse_pending(space, state, run_id)
+        ended, said = turn_ends.close(space, run, state, happened, found)
         if ended is not None:
             state = ended.state
             closed.append(ended)
@@ -187,7 +194,7 @@ def _done(
     if ends and not by_hand:
         given = _with_a_result(run, given, ask)
     known = _known(space, run, given) if ends else None
-    found = None if ends else close.ready(space, run, run.state)
+    found = None if ends else turn_ends.ready(space, run, run.state)
     if ends and given.response is None:
         given = given._replace(source="none")
     ended, settled = list[Ended](), list[settle.Settled]()
@@ -244,14 +251,14 @@ def _closed(
     happened: list[Event],
     entry: Mapping[str, Any],
     now: Given,
-    found: close.Ready | None,
+    found: turn_ends.Ready | None,
     notes: list[str],
 ) -> list[Ended]:
     """Close a step whose response is there already; else, in `happened`, that it is marked anew, if it is."""
-    close.refuse_pending(space, state, run.run_id)
-    is_own = close.is_of(space, entry)
+    turn_ends.refuse_pending(space, state, run.run_id)
+    is_own = turn_ends.is_of(space, entry)
     if found is not None and not is_own and is_result(now._replace(response=found.given.response)):
-        closed, said = close.close(space, run, _marked(space, state, now), happened, found)
+        closed, said = turn_ends.close(space, run, _marked(space, state, now), happened, found)
         notes.append(said)
         return [closed] if closed is not None else []
     if not is_own or now != with_mark(entry, Given(None, "done")):  # else it is the same call again
@@ -413,7 +420,7 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: Given) -> None:
     """
     place = frozen_plan.place_of(run.plan, entry["step_id"])
     wanted = (place.step.get("evidence") or ()) if place else ()
-    if given.outcome in turn_ends.WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
+    if given.outcome in WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
     raise LoomError(
         "NO_RESPONSE",

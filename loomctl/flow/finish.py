@@ -13,7 +13,7 @@ from loomctl.expressions import placeholders
 from loomctl.flow import finish_records, route
 from loomctl.flow.finish_records import Ended, Gathered, Given, with_mark
 from loomctl.flow.outcomes import answers
-from loomctl.flow.turn_ends import WITHOUT_RESULT
+from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line

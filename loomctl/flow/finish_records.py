@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow.outcomes import answers
-from loomctl.flow.turn_ends import WITHOUT_RESULT
+from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object

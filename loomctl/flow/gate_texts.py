@@ -1,20 +1,22 @@
-"""What is told of a run that waits for a person: the question, the choices, and the commands that answer it."""
+"""What is told of a run that waits for a person, of its branches, and of where it stands after a verb."""
 
 from __future__ import annotations
 
 import os
 
+from loomctl.flow import route
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
 from loomctl.runs.model import visits
-from loomctl.workflows import branches, gates
+from loomctl.workflows import branches, gates, routing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.flow.route import Move
     from loomctl.priming.slip import Budget
     from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.store.store import Run
@@ -169,3 +171,54 @@ def how(record: Mapping[str, Any]) -> str:
     if status == "awaiting_feedback":
         return f"waits for its user at {at}"
     return f"ended, {status}"
+
+
+# ---- Where a run stands after a verb.
+
+
+def say_move(run: Run, move: Move, *, is_new: bool) -> str:
+    """Say in one line where a run stands after a verb, and by which way it came there where that is new."""
+    state = run.state
+    if visits.is_branch(state):
+        return _say_branch(run, move)
+    if move.kind == "approval":
+        return line(run)
+    if move.kind == "completed":
+        return "The run is completed."
+    if move.kind == "cancelled":
+        return f"The run is cancelled. To take it up again: loomctl resume {run.run_id} --reopen"
+    if move.kind == "failed":
+        return _say_failed(run)
+    if move.kind == "paused" and state["pending_approvals"]:
+        refused = paused(run)
+        if refused:
+            return refused
+    if move.kind == "paused":
+        return f"The run is paused. To go on: loomctl resume {run.run_id}"
+    way = route.way_to(state, move.step)
+    how = routing.how(way) if is_new or way.get("not_before") else ""
+    return f"Now: {move.step}" + (f", {masked_line(how, 120)}" if how else "")
+
+
+def _say_branch(run: Run, move: Move) -> str:
+    outside = visits.seen_from(run.state)
+    name = masked_line(outside.name, 80)
+    if outside.outcome is None:
+        if move.kind == "approval":
+            waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in run.state["pending_approvals"])
+            return f"The branch {name} waits for its user: {waits}."
+        return f"Now: {move.step}" if move.step else f"The branch {name} stands still with its run."
+    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
+
+
+def _say_failed(run: Run) -> str:
+    """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
+    way = route.way_to(run.state, None)
+    again = f"loomctl resume {run.run_id}"
+    if way.get("reason") == visits.MAX_VISITS:
+        why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
+        return f"The run failed: {why}. To visit it once more: {again}"
+    why = ""
+    if way.get("reason") == visits.NOWHERE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+        why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
+    return f"The run failed{why}. To try the step again: {again}"

@@ -6,24 +6,30 @@ named and holds nothing up.
 
 from __future__ import annotations
 
-from loomctl.flow import preamble_text, prompts, recount, route
-from loomctl.flow.preamble_text import MODES, Facts
-from loomctl.kit import digests, trouble
+import os
+
+from loomctl.flow import preamble_text, prompts, route
+from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, as_text, is_told, path
+from loomctl.kit import digests, files, trouble
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import slip
 from loomctl.reduction.tokens import at_most, estimate
-from loomctl.runs import artifact_paths
+from loomctl.runs import artifact_paths, command_runs, context_values, stages
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, sessions, visits
+from loomctl.runs.store import blobs
 from loomctl.workflows.routing import AFTER_RESUME, FIDELITIES, ChosenFidelity, choose_fidelity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from loomctl.flow.preamble_text import Mode
+    from loomctl.reduction.tool_steps import ToolStep
     from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
@@ -95,7 +101,7 @@ def of(
             exit_code=EXIT_USAGE,
         )
     place = _meant(run, step_key)
-    return _made(space, run, place, recount.ended(run.state), fidelity=fidelity, transition=transition)
+    return _made(space, run, place, ended_visits(run.state), fidelity=fidelity, transition=transition)
 
 
 def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Sequence[str]]:
@@ -107,7 +113,7 @@ def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) 
     prompt = prompts.step_prompt(place, visit, artifact_paths.prompt_values(space.project, run))
     if place.step.get("run"):
         return prompt, ()
-    made = _made(space, run, place, recount.ended(state))
+    made = _made(space, run, place, ended_visits(state))
     return f"{made.text}\n\n{prompt}", made.warnings
 
 
@@ -120,7 +126,7 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     """
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    ended = recount.ended(run.state)
+    ended = ended_visits(run.state)
     if place is None or place.step.get("run") or not ended:
         return None
     unknown = _unknown(space, run, ended)
@@ -137,7 +143,7 @@ def precedes(run: Run) -> bool:
     """Tell whether there is anything that precedes the open step and is told to it: a command is told nothing."""
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    return place is not None and not place.step.get("run") and bool(recount.ended(run.state))
+    return place is not None and not place.step.get("run") and bool(ended_visits(run.state))
 
 
 def note_told(space: Workspace, made: Preamble) -> list[str]:
@@ -218,7 +224,7 @@ def _is_own(run: Run, entry: Mapping[str, Any], session_id: str, *, look: bool) 
 
     What it cost to look at all of a long conversation's stages, it would cost at each of its steps.
     """
-    return recount.read_status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
+    return read_status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
 
 
 def _rank(entry: Mapping[str, Any]) -> int:
@@ -226,7 +232,7 @@ def _rank(entry: Mapping[str, Any]) -> int:
     return rank if type(rank) is int else 0
 
 
-# ---- The facts.
+# ---- The preamble.
 
 
 def _made(
@@ -248,7 +254,7 @@ def _made(
     if choice.fidelity == "full" and choice.source != ASKED and _came_after(space, run):
         choice, degraded = choice._replace(fidelity=AFTER_RESUME), "full"
     mode = MODES[choice.fidelity]
-    reader = recount.Reader(space, run, place.step, mode)
+    reader = Reader(space, run, place.step, mode)
     entry = visits.open_visit(run.state)
     is_open = entry is not None and entry["step_id"] == place.key
     facts = Facts(
@@ -259,13 +265,13 @@ def _made(
         visit=entry["visit"] if entry is not None and is_open else len(visits.of_step(run.state, place.key)) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
         stages=(),
-        tools=recount.tool_steps(run.folder, space.store.unlogged(run.run_id)) if mode.tools and not already else (),
+        tools=tool_steps(run.folder, space.store.unlogged(run.run_id)) if mode.tools and not already else (),
         already=already,
         warnings=choice.warnings,
     )
     keys = _changed_keys(run, told) if already and mode.value else None
     text = None
-    while text is None or not reader.readables.make(text):
+    while text is None or not reader.readables.make(text, path):
         found = facts._replace(stages=reader.stages(told), context=reader.context(keys))
         text = preamble_text.render(found, choice.fidelity)
     last = max(told, key=_rank, default={})
@@ -289,14 +295,14 @@ def _came_after(space: Workspace, run: Run) -> bool:
 
     It has not seen the work before, so `full`, which counts on that, is none for its first step.
     """
-    ended = [entry for entry in recount.ended(run.state) if entry.get("stage")]
+    ended = [entry for entry in ended_visits(run.state) if entry.get("stage")]
     named = space.caller.session_id
     if named is None or sessions.record_of(run.state, named) is None:
         named = run.state["sessions"].get("current_session_id")
     record = sessions.record_of(run.state, named) if isinstance(named, str) else None
     if not ended or record is None:
         return False
-    by = recount.read_status(run, ended[-1])[0].get("session_id")
+    by = read_status(run, ended[-1])[0].get("session_id")
     if by == named:
         return False
     return str(record.get("started_at") or "") >= str(ended[-1].get("completed_at") or "")
@@ -307,10 +313,198 @@ def _changed_keys(run: Run, told: Sequence[Mapping[str, Any]]) -> set[str] | Non
     for entry in told:
         if not entry.get("stage"):
             continue
-        status, missing = recount.read_status(run, entry)
+        status, missing = read_status(run, entry)
         if missing:
             return None
         updates = status.get("context_updates")
         keys.update(updates if isinstance(updates, dict) else ())
         keys.add(f"output.{entry['step_id']}")
     return keys
+
+
+# ---- What is read of the stages, the context and the log of tools.
+
+
+_READ = 1 << 17  # bytes of a response or an output that are looked at
+_STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
+
+
+def ended_visits(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give the visits that ended, oldest first; what the engine did by itself is none.
+
+    A branch knows of the main line before its parallel step, and of itself (D43).
+    """
+    every = (*visits.seen_from(state).before, *state["steps"])
+    return [one for one in every if one.get("by") != "engine" and one["status"] not in visits.OPEN]
+
+
+def tool_steps(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
+    """Give the newest tool steps of the main line (D48). unlogged: those that stand behind the log's (`Store`)."""
+    every = [*_logged(run_dir), *unlogged][-_STEPS_LOOKED_AT:]
+    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
+
+
+def _logged(run_dir: str) -> list[ToolStep]:
+    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
+        return []
+    from loomctl.runs.tools import tool_log
+
+    try:
+        return tool_log.tail(run_dir, _STEPS_LOOKED_AT)
+    except (OSError, LoomError):
+        return []
+
+
+def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Read how a stage ended; gives what can be read and what is wrong with it."""
+    try:
+        text = stages.read_text(run.folder, str(entry["stage"]), stages.STATUS)
+        if text is None:
+            return {}, "status.json is not there"
+        found = files.parse_json(text.encode(), where=stages.STATUS)
+    except (OSError, LoomError) as error:
+        return {}, f"status.json: {trouble.said(error)}"
+    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
+
+
+class Reader:
+    """Reads what a preamble of a mode tells a step. readables: the files to name; troubles: what could not be read."""
+
+    def __init__(self, space: Workspace, run: Run, step: Mapping[str, Any], mode: Mode) -> None:
+        self._space, self._run, self._mode = space, run, mode
+        self._workdir = artifact_paths.workdir(space.project, run, step)
+        self.readables = context_values.Readables(space, run, self._workdir)
+        self.troubles: list[str] = []
+
+    def stages(self, told: Sequence[Mapping[str, Any]]) -> list[Stage]:
+        """Give visits as stages, oldest first, the newest with what their files say."""
+        self.troubles = []
+        known, detailed = (len(told) - count for count in (self._mode.known, self._mode.detailed))
+        return [
+            self._stage(entry, known=number >= known, detailed=number >= detailed) for number, entry in enumerate(told)
+        ]
+
+    def context(self, keys: Collection[str] | None) -> list[Value]:
+        """Give the run's context, or these keys of it; nothing where the mode tells none."""
+        if not self._mode.value:
+            return []
+        held = self._run.state["context"].items()
+        return [self._value(key, value) for key, value in held if is_told(key) and (keys is None or key in keys)]
+
+    def _stage(self, entry: Mapping[str, Any], *, known: bool, detailed: bool) -> Stage:
+        failed = entry["status"] == "failed"
+        bare = Stage(
+            step_id=str(entry["step_id"]),
+            visit=entry["visit"] if type(entry.get("visit")) is int else 1,
+            status=visits.how_it_ended(entry),
+            reason=visits.reason_of(entry),
+            note=str(entry.get("note") or ""),
+        )
+        if not known or not entry.get("stage"):
+            return bare
+        status, missing = read_status(self._run, entry)
+        bare = bare._replace(files=as_texts(status.get("files_touched")))
+        if not detailed:
+            wanted = not self._mode.detailed and not bare.reason and not bare.note
+            said = self._response(entry, status, 2048) if wanted else None
+            return bare._replace(first_line=_first_line(said.text if said is not None else None))
+        command, usage = as_object(status.get("command")), as_object(status.get("usage"))
+        tokens = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens")]
+        spent, output = [count for count in tokens if type(count) is int], usage.get("output_tokens")
+        if missing:
+            self.troubles.append(f"{entry['stage']}: {missing}")
+        return bare._replace(
+            reason=bare.reason or (str(status.get("failure_reason") or "") if failed else ""),
+            models=as_texts(usage.get("models")),
+            tokens_in=sum(spent) if spent else None,
+            tokens_out=output if type(output) is int else None,
+            assets=as_texts([one.get("path") for one in as_objects(status.get("assets"))]),
+            response=None if command else self._response(entry, status, _READ),
+            script=str(command.get("script") or ""),
+            ended=_how_it_ended(command),
+            output=self._output(entry, command) if command else None,
+            trouble=missing,
+        )
+
+    def _response(self, entry: Mapping[str, Any], status: Mapping[str, Any], limit: int) -> Text | None:
+        """Give a stage's response, or its beginning; one that is a blob by the file that it can be read in (D38)."""
+        stage = str(entry["stage"])
+        try:
+            at = os.path.join(stages.folder(self._run.folder, stage), stages.RESPONSE)
+            files.refuse_links(self._run.folder, at)
+            text, whole = files.head(at, limit)
+        except FileNotFoundError:
+            return None
+        except (OSError, LoomError) as error:
+            self.troubles.append(f"{stage}: response.md: {trouble.said(error)}")
+            return None
+        value = self._run.state["context"].get(f"response.{entry['step_id']}")
+        at = self.readables.of_stage(stage, at)
+        if limit == _READ and blobs.is_ref(value) and self._is_its_own(entry, status):
+            return Text(None, self.readables.blob(value), whole=False, lines_at=at)
+        return Text(text, at, whole)
+
+    def _is_its_own(self, entry: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+        """Tell whether a visit is the one whose response its step's key holds: a later one may have set none (D36)."""
+        key = f"response.{entry['step_id']}"
+        if not _sets(status, key):
+            return False
+        for later in reversed(ended_visits(self._run.state)):
+            if later.get("stage") == entry["stage"]:
+                return True
+            if later["step_id"] == entry["step_id"] and _sets(read_status(self._run, later)[0], key):
+                return False
+        return False
+
+    def _output(self, entry: Mapping[str, Any], command: Mapping[str, Any]) -> Text | None:
+        stage, ref = str(entry["stage"]), command.get("output")
+        at = self.readables.blob(ref) if isinstance(ref, str) and blobs.is_ref(ref) else ""
+        try:
+            log = os.path.join(stages.folder(self._run.folder, stage), command_runs.LOG)
+            files.refuse_links(self._run.folder, log)
+            text, whole = files.tail(log, _READ)
+        except (OSError, LoomError):
+            return self._output_of(ref, at)
+        log = self.readables.of_stage(stage, log)
+        return Text(text, at or log, whole, lines_at=log if at else "")
+
+    def _output_of(self, ref: object, at: str) -> Text | None:
+        if not isinstance(ref, str):
+            return None
+        try:
+            text = context_values.text_of(self._space, self._run, ref)
+        except (OSError, LoomError):
+            return Text(None, at, whole=False) if at else None
+        if len(text) <= _READ:
+            return Text(text, at, whole=True)
+        return Text(text[-_READ:].partition("\n")[2], at, whole=False)
+
+    def _value(self, key: str, value: Any) -> Value:
+        if not is_told(key):
+            return Value(key, value)
+        if blobs.is_ref(value):
+            return Value(key, value, at=self.readables.blob(value))
+        if self._workdir is not None and isinstance(value, str) and value.startswith(blobs.FILE_REF):
+            return Value(key, value, at=self.readables.artifact(value))
+        text = as_text(key, value)
+        is_short = text is None or len(text) <= self._mode.value
+        return Value(key, value, copy="" if is_short else self.readables.value(key, value))
+
+
+def _sets(status: Mapping[str, Any], key: str) -> bool:
+    before = as_object(status.get("context_before"))
+    gone = before.get("gone")
+    return key in as_object(before.get("set")) or (isinstance(gone, list) and key in gone)
+
+
+def _how_it_ended(command: Mapping[str, Any]) -> str:
+    if not command:
+        return ""
+    if command.get("timed_out"):
+        return "timed out"
+    code = command.get("exit_code")
+    return f"exit code {code}" if type(code) is int else "without an exit code"
+
+
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").split("\n") if line.strip()), "")

@@ -8,7 +8,7 @@ import shutil
 from itertools import islice
 
 from loomctl.changes import stage_changes
-from loomctl.flow import close, lines, preambles, route, settle
+from loomctl.flow import lines, preambles, route, settle, turn_ends
 from loomctl.flow.start import bind, others_under_way
 from loomctl.kit import git, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
@@ -80,14 +80,14 @@ def resume(
     held: list[settle.Settled] = []
     came_from = run_notes.handoff(space.store.local, run.run_id)
     pulled = _pulled(space, run, came_from)
-    found = close.ready(space, run, run.state) if close.is_closing_here(space, run.state) else None
+    found = turn_ends.ready(space, run, run.state) if turn_ends.is_closing_here(space, run.state) else None
 
     def change(state: State) -> tuple[State, list[Event]]:
         happened = refreeze.keep_migrated(run)
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
-        if close.is_closing_here(space, state):
-            ended, said = close.close(space, run, state, happened, found)
+        if turn_ends.is_closing_here(space, state):
+            ended, said = turn_ends.close(space, run, state, happened, found)
             state = ended.state if ended is not None else state
             notes.extend([said, ended.repair] if ended is not None and ended.repair else [said])
         state, came = leases.enter(space, state, "bound", environment)

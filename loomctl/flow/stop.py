@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loomctl.flow import close, lines, turn_ends
-from loomctl.flow.outcomes import answers
+from loomctl.flow import lines, turn_ends
+from loomctl.flow.outcomes import answers, directives
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
@@ -83,16 +83,14 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         return Stopped()
     step = place.step
     if frozen_plan.is_human(step):
-        from loomctl.flow import (
-            gate_texts,  # they are told at the end of every turn of Loom's
-        )
+        from loomctl.flow import gate_texts  # they are told at the end of every turn of Loom's
 
         waits_here = run.state["status"] == "awaiting_feedback" and turn.driven
         return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits_here else "", waits=waits_here)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
         return waits
-    here = close.is_closing_here(space, run.state, with_a_message=True)
+    here = turn_ends.is_closing_here(space, run.state, with_a_message=True)
     if entry["status"] == "closing" and not here:
         return Stopped()
     response = message if message.strip() else None
@@ -104,13 +102,13 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
         untold=is_under_way(run.state) and turn.told != entry["stage"],
         paused=run.state["status"] == "paused",
         closing=here,
-        settled=as_object(entry.get("closing")).get("outcome") in turn_ends.WITHOUT_RESULT,
+        settled=as_object(entry.get("closing")).get("outcome") in directives.WITHOUT_RESULT,
         driven=turn.driven,
         planning=turn.planning,
         busy=turn.busy,
         spoken=bool(message.strip()) and turn.told == entry["stage"] and step.get("kind") != "command" and not fan,
         questions=reading.found and turn_ends.questions(message),
-        found=turn_ends.ABSENT if fan else answers.how(step, reading),
+        found=directives.ABSENT if fan else answers.how(step, reading),
         schema=bool(step.get("output_schema")),
         repairs_left=answers.retries(step) - visits.repairs_of(entry),
         asked=turn.asked,
@@ -254,9 +252,9 @@ def closed_without_message(space: Workspace, run: Run) -> str:
 
     In a run that stands still it is left as it is where its answer does not fit: nothing is asked for there.
     """
-    from loomctl.flow import drive, finish, moves, settle
+    from loomctl.flow import finish, gate_texts, settle
 
-    found = close.ready(space, run, run.state)
+    found = turn_ends.ready(space, run, run.state)
     said: list[str] = []
     opened: list[settle.Settled] = []
 
@@ -266,13 +264,13 @@ def closed_without_message(space: Workspace, run: Run) -> str:
         happened: list[Event] = []
         if found is not None and not is_under_way(state) and finish.would_ask(run, state, found.given, found.known):
             return state, []
-        ended, how = close.close(space, run, state, happened, found)
+        ended, how = turn_ends.close(space, run, state, happened, found)
         if ended is None:
             return state, []
         result = settle.rest_here(space, run, ended.state)
         opened.append(result)
-        now = drive.Driven(run._replace(state=result.state), result.move, ended=ended.entry)
-        said.append(f"Loom: {how} {moves.say_move(now)}")
+        now = gate_texts.say_move(run._replace(state=result.state), result.move, is_new=ended.entry is not None)
+        said.append(f"Loom: {how} {now}")
         return leases.note_activity(space, result.state), happened + result.happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -319,7 +317,7 @@ def _ended(
     known: finish_records.Gathered,
     stop: turn_ends.Stop,
 ) -> Stopped:
-    from loomctl.flow import drive, finish, moves, settle  # most stops end nothing
+    from loomctl.flow import finish, gate_texts, settle  # most stops end nothing
 
     held: list[Stopped] = []
     opened: list[settle.Settled] = []
@@ -348,7 +346,6 @@ def _ended(
         goes_on = result.move.kind == "step"
         handed = turn_ends.hands_on(level=stop.level, driven=turn.driven, planning=turn.planning, goes_on=goes_on)
         state, said = result.state, _said(ended.entry, ended.reading)
-        now = drive.Driven(run._replace(state=state), result.move, ended=ended.entry)
         if handed and turn.blocks_left > 0:
             held[:] = [Stopped(block=f"Loom: {said}. {NEXT.format(step=result.move.step)}")]
             result.happened.append(_handed_on(space, visits.open_visit(state)))
@@ -356,7 +353,8 @@ def _ended(
             from loomctl.workflows import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
-            held[:] = [Stopped(line=f"Loom: {said}. {moves.say_move(now)}", waits=asks)]
+            now = gate_texts.say_move(run._replace(state=state), result.move, is_new=True)
+            held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = paused_at_cap(state, space.caller.session_id)

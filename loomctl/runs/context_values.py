@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import files
-from loomctl.kit.errors import LoomError
+from loomctl.kit import files, machine, trouble
+from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import stages
+from loomctl.runs import project, stages
 from loomctl.runs.artifact_paths import is_inside, real
+from loomctl.runs.machine import run_notes
+from loomctl.runs.model import sessions
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from loomctl.runs.project import Workspace
@@ -104,7 +107,7 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
             where=os.path.join(stages.folder(run.folder, stage), stages.RESPONSE),
             hint=f"loomctl show {run.run_id}",
         )
-        raise _elsewhere(gone, run, f"stages/{stage}/{stages.RESPONSE}")
+        raise instead(gone, run.folder, f"stages/{stage}/{stages.RESPONSE}")
     return text
 
 
@@ -158,14 +161,8 @@ def content(space: Workspace, run: Run, ref: str) -> bytes:
     except LoomError as error:
         copy = brought_along(run.folder, ref)
         if copy is None:
-            raise _elsewhere(error, run, ref) from None
+            raise instead(error, run.folder, ref) from None
         return copy
-
-
-def _elsewhere(error: LoomError, run: Run, ref: str) -> LoomError:
-    from loomctl.runs import not_here  # where nothing is missing, nobody asks
-
-    return not_here.instead(error, run.folder, ref)
 
 
 def brought_along(run_dir: str, ref: str) -> bytes | None:
@@ -242,3 +239,206 @@ def _escape(what: str, named: str) -> LoomError:
         why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
         hint="loomctl paths",
     )
+
+
+class _Copy(NamedTuple):
+    """A copy that may be made. at: where; make: gives where it stands; otherwise: what is named without it."""
+
+    at: str
+    make: Callable[[], str]
+    otherwise: str
+
+
+class Readables:
+    """What can be read by who does a step. workdir: the step's, if it has one. troubles: what cannot be read, in words.
+
+    Each method gives the path to name; nothing is written before `make`.
+    """
+
+    def __init__(self, space: Workspace, run: Run, workdir: str | None) -> None:
+        self._space, self._run, self._workdir = space, run, workdir
+        self._copies: dict[str, _Copy] = {}
+        self._stands: dict[str, str] = {}
+        self.troubles: list[str] = []
+        self._room: str | None = None
+        try:
+            self._room = room_of(space, workdir)
+        except LoomError as error:
+            self.troubles.append(trouble.said(error))
+
+    def blob(self, ref: str) -> str:
+        """Give the file in which a blob can be read; one that is gone by its reference."""
+        at = os.path.join(self._room or self._run.folder, blobs.FOLDER, f"{blobs.sha256_of(ref)}.json")
+        return self._copy(ref, at, lambda: self._materialised(ref), ref)
+
+    def artifact(self, ref: str) -> str:
+        """Give the file that a `file://` reference names, or its copy."""
+        if ref in self._stands:
+            return self._stands[ref]
+        try:
+            named = blobs.path_in(ref)
+        except LoomError as error:
+            self.troubles.append(f"{ref}: {trouble.said(error)}")
+            return self._stands.setdefault(ref, ref)
+        if self._room is None:
+            return named
+        at = os.path.join(self._room, "artifacts", os.path.basename(named))
+        return self._copy(ref, at, lambda: self._materialised(ref), ref)
+
+    def value(self, key: str, value: Any) -> str:
+        """Give the file for a value of the context that is not told whole: a text with its lines, else its JSON."""
+        data, ending = encoded(value), ".json"
+        if isinstance(value, str):
+            data, ending = value.encode("utf-8", "backslashreplace"), ".txt"
+        name = blobs.sha256_of(blobs.ref_of(data)) + ending
+        folder = self._room or self._run.folder
+        at = os.path.join(folder, blobs.FOLDER, name)
+        return self._copy(f"context {key}", at, lambda: self._kept(blobs.FOLDER, name, data), "")
+
+    def of_stage(self, stage: str, at: str) -> str:
+        """Give a file of a stage, which stands at `at`, or its copy."""
+        if self._room is None:
+            return at
+        folder, name = os.path.join("stages", stage), os.path.basename(at)
+        copy = os.path.join(self._room, folder, name)
+        return self._copy(copy, copy, lambda: self._kept(folder, name, files.read_bytes(at, limit=blobs.LARGEST)), at)
+
+    def make(self, text: str, named: Callable[[str], str]) -> bool:
+        """Make the copies that a text names; tells whether it names them rightly, else it is to be made again.
+
+        named: gives a path as the text names it.
+        """
+        is_right = True
+        for what, copy in self._copies.items():
+            if what in self._stands or named(copy.at) not in text:
+                continue
+            try:
+                self._stands[what] = copy.make()
+            except (OSError, LoomError) as error:
+                self.troubles.append(f"{what}: {trouble.said(error)}")
+                self._stands[what] = copy.otherwise
+            is_right = is_right and self._stands[what] == copy.at
+        return is_right
+
+    def _copy(self, what: str, at: str, make: Callable[[], str], otherwise: str) -> str:
+        if what in self._stands:
+            return self._stands[what]
+        self._copies[what] = _Copy(at, make, otherwise)
+        return at
+
+    def _materialised(self, ref: str) -> str:
+        return materialised(self._space, self._run, ref, self._workdir)
+
+    def _kept(self, folder: str, name: str, data: bytes) -> str:
+        top = self._run.folder if self._room is None else blobs.copy_room(os.path.dirname(self._room))
+        return blobs.keep_copy(top, folder, name, data)
+
+
+# ---- What a run refers to and was not carried to this place (D47).
+
+
+_GONE = ("REF_GONE", "NO_SUCH_BLOB", "RESPONSE_GONE")
+
+
+def instead(error: LoomError, run_dir: str, ref: str, session_id: object = None, why: str = "") -> LoomError:
+    """Give the error of what was never brought here, for one of a file that is gone; every other error as it is.
+
+    run_dir: the run's folder in its store; ref: as the run names it; session_id: of whose work it is, if that is known;
+    why: that it was left out on purpose.
+    """
+    if error.code not in _GONE:
+        return error
+    run_id = os.path.basename(run_dir)
+    local = os.path.join(os.path.dirname(os.path.dirname(run_dir)), "local")
+    note = run_notes.handoff(local, run_id)
+    where = _place(run_dir, session_id, note)
+    return _error(ref, run_id, where, why or _reason(note, ref), note) if where else error
+
+
+def of_blob(error: LoomError, store: str, ref: str) -> LoomError:
+    """Give the same for a blob that some run of a store refers to, of which a pull said that it was left out."""
+    if error.code not in _GONE:
+        return error
+    for note in run_notes.every_handoff(os.path.join(store, "local")):
+        why = _reason(note, ref)
+        if why:
+            return _error(ref, "RUN", _noted(note) or "on another machine", why, note)
+    return error
+
+
+def _place(run_dir: str, session_id: object, note: Mapping[str, Any]) -> str:
+    """Say where something was made; empty where that was here, or nobody knows of another place."""
+    host, root = _session_of(run_dir, session_id) if isinstance(session_id, str) else ("", "")
+    if host and host != machine.hostname():
+        return _on(host)
+    if host:
+        return _another(root) if root and not _is_of(run_dir, root, came=bool(note)) else ""
+    return _noted(note)
+
+
+def _noted(note: Mapping[str, Any]) -> str:
+    host = note.get("machine")
+    if not isinstance(host, str):
+        return ""
+    return _on(host) if host != machine.hostname() else _another("")
+
+
+def _on(host: str) -> str:
+    return f"on {masked_line(host, 60)}"
+
+
+def _another(root: str) -> str:
+    return "in another copy of the project on this machine" + (f" ({masked_line(root, 200)})" if root else "")
+
+
+def _is_of(run_dir: str, root: str, *, came: bool) -> bool:
+    """Tell whether a project's root on a machine of this name leads to the store that a run stands in.
+
+    came: a pull brought the run. A root that is gone is another copy's then; else the project was moved.
+    """
+    store = os.path.dirname(os.path.dirname(run_dir))
+    found = project.find((root,))
+    if found is None:
+        return not came
+    return os.path.realpath(found.store) == os.path.realpath(store)
+
+
+def _session_of(run_dir: str, session_id: str) -> tuple[str, str]:
+    try:
+        state = files.read_json(os.path.join(run_dir, "state.json"))
+        records = sessions.history(state) if isinstance(state, dict) else []
+    except (OSError, LoomError, TypeError, AttributeError, KeyError):
+        return "", ""
+    for record in records:
+        environment = record.get("environment")
+        if record.get("session_id") == session_id and isinstance(environment, dict):
+            return str(environment.get("hostname") or ""), sessions.root_of(record) or ""
+    return "", ""
+
+
+def _reason(note: Mapping[str, Any], ref: str) -> str:
+    listed = note.get("left_out")
+    last = ref.rpartition("/")[2]
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, list) and len(one) == 2 and str(one[0]).rpartition("/")[2] == last:
+            return str(one[1])
+    return ""
+
+
+def _error(ref: str, run_id: str, where: str, why: str, note: Mapping[str, Any]) -> LoomError:
+    told = f"it lives {where}"
+    how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(run_id)}; then here"
+    remote = str(note.get("remote") or "origin")
+    option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
+    return LoomError(
+        "REF_NOT_HERE",
+        f"{masked_line(ref, 200)} was not carried here",
+        where=where,
+        why=how,
+        hint="loomctl runs --remote" if run_id == "RUN" else f"loomctl pull {run_id}{option}",
+        exit_code=EXIT_NO_RUN,
+    )
+
+
+def _push(run_id: str) -> str:
+    return f"loomctl push {run_id} --with-outputs"

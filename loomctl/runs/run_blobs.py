@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit import files, git
 from loomctl.kit.errors import LoomError
-from loomctl.runs import context_values, not_here
+from loomctl.runs import context_values
 from loomctl.runs.store import blobs, layouts, leftovers
 from loomctl.runs.store.blobs import Blobs
 
@@ -233,5 +233,6 @@ def trouble(store: str, run_dir: str, ref: str) -> LoomError | None:
     try:
         Blobs(store).get(ref)
     except LoomError as error:
-        return not_here.instead(error, run_dir, ref) if context_values.brought_along(run_dir, ref) is None else None
+        is_here = context_values.brought_along(run_dir, ref) is not None
+        return None if is_here else context_values.instead(error, run_dir, ref)
     return None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loomctl.flow import decide as deciding
-from loomctl.flow import drive, moves, resume, stop, undo
+from loomctl.flow import drive, resume, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -414,14 +414,14 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     asked = gated(scene, kind)
     driven = decide(scene, "reject", note="not today")
     assert (driven.move.kind, scene.state["status"]) == ("paused", "paused")
-    assert f"Ada rejected {asked}: not today" in moves.say_move(driven)
+    assert f"Ada rejected {asked}: not today" in driven.line
     (record,) = scene.state["approvals"]
     assert (record["id"], record["by"], record["note"], "rejected_at" in record) == (asked, "Ada", "not today", True)
     assert events(scene, "approval.rejected") == [{"id": asked, "by": "Ada", "label": None, "note": "not today"}]
     assert refused(scene, "approve").code == "NOTHING_TO_APPROVE"
     resumed = resume.resume(scene.space(), scene.run_dir.name)
     assert (resumed.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
-    assert "rejected before by Ada: not today" in moves.say_move(Driven(resumed.run, resumed.move))
+    assert "rejected before by Ada: not today" in Driven(resumed.run, resumed.move).line
     assert decide(scene, "approve", by="Bea").move.step == "two/b"
     assert [one["by"] for one in scene.state["approvals"]] == ["Ada", "Bea"]
 

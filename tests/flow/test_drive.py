@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import decide, drive, moves, undo
+from loomctl.flow import decide, drive, undo
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
@@ -343,7 +343,7 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     for _ in range(3):
         driven = done(scene)
     assert driven.move.kind == "approval"
-    assert "loomctl approve" in moves.say_move(driven)
+    assert "loomctl approve" in driven.line
     assert go_on(scene).move.kind == "approval"
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
     assert decide.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
@@ -395,7 +395,7 @@ def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene) -> N
     pause(begun)
     driven = done(begun)
     assert driven.move.kind == "paused"
-    assert "paused" in moves.say_move(driven)
+    assert "paused" in driven.line
     assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
     assert begun.state["status"] == "paused"
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import Any
 
-from loomctl.flow import decide, drive, moves, preambles, resume, route, stop, undo
+from loomctl.flow import decide, drive, preambles, resume, route, stop, undo
 from loomctl.flow.commands import command_trust
 from loomctl.flow.drive import Driven
 from loomctl.runs import stages
@@ -66,7 +66,7 @@ def test_a_label_leads_back_and_another_one_out(scene: Scene) -> None:
     done(scene)
     driven = done(scene, says("fix"))
     assert driven.move.step == "build/fix"
-    assert moves.say_move(driven) == "Now: build/fix, by the label “[F] Fix”"
+    assert driven.line == "Now: build/fix, by the label “[F] Fix”"
     done(scene)
     assert done(scene, says("A")).move.kind == "completed"
     assert [one["stage"] for one in scene.state["steps"]] == [
@@ -276,7 +276,7 @@ def test_a_success_that_nothing_applies_to_fails_the_run_and_says_so(scene: Scen
     routed(scene, {"to": "yes", "condition": "context.coverage > 80"})
     driven = done(scene, "Well.")
     assert scene.state["status"] == "failed"
-    assert moves.say_move(driven).startswith("The run failed: no transition of build/ask applies: it ended succeeded.")
+    assert driven.line.startswith("The run failed: no transition of build/ask applies: it ended succeeded.")
     assert events(scene, "run.failed")[0]["failure_reason"] == "no transition of build/ask applies: it ended succeeded"
     assert resume.resume(scene.space()).move.step == "build/ask"
     assert done(scene, '{"context_updates": {"coverage": 81}}').move.step == "build/yes"
@@ -288,9 +288,7 @@ def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more
     done(scene)
     driven = done(scene)
     said = "build/a was visited 1 time, its max_visits"
-    assert moves.say_move(driven) == (
-        f"The run failed: {said}. To visit it once more: loomctl resume {scene.run_dir.name}"
-    )
+    assert driven.line == (f"The run failed: {said}. To visit it once more: loomctl resume {scene.run_dir.name}")
     (chosen,) = [one for one in events(scene, "transition.chosen") if one["reason"] == "max_visits"]
     assert (chosen["step_id"], chosen["to"], chosen["by"]) == (None, "build/a", "unconditional")
     assert resume.resume(scene.space()).move.step == "build/a"
@@ -303,7 +301,7 @@ def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
     done(scene)
     driven = done(scene, outcome="failed", note="it is broken")
     assert driven.move.step == "build/make"
-    assert moves.say_move(driven) == "Now: build/make, for it failed"
+    assert driven.line == "Now: build/make, for it failed"
     (chosen,) = events(scene, "transition.chosen")
     assert (chosen["reason"], [one["why"] for one in chosen["weighed"]]) == (
         "retry_target",
@@ -319,10 +317,10 @@ def test_a_session_is_told_once_by_which_way_a_step_came(scene: Scene) -> None:
     run = space.store.read(scene.run_dir.name)
     turn = stop.Turn(told="002-build.review@1", driven=True, blocks_left=3)
     assert "The next step is build/fix" in stop.stopped(space, run, turn, says("fix")).block
-    shown = [moves.say_move(drive.next_step(scene.space(), run.run_id)) for _ in range(2)]
+    shown = [drive.next_step(scene.space(), run.run_id).line for _ in range(2)]
     assert shown == ["Now: build/fix, by the label “[F] Fix”", "Now: build/fix"]
     done(scene)
-    assert moves.say_move(drive.next_step(scene.space(), run.run_id)) == "Now: build/review"
+    assert drive.next_step(scene.space(), run.run_id).line == "Now: build/review"
 
 
 def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene) -> None:
@@ -340,8 +338,8 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
     scene.let_go()
     driven = drive.next_step(space, run.run_id)
     assert [one.status for one in driven.ran] == ["succeeded"]
-    assert moves.say_move(driven) == "Now: build/yes, by its condition"
-    assert moves.say_move(drive.next_step(space, run.run_id)) == "Now: build/yes"
+    assert driven.line == "Now: build/yes, by its condition"
+    assert drive.next_step(space, run.run_id).line == "Now: build/yes"
 
 
 def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
@@ -353,8 +351,8 @@ def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
     assert first["error"] == error == status_of(scene, "001-build.ask@1")["error"]
     assert second["attempt"] == 2
     waits = first["next"]["not_before"]
-    assert moves.say_move(driven) == f"Now: build/ask, tried again, not before {waits}"
-    assert moves.say_move(drive.next_step(scene.space(), scene.run_dir.name)).endswith(f"not before {waits}")
+    assert driven.line == f"Now: build/ask, tried again, not before {waits}"
+    assert drive.next_step(scene.space(), scene.run_dir.name).line.endswith(f"not before {waits}")
     done(scene)
     assert status_of(scene, "002-build.ask@2")["attempt"] == 2
     assert status_of(scene, "002-build.ask@2")["error"] is None

@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 
 from loomctl.flow import turn_ends
+from loomctl.flow.outcomes.directives import ABSENT, FITS, UNFIT
 from loomctl.flow.turn_ends import (
-    ABSENT,
     ASK,
     END,
     EXHAUSTED,
-    FITS,
     HAND,
     KEEP,
     NOTHING,
     PAUSE,
     REPAIR,
-    UNFIT,
     WAIT,
     Stop,
     decide,

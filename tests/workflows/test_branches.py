@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import contexts, decide, drive, lines, moves, preambles, resume, rewind, stop, undo
+from loomctl.flow import contexts, decide, drive, lines, preambles, resume, rewind, stop, undo
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import context_history, stages
@@ -93,7 +93,7 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
     assert web.state["context"]["base"] == 1
     done(scene, "web", sets(w=1, both="web"))
     driven = done(scene, "web", "Checked.")
-    assert moves.say_move(driven) == (
+    assert driven.line == (
         "The branch web has ended: succeeded. All have ended: build/fan succeeded. "
         "The run's own session goes on: loomctl next"
     )
@@ -205,7 +205,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api", outcome="failed")
     driven = worked(scene, "web", outcome="failed")
-    assert moves.say_move(driven).endswith("All have ended: build/fan failed. The run is failed.")
+    assert driven.line.endswith("All have ended: build/fan failed. The run is failed.")
     assert scene.state["status"] == "failed"
     assert "api: failed, web: failed" in scene.state["errors"][-1]["message"]
     resume.resume(scene.space(), scene.run_dir.name)
@@ -525,7 +525,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = decide.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert (moves.say_move(driven), scene.state["status"]) == ("Now: build/fan.web.again", "in_progress")
+    assert (driven.line, scene.state["status"]) == ("Now: build/fan.web.again", "in_progress")
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"
     visit = fan_visit(scene)["branches"][1]["steps"][0]

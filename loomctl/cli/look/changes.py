@@ -14,7 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.units import counted
-from loomctl.runs import not_here, stages
+from loomctl.runs import context_values, stages
 from loomctl.runs.store import blobs
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
     try:
         data = store.get(ref)
     except LoomError as error:
-        raise not_here.of_blob(error, space.store.folder, ref) from None
+        raise context_values.of_blob(error, space.store.folder, ref) from None
     kind = _kind(data)
     told: dict[str, Any] = {"ref": ref, "sha256": blobs.sha256_of(ref), "bytes": len(data), "value": kind}
     told["path"] = store.path(ref)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-from loomctl.flow import turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.flow.outcomes.directives import (
     FIELDS,
@@ -129,14 +128,14 @@ def fits(step: Mapping[str, Any], reading: Reading) -> bool:
 
 
 def how(step: Mapping[str, Any], reading: Reading) -> str:
-    """Tell whether a message that nobody gave as an answer holds a result: `turn_ends.ABSENT`, `FITS` or `UNFIT`."""
+    """Tell whether a message that nobody gave as an answer holds a result: `ABSENT`, `FITS` or `UNFIT`."""
     if not step.get("output_schema"):
-        return turn_ends.FITS if _says_something(reading) else turn_ends.ABSENT
+        return directives.FITS if _says_something(reading) else directives.ABSENT
     if fits(step, reading):
-        return turn_ends.FITS
+        return directives.FITS
     if reading.errors and not can_be_repaired(reading) and reading.found:
-        return turn_ends.ABSENT  # nobody here can tell: `loomctl done` can
-    return turn_ends.ABSENT if is_absent(reading) else turn_ends.UNFIT
+        return directives.ABSENT  # nobody here can tell: `loomctl done` can
+    return directives.ABSENT if is_absent(reading) else directives.UNFIT
 
 
 def _says_something(reading: Reading) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FIELDS = ("outcome", "failure_reason", "preferred_next_label", "suggested_next_ids", "context_updates")
 _FIELDS = frozenset(FIELDS)
 ROUTING = "routing"
+ABSENT, FITS, UNFIT = "absent", "fits", "unfit"  # what a message holds of what its step is to answer with
+WITHOUT_RESULT = ("failed", "skipped")  # outcomes that are given, and need no result to be believed (D36)
 RESPONSE, STATUS_JSON, LAST_FILE = "response", "status.json", "last_file"
 _UPDATES = '"context_updates"'
 _QUOTES = (('"', '"'), ("'", "'"), ('\\"', '\\"'), ("“", "”"))

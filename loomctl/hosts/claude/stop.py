@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.flow import close, stop
+from loomctl.flow import stop, turn_ends
 from loomctl.hosts.claude import events
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import quick_json
@@ -144,7 +144,7 @@ def note_notice(space: Workspace, event: dict[str, Any]) -> None:
 
 def close_at_a_start(space: Workspace, run: Run) -> str:
     """Close a closing step before a session's first priming, where it is its own or nobody's; the line for its user."""
-    return stop.closed_without_message(space, run) if close.is_closing_here(space, run.state) else ""
+    return stop.closed_without_message(space, run) if turn_ends.is_closing_here(space, run.state) else ""
 
 
 def cap() -> int:

@@ -13,8 +13,8 @@ from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.reduction import history
 from loomctl.reduction.tokens import at_most, estimate
 from loomctl.reduction.tool_steps import rule_for
+from loomctl.runs import context_values
 from loomctl.runs import find as finding
-from loomctl.runs import not_here
 from loomctl.runs.tools import recording, tool_log
 from loomctl.runs.tools.tool_log import FOLDER, DataOffloader, name_of
 
@@ -146,7 +146,7 @@ def _elsewhere(held: Record, step: ToolStep, error: LoomError) -> LoomError:
     """Give the error again, as that of a file which another machine has where it is that (D47)."""
     ref = step.outcome_ref or step.rest_ref or f"the original of {step.id}"
     withheld = step.more.get("withheld")
-    return not_here.instead(
+    return context_values.instead(
         error, held.folder, ref, step.more.get("session_id"), withheld if isinstance(withheld, str) else ""
     )
 
