@@ -46,21 +46,23 @@ def masked(value: Any) -> Any:
 
     A text is looked at by itself and as the value of its key, for that may say what it is. Without recursion.
     """
+    known = _Masked()
     whole: list[Any] = [value]
-    waiting: list[tuple[Any, Any, str]] = [(whole, 0, "")]  # where a value stands that is not masked yet, and its key
+    # Where a value stands that is not masked yet, and its key if that may say what it is.
+    waiting: list[tuple[Any, Any, str]] = [(whole, 0, "")]
     while waiting:
         place, at, key = waiting.pop()
         item = place[at]
         if isinstance(item, str):
-            place[at] = _masked_text(key, item)
+            place[at] = known[key, item]
         elif isinstance(item, dict):
             copy: dict[str, Any] = {}
             for name, child in item.items():
-                shown = mask(name)[0]
+                shown = known["", name]
                 while shown in copy:
                     shown += "'"
                 copy[shown] = child
-                waiting.append((copy, shown, name))
+                waiting.append((copy, shown, name if assigned_secrets.names_a_secret(name) else ""))
             place[at] = copy
         elif isinstance(item, (list, tuple)):
             place[at] = list(item)
@@ -68,14 +70,19 @@ def masked(value: Any) -> Any:
     return whole[0]
 
 
-def _masked_text(key: str, text: str) -> str:
-    clean, count = mask(text)
-    if count or not assigned_secrets.names_a_secret(key):
+class _Masked(dict[tuple[str, str], str]):
+    """The masked texts of a value by key (empty where that says nothing) and text: most stand in it many times."""
+
+    def __missing__(self, named: tuple[str, str]) -> str:
+        key, text = named
+        clean, count = mask(text)
+        if key and not count:
+            quoted = f'"{key}": {quick_json.plain(text)}'
+            found = assigned_secrets.assigned_secrets(quoted, assigned_secrets.names_in(quoted))
+            kind = next((kind for start, _, kind in found if start > len(key) + 3), None)
+            clean = text if kind is None else f"[masked: {kind}]"
+        self[named] = clean
         return clean
-    quoted = f'"{key}": {quick_json.plain(text)}'
-    found = assigned_secrets.assigned_secrets(quoted, assigned_secrets.names_in(quoted))
-    kind = next((kind for start, _, kind in found if start > len(key) + 3), None)
-    return text if kind is None else f"[masked: {kind}]"
 
 
 def mask(text: str) -> tuple[str, int]:
