@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.flow.commands import command_events, evidence_commands
 from loomctl.kit import clock, files, git, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted
 from loomctl.runs import archives, faber_runs, find, run_blobs
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.machine import drivers, run_notes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loomctl.kit import files, machine, processes, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import holder
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import config as settings
 from loomctl.runs import faber_runs, log_verdict, run_blobs

@@ -12,7 +12,7 @@ from loomctl.changes import asset_files, evidence_files, working_tree
 from loomctl.kit import clock, digests, files, git, ids, machine
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted
 from loomctl.runs import artifact_paths, stages
 from loomctl.runs.artifact_paths import is_inside, real
 from loomctl.runs.model import frozen_plan, visits

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from loomctl.cli import caller
 from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts.claude import events
-from loomctl.kit.text.fences import fenced, one_line, visible
+from loomctl.kit.text.fences import fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine import launcher_files

@@ -17,8 +17,7 @@ from loomctl.cli.arguments import json_option, run_argument, yes_option
 from loomctl.expressions import engine, questions
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import run_blobs
 from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease

@@ -13,9 +13,8 @@ from loomctl.cli.arguments import complete_workflows, json_option, run_argument
 from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.problems import Problem, errors
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.runs import log_verdict
 from loomctl.runs.store import events
 from loomctl.workflows import workflow_files

@@ -12,9 +12,8 @@ from loomctl.cli.arguments import branch_option, completion, json_option, run_ar
 from loomctl.flow import contexts, lines, preambles
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.runs import context_history, context_values, find
 from loomctl.runs.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.runs.model import frozen_plan

@@ -10,9 +10,8 @@ import click
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import Command, json_option, run_argument, yes_option
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.runs import find
 from loomctl.runs.model import lease
 

@@ -9,8 +9,7 @@ import click
 from loomctl.cli import answer, arguments, caller, output
 from loomctl.cli.arguments import complete_artifacts, complete_runs, json_option, yes_option
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.priming import memory_of_session, memory_switch, prime_run
 from loomctl.priming.memory import NOW
 from loomctl.runs import find

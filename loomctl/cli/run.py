@@ -12,8 +12,8 @@ from loomctl.cli.arguments import complete_runs, complete_stages, complete_workf
 from loomctl.flow import drive, fork, resume, rewind, start
 from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.priming import prime_run
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL

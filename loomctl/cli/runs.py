@@ -12,8 +12,7 @@ import click
 from loomctl.cli import caller, output
 from loomctl.cli.arguments import Command, Listing, complete_runs, json_option, yes_option
 from loomctl.kit.errors import EXIT_OK, LoomError
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import leases
 from loomctl.runs.model import standing
 from loomctl.runs.model.state import ACTIVE

@@ -16,8 +16,7 @@ from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritte
 from loomctl.kit import files, ids, strict_json, strict_yaml
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.kit.text.fences import one_line, utf8_bytes, utf16_units
 from loomctl.runs.model import frozen_plan, run_context, visits
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.store import Run

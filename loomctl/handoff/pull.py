@@ -19,8 +19,7 @@ from loomctl.handoff.remotes import bad_handoff
 from loomctl.handoff.repository import Repository
 from loomctl.kit import clock, digests, files, ids, machine
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import leases, log_verdict
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL

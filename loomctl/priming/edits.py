@@ -11,8 +11,7 @@ import time
 from loomctl.kit import digests
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.fences import fenced, visible
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import fenced, utf16_units, visible
 from loomctl.runs.machine import session_notes
 from loomctl.runs.model.state import TERMINAL
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.fences import visible
+from loomctl.kit.text.fences import utf16_units, visible
 from loomctl.kit.text.secrets import mask, masked_line
-from loomctl.kit.text.units import utf16_units
 from loomctl.priming import artifact_files
 from loomctl.priming.packing import Piece
 from loomctl.priming.slip import DEFER, ERROR, LOAD, SKIP, WHOLE, Entry

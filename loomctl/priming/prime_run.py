@@ -6,9 +6,8 @@ import os
 
 from loomctl.kit import digests
 from loomctl.kit.package import __version__, skews
-from loomctl.kit.text.fences import fenced, visible
+from loomctl.kit.text.fences import fenced, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import utf8_bytes, utf16_units
 from loomctl.priming import memory_of_session, slip
 from loomctl.priming.examine import Examiner
 from loomctl.priming.slip import ERROR, LOAD, OVER, SKIP, WHOLE, Budget, Entry, Slip
@@ -264,7 +263,7 @@ def tool_history(
     """
     if "session_start" not in event.facts and not event.is_manual:
         return "", None
-    from loomctl.kit.text.units import counted
+    from loomctl.kit.text.fences import counted
     from loomctl.reduction import history
     from loomctl.reduction.tokens import at_most
     from loomctl.runs.tools import tool_log

@@ -13,9 +13,8 @@ from loomctl.kit import digests
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.fences import fenced, one_line, visible
+from loomctl.kit.text.fences import fenced, one_line, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import utf16_units
 from loomctl.priming import receipts, slip
 from loomctl.priming.receipts import NOT_SOUGHT, Receipt
 from loomctl.priming.slip import ERROR, LOAD, SKIP, Budget, Entry

@@ -6,9 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask, masked
-from loomctl.kit.text.units import counted
 from loomctl.workflows import routing
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.package import __version__
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text import units
+from loomctl.kit.text import fences
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import hook_health, stages
 from loomctl.runs.model import frozen_plan, visits
@@ -221,19 +221,19 @@ class Line(NamedTuple):
             known.pop(goes, None)
             made.append(_BETWEEN.join(filter(None, known.values())))
         least = _BETWEEN.join(filter(None, (alarm, where if alarm else f"loom {where}")))
-        made += [least, *(units.cut(least, limit) for limit in _NARROW)]
-        return [line for line in dict.fromkeys(made) if units.width(line) <= WIDEST]
+        made += [least, *(fences.cut(least, limit) for limit in _NARROW)]
+        return [line for line in dict.fromkeys(made) if fences.width(line) <= WIDEST]
 
 
 def _part(text: str, limit: int) -> str:
-    return units.cut(masked_line(text, 4 * limit), limit)
+    return fences.cut(masked_line(text, 4 * limit), limit)
 
 
 def fit(forms: Sequence[str], said: str) -> str:
     """Give the first form that fits; empty where none does. said: the columns, as the environment has them."""
     known = int(said[:6]) if said.isascii() and said.isdigit() else 0
     room = min(known, WIDEST) if known > 0 else WIDEST
-    return next((line for line in forms if units.width(line) <= room), "")
+    return next((line for line in forms if fences.width(line) <= room), "")
 
 
 def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *, now: float) -> Line:
@@ -280,7 +280,7 @@ def session_line(space: Workspace, session_id: str, *, now: float) -> list[str]:
     state = space.store.home(run_id).state
     head = [f"loom {__version__}", "" if "\n" in state else state]
     head.append(f"saved {run_id} {tally.at} {tally.before} {tally.after}")
-    _keep(space.store.folder, path, [*head, *(f"{units.width(form)} {form}" for form in forms)], now)
+    _keep(space.store.folder, path, [*head, *(f"{fences.width(form)} {form}" for form in forms)], now)
     return forms
 
 

@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import clock, files
-from loomctl.kit.text.fences import one_line, visible
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line, visible
 from loomctl.runs.model import standing
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ Also what that decision stands on: what a failure is, what a label means, and th
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.visits import (
     CONDITION,

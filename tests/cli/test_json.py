@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from loomctl.kit.text.units import utf8_bytes
+from loomctl.kit.text.fences import utf8_bytes
 from loomctl.runs.store.blobs import Blobs, ref_of
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.reducer import StepReducer

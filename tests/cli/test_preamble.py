@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loomctl.cli import answer
-from loomctl.kit.text.units import utf8_bytes
+from loomctl.kit.text.fences import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile
 from tests.helpers.tables import each

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 from tests.helpers.tables import each

@@ -13,7 +13,7 @@ import pytest
 
 from loomctl import __version__
 from loomctl.flow import drive
-from loomctl.kit.text import units
+from loomctl.kit.text import fences
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
 from tests.care.test_hook_checks import ALL, MINUTE, bind_times, fire
@@ -48,7 +48,7 @@ def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     screen = cli("status").stdout
     lines = screen.splitlines()
     assert len(lines) <= 24
-    assert all(units.width(line) <= 80 for line in lines)
+    assert all(fences.width(line) <= 80 for line in lines)
     told = fields(screen)
     assert told["run"] == begun.state["run_id"]
     assert told["status"] == "in progress"
@@ -276,7 +276,7 @@ def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: 
             assert "AKIAIOSFODNN7EXAMPLE" not in shown
             room = max(24, min(100, int(wide))) if command == "status" else min(80, int(wide))
             run = begun.state["run_id"]
-            assert [line for line in shown.splitlines() if units.width(line) > room and run not in line] == []
+            assert [line for line in shown.splitlines() if fences.width(line) > room and run not in line] == []
 
 
 def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
@@ -448,7 +448,7 @@ def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
     assert (
         line.rstrip() == forms[0].partition(" ")[2] == f"loom {begun.state['plan_id']} · frame/ask@1 · 0/4 · 1 artifact"
     )
-    assert all(units.width(form.partition(" ")[2]) == int(form.partition(" ")[0]) for form in forms)
+    assert all(fences.width(form.partition(" ")[2]) == int(form.partition(" ")[0]) for form in forms)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert before - 1 < path.stat().st_mtime <= time.time()
     assert draw(begun, COLUMNS="30") == "loom frame/ask@1\n"

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Scene, TranscriptFile
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.e2e.scenes import SENTENCE, start_run, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 

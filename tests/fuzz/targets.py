@@ -21,7 +21,7 @@ from loomctl.kit import files, ids, strict_json, strict_yaml
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
 from loomctl.kit.text import fences, hidden_characters, secrets
-from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.kit.text.fences import utf8_bytes, utf16_units
 from loomctl.priming import artifact_files, packing, slip
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, sessions, state, visits

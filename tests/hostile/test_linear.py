@@ -22,7 +22,7 @@ from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
 from loomctl.kit import cut_json, files, strict_json, strict_yaml
-from loomctl.kit.text import fences, secrets, text_diff, units
+from loomctl.kit.text import fences, secrets, text_diff
 from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
@@ -98,7 +98,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "shell text": lambda text: shell.expand(text, {"a": "b"}),
     "survival": lambda text: survival.stands_in("what is wanted", survival.search_forms(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
-    "columns": lambda text: units.cut(text, 80),
+    "columns": lambda text: fences.cut(text, 80),
     "bare words": graph_checks.bare_word,
     "condition": conditions.compile_condition,
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),

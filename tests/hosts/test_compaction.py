@@ -13,7 +13,7 @@ import pytest
 from loomctl.flow import resume
 from loomctl.hosts.claude import sessions
 from loomctl.kit.errors import LoomError
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from loomctl.priming import survive
 from loomctl.priming.slip import Budget
 from loomctl.runs.machine import session_notes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.helpers.compactions import compact, hook
 from tests.helpers.scenes import CHECKOUT, MAIN, PYTHON, SESSION, Ended, Json, Scene, TranscriptFile, artifact, run
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.flow import drive, resume, stop
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from loomctl.runs.model.state import ACTIVE
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
 

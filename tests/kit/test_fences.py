@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from loomctl.kit.text.fences import fenced, longest_run, one_line, visible, visible_in_json
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text import fences
+from loomctl.kit.text.fences import fenced, longest_run, one_line, utf8_bytes, utf16_units, visible, visible_in_json
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 TRICKY = st.text(st.sampled_from("`~ \n\t\r>-#<!=*a1.\x0c\u2028"))
@@ -229,3 +233,81 @@ def test_a_megabyte_is_shown_and_fenced_quickly() -> None:
         hidden = ("\u200c\u200d" * 500_000, "👩\u200d" * 500_000, "م\u200c" * 500_000, "".join(IGNORABLE) * 250)
         for text in ("`" * 1_000_000, "`a" * 500_000, "\x1b\x85" * 500_000, "é\ud800" * 500_000, *hidden):
             fenced(visible(text))
+
+
+@each(
+    ("text", "units", "size"),
+    [
+        ("", 0, 0),
+        ("abc\n", 4, 4),
+        ("é", 1, 2),
+        ("漢", 1, 3),
+        ("😀", 2, 4),
+        ("👩‍🚀", 5, 11),
+        ("e\u0301", 2, 3),
+        ("\x00", 1, 1),
+        ("\ud800", 1, 3),
+        ("\udc00\ud800", 2, 6),
+    ],
+)
+def test_lengths_are_what_the_hosts_count(text: str, units: int, size: int) -> None:
+    """An emoji is two units and four bytes, an accented letter one unit and two bytes, a lone surrogate one unit."""
+    assert (utf16_units(text), utf8_bytes(text)) == (units, size)
+
+
+@given(ANY_TEXT)
+def test_units_are_those_of_javascript(text: str) -> None:
+    r"""JSON with everything escaped has one \uXXXX for each unit beyond ASCII, which is how JavaScript counts."""
+    escaped = json.dumps(text.replace("\\", "x").replace('"', "x"))
+    wide = escaped.count("\\u")
+    narrow = len(escaped) - 2 - 6 * wide - escaped.count("\\") + wide
+    assert utf16_units(text) == wide + narrow
+
+
+@pytest.mark.parametrize("measure", [utf16_units, utf8_bytes])
+@given(left=ANY_TEXT, right=ANY_TEXT)
+def test_lengths_add_up(measure: Callable[[str], int], left: str, right: str) -> None:
+    """Packing counts parts one by one, which is right only if what two measure is what they measure joined."""
+    assert measure(left + right) == measure(left) + measure(right)
+
+
+TEXTS = st.text(st.sampled_from("ab é世🙂́\u200b -"), max_size=60)
+
+
+@each(
+    ("text", "expected"),
+    [("", 0), ("loom", 4), ("é", 1), ("e\u0301", 1), ("世界", 4), ("🙂", 2), ("a\u200bb", 2), ("\uff57", 2), ("·", 1)],
+)
+def test_the_columns_of_a_text(text: str, expected: int) -> None:
+    """Wide characters take two, marks above others none."""
+    assert fences.width(text) == expected
+
+
+@given(TEXTS, st.integers(0, 30))
+def test_what_is_cut_fits(text: str, limit: int) -> None:
+    """Nothing that fits is touched; what does not ends with an ellipsis, within the room."""
+    cut = fences.cut(text, limit)
+    assert fences.width(cut) <= limit
+    assert cut == text or not limit or cut.endswith("…")
+    if fences.width(text) <= limit:
+        assert cut == text
+
+
+@given(TEXTS, st.integers(2, 30), st.integers(1, 5))
+def test_what_is_wrapped_fits(text: str, limit: int, most: int) -> None:
+    """No line is too wide, there are no more than asked for, and in enough of them nothing is lost."""
+    lines = fences.wrapped(text, limit, most)
+    assert len(lines) <= most
+    assert all(fences.width(line) <= limit for line in lines)
+    whole = fences.wrapped(text, limit, 1000)
+    assert "".join("".join(whole).split()) == "".join(text.split())
+    assert len(whole) <= most or lines[-1].endswith("…")
+
+
+def test_words_stay_whole_where_they_can() -> None:
+    """A word that is longer than a line is broken, and no other."""
+    assert fences.wrapped("a bb ccc dddd", 4, 9) == ["a bb", "ccc", "dddd"]
+    assert fences.wrapped("ab abcdefgh x", 4, 9) == ["ab", "abcd", "efgh", "x"]
+    assert fences.wrapped("世界世界", 3, 9) == ["世", "界", "世", "界"]
+    assert fences.wrapped("one two three", 9, 1) == ["one two…"]
+    assert fences.wrapped("\u0301 a世", 2, 1) == ["\u0301…"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import SESSION, Scene, artifact
 from tests.helpers.waiting import until
 from tests.launcher.world import CHECKOUT, SHELLS

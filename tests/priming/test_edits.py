@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from loomctl.priming import edits, memory_of_session, prime_run, slip
 from loomctl.priming.edits import Notice
 from loomctl.runs import leases

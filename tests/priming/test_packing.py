@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from loomctl.kit.text.fences import visible
-from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.kit.text.fences import utf8_bytes, utf16_units, visible
 from loomctl.priming.packing import Packed, Packing, Piece, pack
 from tests.helpers.tables import each
 

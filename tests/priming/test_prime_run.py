@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loomctl.flow import drive
 from loomctl.kit.errors import LoomError
-from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.kit.text.fences import utf8_bytes, utf16_units
 from loomctl.priming import memory_of_session, prime_run, slip
 from loomctl.priming.slip import Budget, Slip
 from loomctl.reduction import tokens

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import Scene
 
 LAST = "The last sentence of the specification."

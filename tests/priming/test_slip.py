@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.kit.text.units import utf8_bytes
+from loomctl.kit.text.fences import utf8_bytes
 from loomctl.priming.slip import Budget, Texts, compose
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.flow import drive, resume
-from loomctl.kit.text.units import utf8_bytes, utf16_units
+from loomctl.kit.text.fences import utf8_bytes, utf16_units
 from loomctl.priming import prime_run, slip
 from loomctl.priming.slip import Budget
 from loomctl.reduction import history

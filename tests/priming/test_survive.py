@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 from loomctl.priming import survive
 from loomctl.priming.prime_run import hook_budget
 from loomctl.runs import context_values

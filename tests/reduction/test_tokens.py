@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomctl.reduction import tokens
-from loomctl.reduction.common_words import SIGNS, SMALL, WORDS
-from loomctl.reduction.tokens import at_most, closely, estimate
+from loomctl.reduction.tokens import at_most, closely, common, estimate
 from tests.docs.tokens import count
 from tests.helpers.tables import each
 
@@ -91,6 +90,7 @@ def test_prose_is_measured_within_a_quarter_by_who_knows_its_words(name: str) ->
     assert count(text) <= closely(text) < 1.25 * count(text) < at_most(text)
 
 
+WORDS, SMALL, SIGNS = common()
 KNOWN = st.sampled_from(sorted(SMALL)) | st.sampled_from(sorted(WORDS)).map(str.capitalize)
 BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.text import units
+from loomctl.kit.text import fences
 from loomctl.views import overview
 from loomctl.views.overview import Line
 from tests.helpers.tables import each
@@ -66,8 +66,8 @@ WORDS = st.text(st.characters(), max_size=80)
 def test_whatever_it_tells_it_is_one_safe_line_that_fits(told: Line, room: int) -> None:
     forms = told.forms()
     for form in forms:
-        assert units.width(form) <= overview.WIDEST
+        assert fences.width(form) <= overview.WIDEST
         assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or one in "\u2028\u2029\u202e\u2066" for one in form)
     line = overview.fit(forms, str(room))
-    assert units.width(line) <= room
-    assert line or room < 6 or all(units.width(form) > room for form in forms)
+    assert fences.width(line) <= room
+    assert line or room < 6 or all(fences.width(form) > room for form in forms)

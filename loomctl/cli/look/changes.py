@@ -12,8 +12,7 @@ from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argument
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.text.fences import one_line, visible
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line, visible
 from loomctl.runs import context_values, stages
 from loomctl.runs.store import blobs
 

@@ -9,8 +9,7 @@ import click
 from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK
-from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.units import counted
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.priming import prove as proving
 from loomctl.priming import receipts
 from loomctl.workflows import survival

@@ -14,9 +14,8 @@ from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask
-from loomctl.kit.text.units import counted
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.views import document, dump, page, place
 from loomctl.workflows import draw

@@ -13,9 +13,8 @@ from loomctl.cli import arguments, caller, output
 from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
 from loomctl.workflows import routing

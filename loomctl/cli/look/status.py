@@ -16,10 +16,9 @@ from loomctl.cli.arguments import json_option, run_argument
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.package import __version__
-from loomctl.kit.text import units
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text import fences
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.kit.text.units import counted
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stages
 from loomctl.runs.hook_health import Silent
@@ -223,8 +222,8 @@ def _lines(rows: Iterable[_Row], wide: int) -> Iterator[tuple[str, str]]:
     for row in rows:
         text = one_line(row.text, 2000)
         if row.most:
-            parts = units.wrapped(text, wide - _LABELS, row.most)
-        elif units.width(text) <= wide - _LABELS:
+            parts = fences.wrapped(text, wide - _LABELS, row.most)
+        elif fences.width(text) <= wide - _LABELS:
             parts = [text]
         else:
             yield row.label, ""
@@ -265,7 +264,7 @@ def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     if phases:
         done = f"({told['steps']['done']:,} of {counted(told['steps']['total'], 'step')})"
         every = f"{_marked(phases)} {done}"
-        fits = len(units.wrapped(every, room, 100)) <= 2
+        fits = len(fences.wrapped(every, room, 100)) <= 2
         yield _Row("phases", every if fits else f"{_counts(phases)} {done}", 3)
     if step is None:
         return

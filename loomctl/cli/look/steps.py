@@ -13,9 +13,8 @@ from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argum
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.text.fences import one_line
+from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked, masked_line
-from loomctl.kit.text.units import counted
 from loomctl.reduction import history, tool_steps
 from loomctl.runs.tools import recall, tool_log
 

@@ -13,9 +13,8 @@ from loomctl.flow import lines
 from loomctl.flow.commands.command_trust import open_work
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.text.fences import visible
+from loomctl.kit.text.fences import utf8_bytes, visible
 from loomctl.kit.text.secrets import mask, masked_line
-from loomctl.kit.text.units import utf8_bytes
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits

@@ -5,7 +5,7 @@ Lines end at `\n` alone. `difflib` is imported only where there is something to 
 
 from __future__ import annotations
 
-from loomctl.kit.text.units import utf16_units
+from loomctl.kit.text.fences import utf16_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
