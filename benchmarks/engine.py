@@ -24,7 +24,7 @@ from loomctl.flow import route
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import new_state
 from loomctl.workflows import branches
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows.workflow import build_plan
 
 SIZES = (10, 100, 1_000)
 CHOICES = 200  # in one measurement

@@ -19,7 +19,7 @@ from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import state, visits
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.runs.tools.tool_log import DataOffloader
-from loomctl.workflows import artifacts, branches, check, plan, steps, workflow
+from loomctl.workflows import artifacts, branches, check, steps, workflow
 from loomctl.workflows.check import check_file, document_kind
 from loomctl.workflows.resolve import resolve
 from tests.helpers.tables import each
@@ -97,7 +97,7 @@ def test_invalid_workflows_fail_both(path: Path) -> None:
     assert read is None
     assert all(problem.where.startswith("$") and problem.message for problem in problems)
     with pytest.raises(LoomError):
-        plan.build_plan(raw if isinstance(raw, dict) else {}, plan_id="p", created_at="", sources=[])
+        workflow.build_plan(raw if isinstance(raw, dict) else {}, plan_id="p", created_at="", sources=[])
 
 
 @each("path", [*examples("workflow", "invalid"), *examples("plan", "invalid")])
@@ -205,7 +205,7 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
     assert properties("$defs", "artifact")["load_strategy"]["enum"] == list(artifacts.LOAD_STRATEGIES)
     for word, known in steps.HANDLING.items():
         assert definitions["result_handling"]["properties"][word]["enum"] == list(known)
-        assert definitions["result_handling"]["properties"][word]["default"] == plan.HANDLING_DEFAULTS[word]
+        assert definitions["result_handling"]["properties"][word]["default"] == workflow.HANDLING_DEFAULTS[word]
     assert set(definitions["artifact"]["required"]) == {"id", "type", "required", "reload_triggers"}
     of_state = SCHEMAS["state"]["properties"]
     assert of_state["status"]["enum"] == list(state.STATUSES)
@@ -228,7 +228,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     """What `build_plan` writes satisfies plan.schema.json and has all of its properties and no other."""
     resolved = resolve(name, **PLACES)
     assert resolved.problems == []
-    built = plan.build_plan(
+    built = workflow.build_plan(
         resolved.checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=resolved.sources
     )
     schema = SCHEMAS["plan"]
@@ -250,7 +250,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
 
 def test_a_new_state_has_the_keys_of_its_schema() -> None:
     """A run's first state satisfies state.schema.json; its keys are that schema's, all but what comes later."""
-    built = plan.build_plan(
+    built = workflow.build_plan(
         resolve("core", **PLACES).checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=[]
     )
     first = state.new_state(

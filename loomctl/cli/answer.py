@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomctl.cli import caller
+from loomctl.cli import command_line
 from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts.claude import events
 from loomctl.kit.text.fences import fenced, one_line, utf8_bytes, utf16_units, visible
@@ -134,7 +134,7 @@ def seconds(count: float) -> str:
 
 def of_slip(made: Slip) -> list[str]:
     """Give what stands above a slip's text: for an assistant, who reads that, what it was warned of alone (D63)."""
-    if caller.reader_is_an_assistant() and made.text:
+    if command_line.reader_is_an_assistant() and made.text:
         return warning_lines(made)
     return slip_lines(made)
 
@@ -192,7 +192,7 @@ def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None, *, go
     goes_on: the reader has just ended the step before, and knows what precedes this one.
     """
     own = beside("\n".join(lines))
-    if caller.reader_is_an_assistant() and made is not None and made.text:
+    if command_line.reader_is_an_assistant() and made is not None and made.text:
         return with_slip(space, lines, made)
     return f"{own}\n\n{bounded_step(space, run, goes_on=goes_on)}"
 

@@ -1,16 +1,23 @@
-"""`loomctl plugin`, `schema` and `hook`: the bundle that loomctl ships, and what hosts call."""
+"""`loomctl plugin`, `schema`, `hook`, `doctor` and `demo`: what belongs to this installation, and no run."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loomctl.cli import output
-from loomctl.cli.arguments import json_option
-from loomctl.kit import files
-from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.cli.command_line import json_option
+from loomctl.kit import files, package
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes", "report")
 
@@ -103,3 +110,254 @@ def doctor(as_json: bool) -> int:
     from loomctl.cli.doctor import tell
 
     return tell(as_json=as_json)
+
+
+SPEC = """# Dark mode for the shop
+
+## Goal
+A visitor can switch the shop to dark colours, and the choice survives a reload. Nothing changes for those who never
+touch the switch.
+
+## Decisions
+- Colours come from CSS variables on `:root`; the dark ones stand under `:root[data-theme=dark]`. A second stylesheet
+  was rejected: it would double what is loaded and drift from the first.
+- The choice is kept in the browser under the key `shop.theme`, and the contrast ratio is at least 7:1.
+- Without a choice the system's setting counts (`prefers-color-scheme`), read once at load.
+- Pictures are not inverted. Logos with a light edge get a frame of `--surface`.
+
+## Changes, in the order in which they are built
+1. `src/theme.ts`: read and write the choice, set the attribute before the first paint.
+2. `styles/variables.css`: both sets of colours; no other file names a colour afterwards.
+3. `src/header.ts`: the switch, a button with `aria-pressed`.
+4. `tests/theme.test.ts` and `tests/contrast.test.ts`.
+
+## Failures
+Storage may be forbidden (private windows): the switch then works until the page is left, and says nothing.
+
+## Acceptance
+1. The switch in the header changes the colours at once: `theme.test.ts`, by hand in two browsers.
+2. After a reload the choice is as it was left: `theme.test.ts`.
+3. Every pair of text and background meets the ratio: `contrast.test.ts` reads the variables.
+4. The switch can be reached and used with the keyboard alone.
+"""
+SENTENCE = "the contrast ratio is at least 7:1"
+RESULT = "The goal, the decisions and the acceptance criteria are written down; nothing is open."
+
+
+class Machine:
+    """One of the two simulated machines: a name, a state folder and a copy of the project of its own."""
+
+    def __init__(self, name: str, project: str, base: str) -> None:
+        self.name, self.project = name, project
+        self._state = os.path.join(base, f"state-of-{name}")
+
+    def _surroundings(self, session: str) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("CLAUDE", "LOOM_"))}
+        own = {"LOOM_HOSTNAME": self.name, "LOOM_STATE_HOME": self._state, "CLAUDE_PROJECT_DIR": self.project}
+        return {**kept, **own, "CLAUDE_CODE_SESSION_ID": session, "PWD": self.project}
+
+    def _call(self, session: str, words: Sequence[str], given: str) -> Any:
+        import subprocess
+
+        return subprocess.run(
+            [sys.executable, "-I", package.MAIN, *words],
+            cwd=self.project,
+            env=self._surroundings(session),
+            input=given,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+    def loomctl(self, session: str, *arguments: str, given: str = "") -> dict[str, Any]:
+        """Run a command as the session's assistant would; gives its JSON document."""
+        done = self._call(session, [*arguments, "--json"], given)
+        document: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        if done.returncode != EXIT_OK:
+            told = json.dumps(document.get("error")) if document else done.stderr
+            raise LoomError(
+                "DEMO_FAILED",
+                f"loomctl {' '.join(arguments)} ended with {done.returncode}",
+                where=self.project,
+                why=told[:600],
+                hint="loomctl demo --keep",
+            )
+        return document
+
+    def hook(self, session: str, event: str, **told: str) -> dict[str, Any]:
+        """Send a host's hook event; gives what the hook answers."""
+        body = {"session_id": session, "cwd": self.project, "transcript_path": "", "hook_event_name": event, **told}
+        done = self._call(session, ["hook", event], json.dumps(body))
+        answer: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {"text": done.stdout}
+        return answer
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the folder, to look at.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the play.")
+def demo(keep: bool, as_json: bool) -> int:
+    """Play the main job on real files: a run, its session's end, another machine, a compaction.
+
+    Works in a temporary folder; nothing of yours is touched. No assistant and no network is needed.
+
+    \b
+    Example:
+      loomctl demo --keep
+    """
+    import shutil
+    import tempfile
+
+    if shutil.which("git") is None:
+        raise LoomError(
+            "NO_GIT", "the demo plays in a git project, and there is no git", hint="git --version", exit_code=EXIT_SETUP
+        )
+    base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
+    began = time.monotonic()
+    say = _silent if as_json else output.text
+    try:
+        facts = _play(base, say)
+    finally:
+        if not keep:
+            shutil.rmtree(base, ignore_errors=True)
+    facts["seconds"] = round(time.monotonic() - began, 2)
+    facts["folder"] = base if keep else None
+    survived = bool(facts["spec_after_resume"] and facts["spec_after_compaction"])
+    if as_json:
+        output.document({"survived": survived, **facts})
+    else:
+        say("")
+        say("Everything that mattered survived." if survived else "Something was lost: please report it.", style="bold")
+        say(
+            f"It took {facts['seconds']} s. "
+            + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it.")
+        )
+    return EXIT_OK if survived else EXIT_FINDINGS
+
+
+def _play(base: str, say: Any) -> dict[str, Any]:
+    a = Machine("machine-a", os.path.join(base, "laptop", "shop"), base)
+    b = Machine("machine-b", os.path.join(base, "desktop", "work", "shop"), base)
+    say("Loom's demo. It simulates two machines on this one: LOOM_HOSTNAME overrides the recorded name, and each")
+    say("has a state folder of its own (LOOM_STATE_HOME). The files, the git project and the hooks' answers are real.")
+    say("")
+    _heading(say, "1. machine-a: a run of the core workflow starts")
+    _project(a.project)
+    begun = a.loomctl("session-one", "run", "add dark mode", "--workflow", "core")
+    run_id = begun["run_id"]
+    say(f'   $ loomctl run "add dark mode" --workflow core\n   run {run_id}, first step {begun["step"]["id"]}')
+    _slip(say, begun["slip"])
+    work = os.path.join(begun["run_dir"], "work.md")
+    _write(work, "# Add dark mode\n\nAsked for: a dark colour scheme that a visitor can choose.\n")
+    moved = a.loomctl("session-one", "done", "--artifact", f"work_path={work}", given="The work is framed in work.md.")
+    say(f"   $ loomctl done   → {moved['next']['id']}")
+    _heading(say, "2. machine-a: the spec is written, then the session ends")
+    _write(os.path.join(a.project, "specs", "dark-mode.md"), SPEC)
+    moved = a.loomctl("session-one", "done", "--artifact", "spec_path=specs/dark-mode.md", given=RESULT)
+    say(
+        f"   wrote specs/dark-mode.md, {len(SPEC.encode()):,} bytes\n"
+        f"   $ loomctl done --artifact spec_path=specs/dark-mode.md   → {moved['next']['id']}"
+    )
+    _slip(say, moved["slip"])
+    a.hook("session-one", "session-end", reason="prompt_input_exit")
+    import shutil
+
+    _heading(say, "3. machine-b: a copy of the project at another path")
+    os.makedirs(os.path.dirname(b.project))
+    shutil.copytree(a.project, b.project, symlinks=True)
+    announced = b.hook("session-two", "session-start", source="startup")
+    say(f"   {b.project}\n   {announced.get('systemMessage', '(no announcement)')}")
+    taken = b.loomctl("session-two", "resume", run_id)
+    say(f"   $ loomctl resume   → {taken['step']['id']}")
+    _slip(say, taken["slip"])
+    for line in taken["differences"]:
+        say(f"   {line}")
+    text = b.hook("session-three", "session-start", source="startup").get("systemMessage", "")
+    say(f"   a second session on machine-b meanwhile is told: {text}")
+    _heading(say, "4. machine-b: the context is compacted, and comes back by itself")
+    given = _compacted(b, say)
+    history = b.loomctl("session-two", "sessions", run_id)
+    _history(history, say)
+    _written(say, b.project, run_id)
+    full = {one["id"]: one["form"] for one in taken["slip"]["artifacts"] if one["decision"] == "load"}
+    return {
+        "run_id": run_id,
+        "sessions": history["summary"],
+        "spec_after_resume": full.get("specification") == "full",
+        "spec_after_compaction": SENTENCE in given,
+        "slips": {"run": begun["slip"], "transition": moved["slip"], "resume": taken["slip"]},
+    }
+
+
+def _compacted(machine: Machine, say: Any) -> str:
+    told = machine.hook("session-two", "pre-compact", trigger="auto").get("text", "").partition("\n")[0]
+    say(f"   the summariser is told: {told}")
+    restored = machine.hook("session-two", "session-start", source="compact")
+    given = str(restored.get("hookSpecificOutput", {}).get("additionalContext", ""))
+    say(f"   {restored.get('systemMessage', '(nothing)')}")
+    say(f"   the spec's sentence “{SENTENCE}” is {'back in context' if SENTENCE in given else 'LOST'}")
+    return given
+
+
+def _history(history: dict[str, Any], say: Any) -> None:
+    say("")
+    say(f"   Session history: {history['summary']}")
+    for record in history["sessions"]:
+        machine = record["environment"]["hostname"]
+        end = record["end_reason"] or "still open"
+        end += f", compactions: {len(record['compactions'])}"
+        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}")
+
+
+def _silent(_: str = "", **__: Any) -> None:
+    pass
+
+
+def _heading(say: Any, words: str) -> None:
+    say("")
+    say(words, style="bold")
+
+
+def _slip(say: Any, slip: dict[str, Any] | None) -> None:
+    if slip is None:
+        return
+    say(f"   packing slip ({slip['event']}), {slip['budget']['used']:,} of {slip['budget']['limit']:,} bytes:")
+    for one in slip["artifacts"]:
+        if one["decision"] != "skip":
+            size = f"{one['bytes']:,} bytes" if one["bytes"] is not None else ""
+            say(f"     {one['id']:<24} {one['decision']:<6} {one['form'] or one['reason']:<8} {size}")
+
+
+def _written(say: Any, project: str, run_id: str) -> None:
+    folder = os.path.join(project, ".loom")
+    say("")
+    say(f"   What Loom wrote: all of it is below {folder}")
+    for base, folders, names in os.walk(os.path.join(folder, "runs", run_id)):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(base, name)
+            say(f"     {os.path.relpath(path, folder)}  {os.path.getsize(path):,} bytes")
+
+
+def _project(folder: str) -> None:
+    os.makedirs(folder)
+    _write(os.path.join(folder, "README.md"), "# The shop\n")
+    import subprocess
+
+    own = ["-c", "user.name=Demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q", "-b", "main"], ["add", "README.md"], ["commit", "-q", "-m", "The shop"]):
+        done = subprocess.run(["git", *own, *words], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise LoomError(
+                "DEMO_FAILED",
+                f"git {words[0]} failed",
+                where=folder,
+                why=done.stderr.strip()[:300],
+                hint="git --version",
+            )
+
+
+def _write(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as target:
+        target.write(text)

@@ -12,9 +12,9 @@ import click
 
 from loomctl.care import clean as machine
 from loomctl.care import keep
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import json_option, run_argument, yes_option
-from loomctl.expressions import engine, questions
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import json_option, run_argument, yes_option
+from loomctl.expressions import conditions, engine
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
@@ -53,7 +53,7 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
       loomctl clean --dry-run
       loomctl clean
     """
-    space = caller.space()
+    space = command_line.space()
     now = time.time()
     left, blobs = machine.look(space, now=now), run_blobs.look(space, now=now)
     asks = not (dry_run or yes) and output.may_ask(as_json=as_json)
@@ -157,13 +157,13 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
       loomctl state show
       loomctl state show shop-258 --path artifacts.spec_path
     """
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     found = space.store.read_state(run_id)
     if path is None:
         output.document({"run_id": run_id, "state": found}) if as_json else output.plain(found)
         return EXIT_OK
-    question = questions.Question("path", path)
+    question = conditions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         raise LoomError(
@@ -200,7 +200,7 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
       loomctl state restore shop-258
       loomctl state restore shop-258 --from state.replaced-1.json --yes
     """
-    space = caller.space()
+    space = command_line.space()
     run_id = keep.run_to_restore(space, run)
     standing = keep.examine_state(space, run_id, source=source)
     wanted = standing.state

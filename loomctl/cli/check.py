@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from loomctl.care import file_checks
-from loomctl.cli import answer, arguments, caller, output
-from loomctl.cli.arguments import complete_workflows, json_option, run_argument
+from loomctl.cli import answer, command_line, output
+from loomctl.cli.command_line import complete_workflows, json_option, run_argument
 from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.problems import Problem, errors
@@ -47,7 +47,7 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
       loomctl check core
       loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl
     """
-    project = caller.space(make=True).project
+    project = command_line.space(make=True).project
     places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
@@ -116,9 +116,9 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
     """
     if every and run:
         raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
-    space = caller.space()
+    space = command_line.space()
     if not every:
-        return _print([_examine(space, arguments.run_id(space, run))], [], as_json=as_json)
+        return _print([_examine(space, command_line.run_id(space, run))], [], as_json=as_json)
     found, unread = _every(space)
     return _print(found, unread, as_json=as_json, every=True)
 

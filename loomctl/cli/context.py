@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import branch_option, completion, json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import branch_option, completion, json_option, run_argument
 from loomctl.flow import contexts, lines, preambles
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -48,8 +48,8 @@ def context() -> int:
 
 
 def _read(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
-    space = caller.space()
-    found = space.store.read(arguments.run_id(space, run), to_show=True)
+    space = command_line.space()
+    found = space.store.read(command_line.run_id(space, run), to_show=True)
     return space, found if branch is None else lines.seen(found, branch)
 
 
@@ -215,7 +215,7 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
 
 
 def _run_alone(word: str) -> Run | None:
-    space = caller.space()
+    space = command_line.space()
     current = find.find(space).run_id
     if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):
         return None
@@ -264,7 +264,7 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branc
     key, run = given[0], given[least] if len(given) > least else None
     text = _read_value(source) if source is not None else given[1]
     value = text if as_text else _value(text, source)
-    space = caller.space()
+    space = command_line.space()
     done = contexts.put(space, contexts.to_change(space, run), {key: value}, branch=branch)
     return _told(done, key, value, as_json=as_json)
 
@@ -281,7 +281,7 @@ def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     Example:
       loomctl context unset coverage
     """
-    space = caller.space()
+    space = command_line.space()
     done = contexts.take_away(space, contexts.to_change(space, run), key, branch=branch)
     return _told(done, key, NOTHING, as_json=as_json)
 
@@ -320,14 +320,14 @@ def _value(text: str, source: str | None) -> Any:
 
 
 def _read_value(source: str) -> str:
-    data = arguments.read(source, hint=_HELP)
+    data = command_line.read(source, hint=_HELP)
     try:
         return files.text_of(data)
     except UnicodeDecodeError as error:
         raise LoomError(
             "BAD_VALUE",
             "what was given is no UTF-8 text",
-            where=arguments.source_name(source),
+            where=command_line.source_name(source),
             why=str(error),
             hint=_HELP,
             exit_code=EXIT_USAGE,

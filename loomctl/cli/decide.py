@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import answer, caller, output, step
-from loomctl.cli.arguments import branch_option, json_option, run_argument
+from loomctl.cli import answer, command_line, output, step
+from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import decide, stop
 from loomctl.flow.commands import command_events, command_trust
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
@@ -20,7 +20,7 @@ from loomctl.runs.model.state import ACTIVE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loomctl.cli.arguments import Command
+    from loomctl.cli.command_line import Command
     from loomctl.flow.drive import Driven
     from loomctl.runs.project import Workspace
 
@@ -53,9 +53,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve shop-258
       loomctl approve --by Ada --note "the figures are right"
     """
-    space = caller.space()
+    space = command_line.space()
     run_id = find.to_drive(space, run, verb="approve")
-    caller.must_decide(space, "approve", run_id)
+    command_line.must_decide(space, "approve", run_id)
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "approved", as_json=as_json)
 
@@ -78,9 +78,9 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject shop-258
       loomctl reject --reason "the migration cannot be undone"
     """
-    space = caller.space()
+    space = command_line.space()
     run_id = find.to_drive(space, run, verb="reject")
-    caller.must_decide(space, "reject", run_id)
+    command_line.must_decide(space, "reject", run_id)
     driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
@@ -102,9 +102,9 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose fix
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
-    space = caller.space()
+    space = command_line.space()
     run_id = find.to_drive(space, run, verb="choose LABEL")
-    caller.must_decide(space, "choose", label, run_id)
+    command_line.must_decide(space, "choose", label, run_id)
     driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
@@ -157,10 +157,10 @@ def cancel(run: str | None, as_json: bool) -> int:
 
 def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *, as_json: bool) -> int:
     verb = "pause" if status == "paused" else "cancel"
-    space = caller.space()
+    space = command_line.space()
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
-        caller.must_decide(space, verb, run_id)
+        command_line.must_decide(space, verb, run_id)
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = command_events.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
@@ -188,7 +188,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     Example:
       loomctl trust shop-258
     """
-    space = caller.space()
+    space = command_line.space()
     run_id = find.run_to_read(space, run)
     if space.caller.host != TERMINAL and not find.is_bound(space, run_id):
         raise LoomError(
@@ -216,7 +216,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         raise LoomError(
             "NOT_CONFIRMED", "the run is not trusted", hint=f"loomctl trust {run_id} --yes", exit_code=EXIT_USAGE
         )
-    caller.must_decide(space, "trust", run_id)
+    command_line.must_decide(space, "trust", run_id)
     trouble = command_trust.trust(space, the_run, commands)
     if trouble:
         raise LoomError(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import Command, json_option, run_argument, yes_option
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import Command, json_option, run_argument, yes_option
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -68,8 +68,8 @@ def push_command(
     from loomctl.handoff import handoff, push
     from loomctl.handoff.handoff import Desk
 
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     desk = Desk(space, remote, asks=output.may_ask(as_json=as_json))
     parcel = push.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
@@ -90,7 +90,7 @@ def push_command(
             why="what leaves this machine is confirmed by a person, or by --yes",
             hint=f"loomctl push {run_id}{more} --yes",
         )
-    caller.must_decide(space, "push", run_id, *shlex.split(more))
+    command_line.must_decide(space, "push", run_id, *shlex.split(more))
     pushed = push.send(desk, parcel)
     if as_json:
         told = {"commit": pushed.commit, "notes": list(pushed.notes)}
@@ -197,7 +197,7 @@ def pull_command(
         what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pull.KEPT_MINE if keep_mine else pull.TOOK_THEIRS if take_theirs else ""
-    desk = Desk(caller.space(make=True), remote, asks=output.may_ask(as_json=as_json))
+    desk = Desk(command_line.space(make=True), remote, asks=output.may_ask(as_json=as_json))
     there = desk.list_runs()
     if not every:
         run_id = _meant(desk, run, there)
@@ -264,7 +264,7 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
             "AMBIGUOUS_RUN",
             f"{len(found)} runs of {desk.remote.shown} could be meant",
             why=f"name one, or its beginning, or take them --all; they are\n{listed}",
-            hint=arguments.again(run=min(found)) or f"loomctl pull {min(found)}",
+            hint=command_line.again(run=min(found)) or f"loomctl pull {min(found)}",
             exit_code=EXIT_NO_RUN,
         )
     shown = desk.remote.shown

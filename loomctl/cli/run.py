@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import answer, arguments, caller, output
-from loomctl.cli.arguments import complete_runs, complete_stages, complete_workflows, json_option, run_argument
+from loomctl.cli import answer, command_line, output
+from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
 from loomctl.flow import drive, fork, resume, rewind, start
 from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -80,8 +80,8 @@ def run(
         raise LoomError(
             "USAGE", "--take-over is for a run that there is", hint="loomctl run --help", exit_code=EXIT_USAGE
         )
-    space = caller.space(make=True)
-    later = caller.in_a_body() and not as_json
+    space = command_line.space(make=True)
+    later = command_line.in_a_body() and not as_json
     begun = start.start(
         space,
         " ".join(work),
@@ -181,9 +181,9 @@ def resume_command(run: str | None, reopen: bool, take_over: bool, as_json: bool
 
 def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
-    space = caller.space()
-    later = caller.in_a_body() and not as_json
-    with arguments.offered_again():
+    space = command_line.space()
+    later = command_line.in_a_body() and not as_json
+    with command_line.offered_again():
         taken = resume.resume(space, named, reopen=reopen, take_over=take_over, later=later)
     taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, may_ask=not as_json)])
     if as_json:
@@ -217,7 +217,7 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         return []
     later = f"To see and trust its commands: loomctl trust {run.run_id}"
     has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
-    if not has_terminal or space.caller.host != TERMINAL or not caller.decides(space, "trust"):
+    if not has_terminal or space.caller.host != TERMINAL or not command_line.decides(space, "trust"):
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
     output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
@@ -250,7 +250,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
       loomctl rewind shop-258 --to 002
       loomctl rewind --to review@1
     """
-    space = caller.space()
+    space = command_line.space()
     rewound = rewind.rewind(space, find.to_drive(space, run), stage)
     if as_json:
         output.document(
@@ -316,7 +316,7 @@ def fork_command(run: str | None, stage: str, as_json: bool) -> int:
       loomctl fork shop-258 --at 003
       loomctl fork --at review@1 --json
     """
-    space = caller.space()
+    space = command_line.space()
     forked = fork.fork(space, find.run_to_read(space, run), stage)
     if as_json:
         state = forked.run.state

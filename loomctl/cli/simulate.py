@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import complete_runs, complete_workflows, json_option
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
 from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
 from loomctl.kit import files, ids, strict_json, strict_yaml
@@ -20,9 +20,9 @@ from loomctl.kit.text.fences import one_line, utf8_bytes, utf16_units
 from loomctl.runs.model import frozen_plan, run_context, visits
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.store import Run
-from loomctl.simulate import play, scripts
+from loomctl.simulate import play
 from loomctl.workflows import resolve, triggers, workflow_files
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows.workflow import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from loomctl.kit.problems import Problem
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
-    from loomctl.simulate.play import Played
-    from loomctl.simulate.scripts import Script
+    from loomctl.simulate.play import Played, Script
     from loomctl.workflows.routing import Judge
 
 _HELP = "loomctl simulate --help"
@@ -117,10 +116,10 @@ def simulate(
     _refuse_options({"--run": run_id, "--session": session}, "it belongs to a run as it stands, without WORKFLOW")
     if event is None:
         _refuse_options({"--at": where, "--work-id": work_id}, "it belongs to --event")
-    arguments.only_one_from_stdin(outcomes, begins, hint=_HELP)
-    space = caller.space(make=True, writes=False)
+    command_line.only_one_from_stdin(outcomes, begins, hint=_HELP)
+    space = command_line.space(make=True, writes=False)
     plan = _plan(space, workflow)
-    script, found = scripts.read(None if outcomes is None else _file(outcomes), plan)
+    script, found = play.read(None if outcomes is None else _file(outcomes), plan)
     _refuse(found, "these outcomes cannot be played", outcomes or "")
     context, left_out = _context(begins)
     beginning = _Beginning(plan, script, play.without_disk(space.caller.environment_python), context, goal)
@@ -179,7 +178,7 @@ def _note(warnings: Sequence[Mapping[str, str]]) -> None:
 
 def _file(source: str) -> Any:
     """Read JSON or YAML from a file or standard input. Raises LoomError with everything that is wrong with its form."""
-    data = arguments.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
+    data = command_line.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
     value, problems = _parsed(data, source)
     _refuse(problems, "this cannot be read", source)
     return value
@@ -191,7 +190,9 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
     except UnicodeDecodeError as problem:
         where = strict_json.position(data.decode("latin-1"), problem.start)
         return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
-    is_json = text.lstrip().startswith("{") if source == arguments.STDIN else not source.endswith(workflow_files.YAML)
+    is_json = (
+        text.lstrip().startswith("{") if source == command_line.STDIN else not source.endswith(workflow_files.YAML)
+    )
     if is_json:
         return strict_json.parse(text, max_depth=strict_json.DEEPEST)
     if len(data) > workflow_files.LARGEST_YAML:
@@ -202,9 +203,9 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
     code = "BAD_CONTEXT" if problems and problems[0].code == "BAD_CONTEXT" else "BAD_OUTCOMES"
-    refused = refusal(problems, what=what, where=arguments.source_name(source), code=code)
+    refused = refusal(problems, what=what, where=command_line.source_name(source), code=code)
     if refused is not None:
-        refused.hint = _HELP if source in ("", arguments.STDIN) else f"${{EDITOR:-vi}} {quoted(source)}"
+        refused.hint = _HELP if source in ("", command_line.STDIN) else f"${{EDITOR:-vi}} {quoted(source)}"
         raise refused
 
 
@@ -265,8 +266,8 @@ def _onward(stage: Mapping[str, Any]) -> str:
 
 def _at_a_run(event: str, named: str | None, session: str | None, *, as_json: bool) -> int:
     _check_event(event)
-    space = unwritten(caller.space(writes=False))
-    run_id = arguments.run_id(space, named)
+    space = unwritten(command_line.space(writes=False))
+    run_id = command_line.run_id(space, named)
     _check_phases(event, space.store.read(run_id, to_show=True).plan)
     return _print(event, run_id, of_run(space, run_id, event, session), as_json=as_json)
 
@@ -312,7 +313,7 @@ def _not_reached(ended: State, wanted: str) -> LoomError:
         f"the play ends without coming to {wanted}",
         why=f"its way was {one_line(way, 600)}; there it {_ENDS.get(ended['status'], 'stopped')}. "
         "Other --outcomes or another --context lead another way",
-        hint=arguments.again(("event", "where", "work_id")) or _HELP,
+        hint=command_line.again(("event", "where", "work_id")) or _HELP,
         exit_code=EXIT_FINDINGS,
     )
 

@@ -1,20 +1,23 @@
-"""`loomctl next`, `done` and `undo`: a run's way from step to step."""
+"""`loomctl next`, `done`, `undo` and `outcome`: from step to step, and what a response would mean without a run."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import answer, arguments, caller, output
-from loomctl.cli.arguments import branch_option, json_option, run_argument
+from loomctl.cli import answer, command_line, output
+from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import drive, finish, finish_records, undo
 from loomctl.flow.commands import run_commands
-from loomctl.flow.outcomes.directives import Reading
+from loomctl.flow.outcomes import answers
+from loomctl.flow.outcomes.directives import ROUTING, Reading
+from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked_line
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -52,7 +56,7 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl next
       loomctl next --branch api
     """
-    space = caller.space()
+    space = command_line.space()
     line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
     try:
         driven = drive.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
@@ -136,7 +140,7 @@ def done(
       loomctl done --for 002 --artifact spec_path=specs/258.md --response-file notes.md
       loomctl done --for 002 --outcome failed --note "the tests need a database"
     """
-    space = caller.space()
+    space = command_line.space()
     given: list[str | None] = []
     try:
         run_id = find.to_drive(space, run, by_hand=outcome is not None)
@@ -171,7 +175,7 @@ def _keep(
     """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
     if given is None or not given.strip():
         return
-    kept = path if path not in (None, arguments.STDIN) else ""
+    kept = path if path not in (None, command_line.STDIN) else ""
     run_id = find.to_read(space, run).run_id or ""
     kept = kept or leases.keep_result(space, run_id, given)
     if kept:
@@ -184,8 +188,8 @@ def _response(path: str | None) -> str | None:
     """Read the step's response; None where none was given. An empty response is one only if a file was named."""
     if path is None and not _has_input():
         return None
-    text = arguments.read_text(
-        arguments.STDIN if path is None else path,
+    text = command_line.read_text(
+        command_line.STDIN if path is None else path,
         why="what is longer is written into a file, and that is registered",
         hint="loomctl done --artifact notes=notes.md",
     )
@@ -226,7 +230,7 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
     Example:
       loomctl undo
     """
-    space = caller.space()
+    space = command_line.space()
     return told(space, undo.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 
 
@@ -296,7 +300,7 @@ def _at_a_command(driven: Driven, lines: list[str]) -> str:
     if driven.slip is not None:
         lines += answer.of_slip(driven.slip)
     own = "\n".join(lines)
-    if caller.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
+    if command_line.reader_is_an_assistant() and driven.slip is not None and driven.slip.text:
         return f"{own}\n\n{driven.slip.text}"
     return own
 
@@ -356,3 +360,92 @@ def _text(space: Workspace, driven: Driven) -> str:
     if is_over or (driven.move.kind != "step" and driven.slip is None and not _asks_at_a_step(driven)):
         return "\n".join(lines)
     return answer.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)
+
+
+_HELP = "loomctl outcome --help"
+_SHOWN = 200
+
+
+@click.command()
+@click.option(
+    "--from", "source", default="-", show_default=True, metavar="FILE", help="The response; -: standard input."
+)
+@click.option(
+    "--schema", default=None, metavar="routing|FILE", help="Hold it to the routing schema, or to a JSON Schema."
+)
+@click.option("--status-json", default=None, metavar="FILE", help="The status.json to fall back on.")
+@click.option("--last-file", default=None, metavar="FILE", help="The file touched last, the fallback after that.")
+@json_option
+def outcome(source: str, schema: str | None, status_json: str | None, last_file: str | None, as_json: bool) -> int:
+    """Say what a response would mean as the end of a step: the directive in it, or the object for its schema.
+
+    Nothing is written and no run is needed. Exit code 1 if the response breaks the schema.
+
+    \b
+    Examples:
+      loomctl outcome --from response.md
+      loomctl outcome --from - --schema routing --status-json status.json --json
+      loomctl outcome --from response.md --schema schemas/audit.schema.json
+    """
+    command_line.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
+    step: dict[str, Any] = {"kind": "agent", "output_schema": schema}
+    if schema is not None and schema != ROUTING:
+        step = {**step, "output_schema": f"@{schema}", "schema": _schema(schema)}
+    touched = None if last_file is None else _fallback(last_file)
+    counts = last_file is None or last_file == command_line.STDIN or last_file.endswith(answers.ENDINGS)
+    if not counts:
+        ends = " and ".join(answers.ENDINGS)
+        output.note(
+            f"loomctl: {command_line.source_name(last_file or '')} is not read: of the file touched last {ends} count"
+        )
+    reading = answers.understood(
+        step,
+        command_line.read_text(source, hint=_HELP),
+        status_json=None if status_json is None else _fallback(status_json),
+        last_file=touched if counts else None,
+    )
+    output.answer(reading.to_dict(), _lines(reading), as_json=as_json)
+    return EXIT_FINDINGS if reading.errors else EXIT_OK
+
+
+def _fallback(source: str) -> str:
+    """Read what may stand in for a response; a run reads no more of it either."""
+    return command_line.read_text(source, hint=_HELP, largest=answers.LARGEST_SOURCE)
+
+
+def _schema(path: str) -> dict[str, Any]:
+    from loomctl.expressions import output_schemas
+    from loomctl.kit.problems import refusal
+
+    data = command_line.read(path, hint=_HELP, largest=output_schemas.LARGEST)
+    loaded = output_schemas.loaded(data, name=command_line.source_name(path))
+    for problem in loaded.problems:
+        if problem.severity != "error":
+            output.note(f"loomctl: {problem.code}: {problem.message}")
+    refused = refusal(
+        loaded.problems, what="this schema cannot be used", where=command_line.source_name(path), code="BAD_SCHEMA"
+    )
+    if refused is not None:
+        refused.hint = _HELP if path == command_line.STDIN else trouble.look(path)
+        raise refused
+    assert loaded.schema is not None
+    return loaded.schema
+
+
+def _lines(reading: Reading) -> list[str]:
+    said = reading.to_dict()
+    lines = [f"found in: {reading.source}" if reading.found else "no directive found"]
+    texts = ("outcome", "failure_reason", "preferred_next_label")
+    lines += [f"{key}: {one_line(said[key], _SHOWN)}" for key in texts if said[key] is not None]
+    if reading.suggested_next_ids:
+        lines.append(f"suggested_next_ids: {one_line(', '.join(reading.suggested_next_ids), _SHOWN)}")
+    lines += [f"context {one_line(key, _SHOWN)} = {_brief(value)}" for key, value in reading.context_updates.items()]
+    if reading.output is not None:
+        lines.append(f"output: {_brief(reading.output)}")
+    for kind, found in (("error", reading.errors), ("warning", reading.warnings)):
+        lines += [f"{kind}: {one.code} at {one.where or 'the object'}: {one_line(one.message, 400)}" for one in found]
+    return lines
+
+
+def _brief(value: Any) -> str:
+    return one_line(json.dumps(value, ensure_ascii=False), _SHOWN)

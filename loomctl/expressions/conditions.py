@@ -5,6 +5,7 @@ Exact or refused: what cannot be answered just as JavaScript would is not compil
 Compiled code is a tree of lists, fit for plan.json:
 `["get", root, key…]`, `["of", node, key…]`, `["value", literal]`, `["undefined"]`, `["!", node]`,
 `["&&" or "||", node, node…]` and `[comparison, left, right]`. A key is a string or an array index.
+What takes the engine is asked as a Question and answered as an Answer (`engine`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from loomctl.expressions.javascript import (
     strictly_equal,
     truthy,
 )
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-__all__ = ["MAX_DEPTH", "MAX_SOURCE", "ROOTS", "ConditionThrew", "NeedsEngine", "compile_condition", "evaluate"]
 
 ROOTS = ("state", "outcome", "context", "preferred_label")
 MAX_SOURCE = 16_384  # characters; far beyond what a person writes, and it bounds the time of every parser
@@ -306,3 +307,42 @@ def _escape(source: str, at: int) -> tuple[str, int]:
     if letter not in _ESCAPES:
         raise _NotSimpleError
     return _ESCAPES[letter], at + 1
+
+
+PROCESSOR_SECONDS = 0.5  # of one question; then the system ends the child, whatever it is in the middle of
+SCHEMA_SECONDS = 2.0  # as above, of a value held against a schema: the library takes longer to load
+READY = b"ready"
+
+
+class Question(NamedTuple):
+    """kind: "condition" (JavaScript over the scope), "path" (JSONPath over the scope's state) or "schema".
+
+    A schema's source is the JSON of {schema, value}; the answer is what the one says against the other, as a list of
+    [JSON Pointer, message].
+    """
+
+    kind: str
+    source: str
+
+
+class Answer(NamedTuple):
+    """status: "ok", "threw" (it threw, ran away, or is wrong in itself) or "needs_environment".
+
+    value: a condition's truth, or what a path matches first, MISSING for nothing; None unless ok.
+    message: what the engine said or why there is no answer, in one line; "" when ok.
+    """
+
+    status: str
+    value: Any
+    message: str
+
+
+def processor_seconds(kind: str) -> float:
+    """Give how long one question of a kind may keep the processor busy."""
+    return SCHEMA_SECONDS if kind == "schema" else PROCESSOR_SECONDS
+
+
+def one_line(problem: object) -> str:
+    """Give the first line of an error or source for people."""
+    lines = str(problem).splitlines() or [""]
+    return "".join(char if char.isprintable() else " " for char in lines[0][:300]).strip()

@@ -1,4 +1,8 @@
-"""Placeholders in paths, commands and prompts, and the portable form in which paths are stored (D8, D9)."""
+"""Placeholders in paths, prompts and shell commands, and the portable form in which paths are stored (D8, D9).
+
+In a shell command each value is quoted for the place where it stands, so that it stays one word. In a place whose
+quoting cannot be told for certain (a substitution, a here-document, a comment), a value that needs quotes is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from loomctl.kit.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from loomctl.kit.problems import Problem
 
 NAMES = (
     "project_root",
@@ -165,3 +171,123 @@ def below_recorded(path: str, recorded_roots: Iterable[str]) -> str | None:
         if head and ".." not in parts and parts[: len(head)] == head and len(parts) > len(head):
             return "/".join(parts[len(head) :])
     return None
+
+
+# FABER's own run fills these in; here the assistant does, so they stay in the text as they are (D5).
+LEFT_TO_ASSISTANT = ("pr_number", "pr_id")
+
+
+def placeholder_problems(text: str | None, where: str, *, optional: bool = False) -> list[Problem]:
+    """Find placeholders that no run can fill; what is optional goes without, with a warning (D8)."""
+    from loomctl.kit.problems import error, nearest, warning
+
+    found: list[Problem] = []
+    for name in used(text or ""):
+        if name in NAMES:
+            continue
+        literal = "{{" + name + "}}"
+        if name in LEFT_TO_ASSISTANT:
+            message = f"Loom has no value for {{{name}}}; it stays in the text for the assistant to fill in"
+            found.append(warning("UNRESOLVED_PLACEHOLDER", where, message, f"write {literal} to say so yourself"))
+            continue
+        meant = nearest(name, NAMES)
+        ask = f"did you mean {{{meant}}}? " if meant else ""
+        hint = f"{ask}write {literal} for literal braces; known: {', '.join(NAMES)}"
+        message = f"{{{name}}} is no placeholder that Loom knows"
+        if optional:
+            found.append(warning("UNRESOLVED_PLACEHOLDER", where, f"{message}: this artifact is left out", hint))
+        else:
+            found.append(error("UNRESOLVED_PLACEHOLDER", where, message, hint))
+    return found
+
+
+_PLAIN_SIGNS = frozenset("_-./:,+@%=")
+_IN_DOUBLE_QUOTES = frozenset('\\"$`')
+# What ends the places that can be told: behind it a quote may mean something else.
+_UNCERTAIN = ("$(", "${", "`", "<<", "$'")
+_VARIABLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+class ShellText(NamedTuple):
+    """text: what the shell is given; missing: placeholders without a value; refused: those that cannot be quoted."""
+
+    text: str
+    missing: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def expand_in_shell(script: str, values: Mapping[str, str | None]) -> ShellText:
+    """Replace every placeholder of a shell command by its value, quoted where it has to be.
+
+    The script and the values hold no NUL; what holds one is no command, and every placeholder in it is refused.
+    """
+    names = used(script)
+    if "\0" in script or any("\0" in (values.get(name) or "") for name in names):
+        return ShellText(script, (), names or ("NUL",))
+    marked = expand(script, {name: f"\0{name}\0" for name in names if values.get(name)})
+    out: list[str] = []
+    refused: list[str] = []
+    quote = ""  # the quote that is open: ' or " or none; ? where that cannot be told any more
+    pieces = marked.text.split("\0")
+    for number, piece in enumerate(pieces):
+        if number % 2 == 0:
+            out.append(piece)
+            quote = _after(piece, quote, starts_word=number == 0)
+            continue
+        value = values.get(piece) or ""
+        if is_plain(value):
+            out.append(value)
+        elif quote == "?":
+            refused.append(piece)
+        else:
+            out.append(_quoted(value, quote))
+    return ShellText("".join(out), marked.missing, tuple(dict.fromkeys(refused)))
+
+
+def is_plain(value: str) -> bool:
+    """Tell whether a shell takes nothing out of a value but its characters, wherever it stands."""
+    return not value.startswith(("-", "=")) and all(
+        character.isalnum() or character in _PLAIN_SIGNS for character in value
+    )
+
+
+def _quoted(value: str, quote: str) -> str:
+    if quote == "'":
+        return value.replace("'", "'\\''")
+    if quote == '"':
+        return "".join("\\" + character if character in _IN_DOUBLE_QUOTES else character for character in value)
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _after(piece: str, quote: str, *, starts_word: bool) -> str:
+    """Give the quote that is open behind a piece of the script, from the one that is open before it."""
+    at, fresh = 0, starts_word
+    while at < len(piece) and quote != "?":
+        character = piece[at]
+        if quote == "'":
+            quote = "" if character == "'" else quote
+        elif character == "\\":
+            at += 1
+            if at >= len(piece):  # it would escape the value's own first character
+                return "?"
+        elif (end := _end_of_variable(piece, at)) > at:
+            at = end
+        elif piece.startswith(_UNCERTAIN, at) or (character == "#" and not quote and fresh):
+            return "?"
+        elif character == quote:
+            quote = ""
+        elif not quote and character in "'\"":
+            quote = character
+        fresh = not quote and character in " \t\n;&|()"
+        at += 1
+    return quote
+
+
+def _end_of_variable(piece: str, at: int) -> int:
+    """Give the place of the brace that ends a plain `${NAME}`, which begins at `at`; -1 for anything else."""
+    if not piece.startswith("${", at):
+        return -1
+    end = at + 2
+    while end < len(piece) and piece[end] in _VARIABLE:
+        end += 1
+    return end if piece.startswith("}", end) else -1

@@ -50,8 +50,8 @@ def _freezing(project: Project) -> Freeze:
         held: dict[str, Any] | None,
         to_show: bool,  # noqa: FBT001 - a Callable's arguments have no names
     ) -> dict[str, Any]:
-        from loomctl.workflows import adopt  # it reads YAML and checks expressions: never on the hook path
+        from loomctl.workflows import refreeze  # it reads YAML and checks expressions: never on the hook path
 
-        return adopt.plan_of(project, home, state, source, held, to_show=to_show)
+        return refreeze.plan_of(project, home, state, source, held, to_show=to_show)
 
     return freeze

@@ -92,9 +92,8 @@ def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> st
         if step.get(field):
             return wording.replace("{}", placeholders.expand(str(step[field]), known).text)
     if step.get("run"):
-        from loomctl.expressions import shell
-
-        return f"Loom runs this command itself:\n\n{fenced(shell.expand(str(step['run']), known).text, 'sh')}"
+        script = placeholders.expand_in_shell(str(step["run"]), known).text
+        return f"Loom runs this command itself:\n\n{fenced(script, 'sh')}"
     return "(this step has no text)"
 
 

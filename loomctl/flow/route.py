@@ -305,7 +305,8 @@ def _truths(
     truths: list[bool | None] = [None if source is None else False for source in sources]
     if not any(truth is False for truth in truths):
         return truths, ()
-    from loomctl.expressions.conditions import ConditionThrew, NeedsEngine, evaluate  # most hooks weigh no way on
+    from loomctl.expressions.conditions import evaluate  # most hooks weigh no way on
+    from loomctl.expressions.javascript import ConditionThrew, NeedsEngine
 
     context, warnings = read(state, [source for source in sources if source is not None])
     seen, left = scope(state, ended, context), []
@@ -328,7 +329,7 @@ def _truths(
 
 def _by_engine(sources: list[str], seen: Mapping[str, Any], python: str | None) -> list[bool | str]:
     from loomctl.expressions import engine
-    from loomctl.expressions.questions import Question
+    from loomctl.expressions.conditions import Question
 
     questions = [Question("condition", source) for source in sources]
     answers = engine.answer(questions, seen, environment_python=python)

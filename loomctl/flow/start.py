@@ -20,9 +20,9 @@ from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
 from loomctl.runs.tools import recording
 from loomctl.workflows import refreeze, triggers
-from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve
 from loomctl.workflows.survival import KEY
+from loomctl.workflows.workflow import build_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from loomctl.expressions.questions import Answer
+    from loomctl.expressions.conditions import Answer
     from loomctl.priming.artifact_files import Reading
     from loomctl.priming.memory_of_session import Given
     from loomctl.runs.project import Workspace
@@ -117,7 +117,7 @@ class Examiner:
         if not asked:
             return {}
         from loomctl.expressions import engine
-        from loomctl.expressions.questions import Question
+        from loomctl.expressions.conditions import Question
 
         python = self._space.caller.environment_python
         questions = [Question(kind, source) for kind, source in asked]
@@ -129,7 +129,8 @@ class Examiner:
             return "true"
         if artifact.get("condition_code") is None:
             return None
-        from loomctl.expressions.conditions import ConditionThrew, NeedsEngine, evaluate  # most artifacts have none
+        from loomctl.expressions.conditions import evaluate  # most artifacts have none
+        from loomctl.expressions.javascript import ConditionThrew, NeedsEngine
 
         try:
             return "true" if evaluate(artifact["condition_code"], {"state": self._run.state}) else "false"

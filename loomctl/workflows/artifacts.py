@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.expressions.placeholder_checks import placeholder_problems
+from loomctl.expressions.placeholders import placeholder_problems
 from loomctl.expressions.state_paths import compile_path
 from loomctl.kit.problems import at, choices, error, kind_of, nearest, shown, warning
 from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects

@@ -15,9 +15,9 @@ from loomctl.kit.strict_json import MOST_PROBLEMS, objects
 from loomctl.runs import faber_state, log_verdict
 from loomctl.runs.model import frozen_plan, state, visits
 from loomctl.runs.store import event_log, events
-from loomctl.workflows import adopt, workflow_files
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows import refreeze, workflow_files
 from loomctl.workflows.resolve import outside, resolve_file
+from loomctl.workflows.workflow import build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,7 +166,7 @@ def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
 def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
-        for at_field, _, field in adopt.ignored_fields(raw) if faber_state.is_plan(raw) else ():
+        for at_field, _, field in refreeze.ignored_fields(raw) if faber_state.is_plan(raw) else ():
             yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)

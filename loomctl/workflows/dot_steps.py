@@ -7,8 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from loomctl.expressions.placeholder_checks import LEFT_TO_ASSISTANT
-from loomctl.expressions.placeholders import NAMES
+from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT, NAMES
 from loomctl.kit.ids import slug
 from loomctl.kit.problems import at, choices, nearest, note, shown
 from loomctl.kit.strict_json import is_id

@@ -1,25 +1,269 @@
-"""Making a run's damaged plan anew from the workflow files that it was made of, as long as they are the same (D53)."""
+"""Freeze a plan later than at a run's start: for a run of FABER's (D5), or anew where the plan was damaged (D53)."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import digests, files
+from loomctl.expressions.placeholders import NAMES
+from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.strict_json import is_id
+from loomctl.runs import faber_runs, faber_state
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.store import event_log, recovery
 from loomctl.runs.store.events import Event
-from loomctl.workflows.plan import build_plan
-from loomctl.workflows.resolve import resolve_file
+from loomctl.workflows import workflow_files
+from loomctl.workflows.resolve import resolve, resolve_file
+from loomctl.workflows.steps import ADDED_FIELDS, INERT_FIELDS, LATER_FIELDS, PARTS
+from loomctl.workflows.workflow import INERT_PHASE_FIELDS, build_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
+    from loomctl.runs.faber_runs import PlanFile
     from loomctl.runs.model.state import State
-    from loomctl.runs.project import Workspace
+    from loomctl.runs.project import Project, Workspace
+    from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Run
+    from loomctl.workflows.resolve import Resolved
+
+LOOMS = "loom:"
+_POSITIONS = {"pre_step": "pre_steps", "post_step": "post_steps"}
+_STEP_TEXTS = ("id", "name", "description", "prompt", "command", "skill")
+_STEP_FIELDS: dict[str, type] = {"max_retries": int, "require_approval": bool, "result_handling": dict}
+# What FABER's state fills in as a step begins stands in these instead of braces while the plan is built.
+_OPENING, _CLOSING = "\ue000", "\ue001"
+_NAMED = re.compile(r"(?<!\{)\{([a-z][a-z0-9_]*)\}(?!\})")
+
+
+def plan_of(
+    project: Project,
+    home: Home,
+    state: State,
+    source: PlanFile | None,
+    held: dict[str, Any] | None,
+    *,
+    to_show: bool = False,
+) -> dict[str, Any]:
+    """Freeze the plan of a FABER run, or give `held`, the frozen one, where it is of the same files.
+
+    Its phases and steps are those of its plan file. What must be in context the plan seldom says: then the workflow
+    that it names does; Loom's own stands in for that alone, and `faber.stands_in` says so. Without a plan file a
+    workflow of the project's is all. What is gone since takes nothing away from `held`. to_show: a run whose steps
+    nobody knows gets a plan without phases, whose `faber.unknown` says what is missing; it is never frozen. Raises
+    BAD_PLAN, or what is wrong with the plan or the workflow.
+    """
+    raw = faber_runs.plan_in(source) if source is not None else None
+    named = (workflow_id(raw) if raw else "") or state["workflow_id"]
+    merged = workflow_in(raw) if raw is not None else None
+    if merged is not None and source is not None and not merged["phases"]:
+        raise LoomError(
+            "BAD_PLAN", "this FABER plan names no phases", where=source.path, hint=f"loomctl state show {home.run_id}"
+        )
+    found = _resolved(project, named) if merged is None or "critical_artifacts" not in merged else None
+    usable = found if found is not None and found.merged is not None else None
+    stamp = _stamp(source, usable)
+    was = held.get("faber") if held is not None else None
+    if held is not None and isinstance(was, dict) and _still_holds(was, stamp, named):
+        return held
+    if merged is None and (found is None or _is_bundled(project, found, named)):
+        if to_show:
+            return _to_look_at(home, state, usable, stamp, named)
+        raise _unknown_steps(home, state["plan_id"], named)
+    if merged is None:
+        assert found is not None  # decided above
+        ignored = [one.where for one in found.problems if one.code == "IGNORED_FIELD"]
+        return {**_built(found.checked(), state, [*found.sources]), "faber": {**stamp, "ignored": ignored}}
+    if "critical_artifacts" not in merged and usable is not None and usable.merged is not None:
+        merged["critical_artifacts"] = _for_phases(usable.merged.get("critical_artifacts"), merged["phases"])
+    ignored = [f"{key} of {whose}" for _, whose, key in ignored_fields(raw or {})]
+    return {**_built(merged, state, []), "faber": {**stamp, "ignored": ignored}}
+
+
+def _stamp(source: PlanFile | None, found: Resolved | None) -> dict[str, Any]:
+    """Say what a plan is made of: FABER's plan file, the workflow's files, and what of Loom's own stands in for one.
+
+    Of the bundle's files the name counts alone, for an update of Loom changes no run that is under way.
+    """
+    chain = found.sources if found is not None else []
+    return {
+        **(source.stamp if source is not None else faber_runs.NO_PLAN),
+        "workflow": [
+            {"path": one["path"], "sha256": "" if one["path"].startswith("{plugin_root}/") else one["sha256"]}
+            for one in chain
+        ],
+        "stands_in": [one.message for one in (found.problems if found is not None else ()) if one.code == "STAND_IN"],
+    }
+
+
+def _still_holds(was: Mapping[str, Any], now: Mapping[str, Any], named: str) -> bool:
+    """Tell whether a frozen plan is of the files that are here, or of such as are here no more.
+
+    Loom's stand-in alone is nothing that a plan without a plan file may be of.
+    """
+    before = was.get("workflow")
+    if not isinstance(before, list) or not (was.get("path") or _is_the_projects(before, named)):
+        return False
+    gone = not now["path"] and was.get("path")
+    if not gone and any(was.get(key) != now[key] for key in ("path", "sha256")):
+        return False
+    if before == now["workflow"] and was.get("stands_in") == now["stands_in"]:
+        return True
+    return _is_the_projects(before, named) and not _is_the_projects(now["workflow"], named)
+
+
+def _is_the_projects(chain: Sequence[Mapping[str, Any]], named: str) -> bool:
+    last = str(chain[-1].get("path")) if chain and isinstance(chain[-1], dict) else ""
+    return bool(last) and (named.startswith(LOOMS) or not last.startswith("{plugin_root}/"))
+
+
+def _is_bundled(project: Project, found: Resolved, named: str) -> bool:
+    return not named.startswith(LOOMS) and files.is_inside(found.path, project.plugin_root)
+
+
+def _to_look_at(
+    home: Home, state: State, stand_in: Resolved | None, stamp: Mapping[str, Any], named: str
+) -> dict[str, Any]:
+    merged: dict[str, Any] = {"id": named, "description": "nothing here says its steps", "phases": {}}
+    declared = _for_phases(stand_in.merged.get("critical_artifacts"), {}) if stand_in and stand_in.merged else {}
+    for key in ("always_load", "conditional_load"):
+        listed = [one for one in declared.get(key) or () if "{plan_path}" not in str(one.get("path"))]
+        merged.setdefault("critical_artifacts", {})[key] = listed
+    unknown = _unknown_steps(home, state["plan_id"], named)
+    return {**_built(merged, state, []), "faber": {**stamp, "unknown": unknown.why}}
+
+
+def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
+    plans = faber_runs.plan_places(home, plan_id)
+    bare = workflow_files.faber_name(named) or named
+    places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
+    wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
+    looked = f"looked for {', '.join(plans + places)}"
+    return LoomError(
+        "BAD_PLAN",
+        f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven",
+        where=home.state,
+        why=f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}",
+        hint=f"loomctl show {home.run_id}",
+    )
+
+
+def _resolved(project: Project, named: str) -> Resolved | None:
+    try:
+        return resolve(
+            named,
+            project_dir=os.path.dirname(project.store),
+            store=project.store,
+            bundle=project.plugin_root,
+            base=project.root,
+        )
+    except LoomError:
+        return None
+
+
+def _for_phases(declared: Any, phases: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a workflow wants for phases that the plan does not have."""
+    if not isinstance(declared, dict):
+        return {}
+    own = declared.get("phase_specific")
+    kept = {name: value for name, value in own.items() if name in phases} if isinstance(own, dict) else {}
+    return {**{key: value for key, value in declared.items() if key != "phase_specific"}, "phase_specific": kept}
+
+
+def _built(merged: dict[str, Any], state: State, sources: list[dict[str, str]]) -> dict[str, Any]:
+    """Freeze a workflow; `{pr_number}` in its steps is for the run's state to fill, as it begins them."""
+    phases = _mapped(merged["phases"], _hold)
+    plan = build_plan({**merged, "phases": phases}, plan_id=state["plan_id"], created_at=clock.now(), sources=sources)
+    released = _mapped(plan["phases"], lambda text: text.replace(_OPENING, "{").replace(_CLOSING, "}"))
+    return {**plan, "phases": released}
+
+
+def _hold(text: str) -> str:
+    return _NAMED.sub(lambda match: match[0] if match[1] in NAMES else f"{_OPENING}{match[1]}{_CLOSING}", text)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(entry, change) for key, entry in value.items()}
+    return [_mapped(entry, change) for entry in value] if isinstance(value, list) else value
+
+
+# ---- FABER's plan file. Real ones are of several years and break FABER's own schema: what does not fit is left out.
+
+
+def workflow_id(raw: Mapping[str, Any]) -> str:
+    """Name the workflow that a FABER plan was made from; empty if it does not say."""
+    found = raw["workflow"].get("id")
+    return found if isinstance(found, str) else ""
+
+
+def workflow_in(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the workflow that stands in a FABER plan: its phases with the steps that ran there, and its autonomy.
+
+    What is no phase or step, or has no name, is left out. `critical_artifacts` is there only if the plan has them.
+    """
+    inner = raw["workflow"]
+    found: dict[str, Any] = {
+        "id": workflow_id(raw) or "faber",
+        "description": str(inner.get("description") or "the workflow of a FABER plan"),
+        "phases": {name: _phase(phase) for name, phase in faber_state.phases_in(inner.get("phases"))},
+    }
+    autonomy = raw.get("autonomy") or inner.get("autonomy")
+    if isinstance(autonomy, (str, dict)):
+        found["autonomy"] = autonomy
+    if isinstance(inner.get("critical_artifacts"), dict):
+        found["critical_artifacts"] = inner["critical_artifacts"]
+    return found
+
+
+def _phase(phase: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {part: [] for part in PARTS}
+    for part in PARTS:
+        entries = phase.get(part)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and faber_state.name_of(entry, "id", "name"):
+                where = _POSITIONS.get(str(entry.get("position")), part) if part == "steps" else part
+                found[where].append(_step(entry))
+    if isinstance(phase.get("description"), str):
+        found["description"] = phase["description"]
+    for key, kind in (("enabled", bool), ("require_approval", bool), ("max_retries", int)):
+        if type(phase.get(key)) is kind:
+            found[key] = phase[key]
+    return found
+
+
+def _step(entry: Mapping[str, Any]) -> dict[str, Any]:
+    step = {key: entry[key] for key in _STEP_TEXTS if isinstance(entry.get(key), str) and entry[key].strip()}
+    return step | {key: entry[key] for key, kind in _STEP_FIELDS.items() if type(entry.get(key)) is kind}
+
+
+def ignored_fields(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Give what a FABER plan says and nothing here acts on: its JSON path, whose it is, the field."""
+    listed = raw["workflow"].get("phases")
+    places = {id(phase): f"[{index}]" for index, phase in enumerate(listed)} if isinstance(listed, list) else {}
+    for name, phase in faber_state.phases_in(listed):
+        at = "$.workflow.phases" + places.get(id(phase), f".{name}")
+        for key in INERT_PHASE_FIELDS:
+            if _says(phase.get(key)):
+                yield f"{at}.{key}", name, key
+        for part in PARTS:
+            entries = phase.get(part)
+            for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+                step_id = faber_state.name_of(entry, "id", "name")
+                for key in (*INERT_FIELDS, *LATER_FIELDS, *ADDED_FIELDS) if step_id else ():
+                    if _says(entry.get(key)):
+                        yield f"{at}.{part}[{index}].{key}", f"{name}/{step_id}", key
+
+
+def _says(value: object) -> bool:
+    return bool(any(value.values()) if isinstance(value, dict) else value)
+
 
 # A plan whose beginning is whole still says these, however it ends.
 _SALVAGED = ("plan_id", "created_at", "sources", "autonomy")

@@ -9,10 +9,9 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import error, errors, in_file, placed, refusal, warning
 from loomctl.workflows import graph_checks, workflow_files
-from loomctl.workflows.plan import build_plan
 from loomctl.workflows.steps import PARTS, step_id
 from loomctl.workflows.survival import KEY
-from loomctl.workflows.workflow import parse
+from loomctl.workflows.workflow import build_plan, parse
 from loomctl.workflows.workflow_files import Places
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.expressions.placeholder_checks import placeholder_problems
+from loomctl.expressions.placeholders import placeholder_problems
 from loomctl.kit.ids import slug
 from loomctl.kit.problems import at, choices, kind_of, shown
 from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects

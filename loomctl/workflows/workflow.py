@@ -1,4 +1,4 @@
-"""What a workflow is, read from JSON with all of its problems at once."""
+"""Workflows as data, and the plan that a run freezes of one. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.kit.problems import choices, error, errors, shown
+from loomctl.expressions.conditions import compile_condition
+from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT
+from loomctl.expressions.state_paths import compile_path
+from loomctl.kit.problems import choices, error, errors, refusal, shown
 from loomctl.kit.strict_json import ID_RULE, Fields, is_id
+from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
+from loomctl.runs.model.visits import END, WAIT_ALL
 from loomctl.workflows import artifacts, steps
+from loomctl.workflows.artifacts import ALWAYS
 from loomctl.workflows.routing import FIDELITIES
+from loomctl.workflows.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.workflows.artifacts import CriticalArtifact
     from loomctl.workflows.steps import Step
+
 
 LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 # FABER's fields that are kept and change nothing here.
@@ -185,3 +193,210 @@ def _read_phase(name: str, fields: Fields) -> Phase:
 
 def _read_steps(fields: Fields, part: str, seen: dict[str, str]) -> tuple[Step, ...]:
     return tuple(steps.read(one, seen) for one in fields.each(part) or ())
+
+
+HANDLING_DEFAULTS = {"on_success": "continue", "on_warning": "continue", "on_failure": "stop"}
+DEFAULT_LEVEL = "guarded"
+# What a workflow says and a plan says otherwise; every other top-level key is kept under its own name.
+_CONSUMED = ("id", "extends", "$schema", "phases", "critical_artifacts", "skip_steps", "result_handling")
+_PRIME_CONTEXT = re.compile(r"\s*/[A-Za-z0-9_-]+:prime-context(\s+--trigger[ =]\S+)?\s*")
+_LEFT = re.compile(r"(?<!\{)\{(" + "|".join(LEFT_TO_ASSISTANT) + r")\}(?!\})")
+
+
+def build_plan(
+    merged: Mapping[str, Any], *, plan_id: str, created_at: str, sources: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Freeze a merged workflow into a plan.
+
+    created_at: UTC, `YYYY-MM-DDTHH:MM:SSZ`; sources: `{id, path, sha256}` of each file, the root ancestor first.
+    Disabled phases and skipped steps are left out. A step's result_handling is resolved (step, phase, workflow,
+    default) and so is max_retries (step, phase, 0); approvals asked for by step stand at the step. Raises LoomError if
+    the workflow has errors.
+    """
+    workflow, problems = parse(merged)
+    refused = refusal(problems, what="this workflow cannot be used", where=str(merged.get("id", "workflow")))
+    if workflow is None:
+        raise refused or AssertionError("a workflow without errors was not read")
+    freezer = _Freezer(workflow)
+    own: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "plan_id": plan_id,
+        "workflow_id": workflow.id,
+        "created_at": created_at,
+        "description": workflow.description or "",
+        "sources": [dict(source) for source in sources],
+        "autonomy": freezer.autonomy(),
+        "phases": [freezer.phase(phase) for phase in workflow.phases if phase.enabled is not False],
+        "artifacts": [_artifact(artifact) for artifact in workflow.artifacts],
+        "commands": _commands(workflow),
+    }
+    if workflow.retry_target is not None:
+        own["retry_target"] = _retry_target(workflow, workflow.retry_target)
+    return {**own, **{key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}}
+
+
+class _Freezer:
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        said = workflow.autonomy or {}
+        # Guarded without a word of it means the release.
+        guarded = said.get("level") in (None, "guarded") and any(phase.id == "release" for phase in workflow.phases)
+        self._approvals: Sequence[str] = said.get("require_approval_for", ["release"] if guarded else [])
+
+    def autonomy(self) -> dict[str, Any]:
+        said = self._workflow.autonomy or {}
+        return {**said, "level": said.get("level") or DEFAULT_LEVEL, "require_approval_for": list(self._approvals)}
+
+    def phase(self, phase: Phase) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "id": phase.id,
+            "description": phase.description or "",
+            "require_approval": bool(phase.require_approval) or phase.id in self._approvals,
+            "max_retries": phase.max_retries or 0,
+            "steps": [
+                self._step(step, part, phase)
+                for part, step in phase.each_step()
+                if not self._workflow.skips(phase.id, step.id)
+            ],
+        }
+        return {**own, **{key: value for key, value in phase.extra.items() if key not in own}}
+
+    def _step(self, step: Step, part: str, phase: Phase, before: str = "") -> dict[str, Any]:
+        """Freeze a step. before: what stands before its own id in its id in the phase; empty but for a branch (D7)."""
+        name = before + step.id
+        key = f"{phase.id}/{name}"
+        retries = step.max_retries if step.max_retries is not None else phase.max_retries or 0
+        said = (step.result_handling, phase.result_handling, self._workflow.result_handling)
+        own: dict[str, Any] = {
+            "key": key,
+            "id": name,
+            "name": (step.name or "").strip() or step.id,
+            "description": step.description or "",
+            "kind": PARALLEL if step.parallel else "command" if step.run is not None else step.kind or "agent",
+            "part": part,
+            **_asked(step),
+            **self._added(step, phase, before),
+            "max_retries": 0 if step.kind == HUMAN else retries,
+            "require_approval": bool(step.require_approval) or step.id in self._approvals or key in self._approvals,
+            "result_handling": {
+                word: next((one[word] for one in said if one and word in one), default)
+                for word, default in HANDLING_DEFAULTS.items()
+            },
+            "engine": "prime-context" if part == "pre" and step.kind != HUMAN and _primes_only(step) else None,
+        }
+        return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
+
+    def _added(self, step: Step, phase: Phase, before: str) -> dict[str, Any]:
+        def key(name: str) -> str:
+            return key_of(name if name == END or "/" in name else before + name, phase.id)
+
+        said = {field: value for field in ADDED_FIELDS if (value := getattr(step, field)) is not None}
+        if step.transitions is not None:
+            said["transitions"] = [
+                {**one, "to": key(one["to"]), **_compiled(one.get("condition"))} for one in step.transitions
+            ]
+        if step.evidence is not None:
+            said["evidence"] = [_evidence(one) for one in step.evidence]
+        if step.retry_target is not None:
+            said["retry_target"] = key(step.retry_target)
+        if step.parallel is not None:
+            branches = []
+            for branch in step.parallel.branches:
+                inside = inner_id(step.id, branch.id, "")
+                steps = [self._step(inner, "main", phase, inside) for inner in branch.steps]
+                branches.append({**branch.extra, "id": branch.id, "steps": steps})
+            join = step.parallel.join or WAIT_ALL
+            said[PARALLEL] = {**step.parallel.extra, "join": join, "branches": branches}
+        return said
+
+
+def _compiled(condition: str | None) -> dict[str, Any]:
+    return {} if condition is None else {"condition_code": compile_condition(condition)}
+
+
+def _evidence(said: Mapping[str, Any]) -> dict[str, Any]:
+    if "file" in said:
+        return {"kind": "file", "file": said["file"], "changed": said.get("changed") is not False}
+    if "run" in said:
+        return {"kind": "command", **{key: said[key] for key in ("run", "timeout") if key in said}}
+    if "state" in said:
+        return {"kind": "state", "state": said["state"], "path_steps": compile_path(said["state"])}
+    return {"kind": "state", "condition": said["condition"], **_compiled(said["condition"])}
+
+
+def _retry_target(workflow: Workflow, name: str) -> str:
+    """Give the key of the step where failures lead; a bare id is that of the one phase that has it, else it stays."""
+    found = [key for _, key, _ in workflow.each_step() if key.partition("/")[2] == name]
+    return found[0] if len(found) == 1 else name
+
+
+def _commands(workflow: Workflow) -> list[dict[str, str]]:
+    """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
+    return [
+        {"step": f"{phase.id}/{name}", "run": run, **({"workdir": step.workdir} if step.workdir else {})}
+        for phase, _, outer in workflow.each_step()
+        if phase.enabled is not False and not workflow.skips(phase.id, outer.id)
+        for name, step in ((outer.id, outer), *((name, inner) for _, name, inner in outer.inner()))
+        for run in (step.run, *(one.get("run") for one in step.evidence or ()))
+        if run is not None
+    ]
+
+
+def _asked(step: Step) -> dict[str, str | None]:
+    """Give exactly one of prompt, command and skill (of a step with run none).
+
+    A skill or command that is named beside a prompt goes in front of it.
+    """
+    prompt, command, skill = _left_open(step.prompt), _left_open(step.command), _left_open(step.skill)
+    if command is not None and not command.lstrip().startswith("/"):
+        command = "/" + command.lstrip()
+    if prompt is not None and command is not None:
+        prompt, command = f"Run `{command.strip()}` for this step.\n\n{prompt}", None
+    elif prompt is not None and skill is not None:
+        prompt, skill = f"Use the skill `{skill.strip()}` for this step.\n\n{prompt}", None
+    elif prompt is None and command is None and skill is None and step.run is None:
+        prompt = _left_open(step.description)
+    return {"prompt": prompt, "command": command, "skill": skill}
+
+
+def _left_open(text: str | None) -> str | None:
+    """Write what the assistant fills in itself as literal braces, so that no run stops at it."""
+    return None if text is None else _LEFT.sub(r"{{\1}}", text)
+
+
+def _primes_only(step: Step) -> bool:
+    """Tell whether a step asks for a priming and nothing else: then the engine does it (D7)."""
+    asked = [text for text in (step.prompt, step.command) if text is not None]
+    return step.skill is None and len(asked) == 1 and _PRIME_CONTEXT.fullmatch(asked[0]) is not None
+
+
+def _artifact(artifact: CriticalArtifact) -> dict[str, Any]:
+    condition = None if artifact.when == ALWAYS else artifact.condition
+    sources = {
+        "path": artifact.path,
+        "path_from_state": artifact.path_from_state,
+        "command": _left_open(artifact.command),
+    }
+    own: dict[str, Any] = {
+        "id": artifact.id,
+        "type": artifact.type,
+        **{key: value for key, value in sources.items() if value is not None},
+        "description": artifact.description or "",
+        "required": artifact.required,
+        "load_strategy": _strategy(artifact),
+        "when": artifact.when,
+        "phase": artifact.phase,
+        "triggers": [trigger.strip() for trigger in artifact.reload_triggers],
+        "condition": condition,
+        "condition_code": None if condition is None else compile_condition(condition),
+        "path_steps": None if artifact.path_from_state is None else compile_path(artifact.path_from_state),
+    }
+    return {**own, **{key: value for key, value in artifact.extra.items() if key not in own}}
+
+
+def _strategy(artifact: CriticalArtifact) -> str:
+    """Give the strategy that fits the type: `all` and `latest_only` mean something for a directory alone (D16)."""
+    said = artifact.load_strategy
+    if artifact.type == "directory":
+        return "all" if said in (None, "full") else str(said)
+    return "summary" if said == "summary" else "full"

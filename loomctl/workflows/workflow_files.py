@@ -255,7 +255,7 @@ def with_schemas(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tup
 
     raw: as it was read from `path`, of whatever shape; it is not changed. roots: as workflow files may lie in.
     """
-    from loomctl.expressions import engine, output_schemas, questions
+    from loomctl.expressions import conditions, engine, output_schemas
 
     problems: list[Problem] = []
 
@@ -269,7 +269,7 @@ def with_schemas(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tup
             return step
         tried = engine.held_against({}, loaded.schema, environment_python=None)
         if tried.status == "threw":
-            message = f"the schema cannot be held against an object: {questions.one_line(tried.message)}"
+            message = f"the schema cannot be held against an object: {conditions.one_line(tried.message)}"
             problems.append(error("BAD_SCHEMA", where, message, "a $ref that leads to itself goes in circles"))
         return {**step, SCHEMA: loaded.schema}
 

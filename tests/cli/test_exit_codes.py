@@ -303,7 +303,7 @@ def test_an_interrupt_is_no_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
         raise KeyboardInterrupt
 
     monkeypatch.setattr(find, "to_read", interrupted)
-    monkeypatch.setattr("loomctl.cli.caller.space", interrupted)
+    monkeypatch.setattr("loomctl.cli.command_line.space", interrupted)
     ended = cli("show")
     assert (ended.code, ended.stdout, ended.stderr.strip()) == (130, "", "interrupted")
     assert cli("show", "--json").json["error"]["code"] == "INTERRUPTED"

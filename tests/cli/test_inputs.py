@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from loomctl.cli import arguments
+from loomctl.cli import command_line
 from loomctl.expressions import output_schemas
 from loomctl.flow.outcomes import answers
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
@@ -22,7 +22,7 @@ class Reader(NamedTuple):
 
     words: str
     good: str = GOOD
-    largest: int = arguments.LARGEST
+    largest: int = command_line.LARGEST
     of_a_run: bool = False
 
 
@@ -75,7 +75,7 @@ def test_what_is_too_large_is_said_before_it_is_looked_at(scene: Scene, cli: Cli
     scene.write("file", data)
     ended = cli(*called(scene, reader, source), "--json", given=data if source == "-" else None)
     said = ended.json["error"]
-    assert (ended.code, said["code"], said["where"]) == (EXIT_USAGE, "TOO_LARGE", arguments.source_name(source))
+    assert (ended.code, said["code"], said["where"]) == (EXIT_USAGE, "TOO_LARGE", command_line.source_name(source))
     assert f"{reader.largest:,}" in said["message"]
     assert said["hint"]
 

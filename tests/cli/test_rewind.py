@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from loomctl.cli.arguments import complete_stages
+from loomctl.cli.command_line import complete_stages
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene
 from tests.helpers.tables import each

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.cli.look.stages import took
+from loomctl.cli.stages import took
 from loomctl.flow import drive
 from loomctl.kit import ids
 from tests.cli.conftest import Cli

@@ -205,7 +205,7 @@ def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_i
 def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loomctl.cli.look.status._LARGEST_LEDGER", 10)
+    monkeypatch.setattr("loomctl.cli.status._LARGEST_LEDGER", 10)
     told = cli("status", "--json").json
     assert (told["compactions"]["last"]["receipt"]["proven"], told["ledger"]) == (False, None)
 

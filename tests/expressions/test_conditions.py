@@ -9,18 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.expressions.conditions import (
-    MAX_DEPTH,
-    MAX_SOURCE,
-    ConditionThrew,
-    NeedsEngine,
-    compile_condition,
-    evaluate,
-)
-from loomctl.expressions.engine import scope_text
-from loomctl.expressions.javascript import OBJECT_PROTOTYPE
-from loomctl.expressions.questions import Question
-from loomctl.expressions.sandbox import answer_here
+from loomctl.expressions.conditions import MAX_DEPTH, MAX_SOURCE, Question, compile_condition, evaluate
+from loomctl.expressions.engine import answer_here, scope_text
+from loomctl.expressions.javascript import OBJECT_PROTOTYPE, ConditionThrew, NeedsEngine
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 

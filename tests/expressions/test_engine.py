@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomctl.expressions import engine, sandbox
-from loomctl.expressions.conditions import MAX_SOURCE
+from loomctl.expressions import engine
+from loomctl.expressions.conditions import MAX_SOURCE, Answer, Question
 from loomctl.expressions.engine import answer, child_command, scope_text, syntax_error
-from loomctl.expressions.questions import Answer, Question
 from loomctl.expressions.state_paths import MISSING
 from loomctl.kit.errors import EXIT_SETUP
 from tests.helpers.errors import refusal
@@ -392,7 +391,7 @@ def test_importing_is_cheap() -> None:
         "threading", "signal", "urllib", "glob", "fnmatch", "importlib.util", "quickjs", "jsonpath_ng",
         "warnings_",
     }  # fmt: skip
-    heavy |= {"loomctl.expressions.sandbox"}
+    heavy |= {"resource", "warnings"}  # what the child alone needs
     assert not heavy & set(done.stdout.split())
 
 
@@ -400,7 +399,7 @@ def test_the_child_says_what_it_was_asked(monkeypatch: pytest.MonkeyPatch, capsy
     questions = [["condition", "state.a === '\\u2028'"], ["path", "$.a"], ["path", "$.b"]]
     request = json.dumps(questions) + "\n" + scope_text({"state": {"a": "\u2028"}})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(request.encode())))
-    monkeypatch.setattr(sandbox, "_limit_process", lambda: None)
+    monkeypatch.setattr(engine, "_limit_process", lambda: None)
     assert engine.child_main() == 0
     ready, *lines = capsys.readouterr().out.splitlines()
     assert ready == "ready"

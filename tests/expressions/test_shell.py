@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomctl.expressions import shell
+from loomctl.expressions import placeholders
 from tests.helpers.tables import each
 
 ODD = "a 'b' \"c\" $HOME `id` \\ $(touch sprung) ; & | < > * ? [x] #y ~ !\n\té"
@@ -33,7 +33,7 @@ def in_a_shell(script: str) -> str:
 @each("script", PLACES)
 @pytest.mark.shows("so that a path or an id is never a command")
 def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None:
-    found = shell.expand(script, {"project_root": value})
+    found = placeholders.expand_in_shell(script, {"project_root": value})
     assert (found.missing, found.refused) == ((), ())
     assert in_a_shell(found.text) == value
 
@@ -45,7 +45,7 @@ def test_a_value_is_one_word_wherever_it_stands(script: str, value: str) -> None
 )
 @pytest.mark.shows("so that a path or an id is never a command")
 def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
-    assert in_a_shell(shell.expand(script, {"project_root": value}).text) == value
+    assert in_a_shell(placeholders.expand_in_shell(script, {"project_root": value}).text) == value
 
 
 @each(
@@ -63,22 +63,22 @@ def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
 )
 def test_a_place_that_cannot_be_told_takes_plain_values_alone(script: str) -> None:
     """There is no guessing what a shell would make of the others."""
-    plain = shell.expand(script, {"project_root": "/srv/shop-2_a.b"})
+    plain = placeholders.expand_in_shell(script, {"project_root": "/srv/shop-2_a.b"})
     assert plain.refused == ()
     assert "/srv/shop-2_a.b" in plain.text
-    assert shell.expand(script, {"project_root": "/srv/my shop"}).refused == ("project_root",)
+    assert placeholders.expand_in_shell(script, {"project_root": "/srv/my shop"}).refused == ("project_root",)
 
 
 def test_what_has_no_value_is_named_and_literal_braces_stay() -> None:
-    found = shell.expand("a {work_id} {{run_id}} {run_id} {nobody}", {"run_id": "r1", "work_id": None})
+    found = placeholders.expand_in_shell("a {work_id} {{run_id}} {run_id} {nobody}", {"run_id": "r1", "work_id": None})
     assert (found.missing, found.text) == (("work_id", "nobody"), "a {work_id} {run_id} r1 {nobody}")
 
 
 def test_nul_is_in_no_command() -> None:
-    assert shell.expand("a\0b", {}).refused == ("NUL",)
-    assert shell.expand("{run_id}", {"run_id": "a\0b"}).refused == ("run_id",)
+    assert placeholders.expand_in_shell("a\0b", {}).refused == ("NUL",)
+    assert placeholders.expand_in_shell("{run_id}", {"run_id": "a\0b"}).refused == ("run_id",)
 
 
 def test_a_script_without_placeholders_stays_as_it_is() -> None:
     script = "awk '{print $1}' <<X | sed \"s/{}/{a,b}/\" # ${HOME}\nX"
-    assert shell.expand(script, {"run_id": "x y"}) == (script, (), ())
+    assert placeholders.expand_in_shell(script, {"run_id": "x y"}) == (script, (), ())

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
-from loomctl.simulate import play, scripts
+from loomctl.simulate import play
 from loomctl.workflows import branches, gates
 from tests.faults.bench import Answer, Bench
 from tests.faults.stand import Stand, essence, litter, sound, strikes
@@ -178,7 +178,7 @@ def scripted(raw: Json, script: Json) -> play.Played | None:
     plan = accepted(raw)
     if plan is None:
         return None
-    read, found = scripts.read(script, plan)
+    read, found = play.read(script, plan)
     assert not errors(found)
     return play.play(plan, read, judge=JUDGE, goal="add dark mode")
 

@@ -13,8 +13,8 @@ import pytest
 from loomctl.expressions import engine
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import Reading
-from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import Resolved, resolve
+from loomctl.workflows.workflow import build_plan
 from loomctl.workflows.workflow_files import Places, with_schemas
 from tests.helpers.tables import each
 

@@ -13,7 +13,7 @@ from loomctl.flow.commands import command_trust
 from loomctl.flow.drive import Driven
 from loomctl.runs import stages
 from loomctl.runs.store.blobs import Blobs
-from loomctl.simulate import play, scripts
+from loomctl.simulate import play
 from tests.flow.test_end import status_of
 from tests.helpers.scenes import SESSION, Json, Scene
 from tests.helpers.tables import each
@@ -185,7 +185,7 @@ def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, p
         drive.next_step(scene.space(), scene.run_dir.name)
         done(scene, json.dumps(one))
     plan = scene.space().store.read(scene.run_dir.name).plan
-    script, _ = scripts.read({"build/ask": said}, plan)
+    script, _ = play.read({"build/ask": said}, plan)
     played = play.play(plan, script, judge=play.without_disk(None))
     weighed = [one["weighed"] for one in played.stages if one["weighed"]]
     assert [one["weighed"] for one in events(scene, "transition.chosen") if one["step_id"]] == weighed
@@ -201,7 +201,7 @@ def test_the_way_on_from_a_priming_is_judged_as_any_other(scene: Scene, conditio
     scene.begin()
     drive.next_step(scene.space(), scene.run_dir.name)
     plan = scene.space().store.read(scene.run_dir.name).plan
-    script, _ = scripts.read(None, plan)
+    script, _ = play.read(None, plan)
     played = play.play(plan, script, judge=play.without_disk(None), goal=scene.state["goal"])
     assert scene.state["current_step"] == played.stages[1]["step_id"]
 

@@ -8,7 +8,7 @@ import re
 from loomctl.expressions import conditions
 from loomctl.kit.problems import ERROR, NOTE, WARNING, errors
 from loomctl.runs.model import frozen_plan
-from loomctl.workflows import dot_conditions, dot_workflow, graph_checks, plan, workflow
+from loomctl.workflows import dot_conditions, dot_workflow, graph_checks, workflow
 
 AT = "2026-01-01T00:00:00Z"
 _PLACE = re.compile(r"line ([1-9][0-9]*), column ([1-9][0-9]*)")
@@ -53,7 +53,7 @@ def _planned(raw: dict[str, object]) -> None:
         return
     if errors(graph_checks.dangling(parsed, parsed, raw)):
         return
-    made = plan.build_plan(raw, plan_id="p", created_at=AT, sources=[])
+    made = workflow.build_plan(raw, plan_id="p", created_at=AT, sources=[])
     graph_checks.problems(frozen_plan.accepted(json.loads(json.dumps(made)), where="x"))
 
 

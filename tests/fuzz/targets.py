@@ -26,7 +26,7 @@ from loomctl.priming import artifact_files, packing, slip
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, sessions, state, visits
 from loomctl.runs.store import events
-from loomctl.workflows import gates, git_commands, plan, triggers, workflow
+from loomctl.workflows import gates, git_commands, triggers, workflow
 from tests.fuzz import dot_targets
 
 AT = "2026-01-01T00:00:00Z"
@@ -145,7 +145,7 @@ def workflows(data: bytes) -> None:
     parsed, found = workflow.parse(raw)
     if parsed is None or errors(found):
         return
-    made = plan.build_plan(raw, plan_id="p", created_at=AT, sources=[])
+    made = workflow.build_plan(raw, plan_id="p", created_at=AT, sources=[])
     frozen_plan.accepted(json.loads(json.dumps(made)), where="x")
 
 
@@ -153,7 +153,7 @@ def _evaluated(code: list[Any]) -> None:
     for scope in ({"state": json.loads(_STATE)}, {"state": None}, {}):
         try:
             assert isinstance(conditions.evaluate(code, scope), bool)
-        except (conditions.NeedsEngine, conditions.ConditionThrew):
+        except (javascript.NeedsEngine, javascript.ConditionThrew):
             continue
 
 

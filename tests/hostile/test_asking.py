@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import caller
+from loomctl.cli import command_line
 from loomctl.kit import processes
 from loomctl.kit.processes import Process
 from loomctl.runs.machine import launcher_files
@@ -437,7 +437,7 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     line = [Process(os.getpid(), now), Process(7, now - 1), Process(1, now - 60)]
     monkeypatch.setattr(processes, "line", lambda: line)
     monkeypatch.setattr(processes, "first_is_the_systems", lambda: is_systems)
-    for name in caller._MARKS:
+    for name in command_line._MARKS:
         monkeypatch.delenv(name, raising=False)
     space = scene.space()
-    assert caller.decides(space, "approve") == is_systems
+    assert command_line.decides(space, "approve") == is_systems

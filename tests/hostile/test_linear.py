@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import loomctl
-from loomctl.expressions import conditions, placeholders, shell
+from loomctl.expressions import conditions, placeholders
 from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
@@ -95,7 +95,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "command judge": tool_calls.judge,
     "programs": resume.named_in,
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
-    "shell text": lambda text: shell.expand(text, {"a": "b"}),
+    "shell text": lambda text: placeholders.expand_in_shell(text, {"a": "b"}),
     "survival": lambda text: survival.stands_in("what is wanted", survival.search_forms(text)),
     "difference": lambda text: text_diff.within(text, text[::-1], 1500),
     "columns": lambda text: fences.cut(text, 80),

@@ -17,13 +17,13 @@ from loomctl.runs.faber_runs import written
 from loomctl.runs.faber_state import view
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import STATUSES, accepted
-from loomctl.workflows import adopt, gates
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows import gates, refreeze
+from loomctl.workflows.workflow import build_plan
 from tests.helpers.faber import ERAS, ORDER, PHASES, PLAN, PLAN_ID, RUN_ID, below_phases, in_list, unknown_is_kept
 from tests.helpers.tables import each
 
 AT = "2026-02-01T00:00:00Z"
-FROZEN = build_plan(adopt.workflow_in(PLAN), plan_id=PLAN_ID, created_at=AT, sources=[])
+FROZEN = build_plan(refreeze.workflow_in(PLAN), plan_id=PLAN_ID, created_at=AT, sources=[])
 Json = dict[str, Any]
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
-from loomctl.simulate import play, scripts
+from loomctl.simulate import play
 from loomctl.workflows import branches, graph_checks
-from loomctl.workflows.plan import build_plan
-from loomctl.workflows.workflow import parse
+from loomctl.workflows.workflow import build_plan, parse
 
 Json = dict[str, Any]
 LABELS = ("fix", "[A] Approve", "Again")
@@ -177,7 +176,7 @@ def test_every_run_ends_within_its_bounds(raw: Json, data: st.DataObject) -> Non
     if plan is None:
         return
     said = {key: data.draw(st.lists(OUTCOMES, min_size=1, max_size=3), label=key) for key in scripted(plan)}
-    script, found = scripts.read(said, plan)
+    script, found = play.read(said, plan)
     assert not errors(found)
     played = play.play(plan, script, judge=JUDGE)
     assert played.state["status"] in ("completed", "failed")

@@ -8,7 +8,7 @@ import quickjs
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomctl.expressions import engine, questions
+from loomctl.expressions import conditions, engine
 from loomctl.workflows.graph_checks import bare_word
 from tests.helpers.tables import each
 
@@ -35,7 +35,7 @@ BARE = [
 @each(("source", "word"), BARE)
 def test_a_text_without_its_quotes_is_found(source: str, word: str) -> None:
     assert bare_word(source) == word
-    (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
+    (answer,) = engine.answer([conditions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, word in answer.message) == ("threw", True)
 
 
@@ -56,7 +56,7 @@ MEANT = [
 @each("source", MEANT)
 def test_what_has_a_meaning_is_no_bare_word(source: str) -> None:
     assert bare_word(source) is None
-    (answer,) = engine.answer([questions.Question("condition", source)], SCOPE, environment_python=None)
+    (answer,) = engine.answer([conditions.Question("condition", source)], SCOPE, environment_python=None)
     assert (answer.status, answer.message) == ("ok", "")
 
 

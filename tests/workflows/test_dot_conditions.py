@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.expressions import conditions
-from loomctl.expressions.conditions import NeedsEngine
-from loomctl.expressions.engine import scope_text
-from loomctl.expressions.questions import Question
-from loomctl.expressions.sandbox import answer_here, condition_error
+from loomctl.expressions.conditions import Question
+from loomctl.expressions.engine import answer_here, condition_error, scope_text
+from loomctl.expressions.javascript import NeedsEngine
 from loomctl.workflows.dot_conditions import LONGEST, as_written, both, compile_condition, neither, readable
 from tests.helpers.tables import each
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loomctl.workflows import draw
 from loomctl.workflows.dot_workflow import convert
-from loomctl.workflows.drawing import LONGEST_LABEL, each_node, lay_out, mermaid
+from loomctl.workflows.draw import LONGEST_LABEL, each_node, lay_out, mermaid
 from tests.helpers import drawings, graphviz
 
 LOOPING = drawings.frozen(drawings.LOOPING)

@@ -7,7 +7,7 @@ from typing import Any
 
 from loomctl.expressions import conditions, state_paths
 from loomctl.expressions.placeholders import expand
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows.workflow import build_plan
 from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 

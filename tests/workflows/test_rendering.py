@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from loomctl.workflows import draw, drawing
-from loomctl.workflows.drawing import cut, lay_out
-from loomctl.workflows.plan import build_plan
+from loomctl.workflows import draw
+from loomctl.workflows.draw import cut, lay_out
 from loomctl.workflows.resolve import resolve_file
+from loomctl.workflows.workflow import build_plan
 from tests.helpers import drawings, graphviz, mermaid
 from tests.helpers.scenes import CHECKOUT
 
@@ -33,7 +33,7 @@ def test_mermaid_draws_them(tmp_path: Path) -> None:
     """The core workflow, and one that loops and works in parallel, the current step marked; hostile names as text."""
     looping = lay_out(drawings.frozen(drawings.LOOPING), drawings.UNDER_WAY)
     drawn = mermaid.rendered(
-        [drawing.mermaid(one) for one in (lay_out(core()), looping, lay_out(drawings.hostile()))], tmp_path
+        [draw.mermaid(one) for one in (lay_out(core()), looping, lay_out(drawings.hostile()))], tmp_path
     )
     assert set(CORE) <= set(mermaid.words(drawn[0]))
     told = "\n".join(_labels(drawn[1]))

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomctl.kit.problems import Problem
-from loomctl.workflows.plan import build_plan
-from loomctl.workflows.workflow import Workflow, parse
+from loomctl.workflows.workflow import Workflow, build_plan, parse
 from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 

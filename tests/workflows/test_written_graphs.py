@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from loomctl.kit.problems import errors
 from loomctl.runs.model import frozen_plan, visits
-from loomctl.simulate import play, scripts
-from loomctl.workflows import draw, drawing
+from loomctl.simulate import play
+from loomctl.workflows import draw
 from loomctl.workflows.check import check_file
-from loomctl.workflows.plan import build_plan
 from loomctl.workflows.resolve import resolve_file
+from loomctl.workflows.workflow import build_plan
 from tests.helpers.scenes import CHECKOUT, Json
 from tests.simulate.test_play import JUDGE, LABELS, OUTCOMES, hold, scripted, workflows
 
@@ -53,7 +53,7 @@ def planned(folder: Path, name: str, text: str) -> Json | None:
 
 def played(plan: Json, said: Json) -> play.Played:
     """Play a plan by a script, and hold that it came to its end within its bounds."""
-    script, found = scripts.read(said, plan)
+    script, found = play.read(said, plan)
     assert not errors(found)
     come = play.play(plan, script, judge=JUDGE, goal="x")
     assert come.state["status"] in ("completed", "failed")
@@ -123,7 +123,7 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     assume(plan is not None)
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(draw.lay_out(plan)))
     assert drawn is not None
     keys = [place.key for place in frozen_plan.with_branches(plan)]
     assume(
@@ -198,7 +198,7 @@ def test_any_digraph_that_a_check_accepts_comes_to_an_end(tmp_path: Path, text: 
     said = said_of(data, plan)
     come = played(plan, said)
     assert played(plan, said) == come
-    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(draw.lay_out(plan)))
     assert drawn is not None
     if [place.key for place in frozen_plan.with_branches(drawn)] == [
         place.key for place in frozen_plan.with_branches(plan)
@@ -218,7 +218,7 @@ def test_a_step_of_a_branch_that_nothing_leads_to_is_not_written(tmp_path: Path)
     raw = {"id": "any", "phases": {"build": {"steps": [{"id": "fan", "parallel": {"branches": [branch]}}]}}}
     plan = planned(tmp_path, "any.json", json.dumps(raw))
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(draw.lay_out(plan)))
     assert drawn is not None
     assert [place.key for place in frozen_plan.with_branches(drawn)] == ["build/fan", "build/fan.web.draw"]
     assert way(played(drawn, {}).stages) == way(played(plan, {}).stages)
@@ -236,7 +236,7 @@ def test_a_step_that_only_a_retry_leads_to_is_of_its_branch(tmp_path: Path) -> N
     steps = [{"id": "fan", "parallel": {"branches": [branch]}}, {"id": "sum", "prompt": "Sum it up."}]
     plan = planned(tmp_path, "any.json", json.dumps({"id": "any", "phases": {"main": {"steps": steps}}}))
     assert plan is not None
-    drawn = planned(tmp_path, "drawn.dot", draw.dot(drawing.lay_out(plan)))
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(draw.lay_out(plan)))
     assert drawn is not None
     said = {"draw": {"outcome": "failed"}}
     come = played(drawn, said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.expressions import shell
+from loomctl.expressions import placeholders
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
@@ -55,7 +55,7 @@ def scripts_of(step: Mapping[str, Any]) -> list[str]:
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
     """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`."""
     values = artifact_paths.placeholder_values(space.project, run)
-    key, found = str(step["key"]), shell.expand(str(step["run"]), values)
+    key, found = str(step["key"]), placeholders.expand_in_shell(str(step["run"]), values)
     if found.missing:
         raise LoomError(
             "UNRESOLVED_PLACEHOLDER",

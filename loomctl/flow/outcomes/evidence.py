@@ -177,7 +177,8 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
 
         return state_paths.read(code, scope["state"])
     if code is not None:
-        from loomctl.expressions.conditions import ConditionThrew, NeedsEngine, evaluate
+        from loomctl.expressions.conditions import evaluate
+        from loomctl.expressions.javascript import ConditionThrew, NeedsEngine
 
         try:
             return evaluate(code, scope)
@@ -185,9 +186,9 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
             raise _UnjudgedError(masked_line(str(threw), _LONGEST_WHY), False) from None
         except NeedsEngine:
             pass
-    from loomctl.expressions import engine, questions
+    from loomctl.expressions import conditions, engine
 
-    question = questions.Question("path" if is_path else "condition", str(wanted["state" if is_path else "condition"]))
+    question = conditions.Question("path" if is_path else "condition", str(wanted["state" if is_path else "condition"]))
     (answer,) = engine.answer([question], scope, environment_python=space.caller.environment_python)
     if answer.status != "ok":
         raise _UnjudgedError(masked_line(answer.message, _LONGEST_WHY), answer.status == "needs_environment")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import Listing, complete_runs, json_option, run_argument
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line, visible
@@ -63,8 +63,8 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         raise LoomError(
             "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
         )
-    with arguments.offered_again():
-        read, meant = stages.find_with_run(caller.space(), run, stage)
+    with command_line.offered_again():
+        read, meant = stages.find_with_run(command_line.space(), run, stage)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         output.document({"run_id": run_id, "stages": [_document(one) for one in told]})
@@ -145,8 +145,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _read(named: str | None) -> Run:
-    space = caller.space()
-    return space.store.read(arguments.run_id(space, named), to_show=True)
+    space = command_line.space()
+    return space.store.read(command_line.run_id(space, named), to_show=True)
 
 
 @click.group(cls=Listing, invoke_without_command=True)
@@ -252,7 +252,7 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
       loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
       loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 --out value.json
     """
-    space = caller.space()
+    space = command_line.space()
     store = blobs.Blobs(space.store.folder)
     try:
         data = store.get(ref)

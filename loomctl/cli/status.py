@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import json_option, run_argument
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.package import __version__
@@ -73,8 +73,8 @@ def status(run: str | None, as_json: bool) -> int:
       loomctl status
       loomctl status shop-258 --json
     """
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     now = time.time()
     found = space.store.read(run_id, to_show=True)
     told = _document(space, found, now)
@@ -96,7 +96,9 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     asks_itself = space.caller.host != TERMINAL and find.is_bound(space, run.run_id)
     session_id = space.caller.session_id if asks_itself else (living[-1] if living else None)
     session_id = session_id or state["sessions"].get("current_session_id")
-    health = hook_health.look(space.local, space.store.local, caller.of_the_host(), now=now, session_id=session_id)
+    health = hook_health.look(
+        space.local, space.store.local, command_line.of_the_host(), now=now, session_id=session_id
+    )
     driver = leases.document(space, run.run_id, state)
     mine = driver is not None and driver["here"]
     held = driver is not None and not mine
@@ -391,8 +393,8 @@ def statusline(snippet: bool, as_json: bool) -> int:
     """
     if snippet:
         return _snippet(as_json=as_json)
-    space = caller.space()
-    space = space._replace(caller=space.caller._replace(conversation=caller.of_the_host()))
+    space = command_line.space()
+    space = space._replace(caller=space.caller._replace(conversation=command_line.of_the_host()))
     run_id = find.to_read(space).run_id
     assert run_id is not None  # to_read raises instead
     run = space.store.read(run_id, to_show=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import Listing, complete_runs, json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import Listing, complete_runs, json_option, run_argument
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
@@ -36,7 +36,7 @@ def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incompl
 
 def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        found = recall.record(caller.space(), None, whole=False)
+        found = recall.record(command_line.space(), None, whole=False)
         newest = tool_log.tail(found.folder, _COMPLETED)
     except (LoomError, OSError):
         return []
@@ -45,7 +45,7 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _record(space: Workspace, run: str | None) -> recall.Record:
-    found = recall.record(space, arguments.run_id(space, run))
+    found = recall.record(space, command_line.run_id(space, run))
     if found.trouble:
         output.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
     return found
@@ -85,7 +85,7 @@ def steps(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = _record(caller.space(), run)
+    found = _record(command_line.space(), run)
     seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
     wide = max((len(f"{step.tokens_before:,}") for step in seen.steps), default=0)
     rows = [_row(step, wide) for step in seen.steps]
@@ -145,7 +145,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
       loomctl steps show toolu_01AbC shop-258 --json
       loomctl steps show toolu_01AbC --reduced
     """
-    found = _record(caller.space(), run)
+    found = _record(command_line.space(), run)
     step = recall.find(found, step_id)
     if reduced:
         text = history.full(step)
@@ -184,7 +184,7 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
       loomctl history
       loomctl history shop-258 --budget 2000 --recent 5
     """
-    space = caller.space()
+    space = command_line.space()
     found = _record(space, run)
     told = recall.recalled(space, found, budget, recent)
     document = {
@@ -213,7 +213,7 @@ def reduce_command(as_json: bool) -> int:
       loomctl reduce --json < event.json
     """
     call = tool_calls.read(_given())
-    rules = tool_steps.of_settings(caller.space(make=True).settings.reduce_rules)
+    rules = tool_steps.of_settings(command_line.space(make=True).settings.reduce_rules)
     step, text = recall.reduced(call.tool_name, call.args, call.result, error=call.error, step_id=call.id, rules=rules)
     if as_json:
         output.document(recall.as_document(step, text))
@@ -224,7 +224,9 @@ def reduce_command(as_json: bool) -> int:
 
 def _given() -> Any:
     data = (
-        b"" if sys.stdin.isatty() else arguments.read(arguments.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
+        b""
+        if sys.stdin.isatty()
+        else command_line.read(command_line.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
     )
     if not data.strip():
         raise LoomError(
@@ -253,7 +255,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
       loomctl savings
       loomctl savings shop-258 --json
     """
-    found = _record(caller.space(), run)
+    found = _record(command_line.space(), run)
     told = recall.savings(found)
     ends = EXIT_OK if told.all_there else EXIT_FINDINGS
     if as_json:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import json_option, run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted, one_line
@@ -52,8 +52,8 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
       loomctl stages --last 10
       loomctl stages shop-258 --json
     """
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     every = stages.entries(found)
     records = stages.of_run(found, last)
@@ -366,8 +366,8 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     """
     from loomctl.views import explain
 
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     told = explain.why(space, space.store.read(run_id, to_show=True), named)
     lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)
     output.answer({"run_id": run_id, **told}, lines, as_json=as_json)

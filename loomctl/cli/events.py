@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
@@ -84,8 +84,8 @@ def events(
       loomctl events --since 120 --json
     """
     begin = _since(since)
-    space = caller.space()
-    run_id = arguments.run_id(space, run)
+    space = command_line.space()
+    run_id = command_line.run_id(space, run)
     teller = _Teller(space, run_id, names, as_json=as_json)
     folder = space.store.run_dir(run_id)
     if not follow:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import evidence_files
-from loomctl.cli import arguments, caller, output
-from loomctl.cli.arguments import complete_runs, complete_workflows, json_option, run_argument
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
@@ -55,8 +55,8 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
       loomctl report shop-258 --json
     """
     _check_words(target, with_files=with_files, as_json=as_json)
-    space = caller.space()
-    with document.open_run(space, run, partial(arguments.run_id, space)) as (where, run_id):
+    space = command_line.space()
+    with document.open_run(space, run, partial(command_line.run_id, space)) as (where, run_id):
         path = None if target == STDOUT or (as_json and target is None) else os.path.abspath(_name(target, run_id))
         if path is not None:
             own = (space.store.folder, where.store.run_dir(run_id))
@@ -104,8 +104,8 @@ def _name(target: str | None, run_id: str) -> str:
 def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
     another = f"{stem}-2{extension}"
-    again = arguments.again(target=another) or f"loomctl report {run_id} -o {quoted(another)}"
-    printed = arguments.again(("with_files", "force"), target=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
+    again = command_line.again(target=another) or f"loomctl report {run_id} -o {quoted(another)}"
+    printed = command_line.again(("with_files", "force"), target=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
     place.check_target(path, force=force, again=again, printed=printed, own=own)
     if with_files:
         place.check_folder(place.folder_beside(path), path)
@@ -176,8 +176,8 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
       loomctl dump shop-258 ./shop-258
       loomctl dump shop-258 ./shop-258 --force
     """
-    space = caller.space()
-    made = dump.dump(space, arguments.run_id(space, run), folder, force=force)
+    space = command_line.space()
+    made = dump.dump(space, command_line.run_id(space, run), folder, force=force)
     if as_json:
         told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
         output.document({"run_id": space.store.match(run), **told})
@@ -220,9 +220,9 @@ def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int
       loomctl graph shop-258 --format dot
     """
     if path is not None:
-        files.check_target(path, arguments.again(("path",)))
-    with arguments.offered_again():
-        found = draw.draw(caller.space(make=True), target, form)
+        files.check_target(path, command_line.again(("path",)))
+    with command_line.offered_again():
+        found = draw.draw(command_line.space(make=True), target, form)
     if path is not None:
         files.write_atomically(path, mask(found.text)[0].encode(), mode=0o644)
     if as_json:

@@ -1,1 +1,0 @@
-"""Commands that show a run and change nothing of it."""
