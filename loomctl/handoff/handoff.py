@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from loomctl.handoff import carried, remotes, repository
 from loomctl.handoff.carried import LOG, Look, Looker
 from loomctl.handoff.remotes import Remote, bad_handoff
-from loomctl.kit import files
+from loomctl.kit import files, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.lock import PATIENCE, Lock
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.secrets import masked, masked_line
+from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.runs import log_verdict
 from loomctl.runs.machine import run_notes
 from loomctl.runs.project import Workspace
@@ -100,6 +100,7 @@ class Desk:
         self.looker = Looker(self.repository.object_format)
         self._messages: dict[str, Message] = {}
         self._trees: dict[str, dict[str, str]] = {}
+        self._author: tuple[str, str] | None = None
 
     # ---- Names.
 
@@ -122,6 +123,14 @@ class Desk:
         """
         path = os.path.join(self.space.store.local, "locks", f"handoff-{checked_id(run_id)}.lock")
         return Lock(path, patience=patience, what="the handoff of the run")
+
+    def author(self) -> tuple[str, str]:
+        """Give who hands on from here: the name for people, masked, and the identity that a commit takes."""
+        if self._author is None:
+            known = self.repository.committer()
+            name = known[0] if known is not None else git.user_name(self.repository.top)
+            self._author = mask(name)[0], f"{known[0]} <{known[1]}>" if known is not None else "Loom <loom@localhost>"
+        return self._author
 
     # ---- What commits hold.
 

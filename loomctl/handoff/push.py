@@ -13,11 +13,11 @@ from loomctl.handoff import carried, copies, handoff, remotes
 from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
-from loomctl.kit import clock, files, git, machine
+from loomctl.kit import clock, files, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
-from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import lease, visits
 from loomctl.runs.store import arrivals, events
 from loomctl.runs.store.blobs import Blobs
@@ -95,7 +95,10 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     )
     after = {**state, "updated_at": clock.now(), "ledger_head": head._asdict()}
     after["revision"] = following(state.get("revision", 0))
-    data, masked = carried.form(STATE, files.to_json(after))
+    data: bytes | None = files.to_json(after)
+    masked, before = 0, look.files.get(STATE)
+    if before is None or before.masked:  # what a push writes holds no secret
+        data, masked = carried.form(STATE, data or b"")
     log = look.files.get(LOG)
     written = {STATE: (len(data or b""), masked), LOG: ((log.size if log is not None else 0) + more, 0)}
     sizes = {path: (size, count) for path, size, count in parcel.new} | written
@@ -115,10 +118,8 @@ def _parcel(desk: Desk, standing: Standing, look: Look, state: dict[str, Any], *
         "step": state.get("current_step"),
         "stages": sum(1 for entry in visits.every(state) if entry.get("stage")),
     }
-    committer = desk.repository.committer()
-    by = mask(committer[0] if committer is not None else git.user_name(desk.repository.top))[0]
     left_out = tuple((entry.name, entry.why) for entry in look.left_out[:_MOST_NAMED])
-    message = Message(run_id, clock.now(), by, machine.hostname(), outputs, left_out, summary)
+    message = Message(run_id, clock.now(), desk.author()[0], machine.hostname(), outputs, left_out, summary)
     return Parcel(run_id, standing, new, _gone(known, look), look.left_out, outputs, message)
 
 
@@ -248,9 +249,7 @@ def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
 def _stream(desk: Desk, ref: str, parcel: Parcel, look: Look) -> Iterator[bytes]:
     base = parcel.standing.base
     known = desk.tree(base, parcel.run_id) if base is not None else {}
-    committer = desk.repository.committer()
-    identity = f"{committer[0]} <{committer[1]}>" if committer is not None else "Loom <loom@localhost>"
-    who, message = identity.encode("utf-8", "replace"), _encoded(parcel.message)
+    who, message = desk.author()[1].encode("utf-8", "replace"), _encoded(parcel.message)
     now = clock.seconds_of(clock.now())
     yield b"commit %b\ncommitter %b %d +0000\ndata %d\n" % (ref.encode(), who, now, len(message))
     yield message

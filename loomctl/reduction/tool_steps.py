@@ -127,7 +127,7 @@ def _first(tool_name: str, rules: Sequence[Rule]) -> Rule:
 
 
 # A history asks for the rules of hundreds of steps.
-_KNOWN = {name: _first(name, RULES) for rule in RULES for name in rule.tools}
+_KNOWN = {name: rule for rule in RULES for name in rule.tools}
 
 
 def rule_for(tool_name: str, users: Sequence[Rule] = ()) -> Rule:

@@ -1029,7 +1029,7 @@ def test_where_two_folders_cannot_change_places_a_kill_between_is_mended(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On such a file system the run goes aside for a moment; the next pull brings it back, and takes what is newer."""
-    monkeypatch.setattr(arrivals, "swap", lambda *_: False)
+    monkeypatch.setattr(arrivals, "_exchanged", lambda *_: False)
     laptop.push(run_id)
     desktop.pull(run_id)
     desktop.done(run_id, "Made.")

@@ -99,7 +99,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 def hidden(text: str) -> Iterator[str]:
     """Give what mask hides of a text and leaves nowhere: runs of letters and digits."""
     clean = mask(text)[0]
-    for start, end, _ in secrets._spans(text):
+    for start, end, _ in secrets._spans(text, secrets._looks(text)):
         yield from (run for run in re.findall(r"[A-Za-z0-9]{6,}", text[start:end]) if run not in clean)
 
 

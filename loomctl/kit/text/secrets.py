@@ -93,29 +93,30 @@ def mask(text: str) -> tuple[str, int]:
     Hashes, UUIDs and base64 of anything else stay. The number of lines stays as it was. Takes time that grows with the
     length of the text and no faster.
     """
+    looks = _looks(text)
+    if not looks:
+        return text, 0
     parts: list[str] = []
     rest = 0
     count = 0
-    for start, end, kind in _apart(_spans(text)):
+    for start, end, kind in _apart(_spans(text, looks)):
         parts += text[rest:start], f"[masked: {kind}]", "\n" * text.count("\n", start, end)
         rest = end
         count += 1
     return "".join(parts) + text[rest:] if count else text, count
 
 
-def _spans(text: str) -> list[Span]:
+def _spans(text: str, looks: Sequence[Callable[[str], Iterator[Span]]]) -> list[Span]:
     """Give where secrets stand in a text as it is, or as it was before it was encoded."""
-    looks = _looks(text)
-    spans: list[Span] = []
-    if looks:
-        import re
+    import re  # most texts have nothing to look at
 
-        for reading, place in readings(text):
-            bare = reading
-            if "\x1b" in bare or "␛" in bare:  # a colour's last letter is no part of the word behind it
-                bare = re.compile(_COLOUR).sub(lambda found: " " * len(found.group()), bare)
-            for look in looks:
-                spans += [(place(start), place(end), kind) for start, end, kind in look(bare)]
+    spans: list[Span] = []
+    for reading, place in readings(text):
+        bare = reading
+        if "\x1b" in bare or "␛" in bare:  # a colour's last letter is no part of the word behind it
+            bare = re.compile(_COLOUR).sub(lambda found: " " * len(found.group()), bare)
+        for look in looks:
+            spans += [(place(start), place(end), kind) for start, end, kind in look(bare)]
     return spans
 
 
