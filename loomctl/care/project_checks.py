@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loomctl.kit import files, machine, processes, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import holder
+from loomctl.kit.processes import holder
 from loomctl.kit.text.fences import counted
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import config as settings

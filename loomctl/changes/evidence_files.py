@@ -6,7 +6,7 @@ import os
 
 from loomctl.kit import digests, files, git
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import artifact_paths
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.flow import lines
 from loomctl.flow.open_project import workspace
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.lock import PATIENCE
+from loomctl.kit.processes import PATIENCE
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import config, context_history, context_values, find, leases, project
 from loomctl.runs.context_history import NOTHING, USER, Change

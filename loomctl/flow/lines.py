@@ -6,7 +6,7 @@ A branch is read, changed and put back under the run's lock, so that all of them
 from __future__ import annotations
 
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.lock import PATIENCE
+from loomctl.kit.processes import PATIENCE
 from loomctl.runs.model import standing, visits
 from loomctl.runs.store.events import Event
 from loomctl.workflows import branches

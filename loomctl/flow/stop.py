@@ -7,7 +7,7 @@ from loomctl.flow.outcomes import answers, directives
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
-from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases, stages

@@ -22,7 +22,7 @@ from loomctl.handoff.remotes import Remote, bad_handoff
 from loomctl.kit import files, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
 from loomctl.kit.ids import checked_id
-from loomctl.kit.lock import PATIENCE, Lock
+from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.runs import log_verdict

@@ -153,7 +153,7 @@ def keep(space: Workspace, *, patience: float | None = None) -> bool:
     Under a lock, so that who looked later writes later; where nothing is to be written, nothing is touched.
     patience: seconds to wait for the lock.
     """
-    from loomctl.kit.lock import PATIENCE, Lock
+    from loomctl.kit.processes import PATIENCE, Lock
 
     store = space.store
     if store.unwritten or not is_on(store) or is_current(space):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit import files, git
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.priming import memory
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import sys
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions
 from loomctl.runs.store.events import Event

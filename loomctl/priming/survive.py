@@ -11,7 +11,7 @@ import os
 from loomctl.expressions.state_paths import MISSING, compile_path, read
 from loomctl.kit import digests
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, one_line, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line

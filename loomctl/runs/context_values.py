@@ -6,7 +6,7 @@ import os
 
 from loomctl.kit import files, machine, trouble
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
-from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE, PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import project, stages

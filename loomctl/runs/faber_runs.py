@@ -7,7 +7,7 @@ import os
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.kit.quick_json import as_list, as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import faber_state

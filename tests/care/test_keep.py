@@ -19,7 +19,7 @@ import pytest
 
 from loomctl.care import keep
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs import archives, find, leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store.store import Store

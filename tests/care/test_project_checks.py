@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.care import project_checks
 from loomctl.kit import machine
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import config as settings
 from tests.helpers import repositories

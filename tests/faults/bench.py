@@ -298,9 +298,9 @@ class _Impatient:
 
 def _no_waiting(_: dict[str, Any]) -> None:
     """Wait for locks without waiting."""
-    from loomctl.kit import lock
+    from loomctl.kit import processes
 
-    vars(lock)["time"] = _Impatient
+    vars(processes)["time"] = _Impatient
 
 
 _CONDITIONS = {

@@ -167,7 +167,7 @@ def arm(at_call: int, after: float) -> None:
         *((os, name) for name in ("rename", "replace", "link", "write", "unlink", "mkdir")),
         *(
             (module, name)
-            for module, name in ((arrivals, "swap"), (arrivals, "into_place"), (run_notes, "note_handoff"))
+            for module, name in ((arrivals, "_exchanged"), (arrivals, "into_place"), (run_notes, "note_handoff"))
         ),
         (carried, "form"),
         (shutil, "rmtree"),

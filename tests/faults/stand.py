@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from loomctl.care import file_checks
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs import log_verdict
 from loomctl.runs.model.state import VOLATILE
 from loomctl.runs.store.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.kit.errors import EXIT_HELD
-from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE, PATIENCE
 from tests.faults.bench import CHECKOUT
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, litter, sound
 from tests.helpers.scenes import SESSION, Json

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from tests.helpers.tables import each
 from tests.helpers.waiting import PATIENCE
 
 CHECKOUT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 with Lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
@@ -147,7 +147,7 @@ def test_a_full_disk_does_not_keep_the_lock(tmp_path: Path) -> None:
     """Where the holder's name cannot be written the lock still holds, and is given back."""
     code = (
         "import resource, signal, sys\n"
-        "from loomctl.kit.lock import Lock\n"
+        "from loomctl.kit.processes import Lock\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "for _ in range(2):\n    with Lock(sys.argv[1], patience=0.1):\n        pass\n"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.kit import files
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs import run_blobs
 from loomctl.runs.run_blobs import Collected, Look
 from loomctl.runs.store.blobs import Blobs, ref_of

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, LoomError
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs.store import blobs, leftovers
 from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.helpers.errors import refusal

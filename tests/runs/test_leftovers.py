@@ -13,7 +13,7 @@ import pytest
 
 from loomctl.care import clean
 from loomctl.kit.files import write_atomically
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs.store import leftovers
 from tests.helpers.tables import each
 

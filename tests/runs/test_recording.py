@@ -15,7 +15,7 @@ import pytest
 from loomctl.care import keep
 from loomctl.flow import drive, resume, undo
 from loomctl.kit import files
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.tools import recall, recording, reducer, tool_log

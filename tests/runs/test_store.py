@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_INVALID, EXIT_NO_RUN, EXIT_SKEW, LoomError
-from loomctl.kit.lock import Lock
+from loomctl.kit.processes import Lock
 from loomctl.runs.model import sessions
 from loomctl.runs.store import recovery
 from loomctl.runs.store.events import Event

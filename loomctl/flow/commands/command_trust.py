@@ -7,7 +7,7 @@ import os
 from loomctl.expressions import placeholders
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE, PATIENCE
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, command_runs, leases, stages

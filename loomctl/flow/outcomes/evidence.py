@@ -342,7 +342,7 @@ def _place(space: Workspace) -> str:
 
 
 def _remember(space: Workspace, run: Run, entry: Mapping[str, Any], sha256: str) -> None:
-    from loomctl.kit.lock import HOOK_PATIENCE, PATIENCE
+    from loomctl.kit.processes import HOOK_PATIENCE, PATIENCE
 
     def change(state: State) -> tuple[State, list[Event]]:
         now = visits.open_visit(state)

@@ -14,7 +14,7 @@ from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
 from loomctl.hosts.claude.transcript import NOTICE, Transcript
 from loomctl.kit import files, quick_json, trouble
-from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

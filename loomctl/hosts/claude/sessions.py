@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
-from loomctl.kit.lock import HOOK_PATIENCE
+from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ import os
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.lock import PATIENCE, Lock
+from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.quick_json import as_object, as_objects
 from loomctl.runs.tools import tool_log
 

@@ -6,7 +6,7 @@ import os
 
 from loomctl.kit import clock, digests, files, ids, trouble
 from loomctl.kit.errors import EXIT_HELD, LoomError
-from loomctl.kit.lock import PATIENCE, Lock
+from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.quick_json import following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import frozen_plan, sessions

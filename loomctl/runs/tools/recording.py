@@ -8,7 +8,7 @@ import time
 
 from loomctl.kit import files, ids, trouble
 from loomctl.kit.errors import LoomError
-from loomctl.kit.lock import PATIENCE, Lock
+from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction import tool_steps
 from loomctl.runs.machine import drivers, launcher_files
