@@ -336,19 +336,18 @@ def _driver(space: Workspace, run: Run) -> list[str]:
 def _course(run: Run) -> list[str]:
     """Tell of each step of the plan what became of it, by its last visit."""
     rows = []
-    seen_of = visits.by_step(run.state)
+    last_of = visits.last_of_each(run.state)
     parallel = ""
     for place in frozen_plan.with_branches(run.plan):
-        seen = seen_of.get(place.key, [])
+        last = last_of.get(place.key)
         inside = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel
         key, told = (
             ("  " if inside else "") + one_line(place.key[len(parallel) + 1 :] if inside else place.key, 120),
             "",
         )
-        mark = "✓" if visits.is_done(seen) else " "
-        if seen:
-            last = seen[-1]
+        mark = "✓" if visits.is_done(last) else " "
+        if last is not None:
             mark = "▸" if mark == " " and last["status"] in visits.OPEN else mark
             stage = f" ({last['stage']})" if last.get("stage") else ""
             reason = masked_line(visits.reason_of(last), 300)

@@ -7,6 +7,7 @@ named and holds nothing up.
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 from loomctl.flow import preamble_text, prompts, route
 from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, as_text, is_told, path
@@ -25,7 +26,7 @@ from loomctl.workflows.routing import AFTER_RESUME, FIDELITIES, ChosenFidelity, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.flow.preamble_text import Mode
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ASKED = "asked"  # the source of a fidelity that the caller named
 TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl preamble`"
 _LOOKED_AT = 60  # of the newest stages, whose session is read
+_SHORTEST_LINE = 8  # tokens of a stage's line: so many stages at most have one
 
 
 class Preamble(NamedTuple):
@@ -101,7 +103,7 @@ def of(
             exit_code=EXIT_USAGE,
         )
     place = _meant(run, step_key)
-    return _made(space, run, place, ended_visits(run.state), fidelity=fidelity, transition=transition)
+    return _made(space, run, place, _all(run.state), fidelity=fidelity, transition=transition)
 
 
 def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) -> tuple[str, Sequence[str]]:
@@ -113,7 +115,7 @@ def opening(space: Workspace, run: Run, state: State, place: Place, visit: int) 
     prompt = prompts.step_prompt(place, visit, artifact_paths.prompt_values(space.project, run))
     if place.step.get("run"):
         return prompt, ()
-    made = _made(space, run, place, ended_visits(state))
+    made = _made(space, run, place, _all(state))
     return f"{made.text}\n\n{prompt}", made.warnings
 
 
@@ -126,13 +128,12 @@ def news(space: Workspace, run: Run) -> Preamble | None:
     """
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    ended = ended_visits(run.state)
-    if place is None or place.step.get("run") or not ended:
+    if place is None or place.step.get("run") or not _any_ended(run.state):
         return None
-    unknown = _unknown(space, run, ended)
-    if not unknown:
+    unknown = _unknown(space, run)
+    if not unknown.total:
         return None
-    made = _made(space, run, place, unknown, already=len(ended) - len(unknown))
+    made = _made(space, run, place, unknown, already=_all(run.state).total - unknown.total)
     if space.caller.host == TERMINAL:
         return made
     mark = slip.short_id(digests.of_text(f"{space.caller.session_id}\0{made.newest}\0{made.text}"))
@@ -143,7 +144,7 @@ def precedes(run: Run) -> bool:
     """Tell whether there is anything that precedes the open step and is told to it: a command is told nothing."""
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    return place is not None and not place.step.get("run") and bool(ended_visits(run.state))
+    return place is not None and not place.step.get("run") and _any_ended(run.state)
 
 
 def note_told(space: Workspace, made: Preamble) -> list[str]:
@@ -185,26 +186,49 @@ def _meant(run: Run, step_key: str | None) -> Place:
 # ---- Which stages there are, and which of them a conversation knows.
 
 
-def _unknown(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+class Told(NamedTuple):
+    """The visits that a preamble tells of. newest: the newest first; how: how many of them ended how."""
+
+    newest: Iterable[Mapping[str, Any]]
+    how: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(self.how.values())
+
+
+def _all(state: Mapping[str, Any]) -> Told:
+    return Told(newest_ended(state), count_ended(state))
+
+
+def _any_ended(state: Mapping[str, Any]) -> bool:
+    return next(iter(newest_ended(state)), None) is not None
+
+
+def _unknown(space: Workspace, run: Run) -> Told:
     session_id = space.caller.session_id
     if session_id is None:
-        return list(ended)
-    newest = _told_up_to(space, run, ended)
+        return _all(run.state)
+    newest = _told_up_to(space, run)
     record = sessions.record_of(run.state, session_id) or {}
     compacted = [str(one.get("at") or "") for one in record.get("compactions") or () if isinstance(one, dict)]
     since = max([str(record.get("started_at") or "~"), *compacted])  # "~": after every time
     unknown: list[Mapping[str, Any]] = []
-    for number, entry in enumerate(reversed(ended)):
+    how: dict[str, int] = {}
+    ended = iter(newest_ended(run.state))
+    for number, entry in enumerate(ended):
         if _rank(entry) <= newest:
             break
         if str(entry.get("completed_at") or "") < since or not _is_own(
             run, entry, session_id, look=number < _LOOKED_AT
         ):
             unknown.append(entry)
-    return unknown[::-1]
+            how[visits.how_it_ended(entry)] = how.get(visits.how_it_ended(entry), 0) + 1
+    return Told(unknown, how)
 
 
-def _told_up_to(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) -> int:
+def _told_up_to(space: Workspace, run: Run) -> int:
     """Give the rank of the newest stage that a preamble told the conversation of, which it holds still; 0 for none.
 
     A stage that was undone and done again has its rank, and is another (D31).
@@ -212,7 +236,7 @@ def _told_up_to(space: Workspace, run: Run, ended: Sequence[Mapping[str, Any]]) 
     told = space.local.primed(space.caller.session_id).get("preamble")
     if not isinstance(told, dict) or told.get("run_id") != run.run_id or not isinstance(told.get("id"), str):
         return 0
-    newest = next((one for one in reversed(ended) if _rank(one) == told.get("rank")), None)
+    newest = next((one for one in newest_ended(run.state) if _rank(one) == told.get("rank")), None)
     if newest is None or str(newest.get("completed_at") or "") != told.get("at"):
         return 0
     is_held = space.caller.host == TERMINAL or space.caller.conversation.holds({told["id"]})
@@ -239,7 +263,7 @@ def _made(
     space: Workspace,
     run: Run,
     place: Place,
-    told: Sequence[Mapping[str, Any]],
+    told: Told,
     *,
     already: int = 0,
     fidelity: str | None = None,
@@ -262,19 +286,24 @@ def _made(
         workflow=str(run.state["workflow_id"]),
         step_id=place.key,
         name=str(place.step.get("name") or ""),
-        visit=entry["visit"] if entry is not None and is_open else len(visits.of_step(run.state, place.key)) + 1,
+        visit=entry["visit"] if entry is not None and is_open else visits.count(run.state, place.key) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
         stages=(),
         tools=tool_steps(run.folder, space.store.unlogged(run.run_id)) if mode.tools and not already else (),
         already=already,
         warnings=choice.warnings,
     )
-    keys = _changed_keys(run, told) if already and mode.value else None
+    keys = _changed_keys(run, told.newest) if already and mode.value else None
+    stages = list(islice(told.newest, mode.target // _SHORTEST_LINE))[::-1]
+    earlier = dict(told.how)
+    for one in stages:
+        earlier[visits.how_it_ended(one)] -= 1
+    facts = facts._replace(earlier={how: count for how, count in earlier.items() if count > 0})
     text = None
     while text is None or not reader.readables.make(text, path):
-        found = facts._replace(stages=reader.stages(told), context=reader.context(keys))
+        found = facts._replace(stages=reader.stages(stages), context=reader.context(keys))
         text = preamble_text.render(found, choice.fidelity)
-    last = max(told, key=_rank, default={})
+    last = max(stages, key=_rank, default={})
     warnings = (*choice.warnings, *reader.troubles, *reader.readables.troubles)
     return Preamble(
         text,
@@ -283,7 +312,7 @@ def _made(
         choice.fidelity,
         choice.source,
         degraded,
-        len(told),
+        told.total,
         _rank(last),
         str(last.get("completed_at") or ""),
         warnings,
@@ -295,20 +324,20 @@ def _came_after(space: Workspace, run: Run) -> bool:
 
     It has not seen the work before, so `full`, which counts on that, is none for its first step.
     """
-    ended = [entry for entry in ended_visits(run.state) if entry.get("stage")]
+    last = next((entry for entry in newest_ended(run.state) if entry.get("stage")), None)
     named = space.caller.session_id
     if named is None or sessions.record_of(run.state, named) is None:
         named = run.state["sessions"].get("current_session_id")
     record = sessions.record_of(run.state, named) if isinstance(named, str) else None
-    if not ended or record is None:
+    if last is None or record is None:
         return False
-    by = read_status(run, ended[-1])[0].get("session_id")
+    by = read_status(run, last)[0].get("session_id")
     if by == named:
         return False
-    return str(record.get("started_at") or "") >= str(ended[-1].get("completed_at") or "")
+    return str(record.get("started_at") or "") >= str(last.get("completed_at") or "")
 
 
-def _changed_keys(run: Run, told: Sequence[Mapping[str, Any]]) -> set[str] | None:
+def _changed_keys(run: Run, told: Iterable[Mapping[str, Any]]) -> set[str] | None:
     keys: set[str] = set()
     for entry in told:
         if not entry.get("stage"):
@@ -329,13 +358,21 @@ _READ = 1 << 17  # bytes of a response or an output that are looked at
 _STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
 
 
-def ended_visits(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Give the visits that ended, oldest first; what the engine did by itself is none.
+def newest_ended(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Give the visits that ended, newest first; what the engine did by itself is none.
 
     A branch knows of the main line before its parallel step, and of itself (D43).
     """
-    every = (*visits.seen_from(state).before, *state["steps"])
-    return [one for one in every if one.get("by") != "engine" and one["status"] not in visits.OPEN]
+    yield from visits.newest_ended(state)
+    yield from visits.newest_ended({"steps": visits.seen_from(state).before})
+
+
+def count_ended(state: Mapping[str, Any]) -> dict[str, int]:
+    """Count `newest_ended` by how they ended."""
+    found = visits.count_ended({"steps": visits.seen_from(state).before})
+    for how, count in visits.count_ended(state).items():
+        found[how] = found.get(how, 0) + count
+    return found
 
 
 def tool_steps(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
@@ -449,7 +486,7 @@ class Reader:
         key = f"response.{entry['step_id']}"
         if not _sets(status, key):
             return False
-        for later in reversed(ended_visits(self._run.state)):
+        for later in newest_ended(self._run.state):
             if later.get("stage") == entry["stage"]:
                 return True
             if later["step_id"] == entry["step_id"] and _sets(read_status(self._run, later)[0], key):

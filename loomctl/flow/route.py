@@ -47,9 +47,9 @@ class Move(NamedTuple):
 
 def first_open(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
     """Give the first step that is not done: where a run goes on after any interruption."""
-    last = {entry["step_id"]: (entry,) for entry in state["steps"]}
+    last = visits.last_of_each(state)
     steps = ((phase, step) for phase in plan["phases"] for step in phase["steps"])
-    return next((Place(phase, step) for phase, step in steps if not visits.is_done(last.get(step["key"], ()))), None)
+    return next((Place(phase, step) for phase, step in steps if not visits.is_done(last.get(step["key"]))), None)
 
 
 def onward(state: Mapping[str, Any], plan: Mapping[str, Any]) -> Place | None:
@@ -211,7 +211,7 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
     retries = int(place.step.get("max_retries") or 0)
     if not retries or visits.attempt_of(state, ended) > retries:
         return False
-    return len(visits.of_step(state, place.key)) < most_visits(plan, place)
+    return visits.count(state, place.key) < most_visits(plan, place)
 
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
@@ -249,7 +249,7 @@ def reopened_step(state: State, plan: Mapping[str, Any]) -> State:
     last = next((place for place in reversed(places(plan)) if not place.step.get("engine")), None)
     if last is None or first_open(state, plan) is not None:
         return state
-    return visits.replaced(state, {**visits.of_step(state, last.key)[-1], "reopened": True})
+    return visits.replaced(state, {**visits.last_of_each(state)[last.key], "reopened": True})
 
 
 def _completed(state: State, plan: Mapping[str, Any], *, at: str) -> State:

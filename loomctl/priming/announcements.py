@@ -112,8 +112,8 @@ def beside(run: Run, line: str) -> str:
     state = run.state
     goal = f"goal: {masked_line(str(state['goal']), 300)}" if state.get("goal") else "no goal was given"
     steps = [step for phase in run.plan["phases"] for step in phase["steps"] if not step.get("engine")]
-    seen = visits.by_step(state)
-    ended = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
+    last = visits.last_of_each(state)
+    ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
     at = f", at {masked_line(str(state['current_step']), 120)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
     way = f"/loom:resume {run.run_id} --take-over takes it over, if its user wants that"

@@ -246,7 +246,7 @@ def readable_plan(plan: Mapping[str, Any], state: Mapping[str, Any]) -> str:
 
 def _plan_lines(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[str]:
     gated = (plan.get("autonomy") or {}).get("require_approval_for") or ()
-    seen = visits.by_step(state)
+    last = visits.last_of_each(state)
     for phase in plan["phases"]:
         gate = " (after approval)" if phase.get("require_approval") or phase["id"] in gated else ""
         for step in phase["steps"]:
@@ -255,16 +255,16 @@ def _plan_lines(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[s
             branches = [str(one["id"]) for one in (step.get("parallel") or {}).get("branches") or ()]
             among = f" ({', '.join(branches)} in parallel)" if branches else ""
             name = " ".join(str(step.get("name") or step.get("id")).split())
-            yield f"{_sign_of_step(seen.get(step['key'], []))} {step['key']}: {name}{among}{gate}"
+            yield f"{_sign_of_step(last.get(step['key']))} {step['key']}: {name}{among}{gate}"
             gate = ""
 
 
-def _sign_of_step(seen: list[dict[str, Any]]) -> str:
-    if not seen:
+def _sign_of_step(last: Mapping[str, Any] | None) -> str:
+    if last is None:
         return "·"
-    if seen[-1]["status"] in visits.OPEN:
+    if last["status"] in visits.OPEN:
         return "▸"
-    return "✓" if visits.is_done(seen) else "✗"
+    return "✓" if visits.is_done(last) else "✗"
 
 
 def readable_state(state: Mapping[str, Any]) -> str:
@@ -281,7 +281,7 @@ def readable_state(state: Mapping[str, Any]) -> str:
         shown["context"] = told
         if not told:
             del shown["context"]
-    by_faber = {entry["step_id"]: entry["status"] for entry in state["steps"] if entry.get("by") == "faber"}
+    by_faber = {entry["step_id"]: entry["status"] for entry in visits.recent(state) if entry.get("by") == "faber"}
     if by_faber:
         shown["steps"] = by_faber
     lines = [f"{quick_json.plain(key)}: {quick_json.plain(value)}" for key, value in shown.items()]

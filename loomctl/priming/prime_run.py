@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 from loomctl.kit import digests
 from loomctl.kit.package import __version__, skews
@@ -195,14 +196,10 @@ def _texts(
         upcoming = "## Next\n\nThe next step stands in your memory (.loom/now.md)."
     else:
         upcoming = space.upcoming(space.project, run, may_write=may_write, budget=budget)
-    ended = [
-        entry
-        for entry in state["steps"]
-        if entry.get("by") != "engine" and entry["status"] not in ("in_progress", "closing")
-    ]
-    lines = ["Done so far:"] if 0 < len(ended) <= _MOST_LINES else []
-    lines += [_line_of(entry) for entry in ended[-_MOST_LINES:]]
-    earlier = len(ended) + 1 - _MOST_LINES if len(ended) > _MOST_LINES else 0
+    ended = sum(visits.count_ended(state).values())
+    lines = ["Done so far:"] if 0 < ended <= _MOST_LINES else []
+    lines += [_line_of(entry) for entry in islice(visits.newest_ended(state), _MOST_LINES)][::-1]
+    earlier = ended + 1 - _MOST_LINES if ended > _MOST_LINES else 0
     steps, counts = "", None
     if not has.any_slip:  # else all that tools did since is in the conversation
         steps, counts = _tool_steps(space, run, event, budget, "\n".join(lines))

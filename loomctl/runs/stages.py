@@ -369,12 +369,12 @@ def _names(step_id: str) -> tuple[str, ...]:
 
 def progress(run: Run) -> list[dict[str, Any]]:
     """Give the plan's phases, each `{id, status, done, steps}`; status: `done`, `open`, `skipped` or `pending`."""
-    seen = visits.by_step(run.state)
+    last = visits.last_of_each(run.state)
     current = run.state.get("current_phase")
     found = []
     for phase in run.plan["phases"]:
         steps = [step for step in phase["steps"] if not step.get("engine")]
-        done = sum(visits.is_done(seen.get(step["key"], ())) for step in steps)
+        done = sum(visits.is_done(last.get(step["key"])) for step in steps)
         known = run.state["phases"].get(phase["id"])
         said = known.get("status") if isinstance(known, dict) else None
         status = {"completed": "done", "skipped": "skipped"}.get(str(said), "pending")

@@ -213,7 +213,7 @@ class _Goal(NamedTuple):
         """Tell whether the visit that is about to begin is the one."""
         if self.step is None:
             return not place.step.get("engine")
-        return place.key == self.step and len(visits.of_step(state, self.step)) + 1 == self.visit
+        return place.key == self.step and visits.count(state, self.step) + 1 == self.visit
 
 
 class _Player(NamedTuple):
@@ -384,7 +384,7 @@ def _label(place: Place, said: Reading) -> str | None:
 
 def _left_over(state: State, script: Script) -> list[dict[str, str]]:
     """Say what of a script was not played: a test that means more visits than there were tests something else."""
-    made = {key: len(seen) for key, seen in visits.by_step(state).items()}
+    made = visits.counts(state)
     return [
         _warning("NOT_PLAYED", key, f"{made.get(key, 0)} visits were made, outcomes are given for {len(said)}")
         for key, said in script.visits.items()

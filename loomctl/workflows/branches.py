@@ -132,11 +132,11 @@ def _status_in(state: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 
 def _outside(state: Mapping[str, Any], entry: Mapping[str, Any], index: int) -> visits.Outside:
     record = entry[KEY][index]
-    place = next(number for number, one in enumerate(state["steps"]) if one.get("stage") == entry["stage"])
-    before = state["steps"][:place]
-    counts: dict[str, int] = {}
-    for visit in visits.every({"steps": before}):
-        counts[visit["step_id"]] = counts.get(visit["step_id"], 0) + 1
+    behind = next(
+        number for number, one in enumerate(reversed(state["steps"]), 1) if one.get("stage") == entry["stage"]
+    )
+    before = state["steps"][:-behind]
+    open_now = visits.every({"steps": visits.recent(state)})
     return visits.Outside(
         stage=entry["stage"],
         step_id=entry["step_id"],
@@ -144,9 +144,9 @@ def _outside(state: Mapping[str, Any], entry: Mapping[str, Any], index: int) -> 
         place=index,
         outcome=record["status"] if record["status"] in ENDED else None,
         rank=visits.highest_rank(state),
-        visits=counts,
+        visits=visits.counts({"steps": before}),
         before=before,
-        open=tuple(one["stage"] for one in visits.every(state) if one["status"] in visits.OPEN and one["stage"]),
+        open=tuple(one["stage"] for one in open_now if one["status"] in visits.OPEN and one["stage"]),
         left=_left(state, entry),
     )
 

@@ -138,7 +138,8 @@ def each_node(groups: Sequence[Group]) -> Iterator[Node]:
 class _Drawer:
     def __init__(self, plan: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
         self._plan, self._state = plan, state
-        self._visits = visits.by_step(state) if state is not None else {}
+        self._last = visits.last_of_each(state) if state is not None else {}
+        self._counts = visits.counts(state) if state is not None else {}
         self._ids: dict[str, str] = {}
         self._joins: dict[str, str] = {}
         self._arrows: list[Arrow] = []
@@ -189,13 +190,14 @@ class _Drawer:
         return nodes, groups
 
     def _node(self, step: Mapping[str, Any], own_id: str) -> Node:
-        seen = self._visits.get(step["key"], [])
+        seen = self._last.get(step["key"])
         mark = ""
-        if seen:
-            last = seen[-1]["status"]
+        if seen is not None:
+            last = seen["status"]
             mark = CURRENT if last in visits.OPEN else FAILED if last == "failed" else DONE
         kind = str(step.get("kind") or "agent")
-        return Node(self._ids[step["key"]], kind, str(step.get("name") or own_id), mark, len(seen), step, own_id)
+        count = self._counts.get(step["key"], 0)
+        return Node(self._ids[step["key"]], kind, str(step.get("name") or own_id), mark, count, step, own_id)
 
     def _lead_on(self, step: Mapping[str, Any], following: str, end: str) -> None:
         """Draw what a step leads to. following: the next in order; end: where a way to the end goes."""

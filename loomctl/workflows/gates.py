@@ -256,7 +256,7 @@ def _goes_on(state: Mapping[str, Any]) -> bool:
 
 
 def _on_record(state: Mapping[str, Any], name: str, key: str, at: str, *, by: str, note: str) -> dict[str, Any]:
-    rank = max((entry["rank"] for entry in state["steps"]), default=0)
+    rank = visits.main_rank(state)
     said = {"by": by, "note": note}
     return {"id": name, key: at, "after_rank": rank, **{word: text for word, text in said.items() if text}}
 
@@ -325,7 +325,7 @@ def lapse(state: State, names: list[str]) -> list[Any]:
 
     The mark is the rank of the newest visit, by which an undo finds it.
     """
-    rank = max((entry["rank"] for entry in state["steps"]), default=0)
+    rank = visits.main_rank(state)
     asked = {*(f"phase:{name}" for name in names)}
     steps = tuple(f"step:{name}/" for name in names)
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs.model import frozen_plan
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.visits import (
     CONDITION,
     END,
@@ -337,7 +337,7 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     if place is None:
         return way._replace(next=found)
     most = frozen_plan.most_visits(plan, place)
-    if [entry["step_id"] for entry in state["steps"]].count(found["step_id"]) < most:
+    if visits.count(state, found["step_id"]) < most:
         return way._replace(next=found)
     why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
     found = {**found, "step_id": None, "reason": MAX_VISITS, "by": found["reason"], "to": place.key}

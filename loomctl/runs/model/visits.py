@@ -29,17 +29,46 @@ SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_
 OPEN = ("in_progress", "closing")
 
 
-def of_step(state: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Give a step's visits, oldest first. For many steps `visits_by_step` looks at each visit once."""
-    return [entry for entry in state["steps"] if entry["step_id"] == key]
+def recent(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the newest visits, oldest first; all that are open are among them."""
+    steps: list[dict[str, Any]] = state["steps"]
+    return steps
 
 
-def by_step(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Give the visits of every step that has some, oldest first, in one pass; those of branches, too."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def count(state: Mapping[str, Any], key: str) -> int:
+    """Count a step's visits."""
+    return sum(entry["step_id"] == key for entry in state["steps"])
+
+
+def counts(state: Mapping[str, Any]) -> dict[str, int]:
+    """Count the visits of every step that has some; those of branches, too."""
+    found: dict[str, int] = {}
     for entry in every(state):
-        found.setdefault(entry["step_id"], []).append(entry)
+        found[entry["step_id"]] = found.get(entry["step_id"], 0) + 1
     return found
+
+
+def last_of_each(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Give the last visit of every step that has some; those of branches, too."""
+    return {entry["step_id"]: entry for entry in every(state)}
+
+
+def newest_ended(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the visits that ended, newest first; what the engine did by itself is none."""
+    return (entry for entry in reversed(state["steps"]) if has_ended(entry))
+
+
+def count_ended(state: Mapping[str, Any]) -> dict[str, int]:
+    """Count `newest_ended` by how they ended."""
+    found: dict[str, int] = {}
+    for entry in newest_ended(state):
+        found[how_it_ended(entry)] = found.get(how_it_ended(entry), 0) + 1
+    return found
+
+
+def has_ended(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a visit ended that somebody worked on: what the engine did by itself is none."""
+    return entry.get("by") != "engine" and entry["status"] not in OPEN
 
 
 def every(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -57,6 +86,11 @@ def within(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 def highest_rank(state: Mapping[str, Any]) -> int:
     """Give the rank of the stage that was begun last, in whatever branch; 0 where none was."""
     return max((entry["rank"] for entry in every(state)), default=0)
+
+
+def main_rank(state: Mapping[str, Any]) -> int:
+    """Give the rank of the stage of the main line that was begun last; 0 where none was."""
+    return max((entry["rank"] for entry in state["steps"]), default=0)
 
 
 class Outside(NamedTuple):
@@ -95,9 +129,9 @@ def is_branch(state: Mapping[str, Any]) -> bool:
     return bool(seen_from(state).stage)
 
 
-def is_done(seen: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell from a step's visits whether it needs no more work."""
-    return bool(seen) and is_last_word(seen[-1])
+def is_done(last: Mapping[str, Any] | None) -> bool:
+    """Tell from a step's last visit whether it needs no more work."""
+    return last is not None and is_last_word(last)
 
 
 def is_last_word(entry: Mapping[str, Any]) -> bool:
@@ -119,13 +153,13 @@ def reason_of(entry: Mapping[str, Any]) -> str:
 
 def open_visit(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the visit that is being worked on (or closing), if there is one."""
-    return next((entry for entry in reversed(state["steps"]) if entry["status"] in OPEN), None)
+    return next((entry for entry in reversed(recent(state)) if entry["status"] in OPEN), None)
 
 
 def named(state: Mapping[str, Any], word: str) -> tuple[dict[str, Any], str] | None:
     """Give the visit whose stage has a number or a name, and the branch that it is in ("" for none); else None."""
     rank = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None
-    for entry in state["steps"]:
+    for entry in reversed(state["steps"]):
         if _is_named(entry, word, rank):
             return entry, ""
         for record in entry.get("branches", ()):
@@ -163,7 +197,7 @@ def start_visit(
             hint=done_command(current),
         )
     outside = seen_from(state)
-    visit = len(of_step(state, key)) + outside.visits.get(key, 0) + 1
+    visit = count(state, key) + outside.visits.get(key, 0) + 1
     rank = 0 if by_engine else max(outside.rank, highest_rank(state)) + 1
     entry: dict[str, Any] = {
         "step_id": key,
@@ -177,7 +211,7 @@ def start_visit(
     }
     if by_engine:
         entry["by"] = "engine"
-    state = {**state, "steps": [*state["steps"], entry]}
+    state = {**state, "steps": state["steps"] + [entry]}
     attempt = attempt_of(state, entry)
     if attempt > 1:
         entry["attempt"] = attempt
