@@ -65,24 +65,17 @@ def copies(scene: Scene) -> list[Path]:
     return [path for path in (scene.root / "report_files").rglob("*") if path.is_file()]
 
 
-def test_a_report_is_no_work_of_the_step(begun: Scene) -> None:
+def test_a_report_is_no_work_of_the_step_nor_one_written_anew_or_committed(begun: Scene) -> None:
     reported(begun)
     assert any(path.name == "junit.xml" for path in copies(begun))
     found = told(begun)
     assert (found.files, found.assets, found.patch, found.unknown) == ([], [], False, "")
-
-
-def test_a_report_that_is_written_anew_is_none_either(begun: Scene) -> None:
-    reported(begun)
     begin(begun)
     begun.write("b.txt", "b")
     reported(begun)
     assert told(begun).files == ["b.txt"]
     (begun.root / "report.html").unlink()
     assert told(begun).files == ["b.txt"]
-
-
-def test_a_committed_report_is_none_either(begun: Scene) -> None:
     reported(begun)
     git(begun.root, "add", ".")
     git(begun.root, "commit", "-q", "-m", "with its report")
@@ -140,15 +133,12 @@ def test_what_its_user_made_is_touched(begun: Scene) -> None:
         (begun.root / name).unlink()
 
 
-def test_a_users_file_that_a_report_was_written_over_is_touched(begun: Scene) -> None:
+def test_a_users_file_that_a_report_was_written_over_or_that_went_for_one_is_touched(begun: Scene) -> None:
     for text, words in (('<meta name="generator" content="loomctl report 0">', []), ("mine", ["--force"])):
         begun.write("report.html", text)
         begin(begun)
         reported(begun, *words)
         assert told(begun).files == ["report.html"]
-
-
-def test_a_users_file_that_was_removed_for_a_report_is_gone(begun: Scene) -> None:
     path = begun.write("report.html", "mine")
     begin(begun)
     path.unlink()

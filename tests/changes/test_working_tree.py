@@ -202,11 +202,8 @@ CASES: list[tuple[str, Callable[[Path], object], dict[str, str]]] = [
     ("a file that git removes", lambda top: git(top, "rm", "-q", "a.txt"), {"a.txt": "deleted"}),
     ("a file that git forgets", lambda top: git(top, "rm", "-q", "--cached", "a.txt"), {}),
     ("a commit of what was there", commit, {}),
-    (
-        "a stash of what was there",
-        lambda top: git(top, "stash", "-q", "-u"),
-        {"b.txt": "modified", "notes.md": "deleted"},
-    ),
+    ("a stash of what was there", lambda top: git(top, "stash", "-q", "-u"),
+     {"b.txt": "modified", "notes.md": "deleted"}),
     ("a change that is committed", change_and_commit, {"a.txt": "modified"}),
     ("a commit and its contrary", commit_and_go_back, {}),
     ("a commit that is taken back", commit_and_reset, {}),
@@ -218,26 +215,17 @@ CASES: list[tuple[str, Callable[[Path], object], dict[str, str]]] = [
     ("a mode", lambda top: (top / "a.txt").chmod(0o755), {"a.txt": "modified"}),
     ("a link", lambda top: (top / "link").symlink_to("/etc/passwd"), {"link": "added"}),
     ("a link for a file", link_for_a_file, {"a.txt": "modified"}),
-    (
-        "a folder for a file, a link for a folder",
-        folder_for_file,
-        {"a.txt": "deleted", "a.txt/inside": "added", "src": "added", "src/c.py": "deleted"},
-    ),
+    ("a folder for a file, a link for a folder", folder_for_file,
+     {"a.txt": "deleted", "a.txt/inside": "added", "src": "added", "src/c.py": "deleted"}),
     ("a merge in conflict", a_merge_in_conflict, {"a.txt": "modified", "b.txt": "modified", "notes.md": "deleted"}),
     ("a nested repository", nested_repository, {"vendor/lib": "added"}),
     ("a nested repository without a commit", lambda top: git(top, "init", "-q", "empty"), {}),
     ("another checkout of it inside", lambda top: git(top, "worktree", "add", "-q", "trees/one"), {}),
     ("an ignored file", write("ignored/y", "y"), {}),
     ("compiled modules of Python's", run_python, {"src/__pycache__.py": "added"}),
-    (
-        "compiled modules that are committed",
-        compiled_and_committed,
-        {
-            "__pycache__/x.cpython-311.pyc": "added",
-            "src/deep/__pycache__/y.pyc": "added",
-            "src/__pycache__.py": "added",
-        },
-    ),
+    ("compiled modules that are committed", compiled_and_committed,
+     {"__pycache__/x.cpython-311.pyc": "added", "src/deep/__pycache__/y.pyc": "added",
+      "src/__pycache__.py": "added"}),
     ("a new ignored file", write("a.o", "o"), {}),
     ("an ignored file that is added", added_by_force, {"made.o": "added"}),
     ("nothing ignored any more", ignored_no_more, {".gitignore": "modified", "ignored/new": "added"}),
@@ -249,7 +237,7 @@ CASES: list[tuple[str, Callable[[Path], object], dict[str, str]]] = [
     ("a name that begins with a hyphen", write("--all", "x"), {"--all": "added"}),
     ("an intended file", intend, {"i": "added"}),
     ("a pipe for a file", pipe_for_a_file, {"a.txt": "modified"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow(quick=3)

@@ -47,30 +47,22 @@ def ask(*sources: str, kind: str = "condition", scope: dict[str, Any] | None = N
 @each(
     ("source", "expected"),
     [
-        ("state.n + 1 === 6", True),
-        ("state?.a?.b ?? true", True),
+        ("state.n + 1 === 6", True), ("state?.a?.b ?? true", True),
         ("state.steps.some(step => step.status === 'failed')", True),
         ("state.artifacts.spec_path.includes('.md') // a spec", True),
-        ("/^specs\\//.test(state.artifacts.spec_path)", True),
-        ("`${state.n}` == '5'", True),
-        ("typeof outcome === 'undefined'", True),
-        ("state.n ? 0 : 1", False),
-        ("[]", True),
-        ("0, 1", True),
-        ("'\ud83d'.length === 1", True),
-        ("'\x00'.length === 1", True),
-        ("this === undefined", True),
+        ("/^specs\\//.test(state.artifacts.spec_path)", True), ("`${state.n}` == '5'", True),
+        ("typeof outcome === 'undefined'", True), ("state.n ? 0 : 1", False), ("[]", True), ("0, 1", True),
+        ("'\ud83d'.length === 1", True), ("'\x00'.length === 1", True), ("this === undefined", True),
         ("state.absent.x", "TypeError: cannot read property 'x' of undefined"),
         ("nobody.x", "ReferenceError: nobody is not defined"),
         ("stray = 1", "ReferenceError: stray is not defined"),
         ("null.x // \u2028", "TypeError: cannot read property 'x' of null"),
         ("(() => { throw new Error('a\\nb\\u0000\\ud83d') })()", "Error: a"),
-        ("(() => { throw null })()", "null"),
-        ("(() => { throw '' })()", "it threw something"),
+        ("(() => { throw null })()", "null"), ("(() => { throw '' })()", "it threw something"),
         ("(() => { throw { toString() { throw 1 } } })()", ""),
         ("(() => { throw Symbol('x') })()", "Symbol(x)"),
     ],
-)
+)  # fmt: skip
 def test_a_condition_means_what_javascript_means(source: str, expected: bool | str) -> None:
     (given,) = ask(source)
     if isinstance(expected, bool):
@@ -103,23 +95,16 @@ def test_a_bad_path_is_an_answer_not_a_crash(source: str) -> None:
 
 
 RUNAWAYS = [
-    "(() => { for (;;); })()",
-    "(() => { for (;;) try { for (;;); } catch (e) {} })()",
+    "(() => { for (;;); })()", "(() => { for (;;) try { for (;;); } catch (e) {} })()",
     "(() => { throw { toString() { for (;;); } } })()",
     "(() => { Error.prototype.toString = () => { for (;;); }; for (;;); })()",
     "(() => { Error.prepareStackTrace = () => { for (;;); }; null.x })()",
-    "'x'.repeat(4e6).indexOf('x'.repeat(2e6) + 'y')",
-    "new Array(1e9).join('x')",
-    "Array.prototype.indexOf.call({length: 2 ** 53 - 1}, 1)",
-    "/(a*)*b/.test('a'.repeat(40))",
-    "(() => { const kept = []; for (;;) kept.push('x'.repeat(1000)); })()",
-    "'x'.repeat(1e9)",
-    "new ArrayBuffer(1e9)",
-    "new Array(1e8).fill(0)",
-    "(function again() { return again() })()",
-    "JSON.parse('['.repeat(1e6))",
-    "(() => { Object.prototype.toString = String = JSON = null; for (;;); })()",
-]
+    "'x'.repeat(4e6).indexOf('x'.repeat(2e6) + 'y')", "new Array(1e9).join('x')",
+    "Array.prototype.indexOf.call({length: 2 ** 53 - 1}, 1)", "/(a*)*b/.test('a'.repeat(40))",
+    "(() => { const kept = []; for (;;) kept.push('x'.repeat(1000)); })()", "'x'.repeat(1e9)",
+    "new ArrayBuffer(1e9)", "new Array(1e8).fill(0)", "(function again() { return again() })()",
+    "JSON.parse('['.repeat(1e6))", "(() => { Object.prototype.toString = String = JSON = null; for (;;); })()",
+]  # fmt: skip
 
 
 @pytest.mark.slow(quick=3)
@@ -188,15 +173,12 @@ def test_one_expression_is_no_syntax_error(source: str) -> None:
     [
         ("(" * 10_000 + "1" + ")" * 10_000, "longer than"),
         ("(" * 5_000 + "1" + ")" * 5_000, "nested too deeply"),
-        ("[" * 8_000 + "]" * 8_000, "nested too deeply"),
-        ("!" * 16_000 + "1", "nested too deeply"),
-        ("a=>" * 5_000 + "1", "nested too deeply"),
-        ("`${" * 3_000 + "1" + "}`" * 3_000, "nested too deeply"),
-        ("1+" * 500_000 + "1", "longer than"),
-        ("x" * 1_000_000, "longer than"),
+        ("[" * 8_000 + "]" * 8_000, "nested too deeply"), ("!" * 16_000 + "1", "nested too deeply"),
+        ("a=>" * 5_000 + "1", "nested too deeply"), ("`${" * 3_000 + "1" + "}`" * 3_000, "nested too deeply"),
+        ("1+" * 500_000 + "1", "longer than"), ("x" * 1_000_000, "longer than"),
         ("/" + r"\p{L}" * 3_000 + "/iv", "memory"),
     ],
-)
+)  # fmt: skip
 def test_hostile_sizes_are_refused_at_once(source: str, said: str) -> None:
     """Depth and length have limits with clear words, for the check and for the answer."""
     begun = time.monotonic()
@@ -303,15 +285,10 @@ def test_the_sandbox_has_no_way_out(name: str) -> None:
 @pytest.mark.parametrize(
     "python",
     [
-        "/nowhere/python",
-        "/",
-        "",
-        "has\x00nul",
-        "SCRIPT:#!/bin/sh\nexit 3",
-        "SCRIPT:#!/bin/sh\necho not ready",
-        "SCRIPT:broken",
+        "/nowhere/python", "/", "", "has\x00nul", "SCRIPT:#!/bin/sh\nexit 3",
+        "SCRIPT:#!/bin/sh\necho not ready", "SCRIPT:broken",
     ],
-)
+)  # fmt: skip
 def test_without_a_working_interpreter_the_environment_is_needed(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

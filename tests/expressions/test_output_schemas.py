@@ -88,36 +88,25 @@ def test_a_pipe_in_a_schemas_place_holds_nobody(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("", "JSON_SYNTAX"),
-        ("{'type': 'object'}", "JSON_SYNTAX"),
-        ('{"type": "object",}', "JSON_SYNTAX"),
-        (b'{"title": "\xff"}', "NOT_UTF8"),
-        ("[" * 100_000, "TOO_DEEP"),
-        ('{"const": "' + "x" * LARGEST + '"}', "TOO_LARGE"),
-        ("[]", "BAD_SCHEMA"),
-        ("true", "BAD_SCHEMA"),
-        ('"routing"', "BAD_SCHEMA"),
-        ('{"type": "objekt"}', "BAD_SCHEMA"),
-        ('{"required": "score"}', "BAD_SCHEMA"),
-        ('{"properties": {"a": {"minimum": "1"}}}', "BAD_SCHEMA"),
-        ('{"properties": {"a": 1}}', "BAD_SCHEMA"),
-        ('{"pattern": "("}', "BAD_SCHEMA"),
+        ("", "JSON_SYNTAX"), ("{'type': 'object'}", "JSON_SYNTAX"), ('{"type": "object",}', "JSON_SYNTAX"),
+        (b'{"title": "\xff"}', "NOT_UTF8"), ("[" * 100_000, "TOO_DEEP"),
+        ('{"const": "' + "x" * LARGEST + '"}', "TOO_LARGE"), ("[]", "BAD_SCHEMA"), ("true", "BAD_SCHEMA"),
+        ('"routing"', "BAD_SCHEMA"), ('{"type": "objekt"}', "BAD_SCHEMA"),
+        ('{"required": "score"}', "BAD_SCHEMA"), ('{"properties": {"a": {"minimum": "1"}}}', "BAD_SCHEMA"),
+        ('{"properties": {"a": 1}}', "BAD_SCHEMA"), ('{"pattern": "("}', "BAD_SCHEMA"),
         ('{"properties": {"a": {"pattern": "(?<x"}}}', "BAD_SCHEMA"),
         ('{"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": 1}', "BAD_SCHEMA"),
-        ('{"$schema": "https://example.com/mine"}', "UNKNOWN_DRAFT"),
-        ('{"$schema": 1}', "UNKNOWN_DRAFT"),
+        ('{"$schema": "https://example.com/mine"}', "UNKNOWN_DRAFT"), ('{"$schema": 1}', "UNKNOWN_DRAFT"),
         ('{"$ref": "https://example.com/x.json"}', "REMOTE_REF"),
         ('{"properties": {"a": {"$ref": "other.json#/$defs/a"}}}', "REMOTE_REF"),
         ('{"allOf": [{"$ref": "file:///etc/passwd"}]}', "REMOTE_REF"),
         ('{"$defs": {"a": {"$dynamicRef": "http://example.com#x"}}}', "REMOTE_REF"),
-        ('{"$ref": "#/$defs/none"}', "UNKNOWN_REF"),
-        ('{"$ref": "#none"}', "UNKNOWN_REF"),
-        ('{"$ref": "#/$defs/a/0", "$defs": {"a": {}}}', "UNKNOWN_REF"),
-        ('{"$ref": "#"}', "BAD_SCHEMA"),
+        ('{"$ref": "#/$defs/none"}', "UNKNOWN_REF"), ('{"$ref": "#none"}', "UNKNOWN_REF"),
+        ('{"$ref": "#/$defs/a/0", "$defs": {"a": {}}}', "UNKNOWN_REF"), ('{"$ref": "#"}', "BAD_SCHEMA"),
         ('{"properties": {"a": {"$ref": "#/properties/a"}}}', "BAD_SCHEMA"),
         ('{"$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"allOf": [{}, {"$ref": "#/$defs/x"}]}}}', "BAD_SCHEMA"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | bytes, code: str) -> None:
     put(project, text)
     given = loaded(project)
@@ -174,35 +163,23 @@ LONG = "x" * 10_000
         (GOOD, {"score": "high"}, [("/score", "expected a number, got 'high'")]),
         (GOOD, {"score": None}, [("/score", "expected a number, got null")]),
         ({"type": "object"}, [1, 2], [("", "expected an object, got a list")]),
-        (
-            {"properties": {"a": {"type": ["integer", "null"]}}},
-            {"a": 1.5},
-            [("/a", "expected a whole number or null, got 1.5")],
-        ),
+        ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": 1.5},
+         [("/a", "expected a whole number or null, got 1.5")]),
         ({"properties": {"a": {"enum": ["x", 1]}}}, {"a": "y"}, [("/a", "'y' is none of: \"x\", 1")]),
         ({"properties": {"a": {"const": True}}}, {"a": False}, [("/a", "false is not true")]),
-        (
-            {"additionalProperties": False, "properties": {"a": {}}},
-            {"a": 1, "b": 2},
-            [("", "these keys are not asked for: 'b'")],
-        ),
+        ({"additionalProperties": False, "properties": {"a": {}}}, {"a": 1, "b": 2},
+         [("", "these keys are not asked for: 'b'")]),
         ({"properties": {"a": {"pattern": "^x$"}}}, {"a": "y"}, [("/a", "'y' does not match the pattern ^x$")]),
         ({"properties": {"a": {"minimum": 5}}}, {"a": 4}, [("/a", "4 does not keep minimum: 5")]),
         ({"properties": {"a": {"minItems": 1}}}, {"a": []}, [("/a", "a list does not keep minItems: 1")]),
-        (
-            {"properties": {"a/b": {"items": {"type": "string"}}}},
-            {"a/b": ["x", 1]},
-            [("/a~1b/1", "expected text, got 1")],
-        ),
-        (
-            {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
-            {},
-            [("", 'an object does not keep anyOf: [{"required": ["a"]}, {"required": ["b"]}]')],
-        ),
+        ({"properties": {"a/b": {"items": {"type": "string"}}}}, {"a/b": ["x", 1]},
+         [("/a~1b/1", "expected text, got 1")]),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {},
+         [("", 'an object does not keep anyOf: [{"required": ["a"]}, {"required": ["b"]}]')]),
         ({"not": {}}, {}, [("", "an object does not keep not: {}")]),
         ({"properties": {"a": False}}, {"a": 1}, [("", "1 is not allowed here")]),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_few_words_with_its_place(schema: Json, value: Any, expected: list[Any]) -> None:
     """JSON Pointers, our own words for the usual rules, the rule's name for others."""
     assert said_against(value, schema) == expected

@@ -54,12 +54,9 @@ def test_what_has_no_value_is_named_once_and_stays(text: str, missing: tuple[str
         assert f"{{{name}}}" in expansion.text
 
 
-def test_used_names_what_would_be_replaced() -> None:
-    assert used("{a} {{b}} <run_id> <x> {a}") == ("a", "run_id")
-
-
-def test_a_value_is_not_read_again() -> None:
+def test_used_names_what_would_be_replaced_and_a_value_is_not_read_again() -> None:
     """A value that looks like a placeholder is text: nobody expands through it."""
+    assert used("{a} {{b}} <run_id> <x> {a}") == ("a", "run_id")
     assert expand("{run_id}", {"run_id": "{project_root}", "project_root": "/etc"}).text == "{project_root}"
 
 

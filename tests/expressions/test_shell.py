@@ -13,15 +13,11 @@ from tests.helpers.tables import each
 
 ODD = "a 'b' \"c\" $HOME `id` \\ $(touch sprung) ; & | < > * ? [x] #y ~ !\n\té"
 PLACES = [
-    "printf %s {project_root}",
-    'printf %s "{project_root}"',
-    "printf %s '{project_root}'",
-    'x={project_root}; printf %s "$x"',
-    'x="${HOME}{project_root}"; printf %s "${x#"$HOME"}"',
+    "printf %s {project_root}", 'printf %s "{project_root}"', "printf %s '{project_root}'",
+    'x={project_root}; printf %s "$x"', 'x="${HOME}{project_root}"; printf %s "${x#"$HOME"}"',
     "printf %s \\'quoted\\' >/dev/null; printf %s {project_root}",
-    "echo \"it's\" >/dev/null; printf %s '{project_root}'",
-    "true && printf '%s' \"\"{project_root}''",
-]
+    "echo \"it's\" >/dev/null; printf %s '{project_root}'", "true && printf '%s' \"\"{project_root}''",
+]  # fmt: skip
 
 
 def in_a_shell(script: str) -> str:
@@ -51,16 +47,11 @@ def test_any_value_is_read_as_it_is(value: str, script: str) -> None:
 @each(
     "script",
     [
-        "echo $(cat {project_root})",
-        "echo `cat {project_root}`",
-        "cat <<X\n{project_root}\nX",
-        "true # {project_root}",
-        "echo ${x:-{project_root}}",
-        "echo $'a'{project_root}",
-        "echo \\{project_root}",
-        "# a comment\n'{project_root}",
+        "echo $(cat {project_root})", "echo `cat {project_root}`", "cat <<X\n{project_root}\nX",
+        "true # {project_root}", "echo ${x:-{project_root}}", "echo $'a'{project_root}",
+        "echo \\{project_root}", "# a comment\n'{project_root}",
     ],
-)
+)  # fmt: skip
 def test_a_place_that_cannot_be_told_takes_plain_values_alone(script: str) -> None:
     """There is no guessing what a shell would make of the others."""
     plain = placeholders.expand_in_shell(script, {"project_root": "/srv/shop-2_a.b"})
@@ -69,16 +60,10 @@ def test_a_place_that_cannot_be_told_takes_plain_values_alone(script: str) -> No
     assert placeholders.expand_in_shell(script, {"project_root": "/srv/my shop"}).refused == ("project_root",)
 
 
-def test_what_has_no_value_is_named_and_literal_braces_stay() -> None:
+def test_what_has_no_value_is_named_nul_is_refused_and_a_script_without_placeholders_stays() -> None:
     found = placeholders.expand_in_shell("a {work_id} {{run_id}} {run_id} {nobody}", {"run_id": "r1", "work_id": None})
     assert (found.missing, found.text) == (("work_id", "nobody"), "a {work_id} {run_id} r1 {nobody}")
-
-
-def test_nul_is_in_no_command() -> None:
     assert placeholders.expand_in_shell("a\0b", {}).refused == ("NUL",)
     assert placeholders.expand_in_shell("{run_id}", {"run_id": "a\0b"}).refused == ("run_id",)
-
-
-def test_a_script_without_placeholders_stays_as_it_is() -> None:
     script = "awk '{print $1}' <<X | sed \"s/{}/{a,b}/\" # ${HOME}\nX"
     assert placeholders.expand_in_shell(script, {"run_id": "x y"}) == (script, (), ())

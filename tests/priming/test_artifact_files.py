@@ -52,19 +52,8 @@ def test_nothing_outside_is_ever_read(world: World, data: st.DataObject) -> None
 def test_no_way_out_is_open(world: World) -> None:
     for start in confinement.starts(world):
         for folder in (
-            "",
-            "..",
-            "../..",
-            "docs",
-            "docs/out",
-            "out",
-            "up",
-            "root",
-            "in",
-            "chain",
-            "../outside",
-            "docs/..",
-        ):
+            "", "..", "../..", "docs", "docs/out", "out", "up", "root", "in", "chain", "../outside", "docs/..",
+        ):  # fmt: skip
             for name in ("x.md", "state.json", "only-outside.md", "secret.txt", "file-out.md", "etc/passwd", ""):
                 for kind in ("markdown", "json", "directory"):
                     declared = f"{start}{folder}/{name}"
@@ -96,17 +85,11 @@ def place(folder: Path) -> tuple[dict[str, str | None], Roots]:
 
 def values_of(folder: Path, run_dir: str) -> tuple[dict[str, str | None], Roots]:
     """Give the values and roots of a project whose run lies in `run_dir`."""
-    known: dict[str, str | None] = dict(  # noqa: C408 - reads as the names
-        project_root=str(folder),
-        run_id="r1",
-        plan_id="p",
-        work_id="258",
-        run_suffix="s",
-        run_dir=run_dir,
-        state_path=f"{run_dir}/state.json",
-        plan_path=f"{run_dir}/plan.json",
-        plugin_root=str(folder),
-    )
+    known: dict[str, str | None] = {
+        "project_root": str(folder), "run_id": "r1", "plan_id": "p", "work_id": "258", "run_suffix": "s",
+        "run_dir": run_dir, "state_path": f"{run_dir}/state.json", "plan_path": f"{run_dir}/plan.json",
+        "plugin_root": str(folder),
+    }  # fmt: skip
     return known, Roots(str(folder), run_dir, str(folder))
 
 
@@ -115,7 +98,7 @@ def read(folder: Path, declared: str, kind: str = "markdown", **artifact: Any) -
     return artifact_files.read({"id": "a", "type": kind, **artifact}, declared, known, roots)
 
 
-def test_a_text_is_read_whole(tmp_path: Path) -> None:
+def test_a_text_is_read_whole_and_json_as_it_stands(tmp_path: Path) -> None:
     for text in ["", "plain\n", "größe 😀\r\n\ttab", "\ufeffmark", "\u2028", "x" * 5000]:
         (tmp_path / "x.md").write_bytes(text.encode())
         reading = read(tmp_path, "x.md")
@@ -123,18 +106,17 @@ def test_a_text_is_read_whole(tmp_path: Path) -> None:
         assert reading.sha256 == digests.of_text(reading.text)
         assert (reading.bytes, reading.path, reading.absolute) == (len(text.encode()), "x.md", str(tmp_path / "x.md"))
         assert (reading.problem, reading.warnings) == ("", ())
+    (tmp_path / "x.json").write_text('{"b":1,   "a":[]}')
+    reading = read(tmp_path, "x.json", "json")
+    assert (reading.text, reading.kind) == ('{"b":1,   "a":[]}', "json")
 
 
 def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
     for content, kind, problem in [
-        (b"a\0b", "markdown", "binary"),
-        (b"{", "json", "unparsable"),
-        (b"\xff", "json", "unparsable"),
-        (b"", "json", "unparsable"),
-        (b"[" * 100_000, "json", "unparsable"),
-        (b"x", "directory", "unreadable"),
+        (b"a\0b", "markdown", "binary"), (b"{", "json", "unparsable"), (b"\xff", "json", "unparsable"),
+        (b"", "json", "unparsable"), (b"[" * 100_000, "json", "unparsable"), (b"x", "directory", "unreadable"),
         (b"x" * (REFUSE_BYTES + 1), "markdown", "too_large"),
-    ]:
+    ]:  # fmt: skip
         (tmp_path / "x").write_bytes(content)
         reading = read(tmp_path, "x", kind)
         assert (reading.text, reading.problem) == (None, problem)
@@ -147,16 +129,11 @@ def test_what_is_not_a_readable_file_says_why(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     os.mkfifo(tmp_path / "pipe")
     for declared, kind, problem in [
-        ("none.md", "markdown", "missing"),
-        ("none/", "directory", "missing"),
-        ("folder", "markdown", "unreadable"),
-        ("loop", "markdown", "unreadable"),
-        ("pipe", "markdown", "unreadable"),
-        ("../x", "markdown", "path_escape"),
-        ("", "markdown", "bad_path"),
-        ("{nope}", "markdown", "unresolved_placeholder"),
-        ("\ud800", "directory", "bad_path"),
-    ]:
+        ("none.md", "markdown", "missing"), ("none/", "directory", "missing"),
+        ("folder", "markdown", "unreadable"), ("loop", "markdown", "unreadable"),
+        ("pipe", "markdown", "unreadable"), ("../x", "markdown", "path_escape"), ("", "markdown", "bad_path"),
+        ("{nope}", "markdown", "unresolved_placeholder"), ("\ud800", "directory", "bad_path"),
+    ]:  # fmt: skip
         reading = read(tmp_path, declared, kind)
         assert (reading.text, reading.problem) == (None, problem)
 
@@ -191,12 +168,6 @@ def test_bytes_that_are_no_text_are_shown_and_told(tmp_path: Path) -> None:
     latin = artifact_files.read({"id": "a", "type": "markdown"}, "latin", known, roots)
     assert (latin.text, [code for code, _ in latin.warnings]) == ("gr��e", ["NOT_UTF8"])
     assert artifact_files.read({"id": "a", "type": "markdown"}, "real", known, roots).warnings == ()
-
-
-def test_json_is_given_as_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"b":1,   "a":[]}')
-    reading = read(tmp_path, "x.json", "json")
-    assert (reading.text, reading.kind) == ('{"b":1,   "a":[]}', "json")
 
 
 def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
@@ -322,7 +293,15 @@ def test_names_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
         assert artifact_files.read(artifact, "odd", known, roots).sha256
 
 
-def test_git_is_asked_in_the_project(tmp_path: Path) -> None:
+def test_an_answer_of_gits_that_is_too_long_is_refused_whole(tmp_path: Path) -> None:
+    """Nothing is cut in the middle of a line: over the limit nothing is given, and what to do is said."""
+    repositories.make(tmp_path, **{"big.txt": "x" * 80 + "\n" * 1 + "y\n" * (REFUSE_BYTES // 2)})
+    reading = read(tmp_path, "git show HEAD", "git_info")
+    assert (reading.text, reading.problem) == (None, "too_large")
+
+
+def test_git_is_asked_in_the_project_with_checked_placeholders_and_without_a_repository_not(tmp_path: Path) -> None:
+    assert read(tmp_path, "git log", "git_info").problem == "missing"
     repositories.make(tmp_path)
     repositories.git(tmp_path, "commit", "-q", "--allow-empty", "-m", "work on 258")
     reading = read(tmp_path, "git log --format=%s --grep={work_id}", "git_info")
@@ -331,27 +310,12 @@ def test_git_is_asked_in_the_project(tmp_path: Path) -> None:
         refused = read(tmp_path, command, "git_info")
         assert (refused.text, refused.problem in ("refused", "unresolved_placeholder")) == (None, True)
     assert not (tmp_path / "x").exists()
-
-
-def test_what_a_placeholder_brings_into_a_command_is_checked(tmp_path: Path) -> None:
-    repositories.make(tmp_path)
     known, roots = place(tmp_path)
     known["work_id"] = "x --output=pwned"
     artifact = {"id": "a", "type": "git_info"}
     reading = artifact_files.read(artifact, "git log {work_id}", known, roots)
     assert (reading.text, reading.problem) == (None, "refused")
     assert not (tmp_path / "pwned").exists()
-
-
-def test_an_answer_of_gits_that_is_too_long_is_refused_whole(tmp_path: Path) -> None:
-    """Nothing is cut in the middle of a line: over the limit nothing is given, and what to do is said."""
-    repositories.make(tmp_path, **{"big.txt": "x" * 80 + "\n" * 1 + "y\n" * (REFUSE_BYTES // 2)})
-    reading = read(tmp_path, "git show HEAD", "git_info")
-    assert (reading.text, reading.problem) == (None, "too_large")
-
-
-def test_without_a_repository_git_has_no_answer(tmp_path: Path) -> None:
-    assert read(tmp_path, "git log", "git_info").problem == "missing"
 
 
 def test_a_project_in_a_repository_of_its_own_configuration_is_read_safely(tmp_path: Path) -> None:

@@ -112,14 +112,10 @@ def test_a_base_that_is_not_what_was_given_is_not_used(primed: Scene, damage: st
     assert forms(prime(primed)) == {"spec": "full"}
 
 
-def test_a_diff_that_is_longer_is_not_sent(primed: Scene) -> None:
+def test_a_diff_that_is_longer_is_not_sent_and_new_and_gone_are_named_once(primed: Scene) -> None:
     prime(primed, force=True)
     primed.write("spec.md", "Something else.\n")
     assert forms(prime(primed)) == {"spec": "full"}
-
-
-def test_new_and_gone_are_named_once(primed: Scene) -> None:
-    prime(primed, force=True)
     primed.write("notes.md", "# Notes\n")
     assert "New since the last priming here: notes." in prime(primed).text
     (primed.root / "notes.md").unlink()

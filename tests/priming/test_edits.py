@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from loomctl.kit.text.fences import utf16_units
-from loomctl.priming import edits, memory_of_session, prime_run, slip
+from loomctl.priming import edits, memory_of_session
 from loomctl.priming.edits import Notice
 from loomctl.runs import leases
 from loomctl.runs.machine import session_notes
-from loomctl.workflows import triggers
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 from tests.kit.test_text_diff import applied
+from tests.priming.test_diff_priming import CHANGED, SPEC, prime
 
-SPEC = "".join(f"Line {number} of the specification.\n" for number in range(60))
-CHANGED = SPEC.replace("Line 30 of", "Line thirty of")
 NOTHING = Notice("", "")
 OLD = 1_600_000_000
 
@@ -37,13 +35,6 @@ def given(scene: Scene) -> Scene:
     return scene
 
 
-def prime(scene: Scene, **more: Any) -> slip.Slip:
-    space = scene.space()
-    run = space.store.read(scene.state["run_id"])
-    made = prime_run.prime(space, run, triggers.manual(), prime_run.command_budget(space), may_write=True, **more)
-    return memory_of_session.record(space, run.run_id, made)
-
-
 def told(scene: Scene, **how: Any) -> Notice:
     return edits.notice(scene.space(**{key: how.pop(key) for key in ("session",) if key in how}), **how)
 
@@ -56,11 +47,16 @@ def watch(scene: Scene, session: str = SESSION) -> list[str]:
     return (scene.store / f"local/primed/{session}.watch").read_text().splitlines()
 
 
-def test_the_files_of_the_user_are_watched_and_nothing_of_the_runs_own(given: Scene) -> None:
+def test_the_files_of_the_user_are_watched_and_one_that_was_only_touched_is_not_told(given: Scene) -> None:
+    """Nothing of the run's own is watched."""
     assert watch(given) == [f"+{given.root / name}" for name in ("notes.md", "spec.md")]
     mark = given.store / f"local/primed/{SESSION}.watch"
     assert mark.stat().st_mtime < (given.root / "spec.md").stat().st_mtime
     assert told(given) == NOTHING
+    for text in (SPEC, SPEC + "more\n"):
+        given.write("spec.md", text)
+        given.write("spec.md", SPEC)
+        assert told(given) == NOTHING
 
 
 def test_an_edit_is_told_once_as_a_diff_from_what_was_given(given: Scene) -> None:
@@ -128,20 +124,6 @@ def test_a_file_that_comes_back_is_told_of(given: Scene) -> None:
     told(given)
     path.write_text(CHANGED)
     assert [applied(SPEC, diff) for diff in diffs(told(given))] == [CHANGED]
-
-
-def test_after_a_line_the_next_priming_gives_it_whole(given: Scene) -> None:
-    given.write("spec.md", "All of it is new.\n" * 200)
-    told(given)
-    assert "All of it is new.\n" * 200 in prime(given).text
-    assert prime(given).id == ""
-
-
-def test_a_file_that_was_only_touched_is_not_told(given: Scene) -> None:
-    for text in (SPEC, SPEC + "more\n"):
-        given.write("spec.md", text)
-        given.write("spec.md", SPEC)
-        assert told(given) == NOTHING
 
 
 def test_what_the_assistant_wrote_itself_is_known_to_it(given: Scene) -> None:
@@ -284,8 +266,12 @@ def test_what_cannot_be_noted_is_not_told(given: Scene) -> None:
     assert told(given, unasked=True) == NOTHING
 
 
-def test_a_diff_on_many_diffs_is_given_whole_in_time(given: Scene) -> None:
+def test_a_diff_on_many_diffs_and_what_was_told_in_a_line_are_given_whole_by_a_priming(given: Scene) -> None:
     for number in range(20):
         given.write("spec.md", SPEC + f"Edit {number}.\n")
         assert len(diffs(told(given))) == 1
     assert SPEC + "Edit 19.\n" in prime(given).text
+    given.write("spec.md", "All of it is new.\n" * 200)
+    told(given)
+    assert "All of it is new.\n" * 200 in prime(given).text
+    assert prime(given).id == ""

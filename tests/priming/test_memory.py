@@ -39,13 +39,17 @@ def start(scene: Scene, source: str = "startup", **environ: str) -> str:
     return ended.context
 
 
-def test_it_says_where_the_run_stands_and_imports_the_users_files(begun: Scene) -> None:
+def test_it_says_where_the_run_stands_imports_the_users_files_and_is_left_by_what_only_looks(begun: Scene) -> None:
     told = now(begun)
     assert "phase frame · step frame/ask · 0 of 4 steps done" in told
     assert "Ask what is wanted." in told
     assert "loomctl done --for 001 <<'LOOM'" in told
     assert [line for line in told.split("\n") if line.startswith("@")] == ["@../specs/the\\ spec.md"]
     assert SENTENCE not in told
+    before = (begun.store / "now.md").stat()
+    assert begun.loomctl("status").code == 0
+    after = (begun.store / "now.md").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,6 @@ def test_a_phase_brings_its_files_and_undo_takes_them_back(begun: Scene) -> None
     assert "@../guide.md" in now(begun)
     assert begun.loomctl("undo").code == 0
     assert "@../guide.md" not in now(begun)
-
-
-def test_what_only_looks_leaves_it_as_it_is(begun: Scene) -> None:
-    before = (begun.store / "now.md").stat()
-    assert begun.loomctl("status").code == 0
-    after = (begun.store / "now.md").stat()
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 def test_nothing_of_a_run_that_was_not_taken_up_here_gets_in(begun: Scene) -> None:
@@ -188,7 +185,7 @@ def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> No
     assert {path.name for path in scene.root.iterdir()} == {".git", ".loom", "CLAUDE.local.md"}
 
 
-def test_a_rule_that_was_made_goes_with_its_folders_and_one_that_holds_more_stays(scene: Scene) -> None:
+def test_off_takes_away_what_on_put_there_and_nothing_of_the_users_own(scene: Scene) -> None:
     space = scene.space()
     memory_switch.on(space, memory_switch.RULE)
     rule = scene.root / memory_switch.RULE
@@ -199,9 +196,6 @@ def test_a_rule_that_was_made_goes_with_its_folders_and_one_that_holds_more_stay
     rule.write_text("My rule.\n" + rule.read_text() + "More of it.\n")
     memory_switch.off(space)
     assert rule.read_text() == "My rule.\nMore of it.\n"
-
-
-def test_a_line_of_the_users_own_is_not_taken_away(scene: Scene) -> None:
     place = scene.write("CLAUDE.local.md", "@.loom/now.md\n")
     memory_switch.on(scene.space(), memory_switch.LOCAL_FILE)
     memory_switch.off(scene.space())

@@ -65,12 +65,9 @@ def test_what_a_text_may_import_by_itself_is_known(text: str, led: list[str] | N
 @each(
     ("text", "front"),
     [
-        ("---\na: b\n---\n# A\n", "---\na: b\n---"),
-        ("---\na: b\n", ""),
-        ("# A\n\n---\nb\n---\n", ""),
-        ("--- a\nb\n---\n", ""),
-        ("---\n" + "a: b\n" * 1000 + "---\n", None),
+        ("---\na: b\n---\n# A\n", "---\na: b\n---"), ("---\na: b\n", ""), ("# A\n\n---\nb\n---\n", ""),
+        ("--- a\nb\n---\n", ""), ("---\n" + "a: b\n" * 1000 + "---\n", None),
     ],
-)
+)  # fmt: skip
 def test_the_front_matter_that_the_host_leaves_out_is_known(text: str, front: str | None) -> None:
     assert memory.front_matter(text) == front

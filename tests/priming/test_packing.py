@@ -202,19 +202,12 @@ def test_the_users_artifacts_come_before_looms_own_pages() -> None:
         piece("plan", lines_of(10), required=True, own=True),
         piece("spec", lines_of(100), required=True),
     ]
-    assert forms(pack(pieces, rooms=[4300], measure=utf16_units)) == {
-        "protocol": "pointer",
-        "plan": "pointer",
-        "spec": "full",
-    }
-    assert forms(pack(pieces, rooms=[4800], measure=utf16_units)) == {
-        "protocol": "pointer",
-        "plan": "full",
-        "spec": "full",
-    }
+    little, more = (forms(pack(pieces, rooms=[room], measure=utf16_units)) for room in (4300, 4800))
+    assert little == {"protocol": "pointer", "plan": "pointer", "spec": "full"}
+    assert more == {"protocol": "pointer", "plan": "full", "spec": "full"}
 
 
-def test_required_pieces_come_first_and_in_declared_order() -> None:
+def test_required_pieces_come_first_in_declared_order_and_a_long_one_leaves_room_for_short_ones() -> None:
     pieces = [
         piece("optional", "o\n" * 500),
         piece("a", lines_of(200), required=True),
@@ -224,9 +217,6 @@ def test_required_pieces_come_first_and_in_declared_order() -> None:
     assert forms(made) == {"optional": "pointer", "a": "head", "b": "head"}
     given_lines = [int(one) for one in re.findall(r"lines 1 to (\d+) of 200 are given here", made.texts[0])]
     assert given_lines[0] > given_lines[1] > 40
-
-
-def test_a_long_one_leaves_room_for_the_short_ones_behind_it() -> None:
     pieces = [piece("spec", lines_of(1500), required=True), piece("item", lines_of(50), required=True)]
     made = pack(pieces, rooms=[9500] * 4, measure=utf16_units)
     assert forms(made) == {"spec": "head", "item": "full"}
@@ -241,7 +231,7 @@ def test_of_many_short_required_files_as_many_as_fit_are_given(text: str) -> Non
     assert utf16_units(made.texts[0]) > 5500
 
 
-def test_many_optional_pieces_do_not_starve_the_required() -> None:
+def test_many_optional_pieces_do_not_starve_the_required_and_are_omitted_before_them() -> None:
     pieces = [piece(f"optional-{n}", "x" * 500) for n in range(500)] + [piece("spec", "y" * 4200, required=True)]
     made = pack(pieces, rooms=[9500], measure=utf16_units)
     assert forms(made)["spec"] == "full"
@@ -249,9 +239,6 @@ def test_many_optional_pieces_do_not_starve_the_required() -> None:
     assert kept == [f"optional-{n}" for n in range(len(kept))]
     assert len(kept) > 40
     assert f"{500 - len(kept)} more artifacts are left out here for lack of room; " in made.texts[0]
-
-
-def test_the_last_are_omitted_where_not_even_pointers_fit() -> None:
     pieces = [*(piece(f"p{n}", "x" * 500) for n in range(9)), piece("must", "y" * 900, required=True)]
     found = forms(pack(pieces, rooms=[400], measure=utf16_units))
     assert found["must"] == "pointer"

@@ -178,7 +178,7 @@ def test_a_diff_on_what_a_resumed_conversation_has_is_no_stale_text(begun: Scene
     assert [one["artifacts"]["spec"] for one in starts(begun, code=1)] == ["present", "present", "stale"]
 
 
-def test_an_edit_after_the_start_is_none_of_its_receipt(begun: Scene, file: TranscriptFile) -> None:
+def test_neither_an_edit_after_the_start_nor_a_newer_copy_makes_it_stale(begun: Scene, file: TranscriptFile) -> None:
     file.compacts()
     parts = start(begun, file, "compact")
     read_again(file, begun.root / "spec.md", SPEC)
@@ -186,6 +186,13 @@ def test_an_edit_after_the_start_is_none_of_its_receipt(begun: Scene, file: Tran
     begun.write("spec.md", "# Another\n")
     stop(begun, file)
     assert starts(begun)[0]["artifacts"]["spec"] == "present"
+    begun.write("spec.md", SPEC)
+    file.compacts()
+    parts = start(begun, file, "compact")
+    imported(file, begun.write("spec.md", "# Another\n"), "# Another")
+    given(file, parts)
+    assert "stale" not in stop(begun, file)
+    assert starts(begun)[1]["artifacts"]["spec"] == "present"
 
 
 def imported(file: TranscriptFile, path: Path, text: str) -> None:
@@ -210,15 +217,6 @@ def test_a_copy_is_held_against_the_file_as_a_host_shows_it(begun: Scene, file: 
         given(file, parts)
         assert stop(begun, file) == "", text
         assert starts(begun)[-1]["artifacts"]["spec"] == "present", text
-
-
-def test_a_newer_copy_is_not_stale(begun: Scene, file: TranscriptFile) -> None:
-    file.compacts()
-    parts = start(begun, file, "compact")
-    imported(file, begun.write("spec.md", "# Another\n"), "# Another")
-    given(file, parts)
-    assert "stale" not in stop(begun, file)
-    assert starts(begun)[0]["artifacts"]["spec"] == "present"
 
 
 @pytest.mark.parametrize("imports", [True, False])
@@ -306,16 +304,15 @@ def test_a_session_that_only_reads_has_its_receipt_on_this_machine(begun: Scene,
     assert (one["session_id"], one["event"], set(one["artifacts"].values())) == (OTHER, "startup", {"present"})
 
 
-def test_a_session_beside_a_driver_has_none(begun: Scene, file: TranscriptFile) -> None:
+def test_neither_without_a_transcript_nor_beside_a_driver_is_there_a_receipt(
+    begun: Scene, file: TranscriptFile
+) -> None:
+    start(begun, file)
+    assert (begun.hook("stop", last_assistant_message="So.").stdout, starts(begun)) == ("", [])
     begun.space().local.refresh(begun.space().local.binding(SESSION) or {}, pid=1, transcript_path=None)
     given(file, start(begun, file, "startup", OTHER))
     stop(begun, file, OTHER)
     assert starts(begun) == []
-
-
-def test_without_a_transcript_there_is_no_receipt(begun: Scene, file: TranscriptFile) -> None:
-    start(begun, file)
-    assert (begun.hook("stop", last_assistant_message="So.").stdout, starts(begun)) == ("", [])
 
 
 def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile) -> None:
@@ -323,14 +320,11 @@ def test_a_damaged_note_breaks_nothing(begun: Scene, file: TranscriptFile) -> No
     given(file, start(begun, file))
     path = begun.store / "local/opened" / f"{SESSION}.json"
     for note in [
-        "",
-        "{",
-        "[]",
-        '{"run_id": 1, "event": "clear", "at": "x", "artifacts": {}}',
+        "", "{", "[]", '{"run_id": 1, "event": "clear", "at": "x", "artifacts": {}}',
         '{"run_id": "r", "event": "clear", "at": "x", "artifacts": []}',
         '{"run_id": "r", "event": "another", "at": "x", "artifacts": {"spec": {}}}',
         '{"run_id": "r", "event": "clear", "at": "x", "artifacts": {"spec": 7, "tasks": {"slips": 7, "older": [[]]}}}',
-    ]:
+    ]:  # fmt: skip
         path.write_text(note, encoding="utf-8")
         ended = begun.hook("stop", transcript_path=str(file.path), last_assistant_message="So.")
         assert (ended.code, "could not" in ended.stdout) == (0, False)
@@ -358,15 +352,12 @@ def test_what_a_host_writes_is_hostile(begun: Scene, file: TranscriptFile) -> No
     assert (stop(begun, file), set(starts(begun)[0]["artifacts"].values())) == ("", {"present"})
 
 
-def test_a_look_at_another_run_forgets_no_receipt(begun: Scene) -> None:
+def test_a_look_at_another_run_forgets_no_receipt_and_of_one_second_those_of_the_log_come_first(begun: Scene) -> None:
     local = begun.space(OTHER).local
     for run_id in (begun.run_dir.name, "another", begun.run_dir.name):
         kept = {"run_id": run_id, "at": "2026-11-24T00:00:00Z", "event": "startup", "artifacts": {}}
         local.note_receipts(OTHER, [*local.receipts(OTHER), kept])
     assert len(starts(begun)) == 2
-
-
-def test_of_receipts_of_one_second_those_of_the_log_come_first(begun: Scene) -> None:
     at = {"at": "2026-11-24T00:00:00Z", "artifacts": {}}
     like = {**begun.events()[-1], "event": "context.checked", "properties": {**at, "event": "resume"}}
     with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:

@@ -35,17 +35,10 @@ def begun(scene: Scene) -> Scene:
 
 def log(scene: Scene, *told: dict[str, Any]) -> None:
     steps = [
-        ToolStep(
-            f"toolu_{number}",
-            "Bash",
-            {"command": f"make part-{number}"},
-            f"make: exit 0, {number} lines output",
-            None,
-            True,
-            more={"number": number + 1},
-        )._replace(**one)
-        for number, one in enumerate(told)
-    ]
+        ToolStep(f"toolu_{at}", "Bash", {"command": f"make part-{at}"}, f"make: exit 0, {at} lines output", None, True)
+        ._replace(**{"more": {"number": at + 1}, **one})
+        for at, one in enumerate(told)
+    ]  # fmt: skip
     tool_log.append(str(scene.run_dir), steps)
 
 
@@ -54,13 +47,10 @@ def spooled(scene: Scene, *commands: str, session: str = SESSION) -> None:
     for number, command in enumerate(commands, 1):
         failed = "pytest" in command
         told = {
-            "session_id": session,
-            "hook_event_name": "PostToolUseFailure" if failed else "PostToolUse",
-            "tool_name": "Bash",
-            "tool_input": {"command": command},
-            "tool_use_id": f"toolu_new_{number}",
+            "session_id": session, "hook_event_name": "PostToolUseFailure" if failed else "PostToolUse",
+            "tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"toolu_new_{number}",
             **({"error": "Exit code 1\nE  assert 3 == 4"} if failed else {"tool_response": {"stdout": "fine"}}),
-        }
+        }  # fmt: skip
         path = scene.store / f"local/spool/{session}-{number}.json"
         path.write_text(json.dumps(told))
         os.utime(path, ns=(number * 10**9, number * 10**9))
@@ -188,14 +178,6 @@ def test_where_nothing_was_done_nothing_is_told(begun: Scene) -> None:
     assert HEAD not in begun.hook("session-start", source="compact").context
 
 
-def test_a_change_of_phase_does_not_repeat_what_the_conversation_saw(begun: Scene) -> None:
-    log(begun, {}, {})
-    space = begun.space()
-    run = space.store.read(begun.run_dir.name)
-    event = triggers.phase_transition("frame", "build")
-    assert HEAD not in prime_run.prime(space, run, event, prime_run.hook_budget(space), may_write=True, force=True).text
-
-
 def test_subagents_steps_are_not_of_the_main_line(begun: Scene) -> None:
     log(begun, {}, {"more": {"agent_id": "a"}}, {})
     text = begun.hook("session-start", source="compact").context
@@ -249,7 +231,7 @@ def test_the_text_never_exceeds_its_budget(
     assert utf16_units(told) <= slip.MOST_HISTORY
 
 
-def test_telling_is_the_same_for_the_same_log(begun: Scene) -> None:
+def test_telling_is_the_same_for_the_same_log_and_not_repeated_at_a_change_of_phase(begun: Scene) -> None:
     """Byte for byte (D19)."""
     log(begun, {}, {}, {})
     space = begun.space()
@@ -258,6 +240,8 @@ def test_telling_is_the_same_for_the_same_log(begun: Scene) -> None:
     event = triggers.session_start("compact")
     texts = {prime_run.prime(space, run, event, budget, may_write=True, force=True).text for _ in range(2)}
     assert (len(texts), recording.digest(space)) == (1, recording.Digested())
+    event = triggers.phase_transition("frame", "build")
+    assert HEAD not in prime_run.prime(space, run, event, prime_run.hook_budget(space), may_write=True, force=True).text
 
 
 def test_a_state_says_what_was_told_of_the_tool_steps(begun: Scene) -> None:

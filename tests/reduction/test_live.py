@@ -123,19 +123,14 @@ def test_an_excerpt_has_both_ends_and_the_trouble_between() -> None:
 
 
 SHAPES = {
-    "one endless line": "y" * 200_000,
-    "one endless line of trouble": "error " * 40_000,
+    "one endless line": "y" * 200_000, "one endless line of trouble": "error " * 40_000,
     "trouble in every line": "error: it failed\n" * 5000,
     "different trouble in every line": "\n".join(f"error {number}" for number in range(5000)),
     "a progress bar": "\r".join(f"{number}% done" for number in range(9000)) + "\nfinished\n",
-    "Windows lines": "one\r\ntwo\r\n" * 3000,
-    "colours": "\x1b[31merror\x1b[0m plain \x1b[1m" * 5000,
-    "emoji": "😀" * 50_000,
-    "lone surrogates": "\ud83d" * 50_000,
-    "empty lines": "\n" * 50_000,
-    "letters that grow when small": "İERROR\n" * 9000,
-    "binary": "".join(map(chr, range(256))) * 200,
-}
+    "Windows lines": "one\r\ntwo\r\n" * 3000, "colours": "\x1b[31merror\x1b[0m plain \x1b[1m" * 5000,
+    "emoji": "😀" * 50_000, "lone surrogates": "\ud83d" * 50_000, "empty lines": "\n" * 50_000,
+    "letters that grow when small": "İERROR\n" * 9000, "binary": "".join(map(chr, range(256))) * 200,
+}  # fmt: skip
 
 
 @each("case", SHAPES)

@@ -207,12 +207,15 @@ def test_what_lists_files_is_told_by_its_files(command: str, output: str, below:
     assert "+new" not in told
 
 
-def test_addresses_of_mail_are_no_files() -> None:
-    """They would take the place of those."""
+def test_neither_addresses_of_mail_nor_attributes_are_files() -> None:
+    """They would take the place of those; `self.io` is a name of a program's own."""
     output = "".join(f"{n} user{n}@example.com\n" for n in range(60)) + "icon@2x.png src/a.py\n"
     told = reduce_call("Bash", {"command": "psql"}, {"stdout": output, "stderr": ""}).observation
     assert "@example.com" not in told
     assert "src/a.py" in told
+    output = "self.help(self.io, cls.kind) in src/a.py\n" * 30 + "That is all.\n"
+    told = reduce_call("Bash", {"command": "cat"}, {"stdout": output, "stderr": ""}).observation
+    assert "in: src/a.py\n" in told + "\n"
 
 
 def test_names_in_json_come_from_its_values_before_its_keys() -> None:
@@ -244,10 +247,3 @@ def test_a_failed_edit_says_what_went_wrong_first_and_quotes_nothing_of_the_edit
         assert words in told
     for words in ("MissingPrice", "errors.html", "of the old form", "names:"):
         assert words not in told
-
-
-def test_attributes_are_no_files() -> None:
-    """`self.io` is a name of a program's own."""
-    output = "self.help(self.io, cls.kind) in src/a.py\n" * 30 + "That is all.\n"
-    told = reduce_call("Bash", {"command": "cat"}, {"stdout": output, "stderr": ""}).observation
-    assert "in: src/a.py\n" in told + "\n"

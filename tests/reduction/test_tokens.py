@@ -79,9 +79,11 @@ def test_what_is_no_word_is_held_however_long_it_is(text: str, measure: Callable
     assert count(text * 40) <= measure(text * 40)
 
 
-def test_looms_own_words_are_one_token_each() -> None:
+def test_looms_own_and_common_words_and_signs_are_one_token_each() -> None:
     assert [word for word in tokens._OWN if count(word) != 1 or count(f" {word}") != 1] == []
     assert at_most("20 more steps") <= 5
+    spelt = [*SMALL, *map(str.capitalize, WORDS), *SIGNS]
+    assert [word for word in spelt if count(word) != 1 or count(f" {word}") != 1] == []
 
 
 @pytest.mark.parametrize("name", READABLE[:2])
@@ -102,8 +104,3 @@ BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)]
 @example("\n" * 40 + " " * 40 + "é" * 50)
 def test_no_text_has_more_tokens_than_a_close_measure_says(text: str) -> None:
     assert count(text) <= closely(text)
-
-
-def test_common_words_and_signs_are_one_token_each() -> None:
-    spelt = [*SMALL, *map(str.capitalize, WORDS), *SIGNS]
-    assert [word for word in spelt if count(word) != 1 or count(f" {word}") != 1] == []

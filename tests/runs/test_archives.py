@@ -138,10 +138,7 @@ HOSTILE: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
     "a point": [member(f"./{RUN}/state.json")],
     "an empty part": [member(f"{RUN}//state.json")],
     "link": [FOLDER, member(f"{RUN}/x", kind=tarfile.SYMTYPE, linkname="/etc/passwd")],
-    "link as folder": [
-        member(RUN, kind=tarfile.SYMTYPE, linkname="/tmp"),
-        member(f"{RUN}/loom-was-here"),
-    ],
+    "link as folder": [member(RUN, kind=tarfile.SYMTYPE, linkname="/tmp"), member(f"{RUN}/loom-was-here")],
     "hard link": [FOLDER, member(f"{RUN}/x", kind=tarfile.LNKTYPE, linkname="/etc/passwd")],
     "device": [FOLDER, member(f"{RUN}/x", kind=tarfile.CHRTYPE, devmajor=1, devminor=3)],
     "block device": [FOLDER, member(f"{RUN}/x", kind=tarfile.BLKTYPE)],
@@ -155,7 +152,7 @@ HOSTILE: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
     "a file that is a folder": [member(f"{RUN}/x"), member(f"{RUN}/x/y")],
     "a folder that is a file": [member(f"{RUN}/x/y"), member(f"{RUN}/x")],
     "nothing": [],
-}
+}  # fmt: skip
 
 
 @each("members", HOSTILE.values())

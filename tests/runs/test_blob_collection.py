@@ -54,7 +54,7 @@ def is_there(scene: Scene, ref: str) -> bool:
     return os.path.isfile(Blobs(str(scene.store)).path(ref))
 
 
-def test_what_no_run_refers_to_goes(begun: Scene) -> None:
+def test_what_no_run_refers_to_goes_but_what_is_put_again_meanwhile_stays(begun: Scene) -> None:
     stays, goes = put(begun, '"stays"'), put(begun, '"goes"')
     begun.edit(context={"a": stays})
     before = fingerprint(begun.store)
@@ -66,6 +66,13 @@ def test_what_no_run_refers_to_goes(begun: Scene) -> None:
     assert [blob.ref for blob in done.removed] == [goes]
     assert (is_there(begun, stays), is_there(begun, goes)) == (True, False)
     assert look(begun).going == []
+    ref = put(begun, '"x"')
+    found = look(begun)
+    assert [blob.ref for blob in found.going] == [ref]
+    Blobs(str(begun.store)).put(b'"x"')
+    done = run_blobs.collect(begun.space(), found, now=time.time())
+    assert (done.removed, done.failed) == ([], [])
+    assert is_there(begun, ref)
 
 
 # Every file of a run in which a reference may stand, as text that holds it.
@@ -135,16 +142,6 @@ def test_what_was_put_within_the_hour_stays(begun: Scene, ago: int) -> None:
     ref = put(begun, '"x"', at=time.time() - ago)
     assert [blob.ref for blob in look(begun).young] == [ref]
     assert collect(begun).removed == []
-
-
-def test_what_is_put_again_between_looking_and_removing_stays(begun: Scene) -> None:
-    ref = put(begun, '"x"')
-    found = look(begun)
-    assert [blob.ref for blob in found.going] == [ref]
-    Blobs(str(begun.store)).put(b'"x"')
-    done = run_blobs.collect(begun.space(), found, now=time.time())
-    assert (done.removed, done.failed) == ([], [])
-    assert is_there(begun, ref)
 
 
 def test_a_blob_that_cannot_be_removed_is_said(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

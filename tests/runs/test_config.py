@@ -31,11 +31,13 @@ def user(user_folders: Path) -> Path:
     return path
 
 
-def test_without_any_file_the_defaults_hold(store: Path) -> None:
-    """No settings: the defaults, on the command line and in a hook, before and after a compilation."""
+def test_without_settings_the_defaults_hold(store: Path) -> None:
+    """On the command line and in a hook, before and after a compilation, without a file and with an empty one."""
     assert (load(str(store), with_yaml=False), load(str(store), with_yaml=True)) == (Settings(), Settings())
     assert load(str(store), with_yaml=False) == Settings()
     assert load(str(store / "none"), with_yaml=True) == Settings()
+    (store / "config.yaml").write_text("\ufeff# hook_budget: 5000\n")
+    assert load(str(store), with_yaml=True) == Settings()
 
 
 @pytest.mark.shows("set smaller budgets, another default workflow, and `commit_runs`")
@@ -116,26 +118,15 @@ def test_a_damaged_compiled_file_is_made_anew(store: Path, content: bytes) -> No
 
 def test_bad_settings_are_named_with_their_place(store: Path) -> None:
     for text, where in [
-        ("hook_budget: 100", "$.hook_budget"),
-        ("hook_budget: 38001", "$.hook_budget"),
-        ("hook_budget: true", "$.hook_budget"),
-        ("hook_budget: '5000'", "$.hook_budget"),
-        ("hook_budget: 5000.0", "$.hook_budget"),
-        ("command_budget: 30000", "$.command_budget"),
-        ("commit_runs: 1", "$.commit_runs"),
-        ("default_workflow: ''", "$.default_workflow"),
-        ("default_workflow:", "$.default_workflow"),
-        ("hook_budget: 1000\nhook_budget: 2000", "line 2"),
-        ("a: &x 1\nb: *x", "line 1"),
-        ("a: !!python/object/apply:os.system [id]", "line 1"),
-        ("{{ x }}", "line 1"),
-        ("a:\n\tb: 1", "line 2"),
-        ("[1, 2", "line 1"),
-        ("- a", ""),
-        ("just words", ""),
-        ("[" * 5000, "line 1"),
-        ("\x07", ""),
-    ]:
+        ("hook_budget: 100", "$.hook_budget"), ("hook_budget: 38001", "$.hook_budget"),
+        ("hook_budget: true", "$.hook_budget"), ("hook_budget: '5000'", "$.hook_budget"),
+        ("hook_budget: 5000.0", "$.hook_budget"), ("command_budget: 30000", "$.command_budget"),
+        ("commit_runs: 1", "$.commit_runs"), ("default_workflow: ''", "$.default_workflow"),
+        ("default_workflow:", "$.default_workflow"), ("hook_budget: 1000\nhook_budget: 2000", "line 2"),
+        ("a: &x 1\nb: *x", "line 1"), ("a: !!python/object/apply:os.system [id]", "line 1"),
+        ("{{ x }}", "line 1"), ("a:\n\tb: 1", "line 2"), ("[1, 2", "line 1"), ("- a", ""), ("just words", ""),
+        ("[" * 5000, "line 1"), ("\x07", ""),
+    ]:  # fmt: skip
         (store / "config.yaml").write_text("hook_budget: 5000\n")
         load(str(store), with_yaml=True)
         (store / "config.yaml").write_text(text)
@@ -163,11 +154,6 @@ def test_an_extra_root_is_an_absolute_folder(store: Path, user: Path) -> None:
         user.write_text(f"extra_roots: {value}\n")
         with pytest.raises(LoomError, match="extra_roots"):
             load(str(store), with_yaml=True)
-
-
-def test_an_empty_file_sets_nothing(store: Path) -> None:
-    (store / "config.yaml").write_text("\ufeff# hook_budget: 5000\n")
-    assert load(str(store), with_yaml=True) == Settings()
 
 
 def test_where_nothing_can_be_written_settings_hold_all_the_same(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +197,7 @@ def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> No
     ]
 
 
-def test_retention_is_a_mapping(store: Path) -> None:
-    """Anything else is an error with its place; an empty mapping is none."""
+def test_retention_is_a_mapping_of_whole_days(store: Path) -> None:
     for value in ["5", "[]", "x", "", "true"]:
         (store / "config.yaml").write_text(f"retention: {value}\n")
         with pytest.raises(LoomError, match="BAD_CONFIG") as error:
@@ -220,9 +205,6 @@ def test_retention_is_a_mapping(store: Path) -> None:
         assert error.value.where.endswith("$.retention")
         (store / "config.yaml").write_text("retention: {}\n")
         assert load(str(store), with_yaml=True) == Settings()
-
-
-def test_days_are_whole_and_at_least_one(store: Path) -> None:
     for value in ["0", "-1", "1.5", "'7'", "true", "null", "36501", "[7]"]:
         (store / "config.yaml").write_text(f"retention:\n  outputs_days: {value}\n")
         with pytest.raises(LoomError, match="BAD_CONFIG") as error:
@@ -255,24 +237,14 @@ def test_live_reduction_is_switched_off_by_any_word_for_it(store: Path) -> None:
 
 def test_what_reduce_may_not_say_is_refused(store: Path) -> None:
     for said in [
-        "reduce: {rules: 1}",
-        "reduce: {rules: [{keep: [a]}]}",
-        "reduce: {rules: [{tool: a, kep: [a]}]}",
-        "reduce: {rules: [{tool: a, keep: a}]}",
-        "reduce: {rules: [{tool: a, threshold: -1}]}",
-        "reduce: {rules: [{tool: a, template: 1}]}",
-        "reduce: {rules: [{tool: ''}]}",
-        "reduce: 1",
-        "reduce: {live: small}",
-        "reduce: {live: true}",
-        "reduce: {live_threshold: 7999}",
-        "reduce: {live_threshold: 10 kB}",
-        "reduce: {tools: [Bash]}",
-        "reduce: {tools: {Bash: off}}",
-        "reduce: {tools: {Bash: {alive: off}}}",
-        "reduce: {tools: {Bash: {live: 3}}}",
+        "reduce: {rules: 1}", "reduce: {rules: [{keep: [a]}]}", "reduce: {rules: [{tool: a, kep: [a]}]}",
+        "reduce: {rules: [{tool: a, keep: a}]}", "reduce: {rules: [{tool: a, threshold: -1}]}",
+        "reduce: {rules: [{tool: a, template: 1}]}", "reduce: {rules: [{tool: ''}]}", "reduce: 1",
+        "reduce: {live: small}", "reduce: {live: true}", "reduce: {live_threshold: 7999}",
+        "reduce: {live_threshold: 10 kB}", "reduce: {tools: [Bash]}", "reduce: {tools: {Bash: off}}",
+        "reduce: {tools: {Bash: {alive: off}}}", "reduce: {tools: {Bash: {live: 3}}}",
         "reduce: {tools: {Bash: {live_threshold: 1}}}",
-    ]:
+    ]:  # fmt: skip
         (store / "config.yaml").write_text(f"{said}\n")
         raised = refusal(load, str(store), with_yaml=True)
         assert (raised.code, "$.reduce" in raised.where) == ("BAD_CONFIG", True)

@@ -55,7 +55,7 @@ def test_every_json_value_comes_back_as_itself_and_as_a_copy(value: Any) -> None
         assert first is not again
 
 
-def test_types_stay_apart() -> None:
+def test_types_stay_apart_and_what_is_more_than_text_or_a_number_becomes_just_that() -> None:
     """True is not 1, 1 is not 1.0, null is a value and not a key that is not there."""
     context = Context({"t": True, "one": 1, "float": 1.0, "text": "1", "none": None, "empty": ""})
     kinds = [type(value) for _, value in context.items()]
@@ -63,28 +63,27 @@ def test_types_stay_apart() -> None:
     assert context.get("none", "default") is None
     assert context.get("gone", "default") == "default"
     assert ("none" in context, "gone" in context, len(context)) == (True, False, 6)
+    context = Context()
+    context.update({Word.A: {Word.A: [Word.A, Number.ONE]}})
+    assert [type(key) for key, _ in context.items()] == [str]
+    ((name, (text, number)),) = context.get("a").items()
+    assert (name, text, number) == ("a", "a", 1)
+    assert (type(name), type(text), type(number)) == (str, str, int)
 
 
 CYCLE: list[Any] = []
 CYCLE.append({"again": CYCLE})
 BAD_VALUES = [
-    (float("nan"), "nan is no JSON number"),
-    (float("inf"), "inf is no JSON number"),
+    (float("nan"), "nan is no JSON number"), (float("inf"), "inf is no JSON number"),
     ([1, {"a": float("-inf")}], "-inf is no JSON number"),
     (b"bytes", "bytes is no JSON value: give it as text, decoded"),
-    ((1, 2), "tuple is no JSON value: give a list"),
-    ({1, 2}, "set is no JSON value: give a list"),
-    (object(), "object is no JSON value: there are text, numbers"),
-    (1j, "complex is no JSON value"),
-    ({1: "a"}, "1 is no name in an object: it has to be text"),
-    ({None: "a"}, "None is no name in an object"),
-    ({"\ud800": 1}, "is no name in an object"),
-    ("half \ud800", "half a character"),
-    (10**400, "more than 400 digits"),
-    (-(10**5000), "more than 400 digits"),
-    (CYCLE, "it holds itself"),
+    ((1, 2), "tuple is no JSON value: give a list"), ({1, 2}, "set is no JSON value: give a list"),
+    (object(), "object is no JSON value: there are text, numbers"), (1j, "complex is no JSON value"),
+    ({1: "a"}, "1 is no name in an object: it has to be text"), ({None: "a"}, "None is no name in an object"),
+    ({"\ud800": 1}, "is no name in an object"), ("half \ud800", "half a character"),
+    (10**400, "more than 400 digits"), (-(10**5000), "more than 400 digits"), (CYCLE, "it holds itself"),
     (nested(DEEPEST + 1), "nested deeper than 200 levels"),
-]
+]  # fmt: skip
 
 
 @each(("value", "why"), BAD_VALUES)
@@ -103,15 +102,10 @@ def test_what_is_no_json_is_refused_with_words(value: Any, why: str) -> None:
     assert context.items() == [("kept", 1)]
 
 
-def test_the_place_of_what_is_no_json_is_named() -> None:
-    assert (
-        refusal(Context().set, "report", {"files": ["a", {"size": float("nan")}]}).where == "report / files / 1 / size"
-    )
+def test_the_place_of_what_is_refused_is_named_and_limits_are_reached_exactly() -> None:
+    report = {"files": ["a", {"size": float("nan")}]}
+    assert refusal(Context().set, "report", report).where == "report / files / 1 / size"
     assert len(refusal(Context().set, "deep", nested(500)).where) < 100
-
-
-def test_limits_are_reached_exactly() -> None:
-    """200 levels, 400 digits and 1,000 characters of a key are taken; the same value twice is no circle."""
     inner = {"a": 1}
     context = Context()
     context.update({"deep": nested(DEEPEST), "long": 10**400 - 1, "k" * LONGEST_KEY: 1, "twice": [inner, inner]})
@@ -129,15 +123,6 @@ class Number(enum.IntEnum):
     """A number with a name."""
 
     ONE = 1
-
-
-def test_what_is_more_than_text_or_a_number_becomes_just_that() -> None:
-    context = Context()
-    context.update({Word.A: {Word.A: [Word.A, Number.ONE]}})
-    assert [type(key) for key, _ in context.items()] == [str]
-    ((name, (text, number)),) = context.get("a").items()
-    assert (name, text, number) == ("a", "a", 1)
-    assert (type(name), type(text), type(number)) == (str, str, int)
 
 
 @each("key", ["", 1, None, b"k", ("a",), "\ud800"])
@@ -181,16 +166,12 @@ def test_keys_that_only_look_like_it_are_everybodys(key: str) -> None:
     assert context.get(key) == 1
 
 
-def test_dotted_keys_are_flat() -> None:
-    """A dot makes no level: neither key sees the other."""
+def test_dotted_keys_are_flat_and_what_was_set_last_stands_last() -> None:
     context = Context({"auth": {"ok": 1}, "auth.ok": 2})
     context.set("auth.ok", 3)
     assert context.get("auth") == {"ok": 1}
     assert context.unset("auth")
     assert context.items() == [("auth.ok", 3)]
-
-
-def test_what_was_set_last_stands_last() -> None:
     context = Context({"a": 1, "b": 2, "c": 3})
     context.set("a", 4)
     assert context.keys() == ["b", "c", "a"]
@@ -202,7 +183,7 @@ def test_what_was_set_last_stands_last() -> None:
 # ---- Copies.
 
 
-def test_nothing_that_is_held_elsewhere_changes_it() -> None:
+def test_nothing_that_is_held_elsewhere_changes_a_context_nor_it_a_snapshot() -> None:
     given_value: dict[str, Any] = {"list": [1, {"deep": 1}]}
     context = Context({"first": given_value})
     context.set("k", given_value)
@@ -215,10 +196,6 @@ def test_nothing_that_is_held_elsewhere_changes_it() -> None:
     context.changes().set["k"]["list"].append(9)
     for key in ("first", "k", "c"):
         assert context.get(key) == {"list": [1, {"deep": 1}]}
-
-
-def test_a_snapshot_stays_what_it_was() -> None:
-    """Whatever becomes of the context; it is a mapping that nobody can set anything in."""
     context = Context({"a": [1], "b": 2})
     before = context.snapshot()
     context.set("a", 9)
@@ -255,18 +232,10 @@ BOTH = [{"key": "k", "branches": ["0", "1"]}]
 MERGES: list[tuple[str, list[tuple[dict[str, Any], list[str]]], dict[str, Any], list[dict[str, Any]]]] = [
     ("no branch did anything", [({}, []), ({}, [])], {"base": 0, "k": 0}, []),
     ("each its own", [({"a": 1}, []), ({"b": 2}, [])], {"base": 0, "k": 0, "a": 1, "b": 2}, []),
-    (
-        "the last one wins",
-        [({"k": 1}, []), ({"k": 2}, []), ({"k": 3}, [])],
-        {"base": 0, "k": 3},
-        [{"key": "k", "branches": ["0", "1", "2"]}],
-    ),
-    (
-        "what is equal is no conflict",
-        [({"k": [1, {"a": 1}]}, []), ({"k": [1, {"a": 1.0}]}, [])],
-        {"base": 0, "k": [1, {"a": 1.0}]},
-        [],
-    ),
+    ("the last one wins", [({"k": 1}, []), ({"k": 2}, []), ({"k": 3}, [])], {"base": 0, "k": 3},
+     [{"key": "k", "branches": ["0", "1", "2"]}]),
+    ("what is equal is no conflict", [({"k": [1, {"a": 1}]}, []), ({"k": [1, {"a": 1.0}]}, [])],
+     {"base": 0, "k": [1, {"a": 1.0}]}, []),
     ("true is not 1", [({"k": 1}, []), ({"k": True}, [])], {"base": 0, "k": True}, BOTH),
     ("null is a value", [({"k": None}, []), ({"k": 0}, [])], {"base": 0, "k": 0}, BOTH),
     ("what was not touched is not set back", [({"k": 5}, []), ({"a": 1}, [])], {"base": 0, "k": 5, "a": 1}, []),
@@ -274,13 +243,9 @@ MERGES: list[tuple[str, list[tuple[dict[str, Any], list[str]]], dict[str, Any], 
     ("both take it away", [({}, ["k"]), ({}, ["k"])], {"base": 0}, []),
     ("taken away, then set", [({}, ["k"]), ({"k": 1}, [])], {"base": 0, "k": 1}, BOTH),
     ("set, then taken away", [({"k": 1}, []), ({}, ["k"])], {"base": 0}, BOTH),
-    (
-        "only who wrote it is named",
-        [({"k": 1}, []), ({"a": 1}, []), ({"k": 2}, [])],
-        {"base": 0, "k": 2, "a": 1},
-        [{"key": "k", "branches": ["0", "2"]}],
-    ),
-]
+    ("only who wrote it is named", [({"k": 1}, []), ({"a": 1}, []), ({"k": 2}, [])], {"base": 0, "k": 2, "a": 1},
+     [{"key": "k", "branches": ["0", "2"]}]),
+]  # fmt: skip
 
 
 @each(("branches", "expected", "conflicts"), [row[1:] for row in MERGES])
@@ -303,7 +268,7 @@ def test_branches_are_merged_as_they_were_declared(
     assert same(dict(parent.items()), expected)
 
 
-def test_what_the_parent_was_set_meanwhile_stays_unless_a_branch_set_it() -> None:
+def test_a_merge_takes_over_what_branches_set_and_what_the_engine_writes_is_no_conflict() -> None:
     outer = Context({"k": 0})
     parent = outer.clone()
     clone = parent.clone()
@@ -313,9 +278,6 @@ def test_what_the_parent_was_set_meanwhile_stays_unless_a_branch_set_it() -> Non
     assert dict(parent.items()) == {"k": 1, "meanwhile": 1, "both": "branch"}
     outer.merge([("parent", parent)])
     assert dict(outer.items()) == {"k": 1, "meanwhile": 1, "both": "branch"}
-
-
-def test_what_the_engine_writes_in_each_branch_is_no_conflict() -> None:
     parent = Context()
     clones = [(name, parent.clone()) for name in ("a", "b")]
     for name, clone in clones:

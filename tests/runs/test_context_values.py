@@ -128,7 +128,7 @@ def test_odd_texts_come_back(begun: Scene, value: str) -> None:
 # ---- References that a model writes.
 
 
-def test_a_reference_that_leads_somewhere_is_passed_on(begun: Scene) -> None:
+def test_a_reference_that_leads_somewhere_is_passed_on_and_another_reads_as_its_text(begun: Scene) -> None:
     """A step may name a blob that it was shown; the blob counts as new then, so that nobody collects it."""
     space, run = there(begun)
     values, _ = context_values.stored(space, {"a": "x" * LIMIT})
@@ -138,10 +138,6 @@ def test_a_reference_that_leads_somewhere_is_passed_on(begun: Scene) -> None:
     assert (again, warnings) == ({"b": values["a"]}, [])
     assert os.stat(path).st_mtime > 1
     assert context_values.value_of(space, run, again["b"]) == "x" * LIMIT
-
-
-def test_a_text_that_only_looks_like_a_reference_reads_as_that_text(begun: Scene) -> None:
-    space, run = there(begun)
     values, warnings = context_values.stored(space, {"a": UNKNOWN})
     assert warnings == []
     assert values["a"] != UNKNOWN
@@ -251,7 +247,7 @@ def large(scene: Scene, value: Any) -> tuple[Workspace, Run, str]:
     return space, run, context_values.stored(space, {"command.output": value})[0]["command.output"]
 
 
-def test_a_blob_becomes_a_file_only_when_it_is_asked_for(begun: Scene) -> None:
+def test_a_blob_becomes_a_file_only_when_it_is_asked_for_a_text_with_its_lines(begun: Scene) -> None:
     """In the run's folder, with the bytes that its hash names, for its owner alone, written once."""
     space, run, ref = large(begun, {"a": "x" * LIMIT})
     assert not (begun.run_dir / "blobs").exists()
@@ -260,9 +256,6 @@ def test_a_blob_becomes_a_file_only_when_it_is_asked_for(begun: Scene) -> None:
     assert (ref_of(Path(path).read_bytes()), stat.S_IMODE(os.stat(path).st_mode)) == (ref, 0o600)
     before = os.stat(path)
     assert (context_values.materialised(space, run, ref), os.stat(path).st_ino) == (path, before.st_ino)
-
-
-def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
     space, run, ref = large(begun, "one\ntwo é\n")
     path = context_values.materialised(space, run, ref, as_text=True)
     assert path == str(begun.run_dir / "blobs" / f"{ref[14:]}.txt")
@@ -271,17 +264,12 @@ def test_a_text_can_be_read_with_its_lines(begun: Scene) -> None:
     assert context_values.materialised(space, run, ref, as_text=True).endswith(".json")
 
 
-def test_a_copy_that_was_changed_is_made_anew(begun: Scene) -> None:
+def test_a_changed_copy_is_made_anew_and_a_whole_one_stands_for_a_lost_blob(begun: Scene) -> None:
     space, run, ref = large(begun, "x" * LIMIT)
     path = Path(context_values.materialised(space, run, ref))
     path.write_text("edited")
     assert context_values.value_of(space, run, ref) == "x" * LIMIT
     assert Path(context_values.materialised(space, run, ref)).read_bytes() == compact("x" * LIMIT)
-
-
-def test_a_run_that_was_copied_brings_its_own_copies(begun: Scene) -> None:
-    space, run, ref = large(begun, "x" * LIMIT)
-    path = Path(context_values.materialised(space, run, ref))
     os.unlink(Blobs(str(begun.store)).path(ref))
     assert context_values.value_of(space, run, ref) == "x" * LIMIT
     path.write_bytes(b"edited")
@@ -301,7 +289,7 @@ def test_a_step_in_a_directory_of_its_own_gets_its_own_copy(begun: Scene, absolu
     assert not (begun.run_dir / "blobs").exists()
 
 
-def test_copies_are_taken_for_no_store(begun: Scene) -> None:
+def test_copies_are_taken_for_no_store_and_a_directorys_own_store_stays(begun: Scene) -> None:
     """Who works in that directory still finds the project's own (D3)."""
     space, run, ref = large(begun, "x" * LIMIT)
     (begun.root / "sandbox" / "deep").mkdir(parents=True)
@@ -312,10 +300,6 @@ def test_copies_are_taken_for_no_store(begun: Scene) -> None:
         assert found.store == str(begun.store)
     (begun.store / "copies-only").touch()  # the mark hides no store that a project has
     assert begun.space().store.run_ids() == [run.run_id]
-
-
-def test_a_directory_with_a_store_of_its_own_keeps_it(begun: Scene) -> None:
-    space, run, ref = large(begun, "x" * LIMIT)
     (begun.root / "other" / ".loom" / "runs").mkdir(parents=True)
     path = context_values.materialised(space, run, ref, "other")
     assert os.path.isfile(path)
@@ -351,16 +335,8 @@ def test_no_file_from_outside_is_copied(begun: Scene, named: str) -> None:
         (begun.root / "link").symlink_to(outside)
         (begun.root / "sandbox").mkdir()
     space, run = there(begun)
-    assert (
-        refusal(
-            context_values.materialised,
-            space,
-            run,
-            "file://" + named.format(root=begun.root, outside=outside),
-            "sandbox",
-        ).code
-        == "PATH_ESCAPE"
-    )
+    ref = "file://" + named.format(root=begun.root, outside=outside)
+    assert refusal(context_values.materialised, space, run, ref, "sandbox").code == "PATH_ESCAPE"
     assert not (begun.root / "sandbox" / ".loom" / "artifacts").exists()
 
 

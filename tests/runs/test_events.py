@@ -43,7 +43,7 @@ def names(folder: Path) -> list[str]:
     return [entry["event"] for entry in entries(folder)]
 
 
-def test_an_entry_has_its_envelope(tmp_path: Path) -> None:
+def test_an_entry_has_its_envelope_and_any_properties(tmp_path: Path) -> None:
     events.append(str(tmp_path), "r1", [Event("a.b", {"x": "ä\n"}, "s1", "p/s"), Event("c", {})], durable=True)
     first, second = entries(tmp_path)
     assert list(first) == ["seq", "id", "ts", "run_id", "event", "session_id", "step_id", "prev", "properties"]
@@ -52,6 +52,9 @@ def test_an_entry_has_its_envelope(tmp_path: Path) -> None:
     assert "session_id" not in second
     assert first["id"] != second["id"]
     assert (tmp_path / events.FILE).stat().st_mode & 0o077 == 0
+    odd = "\ud800\u2028\u0085\r\n\0"
+    events.append(str(tmp_path), "r1", [Event("odd", {"x": odd})], durable=False)
+    assert entries(tmp_path)[-1]["properties"] == {"x": odd}
 
 
 def test_the_head_is_the_last_line(tmp_path: Path) -> None:
@@ -158,12 +161,6 @@ def test_lines_ahead_of_the_state_are_no_damage(tmp_path: Path) -> None:
 def test_a_state_without_a_head_knows_none(value: object) -> None:
     assert events.head_of(value) is None
     assert events.head_of({"seq": 3, "sha256": "f"}) == Head(3, "f")
-
-
-def test_any_properties_can_be_written(tmp_path: Path) -> None:
-    odd = "\ud800\u2028\u0085\r\n\0"
-    events.append(str(tmp_path), "r1", [Event("odd", {"x": odd})], durable=False)
-    assert entries(tmp_path)[0]["properties"] == {"x": odd}
 
 
 def test_a_link_in_the_logs_place_is_not_followed(tmp_path: Path) -> None:

@@ -74,18 +74,24 @@ def test_what_a_step_did_stands_in_fabers_own_words(scene: Scene, era: str) -> N
         assert state["steps_completed"][-1] == "build:implement"
 
 
-def test_a_compaction_is_counted_where_faber_counts_them(scene: Scene) -> None:
+def test_compactions_and_sessions_are_recorded_where_faber_keeps_them(scene: Scene) -> None:
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
     primed = scene.hook("session-start", source="compact")
     assert "A switch in the header." in primed.context
     metadata = read(path)["context_metadata"]
     assert (len(metadata["compaction_events"]), metadata["compaction_events"][1]["phase"]) == (2, "build")
+    assert scene.loomctl("resume", RUN_ID[:30], "--take-over", session=OTHER).code == 0
+    records = read(path)["sessions"]["session_history"]
+    assert [one["session_id"] for one in records] == ["claude-session-1", "5f0c9a52-0000-4000-8000-000000000001", OTHER]
+    assert records[0]["odd"] == 2
 
 
-def test_a_run_that_was_not_taken_up_here_is_announced_and_not_written(scene: Scene) -> None:
-    """A repository may bring a run along: one line, nothing primed, nothing made (D23)."""
-    lay(scene)
+def test_a_run_that_was_not_taken_up_here_is_announced_read_by_name_and_not_written(scene: Scene) -> None:
+    """A repository may bring a run along: one line, nothing primed, nothing made (D23). Its user's own word, the
+    name, is enough to be given it; nothing is written of that, for nobody took the run up here.
+    """
+    path = lay(scene)
     before = fingerprint(scene.root)
     told = scene.hook("session-start", source="startup")
     assert told.context == told.message or not told.context.count("\n")
@@ -93,19 +99,12 @@ def test_a_run_that_was_not_taken_up_here_is_announced_and_not_written(scene: Sc
     refused = scene.loomctl("prime-context", session=None)
     assert (refused.code, "NOT_KNOWN_HERE" in refused.stderr) == (3, True)
     assert fingerprint(scene.root) == before
-
-
-def test_prime_context_by_name_reads_it_in_place(scene: Scene) -> None:
-    """Its user's own word is enough to be given it; nothing is written of that, for nobody took the run up here."""
-    path = lay(scene)
-    before = path.read_bytes()
+    state = path.read_bytes()
     primed = scene.loomctl("prime-context", "--run-id", RUN_ID, "--json", session=None)
     assert primed.code == 0, primed.stderr
-    assert {entry["id"] for entry in primed.json["artifacts"] if entry["form"] == "full"} >= {
-        "workflow-state",
-        "specification",
-    }
-    assert path.read_bytes() == before
+    given = {entry["id"] for entry in primed.json["artifacts"] if entry["form"] == "full"}
+    assert given >= {"workflow-state", "specification"}
+    assert path.read_bytes() == state
 
 
 @pytest.mark.parametrize("pointer", [".fractary/faber/runs/.active-run-id", ".fractary/faber/.active-run-id"])
@@ -130,11 +129,7 @@ def test_a_pointer_decides_between_several_and_revives_nothing(scene: Scene, poi
 
 def test_without_a_plan_file_the_workflow_is_followed(scene: Scene) -> None:
     lay(scene, plan=None)
-    steps = {
-        name: {"steps": [{k: v for k, v in step.items() if k != "position"} for step in listed]}
-        for name, listed in faber.PHASES.items()
-    }
-    scene.write(".fractary/faber/workflows/default.json", json.dumps({"id": "default", "phases": steps}))
+    scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
     resumed = scene.loomctl("resume", "--json")
     assert resumed.code == 0, resumed.stderr
     assert resumed.json["step"]["id"] == "build/implement"
@@ -215,13 +210,11 @@ def test_a_plan_without_the_open_step_gives_it_up(scene: Scene, first: str) -> N
     """The files came or changed while a step was open that they do not have: the run goes on with what they say."""
     if first == "plan":
         lay(scene)
-        changed = json.loads(json.dumps(faber.PLAN))
     else:
         lay(scene, plan=None)
         scene.write(".fractary/faber/workflows/default.json", workflow_of_fabers())
-        changed = json.loads(json.dumps(faber.PLAN))
     assert scene.loomctl("resume").code == 0
-    changed["workflow"]["phases"]["build"]["steps"] = [{"id": "code", "name": "Code", "prompt": "Code it."}]
+    changed = with_steps({"id": "code", "name": "Code", "prompt": "Code it."})
     scene.write(LAYOUTS["runs"][1], json.dumps(changed))
     went = scene.loomctl("next", "--json")
     assert went.code == 0, went.stderr
@@ -262,7 +255,7 @@ def test_faber_going_on_meanwhile_is_where_loom_goes_on(scene: Scene) -> None:
     assert [one for one in read(path)["steps"] if one.get("message") == "by FABER"]
 
 
-def test_undo_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> None:
+def test_what_loom_did_is_taken_back_and_nothing_of_fabers(scene: Scene) -> None:
     """Undo reopens Loom's own visit; where FABER did the last step there is nothing to undo (D31)."""
     path = lay(scene)
     assert scene.loomctl("resume").code == 0
@@ -271,12 +264,6 @@ def test_undo_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> No
     assert (refused.code, "NOTHING_TO_UNDO" in refused.stderr) == (2, True)
     assert (scene.loomctl("done", given="built").code, scene.loomctl("undo").code) == (0, 0)
     assert (read(path)["steps"], read(path)["current_step"]) == (steps, "implement")
-
-
-def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -> None:
-    path = lay(scene)
-    assert scene.loomctl("resume").code == 0
-    steps = read(path)["steps"]
     for _ in range(2):
         assert scene.loomctl("done", given="built").code == 0
     assert (scene.loomctl("rewind", "--to", "1").code, read(path)["steps"]) == (0, steps)
@@ -288,15 +275,6 @@ def test_a_rewind_takes_back_what_loom_did_and_nothing_of_fabers(scene: Scene) -
     refused = scene.loomctl("rewind", "--to", "1")
     assert (refused.code, "NOT_LOOMS" in refused.stderr) == (2, True), refused
     assert path.read_bytes() == kept
-
-
-def test_a_second_session_resumes_and_both_are_recorded(scene: Scene) -> None:
-    path = lay(scene)
-    assert scene.loomctl("resume").code == 0
-    assert scene.loomctl("resume", RUN_ID[:30], "--take-over", session=OTHER).code == 0
-    records = read(path)["sessions"]["session_history"]
-    assert [one["session_id"] for one in records] == ["claude-session-1", "5f0c9a52-0000-4000-8000-000000000001", OTHER]
-    assert records[0]["odd"] == 2
 
 
 def test_a_new_run_in_a_project_of_fabers_is_looms_and_gets_its_own_state(scene: Scene) -> None:

@@ -71,31 +71,22 @@ POSITIONS = [
     ({"current_phase": "build", "current_step": "completed", "steps": ended(*ORDER)}, "build/implement"),
     ({"current_phase": "frame", "current_step": None, "steps": ended(*ORDER)}, "frame/reload"),
     (
-        {
-            "current_phase": "build",
-            "steps": [],
-            "phases": states(frame="completed", build="completed", release="completed"),
-        },
-        "build/implement",
-    ),
+     {"current_phase": "build", "steps": [],
+      "phases": states(frame="completed", build="completed", release="completed")}, "build/implement"),
     # a phase that is over is over whatever is noted of its steps
     ({"current_phase": "frame", "steps": [], "phases": states(frame="completed")}, "build/implement"),
     ({"current_phase": "frame", "steps": [], "phases": states(frame="success", build="skipped")}, "release/merge"),
     ({"current_phase": "frame", "steps": ended("frame/fetch"), "phases": states(build="skipped")}, "frame/reload"),
     # a failed step is tried again, one that FABER went on from is not
-    (
-        {"current_phase": "build", "current_step": "implement", "steps": ended("build/implement", status="failure")},
-        "build/implement",
-    ),
-    (
-        {"current_phase": "build", "current_step": "push-build", "steps": ended("build/implement", status="failure")},
-        "build/push-build",
-    ),
+    ({"current_phase": "build", "current_step": "implement", "steps": ended("build/implement", status="failure")},
+     "build/implement"),
+    ({"current_phase": "build", "current_step": "push-build", "steps": ended("build/implement", status="failure")},
+     "build/push-build"),
     ({"current_phase": "frame", "steps": ended(*ORDER[:3], status="skipped")}, "build/implement"),
     ({"current_phase": "frame", "steps": ended(*ORDER[:3], status="in_progress")}, "frame/reload"),
     ({"current_phase": "elsewhere", "current_step": "x", "steps": ended(*ORDER[:2])}, "frame/push-frame"),
     ({"current_phase": "release", "current_step": "merge", "steps": ended(*ORDER)}, None),
-]
+]  # fmt: skip
 
 
 @each(("said", "comes"), POSITIONS)
@@ -119,14 +110,11 @@ def test_statuses_of_all_sorts_are_understood_or_kept(word: object, status: str)
 
 
 BELONGING = [
-    ({"run_id": RUN_ID}, RUN_ID, True),
-    ({}, RUN_ID, True),
+    ({"run_id": RUN_ID}, RUN_ID, True), ({}, RUN_ID, True),
     ({"run_id": "0f8fad5b-d9cb-469f-a165-70867728950e"}, "0f8fad5b-d9cb-469f-a165-70867728950e", True),
-    ({"run_id": "acme/shop/0f8fad5b"}, "0f8fad5b", True),
-    ({"run_id": RUN_ID[:-1]}, RUN_ID, False),
-    ({"run_id": None}, RUN_ID, True),
-    ({"run_id": 7}, RUN_ID, False),
-]
+    ({"run_id": "acme/shop/0f8fad5b"}, "0f8fad5b", True), ({"run_id": RUN_ID[:-1]}, RUN_ID, False),
+    ({"run_id": None}, RUN_ID, True), ({"run_id": 7}, RUN_ID, False),
+]  # fmt: skip
 
 
 @each(("raw", "run_id", "fits"), BELONGING)
@@ -136,16 +124,11 @@ def test_ids_of_every_era_are_held_against_their_place(raw: Json, run_id: str, *
 
 
 @each("era", ERAS)
-def test_nothing_changed_writes_nothing(era: str) -> None:
-    """What is read and written back unchanged is the file, key by key, in its order."""
+def test_a_run_read_and_written_back_is_the_same_file_and_keeps_every_key_to_its_end(era: str) -> None:
     raw = ERAS[era]()
     for plan in (None, FROZEN):
         found = view(raw, RUN_ID, plan)
         assert json.dumps(written(found, found.state)) == json.dumps(raw)
-
-
-@each("era", ERAS)
-def test_a_whole_run_keeps_every_key_and_is_read_back_as_it_was(era: str) -> None:
     raw = first = ERAS[era]()
     for _ in range(20):
         found = view(raw, RUN_ID, FROZEN)

@@ -250,14 +250,10 @@ def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Sce
     assert (scene.loomctl("state", "restore", named).code, read(path)["run_id"]) == (0, named)
 
 
-def test_what_looks_like_a_path_is_no_run(scene: Scene) -> None:
+def test_what_looks_like_a_path_is_no_run_and_an_id_goes_by_its_last_part_in_a_check(scene: Scene) -> None:
     lay(scene)
     for named in ("../../etc/passwd", "/etc/passwd", "acme//x", "acme/../x", "a/b/"):
         refused = scene.loomctl("show", named)
         assert (refused.code, "BAD_ID" in refused.stderr) == (2, True)
-
-
-def test_a_check_takes_an_id_whose_last_part_is_its_folder(scene: Scene) -> None:
-    """As everything else that reads the state does."""
     path = lay(scene, state={**faber.in_list(), "run_id": f"acme/shop/{RUN_ID}"})
     assert (scene.loomctl("resume", RUN_ID).code, scene.loomctl("check", str(path)).code) == (0, 0)

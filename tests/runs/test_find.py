@@ -25,23 +25,22 @@ def two_runs(scene: Scene) -> tuple[str, str]:
     return first, second
 
 
-def test_a_named_run_comes_before_the_bound_one(scene: Scene, two_runs: tuple[str, str]) -> None:
+def test_a_named_run_comes_before_the_bound_one_and_none_is_guessed(scene: Scene, two_runs: tuple[str, str]) -> None:
+    """A unique prefix names a run (D4); a shared one is ambiguous; another is no run."""
     found = find.find(scene.space(), two_runs[0])
     assert (found.run_id, found.how, found.may_write) == (two_runs[0], "named", True)
-
-
-def test_the_bound_run_comes_before_the_others(scene: Scene, two_runs: tuple[str, str]) -> None:
     found = find.find(scene.space())
     assert (found.run_id, found.how) == (two_runs[1], "bound")
-
-
-def test_several_active_runs_are_listed_and_none_is_guessed(scene: Scene, two_runs: tuple[str, str]) -> None:
     space = scene.space(OTHER)
     found = find.find(space)
     assert (found.run_id, found.how, sorted(found.candidates)) == (None, "none", sorted(two_runs))
     caught = refusal(find.to_read, space)
     assert (caught.code, caught.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
     assert all(run_id in caught.why for run_id in two_runs)
+    assert find.find(scene.space(OTHER), "shop-fir").run_id == two_runs[0]
+    for name, code in (("shop-", "AMBIGUOUS_RUN"), ("nowhere", "NO_SUCH_RUN")):
+        caught = refusal(find.find, scene.space(OTHER), name)
+        assert (caught.code, caught.exit_code) == (code, EXIT_NO_RUN)
 
 
 def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene) -> None:
@@ -106,12 +105,6 @@ def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs
     assert (found.run_id, found.how) == (two_runs[1], "only")
 
 
-def test_a_binding_to_a_run_that_is_gone_counts_for_nothing(scene: Scene, two_runs: tuple[str, str]) -> None:
-    folder = scene.store / "runs" / two_runs[1]
-    folder.rename(scene.root / "elsewhere")
-    assert find.find(scene.space()).how == "only"
-
-
 @pytest.mark.parametrize(("status", "how"), [("completed", "none"), ("cancelled", "none"), ("failed", "bound")])
 def test_a_bound_run_that_is_over_is_there_only_to_be_looked_at(scene: Scene, status: str, how: str) -> None:
     """To read, a session's run is found whatever its standing; where only living runs count, it is none (D4)."""
@@ -130,20 +123,14 @@ def test_a_name_that_is_no_id_never_meets_the_file_system(scene: Scene, name: st
     assert (caught.code, caught.exit_code) == ("BAD_ID", EXIT_USAGE)
 
 
-def test_the_beginning_of_an_id_is_enough_if_it_is_unique(scene: Scene, two_runs: tuple[str, str]) -> None:
-    """A unique prefix names a run (D4); a shared one is ambiguous; another is no run."""
-    assert find.find(scene.space(OTHER), "shop-fir").run_id == two_runs[0]
-    for name, code in (("shop-", "AMBIGUOUS_RUN"), ("nowhere", "NO_SUCH_RUN")):
-        caught = refusal(find.find, scene.space(OTHER), name)
-        assert (caught.code, caught.exit_code) == (code, EXIT_NO_RUN)
-
-
 def test_a_project_without_a_store_has_no_run(scene: Scene) -> None:
     assert find.find(scene.space()).how == "none"
     assert not scene.store.exists()
 
 
-def test_folders_that_are_no_runs_are_passed_over(scene: Scene, two_runs: tuple[str, str]) -> None:
+def test_folders_that_are_no_runs_and_a_binding_to_a_run_that_is_gone_count_for_nothing(
+    scene: Scene, two_runs: tuple[str, str]
+) -> None:
     """A folder with a hostile name, or a state that is a folder, is not taken for a run."""
     runs = scene.store / "runs"
     for name in ("a\nb", "\x1b[31m", "-rf", ".hidden"):
@@ -151,3 +138,6 @@ def test_folders_that_are_no_runs_are_passed_over(scene: Scene, two_runs: tuple[
         (runs / name / "state.json").write_text((runs / two_runs[0] / "state.json").read_text())
     (runs / "folder" / "state.json").mkdir(parents=True)
     assert sorted(find.active_runs(scene.space(SESSION))) == sorted(two_runs)
+    folder = scene.store / "runs" / two_runs[1]
+    folder.rename(scene.root / "elsewhere")
+    assert find.find(scene.space()).how == "only"

@@ -56,7 +56,8 @@ def test_what_is_no_note_is_left_out(local: Path) -> None:
     assert list(launcher_files.beats(str(local))) == ["stop"]
 
 
-def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
+def test_a_place_has_notes_from_the_moment_a_binding_makes_room(tmp_path: Path) -> None:
+    """A link in that place is left alone and not used."""
     outside = tmp_path / "outside"
     (outside / "hooks").mkdir(parents=True)
     (outside / "hooks/stop").write_text("0.1.0 - x\n")
@@ -66,10 +67,6 @@ def test_a_place_without_room_has_no_notes(tmp_path: Path) -> None:
     assert launcher_files.beats(str(tmp_path / "nowhere/local")) == {}
     assert launcher_files.beats(str(linked)) == {}
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_binding_makes_room(tmp_path: Path) -> None:
-    """From the moment a session drives a run its hooks are noted; a link in that place is left alone and not used."""
     local = Local(str(tmp_path / ".loom/local"))
     local.bind("a-session", "a-run", host="claude-code", pid=None)
     assert launcher_files.has_room_for_beats(str(tmp_path / ".loom/local"))

@@ -36,14 +36,8 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
     "nothing is known": (Firings(NOW, {}), ()),
     "all as it should be": (firings(BUSY, WORKED), ()),
     "idle for a week": (
-        firings(
-            {event: at - 7 * DAY for event, at in BUSY.items()},
-            {e: at - 7 * DAY for e, at in WORKED.items()},
-            sign=NOW - 7 * DAY,
-            since=NOW - 9 * DAY,
-        ),
-        (),
-    ),
+        firings({event: at - 7 * DAY for event, at in BUSY.items()}, {e: at - 7 * DAY for e, at in WORKED.items()},
+            sign=NOW - 7 * DAY, since=NOW - 9 * DAY), ()),
     "bound a moment ago, nothing fired yet": (firings({}, sign=NOW, since=NOW - 60), ()),
     "nothing ever fired": (firings({}, sign=NOW), (Silent("", ALL, 0.0),)),
     "a long tool call": (firings(BUSY | ago(post_tool_use=HOUR), without(WORKED, POST)), ()),
@@ -52,50 +46,37 @@ CASES: dict[str, tuple[Firings, tuple[Silent, ...]]] = {
     "never a stop": (firings(without(BUSY, STOP), WORKED | ago(stop=150)), (Silent(STOP, NEVER),)),
     "no prompt's hook": (firings(without(BUSY, PROMPT), WORKED), (Silent(PROMPT, NEVER),)),
     "no hook after tools": (firings(BUSY | ago(post_tool_use=HOUR), WORKED), (Silent(POST, STOPPED, NOW - HOUR),)),
-    "no start after a compaction": (
-        firings(BUSY, WORKED | ago(session_start=250)),
-        (Silent(START, STOPPED, NOW - HOUR),),
-    ),
-    "a summary that took long": (
-        firings(BUSY | COMPACTED | ago(pre_compact=250 + 14 * MINUTE), WORKED | COMPACTED),
-        (),
-    ),
-    "nobody was told of a compaction's end": (
-        firings(BUSY | without(COMPACTED, "post-compact"), WORKED | COMPACTED),
-        (Silent("post-compact", NEVER),),
-    ),
-    "nobody was told of its end any more": (
-        firings(BUSY | COMPACTED | ago(post_compact=HOUR), WORKED | COMPACTED),
-        (Silent("post-compact", STOPPED, NOW - HOUR),),
-    ),
+    "no start after a compaction": (firings(BUSY, WORKED | ago(session_start=250)),
+        (Silent(START, STOPPED, NOW - HOUR),)),
+    "a summary that took long": (firings(BUSY | COMPACTED | ago(pre_compact=250 + 14 * MINUTE), WORKED | COMPACTED),
+        ()),
+    "nobody was told of a compaction's end": (firings(BUSY | without(COMPACTED, "post-compact"), WORKED | COMPACTED),
+        (Silent("post-compact", NEVER),)),
+    "nobody was told of its end any more": (firings(BUSY | COMPACTED | ago(post_compact=HOUR), WORKED | COMPACTED),
+        (Silent("post-compact", STOPPED, NOW - HOUR),)),
     "nobody was told of its beginning any more": (
         firings(BUSY | COMPACTED | ago(pre_compact=HOUR), WORKED | COMPACTED),
-        (Silent("pre-compact", STOPPED, NOW - HOUR),),
-    ),
+        (Silent("pre-compact", STOPPED, NOW - HOUR),)),
     "a start before firings were noted": (firings(without(BUSY, START), WORKED | ago(session_start=2 * DAY)), ()),
     "several at once": (firings(without(BUSY, PRE, POST), WORKED), (Silent(PRE, NEVER), Silent(POST, NEVER))),
     "none of those that were called": (
         firings(dict.fromkeys(BUSY, NOW - HOUR), ago(user_prompt_submit=300, post_tool_use=200), sign=NOW - HOUR),
-        (Silent("", ALL, NOW - HOUR),),
-    ),
-    "none since long, and the session works": (
-        firings(dict.fromkeys(BUSY, NOW - HOUR)),
-        (Silent("", ALL, NOW - HOUR),),
-    ),
-    "over: nothing comes late": (firings(BUSY, WORKED | ago(stop=1), over=True), (Silent(STOP, STOPPED, NOW - HOUR),)),
+        (Silent("", ALL, NOW - HOUR),)),
+    "none since long, and the session works": (firings(dict.fromkeys(BUSY, NOW - HOUR)),
+        (Silent("", ALL, NOW - HOUR),)),
+    "over: nothing comes late": (firings(BUSY, WORKED | ago(stop=1), over=True),
+        (Silent(STOP, STOPPED, NOW - HOUR),)),
     "killed in a turn: its last moment proves nothing": (firings(BUSY, WORKED | ago(stop=150), until=NOW - 150), ()),
     "works, and has not ended yet": (firings(BUSY, WORKED, begun=ago(stop=30)), ()),
     "cut off": (firings(BUSY, WORKED, begun=ago(stop=120)), (Silent(STOP, CUT_OFF, NOW - 120),)),
     "a session's end may be cut off": (firings(BUSY, WORKED, begun=ago(session_end=HOUR)), ()),
     "no conversation to be seen, one never": (firings(without(BUSY, STOP)), (Silent(STOP, NEVER),)),
     "no conversation to be seen, driven for a moment": (firings(without(BUSY, STOP), since=NOW - 600), ()),
-    "no conversation to be seen, no end for days": (
-        firings(BUSY | ago(stop=2 * DAY)),
-        (Silent(STOP, STOPPED, NOW - 2 * DAY),),
-    ),
+    "no conversation to be seen, no end for days": (firings(BUSY | ago(stop=2 * DAY)),
+        (Silent(STOP, STOPPED, NOW - 2 * DAY),)),
     "a conversation that shows it tells more than time": (firings(without(BUSY, START), WORKED), ()),
     "a clock set back": (firings(dict.fromkeys(BUSY, NOW + HOUR), WORKED), ()),
-}
+}  # fmt: skip
 
 
 @each("name", CASES)

@@ -12,7 +12,7 @@ from loomctl.runs.machine import run_notes
 from tests.helpers.tables import each
 
 
-def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten_in_any_store(tmp_path: Path) -> None:
     """Noted it is known, with what else was noted and since when; forgotten it is as if it had never been."""
     store = str(tmp_path / ".loom")
     assert not run_notes.is_known("r1", store)
@@ -25,6 +25,9 @@ def test_a_run_is_known_after_it_was_noted_and_until_it_is_forgotten(tmp_path: P
     run_notes.forget_known("r1", store)
     run_notes.forget_known("r1", store)
     assert not run_notes.is_known("r1", store)
+    store = os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff\xfe .loom")
+    assert run_notes.note_known("r1", store) == ""
+    assert run_notes.is_known("r1", store)
 
 
 @pytest.mark.shows("by the run's id and the store's real path")
@@ -69,9 +72,3 @@ def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytes
     assert "LOOM_STATE_HOME" in run_notes.note_known("r1", str(tmp_path))
     assert not run_notes.is_known("r1", str(tmp_path))
     run_notes.forget_known("r1", str(tmp_path))
-
-
-def test_any_name_of_a_store_can_be_known(tmp_path: Path) -> None:
-    store = os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff\xfe .loom")
-    assert run_notes.note_known("r1", store) == ""
-    assert run_notes.is_known("r1", store)

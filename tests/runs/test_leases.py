@@ -95,30 +95,20 @@ def test_a_second_session_is_told_who_drives_and_what_it_may_do(begun: Scene) ->
     assert begun.space(OTHER).local.binding(OTHER) is None
 
 
-@pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["rewind", "--to", "1"], ["context", "set", "k", "1"]])
-@pytest.mark.parametrize("session", [OTHER, None])
-def test_what_drives_needs_the_lease(begun: Scene, verb: list[str], session: str | None) -> None:
-    """Named or not, in another session or a terminal: exit code 6, and no byte of the run's state differs."""
-    before = begun.state
-    run_id = begun.run_dir.name
-    options = verb[1:] if verb[0] == "rewind" else []
-    words = verb if verb[0] == "context" else [verb[0], run_id, *options]
-    begun.space(OTHER).local.bind(OTHER, run_id, host="claude-code", pid=None)
-    ended = begun.loomctl(*words, "--json", session=session, given="x" if verb == ["done"] else None)
-    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
-    assert begun.state == before
-
-
-@pytest.mark.parametrize("verb", [["next"], ["done"], ["undo"], ["rewind", "--to", "1"], ["resume"]])
-def test_a_name_in_the_environment_makes_no_driver(
-    begun: Scene, verb: list[str], monkeypatch: pytest.MonkeyPatch
+@each("verb", [["next"], ["done"], ["undo"], ["rewind", "--to", "1"], ["resume"], ["context", "set", "k", "1"]])
+@each("session, named", [(OTHER, False), (None, False), (OTHER, True)])
+def test_what_drives_needs_the_lease(
+    begun: Scene, verb: list[str], session: str | None, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = begun.state
-    run_id = begun.run_dir.name
+    """Named or not, in another session or a terminal: exit code 6, and no byte of the run's state differs; what a run's
+    own commands are given in the environment makes no driver.
+    """
+    before, run_id = begun.state, begun.run_dir.name
+    words = verb if verb[0] == "context" else [verb[0], run_id, *verb[1:]]
     begun.space(OTHER).local.bind(OTHER, run_id, host="claude-code", pid=None)
-    monkeypatch.setenv("LOOM_RUN_ID", run_id)
-    given = "x" if verb == ["done"] else None
-    ended = begun.loomctl(verb[0], run_id, *verb[1:], "--json", session=OTHER, given=given)
+    if named:
+        monkeypatch.setenv("LOOM_RUN_ID", run_id)
+    ended = begun.loomctl(*words, "--json", session=session, given="x" if verb == ["done"] else None)
     assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
     assert begun.state == before
 
@@ -252,21 +242,25 @@ def test_another_machines_driver_counts_for_half_an_hour(begun: Scene, silent: i
         assert holder(begun) == OTHER
 
 
-def test_tool_calls_alone_are_signs(begun: Scene) -> None:
-    """Of a driver whose process is not known: those that wait in the spool, and those that a reader digested."""
+def silence(begun: Scene) -> tuple[str, Path]:
+    """Let the driver be one whose process is not known and that gave no sign for long."""
     run_id, local = begun.run_dir.name, begun.space().local
     long_ago = time.time() - SILENT_AFTER - 60
-    found = lease.holder(begun.state)
-    assert found is not None
-    drivers.note(local.folder, run_id, found.epoch, SESSION, None)
+    drivers.note(local.folder, run_id, lease.epoch(begun.state), SESSION, None)
     os.utime(Path(local.folder, "drivers", f"{run_id}.json"), (long_ago, long_ago))
     edit(begun, seen=clock.stamp(long_ago))
+    return run_id, Path(local.folder)
+
+
+def test_tool_calls_alone_are_signs(begun: Scene) -> None:
+    """Of a driver whose process is not known: those that wait in the spool, and those that a reader digested."""
+    run_id, local = silence(begun)
     assert begun.space(OTHER).store.held(run_id, begun.state) is None
     event: Json = {
-        "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Read",
-        "tool_input": {"file_path": "x"}, "tool_response": {},
+        "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Read", "tool_input": {"file_path": "x"},
+        "tool_response": {},
     }  # fmt: skip
-    spooled = Path(local.folder, "spool", f"{SESSION}-77.json")
+    spooled = local / "spool" / f"{SESSION}-77.json"
     spooled.write_text(json.dumps(event))
     assert begun.space(OTHER).store.held(run_id, begun.state) is not None
     assert begun.loomctl("steps", session=OTHER).code == 0
@@ -276,14 +270,8 @@ def test_tool_calls_alone_are_signs(begun: Scene) -> None:
 
 def test_a_prompt_that_the_launcher_answers_alone_is_a_sign(begun: Scene) -> None:
     """Of a driver whose process is not known: the session's own, as the launcher notes it (D80)."""
-    run_id, local = begun.run_dir.name, begun.space().local
-    long_ago = time.time() - SILENT_AFTER - 60
-    found = lease.holder(begun.state)
-    assert found is not None
-    drivers.note(local.folder, run_id, found.epoch, SESSION, None)
-    os.utime(Path(local.folder, "drivers", f"{run_id}.json"), (long_ago, long_ago))
-    edit(begun, seen=clock.stamp(long_ago))
-    beat = Path(local.folder, "hooks", "user-prompt-submit")
+    run_id, local = silence(begun)
+    beat = local / "hooks" / "user-prompt-submit"
     beat.write_text(f"0.1.0 {OTHER} /bin/loomctl\n")
     assert begun.space(OTHER).store.held(run_id, begun.state) is None
     beat.write_text(f"0.1.0 {SESSION} /bin/loomctl\n")

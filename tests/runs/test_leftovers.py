@@ -122,17 +122,12 @@ def test_environments_of_other_versions_are_told(tmp_path: Path, monkeypatch: py
     assert (found.changed, list(clean.others(str(tmp_path), ""))) == (5 * DAY, [])
 
 
-def test_an_environment_that_runs_is_seen(tmp_path: Path) -> None:
+def test_an_environment_that_runs_is_seen_and_none_goes_while_one_is_made(tmp_path: Path) -> None:
     folder = environment(tmp_path, "env-aaaa-3.11", used=DAY)
     assert not clean.is_running(str(folder))
     with subprocess.Popen([str(folder / "bin" / "python"), "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert clean.is_running(str(folder))
         child.communicate(b"\n")
-
-
-def test_no_environment_goes_while_one_is_made(tmp_path: Path) -> None:
-    """A set-up that is under way holds the lock: nothing is removed beside it."""
-    folder = environment(tmp_path, "env-aaaa-3.11", used=DAY)
     with open(tmp_path / "setup.lock", "w", encoding="utf-8") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert not clean.discard(str(folder), str(tmp_path))

@@ -61,7 +61,7 @@ def test_sessions_whose_hosts_began_in_one_tick_are_two(local: Local, monkeypatc
     assert len(local.live_sessions("r1")) == 2
 
 
-def test_a_session_lives_as_long_as_its_host(local: Local, host: subprocess.Popen[bytes]) -> None:
+def test_a_session_lives_as_long_as_its_host_and_on_in_another(local: Local, host: subprocess.Popen[bytes]) -> None:
     binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
     assert local.live_sessions("r1") == ["s1"]
     assert local.live_sessions("r1", but="s1") == local.live_sessions("r2") == []
@@ -69,6 +69,12 @@ def test_a_session_lives_as_long_as_its_host(local: Local, host: subprocess.Pope
     host.wait()
     assert not local.is_alive(binding)
     assert local.live_sessions("r1") == []
+    binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
+    host.kill()
+    host.wait()
+    refreshed = local.refresh(binding, pid=os.getpid(), transcript_path=None)
+    assert local.is_alive(refreshed)
+    assert (refreshed["process"], local.binding("s1")) == (processes.identity(os.getpid()), refreshed)
 
 
 def test_an_ended_session_does_not_live_but_stays_bound(local: Local) -> None:
@@ -183,15 +189,6 @@ def test_damaged_notes_count_for_nothing(local: Local, noted: dict[str, Any]) ->
     assert (found["epoch"], found["artifacts"]) == (0, {})
 
 
-def test_a_session_that_changes_its_host_is_refreshed(local: Local, host: subprocess.Popen[bytes]) -> None:
-    binding = local.bind("s1", "r1", host="claude-code", pid=host.pid)
-    host.kill()
-    host.wait()
-    refreshed = local.refresh(binding, pid=os.getpid(), transcript_path=None)
-    assert local.is_alive(refreshed)
-    assert (refreshed["process"], local.binding("s1")) == (processes.identity(os.getpid()), refreshed)
-
-
 def dead_process() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
@@ -209,15 +206,12 @@ def test_the_dead_are_looked_at_once(local: Local, tmp_path: Path) -> None:
     assert len(local.bindings()) == 21  # each conversation may still be resumed
 
 
-def test_a_session_that_comes_back_is_found_again(local: Local) -> None:
+def test_a_session_is_found_again_by_its_next_sign_of_life(local: Local, tmp_path: Path) -> None:
+    """Without marks no binding is read: a clone can bring along thousands."""
     binding = local.bind("back", "r1", host="claude-code", pid=dead_process())
     assert local.live_sessions("r1") == []
     local.refresh(binding, pid=os.getpid(), transcript_path=None)
     assert local.live_sessions("r1") == ["back"]
-
-
-def test_a_session_without_a_mark_is_marked_by_its_next_event(local: Local, tmp_path: Path) -> None:
-    """Without marks no binding is read: a clone can bring along thousands."""
     binding = local.bind("old", "r1", host="claude-code", pid=os.getpid())
     shutil.rmtree(tmp_path / "local" / "live")
     assert local.live_sessions("r1") == []
@@ -225,7 +219,7 @@ def test_a_session_without_a_mark_is_marked_by_its_next_event(local: Local, tmp_
     assert local.live_sessions("r1") == ["old"]
 
 
-def test_what_was_read_is_read_anew_where_anybody_wrote_it(tmp_path: Path) -> None:
+def test_what_was_read_is_read_anew_where_anybody_wrote_it_and_never_through_a_link(tmp_path: Path) -> None:
     """Once a process, but for writes: its own, another's, one of the same size, and a file that is gone."""
     mine, other = Local(str(tmp_path / "local")), Local(str(tmp_path / "local"))
     for number in range(20):
@@ -238,10 +232,6 @@ def test_what_was_read_is_read_anew_where_anybody_wrote_it(tmp_path: Path) -> No
     assert mine.turns("s1") == {"prompt_id": "a"}
     (tmp_path / "local" / "turns" / "s1.json").unlink()
     assert mine.turns("s1") == {}
-
-
-def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path) -> None:
-    """Also where the file was read before (D53)."""
     local = Local(str(tmp_path / "local"))
     local.note_turns("s1", {"prompt_id": "a"})
     assert local.turns("s1")

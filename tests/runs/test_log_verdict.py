@@ -53,7 +53,9 @@ def test_a_real_log_is_proven_to_its_end(tmp_path: Path, made: tuple[bytes, Any]
 
 
 @pytest.mark.slow
-def test_every_single_byte_that_changes_is_found_where_it_stands(tmp_path: Path, made: tuple[bytes, Any]) -> None:
+def test_every_byte_that_changes_goes_or_comes_and_every_cut_is_found_where_it_stands(
+    tmp_path: Path, made: tuple[bytes, Any]
+) -> None:
     """Each byte of a real log, three ways: the first fault is its line, or the one behind what it joined or split."""
     data, head = made
     for at, byte in enumerate(data):
@@ -62,22 +64,12 @@ def test_every_single_byte_that_changes_is_found_where_it_stands(tmp_path: Path,
             assert found.fault is not None, (at, other)
             assert not found.proven
             assert found.fault.line == line_of(data, at), (at, other, data[at - 20 : at + 20], found.faults)
-
-
-@pytest.mark.slow
-def test_every_byte_that_is_dropped_or_put_in_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    data, head = made
     for at in range(len(data)):
         assert verdict_of(tmp_path / LOG, data[:at] + data[at + 1 :], head).faults, at
         for more in (b" ", b"\n", b"\0"):
             longer = data[:at] + more + data[at:]  # a newline before the last one stands behind it as well
             found = verdict_of(tmp_path / LOG, longer, head)
             assert bool(found.faults) != longer.startswith(data), (at, more)
-
-
-@pytest.mark.slow
-def test_every_cut_before_the_checkpoint_is_found(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    data, head = made
     for length in range(len(data)):
         found = verdict_of(tmp_path / LOG, data[:length], head)
         assert [fault.code for fault in found.faults] == ["LOG_CUT_OFF"], length
@@ -105,7 +97,9 @@ def test_every_line_that_is_dropped_moved_or_doubled_is_found(tmp_path: Path, ma
             assert found.fault.line == one + 1
 
 
-def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made: tuple[bytes, Any]) -> None:
+def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length_and_however_often(
+    tmp_path: Path, made: tuple[bytes, Any]
+) -> None:
     data, head = made
     path = tmp_path / LOG
     path.write_bytes(data)
@@ -121,6 +115,14 @@ def test_a_tail_that_a_kill_tore_is_no_fault_at_any_length(tmp_path: Path, made:
         told = verdict_of(path, path.read_bytes(), after._asdict())
         assert (told.ok, told.proven, told.unproven) == (True, True, 0), (length, told.faults)
         assert told.told_torn == (1 if found.torn else 0)
+    path.write_bytes(data)
+    known = Head(head["seq"], head["sha256"])
+    for _ in range(4):
+        after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=known)
+        assert verdict_of(path, path.read_bytes(), after._asdict()).faults == []
+        path.write_bytes(path.read_bytes()[:-1])
+        found = log_verdict.of_log(str(path), "r", {"ledger_head": known._asdict()}, event_log.every(str(tmp_path)))
+        assert (found.ok, found.torn > 0) == (True, True)
 
 
 @each("torn", [b"x", b"\0" * 50, b"\xff\n\n", b"a\nb", b"a\nb\n", b"\n", b"\n\n\n", b"[1]\n{}\n\n"])
@@ -136,21 +138,6 @@ def test_what_was_told_of_a_torn_line_is_held_against_it(tmp_path: Path, torn: b
         longer = whole[:at] + b"\n" + whole[at:]
         assert verdict_of(path, longer, now).ok == longer.startswith(whole), at
         assert not verdict_of(path, whole[:at] + whole[at + 1 :], now).ok, at
-
-
-def test_a_line_left_whole_but_for_its_newline_is_closed_again_and_again(
-    tmp_path: Path, made: tuple[bytes, Any]
-) -> None:
-    data, head = made
-    path = tmp_path / LOG
-    path.write_bytes(data)
-    known = Head(head["seq"], head["sha256"])
-    for _ in range(4):
-        after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=known)
-        assert verdict_of(path, path.read_bytes(), after._asdict()).faults == []
-        path.write_bytes(path.read_bytes()[:-1])
-        found = log_verdict.of_log(str(path), "r", {"ledger_head": known._asdict()}, event_log.every(str(tmp_path)))
-        assert (found.ok, found.torn > 0) == (True, True)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -224,15 +211,12 @@ def test_a_state_that_remembers_nothing_proves_nothing(tmp_path: Path, made: tup
 
 
 HOSTILE = [
-    b"\0" * 100_000,
-    b"\xff\xfe\xfd\n" * 50,
-    b"[" * 200_000,
+    b"\0" * 100_000, b"\xff\xfe\xfd\n" * 50, b"[" * 200_000,
     b'{"seq":' + b"9" * 5000 + b',"event":"x","prev":"","properties":{}}\n',
     b'{"seq":1,"event":"ledger.torn_line","prev":"","properties":[]}\n',
     b'{"seq":1,"event":"ledger.mismatch","prev":"","properties":{"expected":7,"found":{"seq":1e999}}}\n',
-    b'{"seq":99999999999999999,"event":"\\ud800","prev":"\\u0000","properties":null}\n',
-    b"\n" * 1_000_000,
-]
+    b'{"seq":99999999999999999,"event":"\\ud800","prev":"\\u0000","properties":null}\n', b"\n" * 1_000_000,
+]  # fmt: skip
 
 
 @each("hostile", HOSTILE)

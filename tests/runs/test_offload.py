@@ -55,7 +55,9 @@ def test_two_texts_under_one_name_get_two_files(tmp_path: Path) -> None:
     assert [keeper.read(ref) for ref in refs] == [b"one", b"two", b"one", b"three", b"two"]
 
 
-def test_a_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_file_is_its_owners_alone_and_its_reference_holds_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0600 in a folder of 0700, whatever the umask (D56)."""
     before = os.umask(0)
     try:
@@ -64,9 +66,6 @@ def test_a_file_is_its_owners_alone(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / ref).stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "outputs").stat().st_mode) == 0o700
-
-
-def test_a_reference_holds_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = DataOffloader(tmp_path / "run").offload("here", "a", "txt")
     monkeypatch.chdir("/")
     assert DataOffloader(tmp_path / "run").read(ref) == b"here"

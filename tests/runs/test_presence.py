@@ -46,16 +46,13 @@ def test_a_record_says_where_and_nothing_of_the_environment(begun: Scene, monkey
     assert (record["host"], record["ended_at"], record["compactions"]) == ("claude-code", None, [])
 
 
-def test_the_machine_names_itself(begun: Scene) -> None:
+def test_the_machine_names_itself_and_a_caller_without_a_session_leaves_no_record(begun: Scene) -> None:
     """Without an override the record names the system's own host, and cores and memory off the hook path."""
     environment = sessions.history(begun.state)[0]["environment"]
     assert (environment["hostname"], environment["cores"]) == (socket.gethostname(), os.cpu_count())
     hooked = leases.surroundings(begun.space(on_hook_path=True))
     assert "cores" not in hooked
     assert "memory" not in hooked
-
-
-def test_a_caller_without_a_session_leaves_no_record(begun: Scene) -> None:
     state, names = enter(begun.space(None), begun.state, "startup")
     assert (state, names) == (begun.state, [])
 
@@ -79,14 +76,19 @@ def test_a_known_session_keeps_its_one_record(
     assert (record["resumes"], len(record["compactions"])) == (resumes, compactions)
 
 
-def test_a_compaction_empties_what_is_in_context(begun: Scene) -> None:
-    """After a compaction nothing of the run counts as in context, and who asked for it is kept."""
+def test_a_compaction_empties_what_is_in_context_and_leaving_closes_the_record(begun: Scene) -> None:
+    """After a compaction nothing of the run counts as in context; who asked for it, and the host's reason, are kept."""
     state, _ = enter(begun.space(), begun.state, "compact", compaction="manual")
     assert state["context_metadata"]["artifacts_in_context"] == []
     assert sessions.history(state)[0]["compactions"][0]["trigger"] == "manual"
+    leases.leave(begun.space(), begun.state["run_id"], "prompt_input_exit")
+    (record,) = sessions.history(begun.state)
+    assert record["end_reason"] == "prompt_input_exit"
+    assert record["ended_at"]
+    assert begun.event_names()[-1] == "session.ended"
 
 
-def test_a_record_that_was_left_open_is_closed_as_lost(begun: Scene) -> None:
+def test_a_record_that_was_left_open_is_closed_as_lost_and_once(begun: Scene) -> None:
     """A session that was killed is closed with its last activity when the next one opens (D24)."""
     begun.space().local.mark_ended(SESSION)  # its process is gone
     last = sessions.history(begun.state)[0]["last_activity"]
@@ -95,6 +97,10 @@ def test_a_record_that_was_left_open_is_closed_as_lost(begun: Scene) -> None:
     assert (lost["end_reason"], lost["ended_at"]) == ("lost", last)
     assert opened["end_reason"] is None
     assert names == ["session.lost", "session.started"]
+    state, _ = enter(begun.space(OTHER), begun.state, "startup")
+    _, names = enter(begun.space("third"), state, "startup")
+    assert names == ["session.lost", "session.started"]  # OTHER was never bound, so it does not live either
+    assert [record["end_reason"] for record in sessions.history(state)] == ["lost", None]
 
 
 def test_a_session_that_lives_is_not_lost(begun: Scene) -> None:
@@ -110,22 +116,6 @@ def test_a_session_that_lives_is_not_lost(begun: Scene) -> None:
         child.stdin.close()
     _, names = enter(begun.space(OTHER), begun.state, "startup")
     assert names == ["session.lost", "session.started"]
-
-
-def test_a_lost_record_is_closed_once(begun: Scene) -> None:
-    begun.space().local.mark_ended(SESSION)
-    state, _ = enter(begun.space(OTHER), begun.state, "startup")
-    _, names = enter(begun.space("third"), state, "startup")
-    assert names == ["session.lost", "session.started"]  # OTHER was never bound, so it does not live either
-    assert [record["end_reason"] for record in sessions.history(state)] == ["lost", None]
-
-
-def test_leaving_closes_the_record_with_the_hosts_reason(begun: Scene) -> None:
-    leases.leave(begun.space(), begun.state["run_id"], "prompt_input_exit")
-    (record,) = sessions.history(begun.state)
-    assert record["end_reason"] == "prompt_input_exit"
-    assert record["ended_at"]
-    assert begun.event_names()[-1] == "session.ended"
 
 
 def test_a_git_project_is_recorded_with_its_commit(scene: Scene) -> None:

@@ -30,21 +30,17 @@ def top(tmp_path: Path) -> Path:
     return repositories.make(tmp_path / "Größe 1" / "shop 日本")
 
 
-def test_a_store_is_found_from_any_folder_below(top: Path) -> None:
+def test_a_store_is_found_from_any_folder_below_and_the_nearest_counts(top: Path, tmp_path: Path) -> None:
+    """A store nested in a sub-folder is the project of all below it, and its folder the root."""
     here = store(top)
     deep = top / "packages" / "api ü" / "src"
     deep.mkdir(parents=True)
     (here / "runs").mkdir()
-    for start in (top, deep, here, here / "runs", top / ".git"):
+    (tmp_path / "link").symlink_to(deep)
+    for start in (top, deep, here, here / "runs", top / ".git", tmp_path / "link"):
         assert found(start) == (top, here)
-
-
-def test_the_nearest_store_counts(top: Path) -> None:
-    """A store nested in a sub-folder is the project of all below it, and its folder the root."""
-    outer, inner = store(top), store(top / "packages" / "api")
-    (top / "packages" / "api" / "src").mkdir()
-    assert found(top / "packages" / "api" / "src") == (top / "packages" / "api", inner)
-    assert found(top / "packages") == (top, outer)
+    inner = store(deep.parent)
+    assert (found(deep), found(top / "packages")) == ((deep.parent, inner), (top, here))
 
 
 def test_the_search_ends_at_the_repositorys_top(top: Path) -> None:
@@ -74,6 +70,9 @@ def test_a_linked_worktree_uses_the_main_checkouts_store(top: Path, tmp_path: Pa
     tree = repositories.add_worktree(top, tmp_path / "Größe 1" / "trees" / "wt 1", "side", relative=relative)
     (tree / "src").mkdir()
     assert found(tree) == found(tree / "src") == (tree, here)
+    made = project.find([str(tree)])
+    assert made is not None
+    assert made.name == "shop 日本"  # as in the main checkout
     store(tree)
     assert found(tree / "src") == (tree, here)
 
@@ -107,13 +106,6 @@ def test_a_worktree_whose_main_checkout_is_gone_stands_for_itself(top: Path, tmp
     assert project.new(str(tree)).store == str(tree / ".loom")
 
 
-def test_a_symbolic_link_to_a_folder_leads_to_its_project(top: Path, tmp_path: Path) -> None:
-    here = store(top)
-    (top / "src").mkdir()
-    (tmp_path / "link").symlink_to(top / "src")
-    assert found(tmp_path / "link") == (top, here)
-
-
 def test_the_first_start_that_has_a_store_counts(top: Path, tmp_path: Path) -> None:
     here = store(top)
     empty = tmp_path / "empty"
@@ -124,9 +116,14 @@ def test_the_first_start_that_has_a_store_counts(top: Path, tmp_path: Path) -> N
     assert found(empty) is None
 
 
-def test_a_file_called_loom_is_no_store(top: Path) -> None:
+def test_a_file_in_the_stores_place_is_no_store_and_is_named(top: Path) -> None:
+    """None can be made before it is moved: the hint does that."""
     (top / ".loom").write_text("")
     assert found(top) is None
+    with pytest.raises(LoomError, match="NOT_A_FOLDER") as error:
+        project.new(str(top))
+    hint = f"mv {quoted(f'{top}/.loom')} {quoted(f'{top}/.loom.aside')}"
+    assert (error.value.where, error.value.hint) == (f"{top}/.loom", hint)
 
 
 def test_a_first_run_puts_its_store_at_the_repositorys_top(top: Path, tmp_path: Path) -> None:
@@ -138,14 +135,6 @@ def test_a_first_run_puts_its_store_at_the_repositorys_top(top: Path, tmp_path: 
         made = project.new(str(start))
         assert (made.root, made.store) == (str(root), str(where / ".loom"))
         assert made.name == where.name
-
-
-def test_a_project_is_called_the_same_in_every_worktree(top: Path, tmp_path: Path) -> None:
-    store(top)
-    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
-    made = project.find([str(tree)])
-    assert made is not None
-    assert made.name == "shop 日本"
 
 
 def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,12 +149,3 @@ def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch
 
 def test_a_folder_that_cannot_be_left_ends_the_search() -> None:
     assert found(os.sep) is None or os.path.isdir("/.loom")
-
-
-def test_a_file_in_the_stores_place_is_named(top: Path) -> None:
-    """It is no store, and none can be made before it is moved: the hint does that."""
-    (top / ".loom").write_text("mine")
-    with pytest.raises(LoomError, match="NOT_A_FOLDER") as error:
-        project.new(str(top))
-    hint = f"mv {quoted(f'{top}/.loom')} {quoted(f'{top}/.loom.aside')}"
-    assert (error.value.where, error.value.hint) == (f"{top}/.loom", hint)

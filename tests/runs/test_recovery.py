@@ -54,15 +54,12 @@ def test_a_file_is_set_aside_under_the_next_free_name(
     assert (tmp_path / "state.json").exists() == links
 
 
-def test_a_kill_after_setting_aside_makes_no_second_copy(tmp_path: Path) -> None:
+def test_setting_aside_again_makes_no_second_copy_and_of_nothing_none(tmp_path: Path) -> None:
+    assert aside(tmp_path) is None
+    assert os.listdir(tmp_path) == []
     (tmp_path / "state.json").write_text("x")
     assert (aside(tmp_path), aside(tmp_path)) == ("state.broken-1.json", "state.broken-1.json")
     assert len(os.listdir(tmp_path)) == 2
-
-
-def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
-    assert aside(tmp_path) is None
-    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_no_file_is_moved_as_it_is(tmp_path: Path) -> None:
@@ -355,14 +352,11 @@ def with_sessions(*records: dict[str, Any]) -> dict[str, Any]:
         ([], [], []),
         ([visit("a/b", 1, "succeeded")], [visit("a/b", 1, "succeeded")], []),
         ([visit("a/b", 1, "succeeded")], [visit("a/b", 1, "in_progress")], [("a/b", 1, "succeeded", "in_progress")]),
-        (
-            [visit("a/b", 1, "failed"), visit("a/b", 2, "in_progress")],
-            [visit("a/b", 1, "failed")],
-            [("a/b", 2, "in_progress", None)],
-        ),
+        ([visit("a/b", 1, "failed"), visit("a/b", 2, "in_progress")], [visit("a/b", 1, "failed")],
+         [("a/b", 2, "in_progress", None)]),
         ([], [visit("a/b", 1, "closing")], [("a/b", 1, None, "closing")]),
     ],
-)
+)  # fmt: skip
 def test_visits_are_told_apart(before: list[Any], after: list[Any], steps: list[tuple[Any, ...]]) -> None:
     """A visit that is gone, one that is there again, and one that stands otherwise."""
     found = losses({**BASE, "steps": before}, {**BASE, "steps": after})
@@ -370,17 +364,13 @@ def test_visits_are_told_apart(before: list[Any], after: list[Any], steps: list[
     assert found.any == bool(steps)
 
 
-def test_sessions_are_told_apart() -> None:
-    """A session that is gone, and one that would be open again."""
+def test_sessions_and_other_keys_are_told_apart_and_bookkeeping_is_not_named() -> None:
     ended = {"session_id": "a", "ended_at": AT, "end_reason": "logout"}
     found = losses(with_sessions(ended, {"session_id": "b"}), with_sessions({"session_id": "a", "ended_at": None}))
     assert found.sessions == [
         {"session_id": "a", "was": "logout", "now": "open"},
         {"session_id": "b", "was": "open", "now": None},
     ]
-
-
-def test_other_keys_are_named_and_bookkeeping_is_not() -> None:
     after = copy.deepcopy(BASE)
     after |= {"goal": "h", "x-own": 1, "revision": 7, "updated_at": "later", "ledger_head": {"seq": 9, "sha256": "x"}}
     after["context_metadata"] = {"reload_count": 5}

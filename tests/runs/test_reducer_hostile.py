@@ -108,18 +108,6 @@ def test_nothing_is_put_away_through_a_link(tmp_path: Path) -> None:
     assert red.original(step)[1] == {"stdout": "a\n" * 900}
 
 
-def test_a_file_system_without_hard_links_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On FAT and some network mounts: outputs are put away all the same."""
-
-    def refused(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    keeper = DataOffloader(tmp_path)
-    ref = keeper.offload("text", "x", "txt")
-    assert keeper.read(ref) == b"text"
-
-
 @each("depth", [200, 900])
 @each("tool", ["mcp__x", "Bash", "Read"])
 def test_depth_is_no_error(tmp_path: Path, depth: int, tool: str) -> None:
@@ -131,17 +119,6 @@ def test_depth_is_no_error(tmp_path: Path, depth: int, tool: str) -> None:
     step = red.reduce(tool, {"a": value}, {"b": value}, step_id="x")
     files.to_json_line(step.to_dict())
     assert red.original(step)[1] == {"b": value}
-
-
-def test_a_damaged_rest_is_an_error_that_says_so(tmp_path: Path) -> None:
-    red = reducer(tmp_path)
-    step = red.reduce(
-        "Edit", {"file_path": "a", "old_string": "x" * 3000, "new_string": ""}, {"filePath": "a"}, step_id="x"
-    )
-    assert step.rest_ref
-    (tmp_path / step.rest_ref).write_text("{")
-    with pytest.raises(LoomError):
-        red.original(step)
 
 
 def test_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) -> None:

@@ -78,14 +78,12 @@ def test_a_state_without_the_time_of_its_beginning_has_that_of_its_first_visit()
     assert builtin(state(created_at=None))["_start_time"] is None
 
 
-def test_the_scope_is_what_is_set_and_the_built_in_keys_over_it() -> None:
+def test_the_scope_is_what_is_set_and_the_seven_reserved_built_in_keys_over_it() -> None:
+    """The names are those of D44."""
     given = state(visit("p/a", OPEN), context={"auth.ok": True, "_current_node": "lie", "_mine": 1})
     found = scope(given)
     assert found == {"auth.ok": True, "_mine": 1, **builtin(given)}
     assert given["context"]["_current_node"] == "lie"
-
-
-def test_built_in_names_are_those_of_d44() -> None:
     assert len(BUILT_IN) == 7
     assert all(is_reserved(name) for name in BUILT_IN)
 

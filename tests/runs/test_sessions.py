@@ -59,14 +59,11 @@ def test_one_record_counts_what_happens_to_its_session(sources: list[str], resum
     accepted(state, where="x")
 
 
-def test_a_session_that_ended_and_comes_again_is_resumed() -> None:
+def test_a_session_that_ended_is_resumed_and_one_that_a_kill_left_is_lost_until_its_next_sign() -> None:
     state = sessions.left(enter(fresh(), "s1", 1), "s1", at=at(2), reason="logout")
     assert sessions.history(state)[0]["end_reason"] == "logout"
     (record,) = sessions.history(enter(state, "s1", 3))
     assert (record["ended_at"], record["end_reason"], record["resumes"]) == (None, None, 1)
-
-
-def test_what_a_kill_left_open_is_lost() -> None:
     state = sessions.active(enter(enter(fresh(), "s1", 1), "s2", 2, alive=["s1"]), "s1", at=at(5))
     state = enter(state, "s3", 9, alive=["s2"], environment=B)
     assert [(one["session_id"], one["ended_at"], one["end_reason"]) for one in sessions.history(state)] == [
@@ -74,9 +71,6 @@ def test_what_a_kill_left_open_is_lost() -> None:
         ("s2", None, None),
         ("s3", None, None),
     ]
-
-
-def test_a_sign_of_life_refutes_a_loss() -> None:
     state = enter(enter(fresh(), "s1", 1), "s2", 2, environment=B)
     assert sessions.history(state)[0]["end_reason"] == "lost"
     state = sessions.active(state, "s1", at=at(3))
@@ -116,17 +110,13 @@ def test_what_concerns_no_session_changes_nothing(change: Any) -> None:
     assert change(state) == state
 
 
-def test_a_phase_is_completed_once() -> None:
+def test_a_phase_is_completed_once_and_a_priming_is_recorded_and_forgotten() -> None:
     state = enter(fresh(), "s1", 1)
     for phase in ("frame", "build", "frame"):
         state = sessions.completed_phase(state, "s1", phase)
     assert sessions.history(state)[0]["phases_completed"] == ["frame", "build"]
     state = sessions.uncompleted_phases(state, ["build", "release"])
     assert sessions.history(state)[0]["phases_completed"] == ["frame"]
-
-
-def test_a_priming_is_recorded_and_forgotten() -> None:
-    state = enter(fresh(), "s1", 1)
     state = sessions.primed(state, "s1", [{"artifact_id": "a", "sha256": "1"}, {"artifact_id": "b"}], at=at(2))
     state = sessions.primed(state, "s1", [{"artifact_id": "a", "sha256": "2"}], at=at(3))
     metadata = state["context_metadata"]
@@ -155,7 +145,8 @@ def test_the_history_is_one_line(entries: list[tuple[str, dict[str, Any]]], expe
     assert sessions.summary(state) == expected
 
 
-def test_a_thousand_sessions_leave_a_small_state() -> None:
+def test_of_a_thousand_sessions_the_newest_the_open_and_the_last_of_each_place_stay() -> None:
+    """An open record may still grow; a place that the run was worked on at is needed to find its paths (D9)."""
     state, moved = fresh(), []
     for number in range(1000):
         state = enter(state, f"s{number}", number % 60)
@@ -166,10 +157,6 @@ def test_a_thousand_sessions_leave_a_small_state() -> None:
     assert held == [f"s{number}" for number in range(1000 - sessions.KEPT, 1000)]
     assert [record["session_id"] for record in moved] == [f"s{number}" for number in range(1000 - sessions.KEPT)]
     assert sessions.summary(state) == "1000 sessions (machine-a)"
-
-
-def test_what_is_open_and_the_last_of_each_place_stay() -> None:
-    """An open record may still grow; a place that the run was worked on at is needed to find its paths (D9)."""
     state = enter(fresh(), "far", 1, environment=B)
     state = sessions.left(state, "far", at=at(2), reason="logout")
     state = enter(state, "open", 3, alive=["open"])

@@ -11,18 +11,14 @@ AT = "2026-01-15T09:30:00Z"
 @each(
     ("told", "words"),
     [
-        (
-            {"whose": "theirs", "machine": "desktop", "by": "You", "remote": "origin"},
-            f"shop-run-1 as it was pushed by You on desktop to origin; saved {AT}",
-        ),
-        (
-            {"whose": "mine", "machine": "laptop", "remote": "origin"},
-            f"shop-run-1 as it was on laptop before origin's took its place; saved {AT}",
-        ),
+        ({"whose": "theirs", "machine": "desktop", "by": "You", "remote": "origin"},
+         f"shop-run-1 as it was pushed by You on desktop to origin; saved {AT}"),
+        ({"whose": "mine", "machine": "laptop", "remote": "origin"},
+         f"shop-run-1 as it was on laptop before origin's took its place; saved {AT}"),
         ({"whose": "theirs"}, f"shop-run-1 as it was pushed; saved {AT}"),
         ({"whose": "mine"}, f"shop-run-1 as it was here; saved {AT}"),
     ],
-)
+)  # fmt: skip
 def test_a_copy_is_told_on_one_line(told: dict[str, str], words: str) -> None:
     found = saved_from({"saved_from": {"run_id": "shop-run-1", "at": AT, **told}})
     assert found is not None

@@ -156,12 +156,14 @@ def test_each_step_is_done_once_and_in_order(version: int, current: int, names: 
     assert (made["schema_version"], made.before, made.steps) == (current, version, names)
 
 
-def test_what_is_given_stays_as_it_is() -> None:
+def test_what_is_given_stays_as_it_is_and_no_schema_is_older_than_todays() -> None:
     """The file's content is not changed by reading it, and keys that nobody knows are there after."""
     before = copy.deepcopy(OLD)
     made = migrated(OLD, 4, TABLE)
     assert before == OLD
     assert made == {"schema_version": 4, "goal": "A", "steps": [1, 2], "count": 2, "x-own": {"deep": [None]}}
+    assert (state.SCHEMA_VERSION, frozen_plan.SCHEMA_VERSION) == (1, 1)
+    assert (state.MIGRATIONS, frozen_plan.MIGRATIONS) == ({}, {})
 
 
 @each(
@@ -178,12 +180,6 @@ def test_what_cannot_be_migrated_is_said(raw: Value, said: str) -> None:
     """A version without a way and a step that meets something else are told in words, never half done."""
     with pytest.raises(ValueError, match=said):
         migrated(raw, 4, TABLE)
-
-
-def test_no_schema_is_older_than_todays() -> None:
-    """The first schema is the only one: nothing is pretended to have come before it."""
-    assert (state.SCHEMA_VERSION, frozen_plan.SCHEMA_VERSION) == (1, 1)
-    assert (state.MIGRATIONS, frozen_plan.MIGRATIONS) == ({}, {})
 
 
 def test_a_version_that_nobody_wrote_is_refused() -> None:

@@ -113,20 +113,15 @@ def test_a_state_that_was_glanced_at_is_checked_whole_before_it_is_used(tmp_path
         store.read_state(RUN_ID)
 
 
-def test_a_run_that_somebody_else_began_is_not_overwritten(tmp_path: Path) -> None:
-    """Two that start a run of one name at once: the second gets an error, and the first is as it was."""
+def test_a_run_is_not_overwritten_and_a_copy_is_not_taken_for_another(tmp_path: Path) -> None:
+    """The second of two that start a run of one name gets an error; the id in the file is the one asked for (D6)."""
     store, made = make_run(tmp_path)
     error = refusal(make_run, tmp_path, goal="other")
     assert (error.code, error.exit_code) == ("RUN_EXISTS", EXIT_HELD)
     assert store.read(RUN_ID) == made
-
-
-def test_a_folder_without_a_state_is_no_run(tmp_path: Path) -> None:
-    store, _ = make_run(tmp_path)
-    os.unlink(os.path.join(store.run_dir(RUN_ID), "state.json"))
-    assert store.run_ids() == []
-    with pytest.raises(LoomError, match="NO_SUCH_RUN"):
-        store.read(RUN_ID)
+    shutil.copytree(store.run_dir(RUN_ID), store.run_dir("copy"))
+    with pytest.raises(LoomError, match="RUN_ID_MISMATCH"):
+        store.read("copy")
 
 
 json_values = st.recursive(
@@ -200,7 +195,7 @@ def snapshot(store: Store) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+def test_neither_what_changes_nothing_nor_what_raises_writes_anything(tmp_path: Path) -> None:
     store, _ = make_run(tmp_path)
     before = snapshot(store)
     assert store.update(RUN_ID, lambda state: (copy.deepcopy(state), [])) == json.loads(before["state.json"])
@@ -208,10 +203,6 @@ def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     store.update(RUN_ID, lambda state: (state, [Event("seen", {})]))
     assert [event["event"] for event in log(store)] == ["run.created", "seen"]
     assert store.read_state(RUN_ID)["revision"] == 2
-
-
-def test_what_a_change_raises_passes_through(tmp_path: Path) -> None:
-    store, _ = make_run(tmp_path)
     before = snapshot(store)
 
     def refuse(_: dict[str, Any]) -> Any:
@@ -248,14 +239,6 @@ def test_a_state_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:
         backup.unlink()
         error = refusal(store.read_state, RUN_ID)
         assert code == "SCHEMA_TOO_NEW" or error.hint == f"loomctl check {path}"
-
-
-def test_a_copied_run_is_not_taken_for_another(tmp_path: Path) -> None:
-    """A run's folder under another name is refused: the id in the file is not the one asked for (D6)."""
-    store, _ = make_run(tmp_path)
-    shutil.copytree(store.run_dir(RUN_ID), store.run_dir("copy"))
-    with pytest.raises(LoomError, match="RUN_ID_MISMATCH"):
-        store.read("copy")
 
 
 def damaged(*path: str | int, value: object = None) -> dict[str, Any]:
@@ -310,8 +293,10 @@ def test_every_plan_that_the_schema_allows_is_read(tmp_path: Path) -> None:
         assert store.read(RUN_ID).plan == json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_lock_held_elsewhere_gives_held_with_the_pid(tmp_path: Path) -> None:
-    store, _ = make_run(tmp_path)
+def test_a_held_lock_is_said_with_its_pid_and_readers_need_none(tmp_path: Path) -> None:
+    store, made = make_run(tmp_path)
+    with Lock(os.path.join(store.local, "locks", f"{RUN_ID}.lock")):
+        assert store.read(RUN_ID) == made
     code = (
         "import sys, time\nfrom loomctl.runs.store.store import Store\n"
         "def change(state):\n    print('in', flush=True)\n    time.sleep(60)\n"
@@ -326,13 +311,6 @@ def test_a_lock_held_elsewhere_gives_held_with_the_pid(tmp_path: Path) -> None:
     assert (error.code, error.exit_code) == ("HELD", EXIT_HELD)
     assert f"process {process.pid} " in error.what
     assert store.update(RUN_ID, set_goal("x"), patience=1)["goal"] == "x"
-
-
-def test_reading_waits_for_nobody(tmp_path: Path) -> None:
-    """A state is read while another holds the lock: readers need none."""
-    store, made = make_run(tmp_path)
-    with Lock(os.path.join(store.local, "locks", f"{RUN_ID}.lock")):
-        assert store.read(RUN_ID) == made
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -398,13 +376,18 @@ def test_no_run_id_leads_out_of_the_store(tmp_path: Path) -> None:
                 ask(run_id)
 
 
-def test_an_empty_or_absent_store_has_no_runs(tmp_path: Path) -> None:
+def test_an_empty_or_absent_store_has_no_runs_and_a_folder_without_a_state_is_none(tmp_path: Path) -> None:
     store = Store(str(tmp_path / ".loom"))
     assert store.run_ids() == []
     store.prepare()
     (tmp_path / ".loom" / "runs" / "file").write_text("")
     (tmp_path / ".loom" / "runs" / "empty").mkdir()
     assert store.run_ids() == []
+    store, _ = make_run(tmp_path)
+    os.unlink(os.path.join(store.run_dir(RUN_ID), "state.json"))
+    assert store.run_ids() == []
+    with pytest.raises(LoomError, match="NO_SUCH_RUN"):
+        store.read(RUN_ID)
 
 
 def git(folder: Path, *words: str) -> str:

@@ -42,8 +42,9 @@ def ids(folder: Path) -> list[str]:
     return [one.id for one in tool_log.read(str(folder))]
 
 
-def test_what_was_appended_is_read_again(run_dir: Path) -> None:
+def test_what_was_appended_is_read_again_and_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
     """Every field, and what else the record says; the file is its owner's alone."""
+    assert (ids(run_dir), tool_log.tail(str(run_dir), 5), list(run_dir.iterdir())) == ([], [], [])
     whole = ToolStep(
         "toolu_01", "Read", {"file_path": "a\r\n\ud800😀\u2028"}, "Read a (1 bytes, text)",
         "outputs/toolu_01.txt", False, {"result": {"file": {"content": ""}}, "text_at": ["file", "content"]},
@@ -53,10 +54,6 @@ def test_what_was_appended_is_read_again(run_dir: Path) -> None:
     assert list(tool_log.read(str(run_dir))) == [whole, step("toolu_02")]
     assert (run_dir / tool_log.FILE).stat().st_mode & 0o077 == 0
     assert (run_dir / tool_log.FILE).read_bytes().count(b"\n") == 2
-
-
-def test_a_log_that_is_not_there_is_empty(run_dir: Path) -> None:
-    assert (ids(run_dir), tool_log.tail(str(run_dir), 5), list(run_dir.iterdir())) == ([], [], [])
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

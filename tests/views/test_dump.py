@@ -269,16 +269,13 @@ def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, 
 # ---- How many values were offloaded.
 
 
-def test_a_completed_run_says_how_many_values_were_offloaded(finished: Scene) -> None:
+def test_a_completed_run_says_how_many_values_were_offloaded_but_for_what_cannot_be_read(finished: Scene) -> None:
     (told,) = [
         json.loads(line)
         for line in (finished.run_dir / "events.jsonl").read_text().splitlines()
         if '"run.completed"' in line
     ]
     assert told["properties"] == {"artifact_count": 3}
-
-
-def test_counting_passes_over_what_cannot_be_read(finished: Scene) -> None:
     state = finished.state
     folder = finished.run_dir / "stages"
     (folder / "001-frame.ask@1" / "status.json").write_text('["blob://sha256/' + "0" * 64 + '"]')

@@ -301,7 +301,7 @@ def refused(code: str, verb: Any) -> LoomError:
     return caught
 
 
-def test_what_is_refused(scene: Scene) -> None:
+def test_what_is_refused_and_how_a_branch_that_was_not_begun_is_ended_by_hand(scene: Scene) -> None:
     """Each with its code, and the state as it was."""
     begun(scene)
     before = scene.state
@@ -311,15 +311,11 @@ def test_what_is_refused(scene: Scene) -> None:
     refused("NO_OPEN_STEP", lambda: done(scene, "api"))
     refused("IN_PARALLEL", lambda: contexts.put(scene.space(), scene.run_dir.name, {"a": 1}))
     assert {**scene.state, "updated_at": 0, "revision": 0} == {**before, "updated_at": 0, "revision": 0}
-
-
-def test_a_branch_that_is_over(scene: Scene) -> None:
-    begun(scene)
-    worked(scene, "api")
-    assert opened(scene, "api").move.kind == "branch"
-    refused("BRANCH_ENDED", lambda: done(scene, "api"))
-    worked(scene, "web", "a", "b")
-    refused("NOT_PARALLEL", lambda: opened(scene, "api"))
+    unbegun = refused("NO_OPEN_STEP", lambda: done(scene, "web"))
+    assert unbegun.hint.startswith("loomctl next --branch web")
+    assert unbegun.what.startswith("no step of the branch web is being worked on")
+    done(scene, "web", None, outcome="failed", note="nobody has time")
+    assert statuses(scene) == {"api": "pending", "web": "failed"}
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
@@ -400,13 +396,20 @@ def test_a_cancel_stops_the_commands_of_branches(scene: Scene, monkeypatch: pyte
     ]
 
 
-def test_what_a_join_goes_on_without_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_join_goes_on_without_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
+    """Also by a join that is met late, as a paused run goes on: the command of a branch that is left behind ends."""
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
     slow = {"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}
-    begun(scene, fan(slow, API, join="first_success"))
+    begun(scene, fan(slow, API, join="any" if late else "first_success"))
     assert scene.loomctl("trust", "--yes", session=None).code == 0
     assert scene.loomctl("next", "--branch", "slow").code == 0
-    worked(scene, "api")
+    opened(scene, "api")
+    if late:
+        stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
+    done(scene, "api")
+    if late:
+        assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
     assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}
     assert [one["stopped"] for one in events(scene, "command.ended")] == [True]
 
@@ -566,24 +569,18 @@ def test_a_stop_ends_no_parallel_step(scene: Scene) -> None:
     assert busy == stop.Stopped()
 
 
-def test_the_joined_run_is_handed_on_at_the_next_stop(scene: Scene) -> None:
-    begun(scene)
-    opened(scene)
-    worked(scene, "api")
-    worked(scene, "web", "a", "b")
-    space = scene.space()
-    turn = stop.Turn(told="001-build.fan@1", driven=True, blocks_left=5)
-    stopped = stop.stopped(space, space.store.read(scene.run_dir.name), turn, "They are done.")
-    assert "The next step is build/sum" in stopped.block
-
-
-def test_a_branch_leaves_the_session_s_binding_alone(scene: Scene) -> None:
+def test_the_session_stays_at_the_parallel_step_and_is_handed_on_at_the_next_stop(scene: Scene) -> None:
     begun(scene)
     opened(scene)
     worked(scene, "api")
     binding = scene.space().local.binding(SESSION)
     assert binding is not None
     assert binding["stage"] == "001-build.fan@1"
+    worked(scene, "web", "a", "b")
+    space = scene.space()
+    turn = stop.Turn(told="001-build.fan@1", driven=True, blocks_left=5)
+    stopped = stop.stopped(space, space.store.read(scene.run_dir.name), turn, "They are done.")
+    assert "The next step is build/sum" in stopped.block
 
 
 # ---- At the same time.
@@ -680,11 +677,15 @@ def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:
     assert statuses(scene) == {"api": "pending", "test": "failed"}
 
 
-def test_where_a_run_stands_is_said_in_one_word(scene: Scene) -> None:
+def test_a_branch_that_is_over_is_no_end_of_the_run(scene: Scene) -> None:
     begun(scene)
     worked(scene, "api")
     assert not {"run.completed", "phase.completed"} & set(scene.event_names())
     assert standing.goes_on(scene.state)
+    assert opened(scene, "api").move.kind == "branch"
+    refused("BRANCH_ENDED", lambda: done(scene, "api"))
+    worked(scene, "web", "a", "b")
+    refused("NOT_PARALLEL", lambda: opened(scene, "api"))
 
 
 # ---- What a review found.
@@ -746,16 +747,6 @@ def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.Monke
     assert "was stopped" in scene.loomctl("cancel").stdout
 
 
-def test_a_branch_that_was_not_begun_is_ended_by_hand(scene: Scene) -> None:
-    """As the step's own text says; with a result it is begun first, and the hint says how."""
-    begun(scene)
-    unbegun = refused("NO_OPEN_STEP", lambda: done(scene, "web"))
-    assert unbegun.hint.startswith("loomctl next --branch web")
-    assert unbegun.what.startswith("no step of the branch web is being worked on")
-    done(scene, "web", None, outcome="failed", note="nobody has time")
-    assert statuses(scene) == {"api": "pending", "web": "failed"}
-
-
 def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:
     gated = {"id": "api", "steps": [{"id": "risky", "prompt": "Do it.", "require_approval": True}]}
     begun(scene, fan(gated))
@@ -763,17 +754,3 @@ def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:
     decide.approve(scene.space(), scene.run_dir.name, by="Ada")
     done(scene, "api")
     assert [one["by"] for one in fan_visit(scene)["branches"][0]["approvals"]] == ["Ada"]
-
-
-def test_a_late_join_stops_what_it_goes_on_without(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a join does that is met at once: the command of a branch that is left behind does not go on."""
-    monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
-    begun(scene, fan({"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}, API, join="any"))
-    assert scene.loomctl("trust", "--yes", session=None).code == 0
-    assert scene.loomctl("next", "--branch", "slow").code == 0
-    opened(scene, "api")
-    stop.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=["in_progress"])
-    done(scene, "api")
-    assert resume.resume(scene.space(), scene.run_dir.name).move.step == "build/sum"
-    assert statuses(scene) == {"slow": "cancelled", "api": "succeeded"}
-    assert [one["stopped"] for one in events(scene, "command.ended")] == [True]

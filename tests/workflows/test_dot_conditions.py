@@ -307,15 +307,10 @@ def test_a_condition_is_written_as_it_was(tree: Any) -> None:
 
 SHOWN = [
     ("outcome=success && context.tests_passed=true", "outcome=succeeded && context.tests_passed=true"),
-    ("score >= 80", "context.score >= 80"),
-    ("ready", "context.ready"),
-    ("!auth.ready", "!context.auth.ready"),
-    ("a!=b", "context.a!=b"),
-    ('a=""', 'context.a=""'),
-    ("preferred_label=Fix", "preferred_label=Fix"),
-    ("log contains error", 'context.log contains "error"'),
-    ("v matches ^v2", 'context.v matches "^v2"'),
-]
+    ("score >= 80", "context.score >= 80"), ("ready", "context.ready"), ("!auth.ready", "!context.auth.ready"),
+    ("a!=b", "context.a!=b"), ('a=""', 'context.a=""'), ("preferred_label=Fix", "preferred_label=Fix"),
+    ("log contains error", 'context.log contains "error"'), ("v matches ^v2", 'context.v matches "^v2"'),
+]  # fmt: skip
 
 
 @each(("source", "shown"), SHOWN)

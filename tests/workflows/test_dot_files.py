@@ -46,16 +46,13 @@ BAD = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_a_problem_and_a_mark_before_the_text_is_no_harm(tmp_path: Path) -> None:
     for data, code in BAD:
         path = tmp_path / "bad.dot"
         path.write_bytes(data)
         loaded = load(str(path))
         assert loaded.raw is None
         assert [problem.code for problem in loaded.problems] == [code]
-
-
-def test_a_mark_before_the_text_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "a.dot").write_bytes(b"\xef\xbb\xbf" + LINE.replace(" ", "\r\n", 1).encode())
     assert load(str(tmp_path / "a.dot")).raw is not None
 
@@ -71,7 +68,7 @@ def prompt(raw: dict[str, object], path: Path, root: Path) -> tuple[str, list[st
     return filled["phases"]["main"]["steps"][0]["prompt"], [problem.code for problem in problems]
 
 
-def test_a_prompt_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_prompt_may_stand_in_a_file_of_steps_of_branches_too(tmp_path: Path) -> None:
     flows = tmp_path / "flows"
     (flows / "prompts").mkdir(parents=True)
     (flows / "prompts" / "plan.md").write_text("Plan {{ goal }} in {run_dir}, {not_ours}.\n", encoding="utf-8")
@@ -81,6 +78,16 @@ def test_a_prompt_may_stand_in_a_file(tmp_path: Path) -> None:
     assert prompt(asking("@prompts/plan.md"), flow, tmp_path) == (said, [])
     assert prompt(asking("@../common.md"), flow, tmp_path) == ("Common.", [])
     assert prompt(asking("@prompts/plan.md"), flows / "a.json", tmp_path) == ("@prompts/plan.md", [])
+    (tmp_path / "p.md").write_text("Do it.", encoding="utf-8")
+    (tmp_path / "a.dot").write_text(
+        "digraph { start -> p; p [shape=component]; p -> x -> j; j [shape=tripleoctagon]; j -> exit;"
+        ' x [prompt="@p.md"] }',
+        encoding="utf-8",
+    )
+    raw = load(str(tmp_path / "a.dot")).raw
+    filled, problems = with_prompts(raw, str(tmp_path / "a.dot"), [str(tmp_path)])
+    assert not problems
+    assert filled["phases"]["main"]["steps"][0]["parallel"]["branches"][0]["steps"][0]["prompt"] == "Do it."
 
 
 REFUSED = [
@@ -112,16 +119,3 @@ def test_many_steps_may_not_ask_for_one_large_file(tmp_path: Path) -> None:
     assert len(problems) == 100 - 32
     assert {problem.code for problem in problems} == {"TOO_LARGE"}
     assert problems[0].where == "$.phases.main.steps[32].prompt"
-
-
-def test_the_steps_of_branches_have_their_files_too(tmp_path: Path) -> None:
-    (tmp_path / "p.md").write_text("Do it.", encoding="utf-8")
-    (tmp_path / "a.dot").write_text(
-        "digraph { start -> p; p [shape=component]; p -> x -> j; j [shape=tripleoctagon]; j -> exit;"
-        ' x [prompt="@p.md"] }',
-        encoding="utf-8",
-    )
-    raw = load(str(tmp_path / "a.dot")).raw
-    filled, problems = with_prompts(raw, str(tmp_path / "a.dot"), [str(tmp_path)])
-    assert not problems
-    assert filled["phases"]["main"]["steps"][0]["parallel"]["branches"][0]["steps"][0]["prompt"] == "Do it."

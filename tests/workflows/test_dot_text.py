@@ -34,27 +34,19 @@ def attributes(text: str, node: str = "a") -> dict[str, str]:
 
 
 EDGES = [
-    ("digraph { a -> b }", ["a>b"]),
-    ("digraph g { a->b->c; }", ["a>b", "b>c"]),
-    ('digraph "two words" { "a b" -> b }', ["a b>b"]),
-    ("DIGRAPH g { a -> b a -> c }", ["a>b", "a>c"]),
+    ("digraph { a -> b }", ["a>b"]), ("digraph g { a->b->c; }", ["a>b", "b>c"]),
+    ('digraph "two words" { "a b" -> b }', ["a b>b"]), ("DIGRAPH g { a -> b a -> c }", ["a>b", "a>c"]),
     ("digraph { a -> {b; c} -> d }", ["a>b", "a>c", "b>d", "c>d"]),
     ("digraph { a -> subgraph x { b c } }", ["a>b", "a>c"]),
     ("digraph { {a b} -> {c d} }", ["a>c", "a>d", "b>c", "b>d"]),
-    ("digraph { a:p:n -> b:s [weight=1] }", ["a>b"]),
-    ("digraph { a -> b, c -> d; e }", ["a>b", "c>d"]),
+    ("digraph { a:p:n -> b:s [weight=1] }", ["a>b"]), ("digraph { a -> b, c -> d; e }", ["a>b", "c>d"]),
     ("digraph { subgraph cluster_x { a -> b } b -> c }", ["a>b", "b>c"]),
-    ("digraph { a -> { b -> c } }", ["b>c", "a>b", "a>c"]),
-    ("digraph { a -> {} -> b }", []),
-    ("digraph { 1 -> 2.5 -> -3 }", ["1>2.5", "2.5>-3"]),
-    ("digraph { a /* -> x */ -> b // -> y\n}", ["a>b"]),
-    ("# made by a program\ndigraph {\n# of nodes\na -> b }", ["a>b"]),
-    ("digraph { ä -> ü_1 }", ["ä>ü_1"]),
-    ("digraph { a -> b [label=x] [weight=2] }", ["a>b"]),
-    ("digraph { a -> <b> }", ["a>b"]),
-    ('digraph { "node" -> "edge" }', ["node>edge"]),
-    ("digraph { a -> a }", ["a>a"]),
-]
+    ("digraph { a -> { b -> c } }", ["b>c", "a>b", "a>c"]), ("digraph { a -> {} -> b }", []),
+    ("digraph { 1 -> 2.5 -> -3 }", ["1>2.5", "2.5>-3"]), ("digraph { a /* -> x */ -> b // -> y\n}", ["a>b"]),
+    ("# made by a program\ndigraph {\n# of nodes\na -> b }", ["a>b"]), ("digraph { ä -> ü_1 }", ["ä>ü_1"]),
+    ("digraph { a -> b [label=x] [weight=2] }", ["a>b"]), ("digraph { a -> <b> }", ["a>b"]),
+    ('digraph { "node" -> "edge" }', ["node>edge"]), ("digraph { a -> a }", ["a>a"]),
+]  # fmt: skip
 
 
 @each(("text", "expected"), EDGES)
@@ -65,34 +57,18 @@ def test_arrows_are_read(text: str, expected: list[str]) -> None:
 
 
 VALUES = [
-    ("a [x=1]", "1"),
-    ("a [x=-1.5]", "-1.5"),
-    ("a [x=.5]", ".5"),
-    ("a [x=box]", "box"),
-    ('a [x="box"]', "box"),
-    ('a [x=""]', ""),
-    ('a [x="a" + "b" + "c"]', "abc"),
-    ('a [x="line\\nbreak"]', "line\nbreak"),
-    ('a [x="tab\\tand \\"quote\\" and \\\\"]', 'tab\tand "quote" and \\'),
-    ('a [x="^v\\d+"]', "^v\\d+"),
-    ('a [x="one \\\n  line"]', "one   line"),
-    ('a [x="one \\\r\nline"]', "one line"),
+    ("a [x=1]", "1"), ("a [x=-1.5]", "-1.5"), ("a [x=.5]", ".5"), ("a [x=box]", "box"), ('a [x="box"]', "box"),
+    ('a [x=""]', ""), ('a [x="a" + "b" + "c"]', "abc"), ('a [x="line\\nbreak"]', "line\nbreak"),
+    ('a [x="tab\\tand \\"quote\\" and \\\\"]', 'tab\tand "quote" and \\'), ('a [x="^v\\d+"]', "^v\\d+"),
+    ('a [x="one \\\n  line"]', "one   line"), ('a [x="one \\\r\nline"]', "one line"),
     ('a [x="two\nlines"]', "two\nlines"),
     ('a [x="// no comment /* nor this */ # nor this"]', "// no comment /* nor this */ # nor this"),
-    ("a [x=<<b>bold</b> text>]", "<b>bold</b> text"),
-    ("a [y=2; x=1]", "1"),
-    ("a [y=2 x=1]", "1"),
-    ("a [x=2]; a [x=1]", "1"),
-    ("a [x=2] [x=1]", "1"),
-    ("node [x=1]; a", "1"),
-    ("node [x=1]; a [y=2]", "1"),
-    ("node [x=2]; a [x=1]", "1"),
-    ("node [x=1]; b -> a", "1"),
-    ("subgraph s { node [x=1]; a }", "1"),
-    ("node [x=1]; subgraph s { node [x=2]; b } a", "1"),
-    ("subgraph s { node [x=2]; b } a [x=1]", "1"),
+    ("a [x=<<b>bold</b> text>]", "<b>bold</b> text"), ("a [y=2; x=1]", "1"), ("a [y=2 x=1]", "1"),
+    ("a [x=2]; a [x=1]", "1"), ("a [x=2] [x=1]", "1"), ("node [x=1]; a", "1"), ("node [x=1]; a [y=2]", "1"),
+    ("node [x=2]; a [x=1]", "1"), ("node [x=1]; b -> a", "1"), ("subgraph s { node [x=1]; a }", "1"),
+    ("node [x=1]; subgraph s { node [x=2]; b } a", "1"), ("subgraph s { node [x=2]; b } a [x=1]", "1"),
     ("node [x=1]; a; node [x=2]; a -> b", "1"),
-]
+]  # fmt: skip
 
 
 @each(("text", "expected"), VALUES)
@@ -103,15 +79,10 @@ def test_attributes_are_read(text: str, expected: str) -> None:
 
 
 LOOSE = [
-    ("a [x=900s]", "900s"),
-    ("a [x=250ms, y=1]", "250ms"),
-    ("a [x=claude-sonnet-4-5]", "claude-sonnet-4-5"),
-    ("a [x=gpt-5.2-codex]", "gpt-5.2-codex"),
-    ("a [x=summary:high]", "summary:high"),
-    ("a [stack.child=1, x=1]", "1"),
-    ("x.y=1 a [x=1]", "1"),
-    ("\n  # a line of its own\n a [x=1]", "1"),
-]
+    ("a [x=900s]", "900s"), ("a [x=250ms, y=1]", "250ms"), ("a [x=claude-sonnet-4-5]", "claude-sonnet-4-5"),
+    ("a [x=gpt-5.2-codex]", "gpt-5.2-codex"), ("a [x=summary:high]", "summary:high"),
+    ("a [stack.child=1, x=1]", "1"), ("x.y=1 a [x=1]", "1"), ("\n  # a line of its own\n a [x=1]", "1"),
+]  # fmt: skip
 
 
 @each(("text", "expected"), LOOSE)
@@ -121,14 +92,11 @@ def test_values_that_graphviz_wants_quoted_are_read(text: str, expected: str) ->
     assert "stack.child" in attributes("a [stack.child=1]")
 
 
-def test_a_default_is_not_for_what_was_named_before_it() -> None:
+def test_defaults_are_for_what_follows_them_and_what_is_said_of_the_graph_is_the_graphs() -> None:
     assert "x" not in attributes("a; node [x=1]; a -> b")
     assert "x" not in attributes("subgraph s { node [x=1]; b } a")
     graph = read("digraph { edge [w=1]; a -> b; { edge [w=2]; a -> c } a -> d [w=3]; a -> e }")
     assert [edge.attributes["w"].text for edge in graph.edges] == ["1", "2", "3", "1"]
-
-
-def test_what_is_said_of_the_graph_is_the_graphs() -> None:
     graph = read('digraph W { graph [goal="g"] rankdir=LR; label="L" subgraph s { label="inner"; goal="no" } }')
     assert {key: value.text for key, value in graph.attributes.items()} == {"goal": "g", "rankdir": "LR", "label": "L"}
     assert graph.name is not None

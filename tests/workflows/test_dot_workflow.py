@@ -111,11 +111,6 @@ def test_the_graph_is_the_workflow() -> None:
         assert made_of["id"] == name
 
 
-def test_a_line_of_steps_needs_no_transitions() -> None:
-    assert steps("start -> a -> b -> c -> exit") == [{"id": x, "prompt": x} for x in "abc"]
-    assert "transitions" not in str(raw("a -> b -> c"))
-
-
 WAYS = [
     ("start -> a -> b -> exit; a -> exit [label=No]", "a", [{"to": "b"}, {"to": "end", "label": "No"}]),
     ("start -> a -> b -> a", "b", [{"to": "a"}]),
@@ -152,7 +147,7 @@ def test_it_begins_where_it_is_drawn_to(body: str, first: str) -> None:
     assert steps(body)[0]["id"] == first
 
 
-def test_steps_are_in_the_order_of_the_arrows() -> None:
+def test_steps_are_in_the_order_of_the_arrows_and_a_line_needs_no_transitions() -> None:
     body = "c; b; lost; start -> a -> b -> c -> exit; b -> a [label=again]"
     assert [one["id"] for one in steps(body)] == ["a", "b", "c", "lost"]
     phases = raw("start -> a -> b -> c -> exit; a [phase=plan] b [phase=build] c [phase=plan]")["phases"]
@@ -163,6 +158,8 @@ def test_steps_are_in_the_order_of_the_arrows() -> None:
     assert phases["plan"]["steps"][0]["transitions"] == [{"to": "build/b"}]
     assert phases["build"]["steps"][0]["transitions"] == [{"to": "plan/c"}]
     assert "transitions" not in str(raw("start -> a -> b -> exit; a [phase=plan] b [phase=build]"))
+    assert steps("start -> a -> b -> c -> exit") == [{"id": x, "prompt": x} for x in "abc"]
+    assert "transitions" not in str(raw("a -> b -> c"))
 
 
 OK = 'outcome === "succeeded"'
@@ -204,29 +201,17 @@ FAN = "start -> p; p [shape=component]; j [shape=tripleoctagon]; "
 TWO = FAN + "p -> {x y}; x -> j; y -> j; "
 
 
-def test_a_parallel_step_has_its_branches() -> None:
-    """Up to the join, which is no step where it asks for nothing; what follows it follows the parallel step."""
-    assert steps(TWO + "j -> z -> exit") == [
-        {
-            "id": "p",
-            "kind": "parallel",
-            "parallel": {
-                "join": "wait_all",
-                "branches": [
-                    {"id": "x", "steps": [{"id": "x", "prompt": "x"}]},
-                    {"id": "y", "steps": [{"id": "y", "prompt": "y"}]},
-                ],
-            },
-        },
-        {"id": "z", "prompt": "z"},
-    ]
-
-
-def test_a_join_with_a_prompt_is_a_step_after_it() -> None:
+def test_a_parallel_step_has_its_branches_up_to_the_join_and_what_follows_it() -> None:
+    """The join is no step where it asks for nothing; what follows it follows the parallel step."""
+    branches = [{"id": name, "steps": [{"id": name, "prompt": name}]} for name in "xy"]
+    parallel = {"id": "p", "kind": "parallel", "parallel": {"join": "wait_all", "branches": branches}}
+    assert steps(TWO + "j -> z -> exit") == [parallel, {"id": "z", "prompt": "z"}]
     found = steps(TWO + 'j [prompt="Put it together."]; j -> exit; p [join_policy=first_success, label=Fan]')
     assert [one["id"] for one in found] == ["p", "j"]
     assert (found[0]["name"], found[0]["parallel"]["join"]) == ("Fan", "first_success")
     assert found[1] == {"id": "j", "prompt": "Put it together."}
+    body = TWO + 'j -> z [condition="outcome=succeeded"]; j -> p [label=again]; z -> exit'
+    assert steps(body)[0]["transitions"] == [{"to": "z", "condition": OK}, {"to": "p", "label": "again"}]
 
 
 def test_a_branch_has_ways_of_its_own() -> None:
@@ -243,11 +228,6 @@ def test_a_branch_has_ways_of_its_own() -> None:
             "transitions": [{"to": "end", "condition": OK}, {"to": "x"}, {"to": "x", "on_failure": True}],
         },
     ]
-
-
-def test_what_follows_a_join_may_be_decided() -> None:
-    body = TWO + 'j -> z [condition="outcome=succeeded"]; j -> p [label=again]; z -> exit'
-    assert steps(body)[0]["transitions"] == [{"to": "z", "condition": OK}, {"to": "p", "label": "again"}]
 
 
 NAMES = [

@@ -45,7 +45,8 @@ def test_the_choices_are_the_labels_without_a_condition(ways: list[Json], offere
     assert gates.choices({"transitions": ways}) == offered
 
 
-def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
+def test_asking_is_idempotent_and_a_decision_lets_the_run_go_on_and_is_on_record() -> None:
+    """With the rank of its own visit, so that an undo of that takes it back; a view needs no list of approvals."""
     state, of = view(), plan({"to": "end", "label": "Yes"})
     before = copy.deepcopy(state)
     waiting = gates.ask(state, of, at=AT)
@@ -56,10 +57,6 @@ def test_asking_is_idempotent_and_changes_nothing_that_it_was_given() -> None:
         assert gates.ask(still, of, at=AT) is still
     other = view(steps=[])
     assert gates.ask(other, of, at=AT) is other
-
-
-def test_a_decision_lets_the_run_go_on_and_is_on_record() -> None:
-    """With the rank of its own visit, so that an undo of that takes it back; a view needs no list of approvals."""
     of = plan({"to": "end", "label": "Yes"})
     waiting = gates.ask(view(), of, at=AT)
     found = gates.decision(waiting, of, gates.CHOOSE, "yes")

@@ -28,120 +28,46 @@ LOOP = [step("p/a"), step("p/b", transitions=to("p/a"))]
 PLANS: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
     ("no routes, nothing to look at", plan({"p": [step("p/a"), step("p/b")]}), []),
     ("a loop with a way out", plan({"p": [step("p/a"), step("p/b", transitions=to("p/a", "end"))]}), []),
-    (
-        "a way out that has a condition",
-        plan({"p": [step("p/a", transitions=[*to("p/a"), when("context.x", "end")])]}),
-        [],
-    ),
+    ("a way out that has a condition", plan({"p": [step("p/a", transitions=[*to("p/a"), when("context.x", "end")])]}),
+     []),
     ("a way out for failure", plan({"p": [step("p/a", transitions=[*to("p/a"), *to("end", on_failure=True)])]}), []),
     ("a loop without one", plan({"p": LOOP}), [("error", "LOOP_WITHOUT_END", "$ p/a")]),
-    (
-        "a step that leads to itself",
-        plan({"p": [step("p/a", transitions=to("p/a"))]}),
-        [("error", "LOOP_WITHOUT_END", "$ p/a")],
-    ),
-    (
-        "a loop that leads on in order",
-        plan({"p": [*LOOP[:1], step("p/b", transitions=to("p/a", "p/c")), step("p/c")]}),
-        [],
-    ),
-    (
-        "a step behind a loop that nothing leaves",
-        plan({"p": [*LOOP, step("p/c")]}),
-        [("warning", "UNREACHABLE_STEP", "$ p/c"), ("error", "LOOP_WITHOUT_END", "$ p/a")],
-    ),
-    (
-        "a step that is passed over",
-        plan({"p": [step("p/a", transitions=to("p/c")), step("p/b"), step("p/c")]}),
-        [("warning", "UNREACHABLE_STEP", "$ p/b")],
-    ),
-    (
-        "a step that a failure leads to, in order",
-        plan({"p": [step("p/a", transitions=to("p/c"), on_failure="continue"), step("p/b"), step("p/c")]}),
-        [],
-    ),
-    (
-        "a step that a failure leads to, as the retry target",
-        plan({"p": [step("p/a", transitions=to("p/c"), retry_target="p/b"), step("p/b"), step("p/c")]}),
-        [],
-    ),
-    (
-        "what result_handling says is not come to where there is a retry target",
-        plan(
-            {
-                "p": [
-                    step("p/a", transitions=to("p/c"), on_failure="prompt", retry_target="p/a"),
-                    step("p/b"),
-                    step("p/c"),
-                ]
-            }
-        ),
-        [("warning", "UNREACHABLE_STEP", "$ p/b")],
-    ),
-    (
-        "the workflow's retry target",
-        {**plan({"p": [step("p/a", transitions=to("p/c")), step("p/b"), step("p/c")]}), "retry_target": "p/b"},
-        [],
-    ),
-    (
-        "a retry target alone is no way out",
-        plan({"p": [step("p/a", transitions=to("p/b"), retry_target="p/b"), step("p/b", transitions=to("p/a"))]}),
-        [("error", "LOOP_WITHOUT_END", "$ p/a")],
-    ),
-    (
-        "across phases",
-        plan({"p": [step("p/a")], "q": [step("q/b", transitions=to("p/a"))]}),
-        [("error", "LOOP_WITHOUT_END", "$ p/a")],
-    ),
-    (
-        "labels that are the same",
-        plan(
-            {
-                "p": [
-                    asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "fix"}]),
-                    step("p/b"),
-                ]
-            }
-        ),
-        [("error", "SAME_LABEL", "$ p/a.transitions[1].label")],
-    ),
-    (
-        "labels that are the same and lead to one step",
-        plan(
-            {
-                "p": [
-                    step("p/a", transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "p/b", "label": "fix"}]),
-                    step("p/b"),
-                ]
-            }
-        ),
-        [],
-    ),
-    (
-        "a label with a condition is not chosen by it",
-        plan(
-            {
-                "p": [
-                    step("p/a", transitions=[when("context.x", "p/b", label="fix"), {"to": "end", "label": "fix"}]),
-                    step("p/b"),
-                ]
-            }
-        ),
-        [],
-    ),
-    (
-        "accelerators that are the same",
-        plan(
-            {
-                "p": [
-                    asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "F) Finish"}]),
-                    step("p/b"),
-                ]
-            }
-        ),
-        [("warning", "SAME_ACCELERATOR", "$ p/a.transitions[1].label")],
-    ),
-]
+    ("a step that leads to itself", plan({"p": [step("p/a", transitions=to("p/a"))]}),
+     [("error", "LOOP_WITHOUT_END", "$ p/a")]),
+    ("a loop that leads on in order",
+     plan({"p": [*LOOP[:1], step("p/b", transitions=to("p/a", "p/c")), step("p/c")]}), []),
+    ("a step behind a loop that nothing leaves", plan({"p": [*LOOP, step("p/c")]}),
+     [("warning", "UNREACHABLE_STEP", "$ p/c"), ("error", "LOOP_WITHOUT_END", "$ p/a")]),
+    ("a step that is passed over", plan({"p": [step("p/a", transitions=to("p/c")), step("p/b"), step("p/c")]}),
+     [("warning", "UNREACHABLE_STEP", "$ p/b")]),
+    ("a step that a failure leads to, in order",
+     plan({"p": [step("p/a", transitions=to("p/c"), on_failure="continue"), step("p/b"), step("p/c")]}), []),
+    ("a step that a failure leads to, as the retry target",
+     plan({"p": [step("p/a", transitions=to("p/c"), retry_target="p/b"), step("p/b"), step("p/c")]}), []),
+    ("what result_handling says is not come to where there is a retry target",
+     plan({"p": [step("p/a", transitions=to("p/c"), on_failure="prompt", retry_target="p/a"), step("p/b"),
+         step("p/c")]}), [("warning", "UNREACHABLE_STEP", "$ p/b")]),
+    ("the workflow's retry target",
+     {**plan({"p": [step("p/a", transitions=to("p/c")), step("p/b"), step("p/c")]}), "retry_target": "p/b"}, []),
+    ("a retry target alone is no way out",
+     plan({"p": [step("p/a", transitions=to("p/b"), retry_target="p/b"), step("p/b", transitions=to("p/a"))]}),
+     [("error", "LOOP_WITHOUT_END", "$ p/a")]),
+    ("across phases", plan({"p": [step("p/a")], "q": [step("q/b", transitions=to("p/a"))]}),
+     [("error", "LOOP_WITHOUT_END", "$ p/a")]),
+    ("labels that are the same",
+     plan(
+         {"p": [asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "fix"}]), step("p/b")]}),
+     [("error", "SAME_LABEL", "$ p/a.transitions[1].label")]),
+    ("labels that are the same and lead to one step",
+     plan({"p": [step("p/a", transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "p/b", "label": "fix"}]),
+         step("p/b")]}), []),
+    ("a label with a condition is not chosen by it",
+     plan({"p": [step("p/a", transitions=[when("context.x", "p/b", label="fix"), {"to": "end", "label": "fix"}]),
+         step("p/b")]}), []),
+    ("accelerators that are the same",
+     plan({"p": [asked(transitions=[{"to": "p/b", "label": "[F] Fix"}, {"to": "end", "label": "F) Finish"}]),
+         step("p/b")]}), [("warning", "SAME_ACCELERATOR", "$ p/a.transitions[1].label")]),
+]  # fmt: skip
 
 
 @each(("of", "wanted"), [pytest.param(of, wanted, id=name) for name, of, wanted in PLANS])
@@ -185,16 +111,13 @@ def test_a_label_that_nothing_asks_for(
         assert "p/approve" in one.message
 
 
-def test_a_loop_names_its_steps() -> None:
+def test_a_loop_names_its_steps_and_a_long_graph_is_looked_at_in_its_length() -> None:
     keys = [f"p/{number:02}" for number in range(12)]
     steps = [step(key, transitions=to(keys[(at + 1) % 12])) for at, key in enumerate(keys)]
     (problem,) = graph_checks.problems(plan({"p": steps}), lambda key: f"<{key}>")
     assert problem.where == "<p/00>"
     assert problem.message.startswith("the run cannot get out of p/00, p/01,")
     assert "p/07 and 4 more" in problem.message
-
-
-def test_a_long_graph_is_looked_at_in_its_length() -> None:
     steps = [step(f"p/{number}") for number in range(10_000)]
     steps[-1]["transitions"] = to("p/0", "end")
     assert graph_checks.problems(plan({"p": steps})) == []
@@ -248,20 +171,14 @@ def test_where_a_way_may_lead(of: Workflow, where: str) -> None:
     )
 
 
-def test_why_there_is_no_such_step() -> None:
+def test_why_there_is_no_such_step_is_said_at_its_place() -> None:
     """Skipped, not enabled, ambiguous, or misspelt: each is said."""
     assert "skip_steps leaves it out" in unknown(workflow(to("b"), skip_steps=["b"]))[0].message
     assert "the phase q is not enabled" in unknown(workflow(to("q/c"), q={"enabled": False}))[0].message
     assert "write phase/id" in unknown(workflow(retry_target="a"))[0].message
     assert unknown(workflow(to("bb")))[0].hint.startswith("known: a, b, p/a")
-
-
-def test_the_ways_of_an_ancestor_are_looked_at_in_what_became_of_it() -> None:
     parent, child = workflow(to("b")), workflow(to("b"), skip_steps=["b"])
     (problem,) = graph_checks.dangling(parent, child, {})
     assert problem.where == f"{AT}.transitions[0].to"
-
-
-def test_the_place_of_a_step_in_its_file() -> None:
     found = graph_checks.step_places(workflow())
     assert (found["q/c"], list(found)) == ("$.phases.q.steps[1]", ["p/a", "p/b", "q/a", "q/c"])

@@ -85,11 +85,13 @@ def test_mermaid_is_written_by_phases_and_kinds() -> None:
         assert f"{line}\n" in text.replace("    ", ""), line
 
 
-def test_what_the_engine_does_itself_is_not_drawn() -> None:
+def test_what_the_engine_does_itself_is_not_drawn_and_an_empty_plan_is() -> None:
     plan = simple({"id": "prime", "prompt": "x", "engine": "prime-context"}, {"id": "a", "prompt": "x"})
     drawn = lay_out(plan)
     assert [node.name for node in each_node(drawn.groups)] == ["a"]
     assert [(arrow.tail, arrow.head) for arrow in drawn.arrows] == [("start_", "s0"), ("s0", "end_")]
+    assert "flowchart" in mermaid(lay_out(simple()))
+    assert graphviz.rendered(draw.dot(lay_out(simple())))
 
 
 def test_a_run_that_is_over_has_reached_its_end() -> None:
@@ -106,11 +108,6 @@ def test_long_texts_are_cut() -> None:
     assert drawn.groups[0].nodes[0].title.endswith("…")
     assert all(len(line) <= LONGEST_LABEL for arrow in drawn.arrows for line in arrow.lines)
     assert read_back(plan)["phases"] == plan["phases"]
-
-
-def test_an_empty_plan_is_drawn() -> None:
-    assert "flowchart" in mermaid(lay_out(simple()))
-    assert graphviz.rendered(draw.dot(lay_out(simple())))
 
 
 @pytest.mark.slow

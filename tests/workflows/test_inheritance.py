@@ -55,7 +55,7 @@ def test_steps_come_in_the_declared_order(phases: list[dict[str, Any]], expected
     assert order(merge(chain(*phases))) == expected.split()
 
 
-def test_the_nearest_definition_of_a_step_counts() -> None:
+def test_the_nearest_definition_of_a_step_counts_and_phases_keep_the_parents_order() -> None:
     parent = {"id": "p", "phases": {"build": {"pre_steps": [step("a", "old"), step("b")]}}}
     child = {"id": "c", "phases": {"build": {"pre_steps": [{"name": "A", "prompt": "new"}]}}}
     merged = merge([("p", parent), ("c", child)])
@@ -63,9 +63,6 @@ def test_the_nearest_definition_of_a_step_counts() -> None:
     late = {"id": "c", "phases": {"build": {"post_steps": [step("z", "new")]}}}
     early = {"id": "p", "phases": {"build": {"post_steps": [step("y"), step("z", "old")]}}}
     assert merge([("p", early), ("c", late)])["phases"]["build"]["post_steps"] == [step("z", "new"), step("y")]
-
-
-def test_phases_keep_the_parents_order() -> None:
     parent = {"id": "p", "phases": {"b": phase("", "m", max_retries=2, require_approval=True), "a": phase("", "n")}}
     child = {"id": "c", "phases": {"c": phase("", "o"), "a": {"enabled": False}, "b": {"max_retries": 0}}}
     merged = merge([("p", parent), ("c", child)])
@@ -110,12 +107,9 @@ POLICIES = [
     ("guarded", "assist", {"level": "assist"}),
     ({"level": "guarded", "require_approval_for": ["release"]}, "autonomous", None),
     ({"level": "guarded", "require_approval_for": ["release"]}, {"level": "autonomous"}, None),
-    (
-        {"level": "guarded", "require_approval_for": ["release"]},
-        {"require_approval_for": []},
-        {"level": "guarded", "require_approval_for": []},
-    ),
-]
+    ({"level": "guarded", "require_approval_for": ["release"]}, {"require_approval_for": []},
+     {"level": "guarded", "require_approval_for": []}),
+]  # fmt: skip
 
 
 @each(("parent", "child", "expected"), POLICIES)

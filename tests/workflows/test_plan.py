@@ -36,7 +36,7 @@ def artifact_of(group: str = "conditional_load", **artifact: Any) -> dict[str, A
     return found
 
 
-def test_a_plan_names_itself() -> None:
+def test_a_plan_names_itself_and_writes_each_step_out() -> None:
     """Ids, time and sources are those that were given; what was not said has its default."""
     made = planned(phases={})
     assert made == {
@@ -46,9 +46,6 @@ def test_a_plan_names_itself() -> None:
         "autonomy": {"level": "guarded", "require_approval_for": []}, "phases": [], "artifacts": [],
         "commands": [],
     }  # fmt: skip
-
-
-def test_a_step_is_written_out() -> None:
     assert step_of({"prompt": "Build it."}) == {
         "key": "build/one", "id": "one", "name": "one", "description": "", "kind": "agent", "part": "main",
         "prompt": "Build it.", "command": None, "skill": None, "max_retries": 0, "require_approval": False,
@@ -159,12 +156,9 @@ def test_the_nearest_word_on_results_counts(
     assert (found["on_success"], found["on_warning"], found["on_failure"]) == expected
 
 
-def test_retries_are_the_steps_else_the_phases() -> None:
+def test_retries_are_the_steps_else_the_phases_and_approvals_stand_where_they_are_asked_for() -> None:
     assert step_of({"prompt": "x"}, phase={"max_retries": 3})["max_retries"] == 3
     assert step_of({"prompt": "x", "max_retries": 0}, phase={"max_retries": 3})["max_retries"] == 0
-
-
-def test_approvals_stand_where_they_are_asked_for() -> None:
     steps = [
         {"id": "a", "prompt": "x"},
         {"id": "b", "prompt": "x", "require_approval": True},
@@ -179,7 +173,8 @@ def test_approvals_stand_where_they_are_asked_for() -> None:
     assert [phase["require_approval"] for phase in made["phases"]] == [False, True]
 
 
-def test_conditions_and_paths_are_compiled() -> None:
+def test_conditions_and_paths_are_compiled_and_always_means_no_condition() -> None:
+    """In always_load a condition has no meaning (D14); in phase_specific it has."""
     state = {"artifacts": {"spec_path": "specs/x.md"}}
     found = artifact_of(path_from_state="$.artifacts['spec_path']", condition="state.artifacts.spec_path != null")
     assert conditions.evaluate(found["condition_code"], {"state": state}) is True
@@ -187,10 +182,6 @@ def test_conditions_and_paths_are_compiled() -> None:
     found = artifact_of(path_from_state="$..spec_path", condition="Object.keys(state.artifacts).length > 0")
     assert (found["condition_code"], found["path_steps"]) == (None, None)
     assert found["condition"] == "Object.keys(state.artifacts).length > 0"
-
-
-def test_always_means_no_condition() -> None:
-    """In always_load a condition has no meaning (D14); in phase_specific it has."""
     assert artifact_of("always_load", path="x", condition="false")["condition"] is None
     found = artifact_of("build", path="x", condition="false")
     assert (found["when"], found["phase"], found["condition"]) == ("phase", "build", "false")
@@ -239,11 +230,8 @@ def test_unknown_keys_are_kept() -> None:
     assert (made["artifacts"][0]["x-own"], made["artifacts"][0]["when"]) == (3, "always")
 
 
-def test_a_plan_is_json_and_the_same_every_time() -> None:
+def test_a_plan_is_json_the_same_every_time_and_a_bad_workflow_gives_none() -> None:
     workflow = {"phases": {"build": {"steps": [{"id": "one", "prompt": "x"}]}}, "zeta": 1, "alpha": {"b": [None]}}
     assert json.dumps(planned(**workflow)) == json.dumps(planned(**workflow))
-
-
-def test_a_bad_workflow_gives_no_plan() -> None:
     steps = [{"id": "one", "prompt": "x", "steps_parallel": []}]
     assert refusal(planned, phases={"build": {"steps": steps}}).code == "NOT_SUPPORTED"

@@ -142,39 +142,26 @@ def without_path(**more: Any) -> dict[str, Any]:
     return {key: value for key, value in artifact(**more).items() if key != "path"}
 
 
+PATHS = [("artifacts.x", None), ("$.a[0]['b c']", None), ("$..x", None), ("a[", "PATH_SYNTAX"), ("$.[?", "PATH_SYNTAX")]
 CONDITIONS = [
-    ("state.artifacts.x != null", None),
-    ("Object.keys(state.phases).length > 1 ? true : false", None),
-    ("state.status === 'paused' &&", "CONDITION_SYNTAX"),
-    ("1); x(", "CONDITION_SYNTAX"),
-    ("let x = 1", "CONDITION_SYNTAX"),
-    ("state.a b", "CONDITION_SYNTAX"),
-    ("(" * 100 + "1" + ")" * 100, None),
-    ("state.status = 'paused'", "CONDITION_SETS"),
-    ("state.work_id=258", "CONDITION_SETS"),
-    ("state.a == 1 && (state.b = 2)", "CONDITION_SETS"),
-    ("state.status === 'a = b'", None),
-    ("state.status == paused", "CONDITION_WORD"),
-    ("state.status == 'paused'", None),
+    ("state.artifacts.x != null", None), ("Object.keys(state.phases).length > 1 ? true : false", None),
+    ("state.status === 'paused' &&", "CONDITION_SYNTAX"), ("1); x(", "CONDITION_SYNTAX"),
+    ("let x = 1", "CONDITION_SYNTAX"), ("state.a b", "CONDITION_SYNTAX"), ("(" * 100 + "1" + ")" * 100, None),
+    ("state.status = 'paused'", "CONDITION_SETS"), ("state.work_id=258", "CONDITION_SETS"),
+    ("state.a == 1 && (state.b = 2)", "CONDITION_SETS"), ("state.status === 'a = b'", None),
+    ("state.status == paused", "CONDITION_WORD"), ("state.status == 'paused'", None),
     ("state.goal != \"x = 'y'\" && state.a <= 1 && state.b >= 1", None),
     ("/a(?=b)=/.test(state.goal) || state.steps.some(one => one.visit !== 1)", None),
-]
+]  # fmt: skip
 
 
-def test_the_syntax_of_conditions_is_checked(places: Places, write: Write) -> None:
-    """What no JavaScript engine would read is found before a run begins (D12), also in a file with other faults."""
+def test_the_syntax_of_conditions_and_paths_is_checked(places: Places, write: Write) -> None:
+    """What nothing would read is found before a run begins (D11, D12), also in a file with other faults."""
     for source, code in CONDITIONS:
         write("w", phases={}, critical_artifacts={"conditional_load": [artifact(condition=source, required=None)]})
         problems = resolve("w", **places._asdict()).problems
         at = "$.critical_artifacts.conditional_load[0].condition"
         assert [problem.code for problem in problems if problem.where == at] == ([code] if code else [])
-
-
-PATHS = [("artifacts.x", None), ("$.a[0]['b c']", None), ("$..x", None), ("a[", "PATH_SYNTAX"), ("$.[?", "PATH_SYNTAX")]
-
-
-def test_the_syntax_of_paths_is_checked(places: Places, write: Write) -> None:
-    """What the JSONPath library would not read is found before a run begins (D11)."""
     for source, code in PATHS:
         artifacts = {"phase_specific": {"x": [without_path(path_from_state=source)]}}
         write("w", phases={"x": {"steps": [STEP]}}, critical_artifacts=artifacts)
@@ -218,7 +205,7 @@ EMPTY: list[dict[str, Any]] = [
 ]
 
 
-def test_a_workflow_without_a_step_is_refused(places: Places, write: Write) -> None:
+def test_a_workflow_without_a_step_is_refused_and_the_slip_that_led_to_it_said(places: Places, write: Write) -> None:
     """A run of it would be completed at once, with nothing done; a key that was meant for one is named."""
     for workflow in EMPTY:
         write("w", **workflow)
@@ -231,10 +218,6 @@ def test_a_workflow_without_a_step_is_refused(places: Places, write: Write) -> N
             [],
             [True],
         )
-
-
-def test_a_slip_of_the_pen_is_said_with_what_it_led_to(places: Places, write: Write) -> None:
-    """An error alone would speak of what is not there, and not of what is written in its place."""
     write("w", phase={"build": {"steps": [STEP]}})
     assert "did you mean phases?" in refusal(resolve("w", **places._asdict()).checked).why
 

@@ -52,90 +52,51 @@ def chosen(
 
 ROWS: list[tuple[str, str, str | None, tuple[str, ...], str]] = [
     # transitions, outcome, label, suggested → where, and by what
-    ("a", OK, None, (), "a unconditional"),
-    ("a", PART, None, (), "a unconditional"),
-    ("a", SKIP, None, (), "a unconditional"),
-    ("a", BAD, None, (), "-"),
-    ("a|normal", BAD, None, (), "-"),
-    ("a b", OK, None, (), "a unconditional"),
-    ("b a", OK, None, (), "a unconditional"),
-    ("a b|*1", OK, None, (), "b unconditional"),
-    ("a|*2 b|*1", OK, None, (), "a unconditional"),
-    ("a|*-1 b", OK, None, (), "b unconditional"),
-    ("a|*0 b|*-0", OK, None, (), "a unconditional"),
-    ("a|*0.5 b|*0.25", OK, None, (), "a unconditional"),
-    ("end", OK, None, (), "end unconditional"),
-    ("end z", OK, None, (), "end unconditional"),
-    ("end a/z", OK, None, (), "a/z unconditional"),
+    ("a", OK, None, (), "a unconditional"), ("a", PART, None, (), "a unconditional"),
+    ("a", SKIP, None, (), "a unconditional"), ("a", BAD, None, (), "-"), ("a|normal", BAD, None, (), "-"),
+    ("a b", OK, None, (), "a unconditional"), ("b a", OK, None, (), "a unconditional"),
+    ("a b|*1", OK, None, (), "b unconditional"), ("a|*2 b|*1", OK, None, (), "a unconditional"),
+    ("a|*-1 b", OK, None, (), "b unconditional"), ("a|*0 b|*-0", OK, None, (), "a unconditional"),
+    ("a|*0.5 b|*0.25", OK, None, (), "a unconditional"), ("end", OK, None, (), "end unconditional"),
+    ("end z", OK, None, (), "end unconditional"), ("end a/z", OK, None, (), "a/z unconditional"),
     # conditions
-    ("a|?true b", OK, None, (), "a condition"),
-    ("b|?true a", OK, None, (), "b condition"),
-    ("a|?false b", OK, None, (), "b unconditional"),
-    ("a|?false", OK, None, (), "none"),
-    ("a|?false b|?false", OK, None, (), "none"),
-    ("a|?true b|?true", OK, None, (), "a condition"),
-    ("b|?true a|?true", OK, None, (), "a condition"),
-    ("a|?true b|?true|*1", OK, None, (), "b condition"),
-    ("a|?true b|*99", OK, None, (), "a condition"),
-    ("end|?true a", OK, None, (), "end condition"),
-    ("a|?true b", OK, "b", (), "a condition"),
-    ("a|?true b|go", OK, "go", ("b",), "a condition"),
+    ("a|?true b", OK, None, (), "a condition"), ("b|?true a", OK, None, (), "b condition"),
+    ("a|?false b", OK, None, (), "b unconditional"), ("a|?false", OK, None, (), "none"),
+    ("a|?false b|?false", OK, None, (), "none"), ("a|?true b|?true", OK, None, (), "a condition"),
+    ("b|?true a|?true", OK, None, (), "a condition"), ("a|?true b|?true|*1", OK, None, (), "b condition"),
+    ("a|?true b|*99", OK, None, (), "a condition"), ("end|?true a", OK, None, (), "end condition"),
+    ("a|?true b", OK, "b", (), "a condition"), ("a|?true b|go", OK, "go", ("b",), "a condition"),
     # labels
-    ("a|fix b|go", OK, "go", (), "b label"),
-    ("a|fix b|go", OK, "GO", (), "b label"),
-    ("a|fix b|go", OK, " go ", (), "b label"),
-    ("a|fix b|go", OK, "stop", (), "a unconditional"),
-    ("a|fix b|go", OK, "", (), "a unconditional"),
-    ("a|fix b|go", OK, "  ", (), "a unconditional"),
-    ("a|fix b|go", OK, None, (), "a unconditional"),
-    ("a|fix b|go|*5", OK, "fix", (), "a label"),
-    ("b|fix a|fix", OK, "fix", (), "a label"),
-    ("a|fix b|fix|*1", OK, "fix", (), "b label"),
-    ("a|fix|?false b", OK, "fix", (), "b unconditional"),
-    ("a|fix|?true b", OK, "fix", (), "a condition"),
-    ("a|fix|?false b|fix", OK, "fix", (), "b label"),
-    ("a|fix|?false", OK, "fix", (), "none"),
-    ("a|fix b|go", OK, "go", ("a",), "b label"),
-    ("a|fix|! b", OK, "fix", (), "a label"),
+    ("a|fix b|go", OK, "go", (), "b label"), ("a|fix b|go", OK, "GO", (), "b label"),
+    ("a|fix b|go", OK, " go ", (), "b label"), ("a|fix b|go", OK, "stop", (), "a unconditional"),
+    ("a|fix b|go", OK, "", (), "a unconditional"), ("a|fix b|go", OK, "  ", (), "a unconditional"),
+    ("a|fix b|go", OK, None, (), "a unconditional"), ("a|fix b|go|*5", OK, "fix", (), "a label"),
+    ("b|fix a|fix", OK, "fix", (), "a label"), ("a|fix b|fix|*1", OK, "fix", (), "b label"),
+    ("a|fix|?false b", OK, "fix", (), "b unconditional"), ("a|fix|?true b", OK, "fix", (), "a condition"),
+    ("a|fix|?false b|fix", OK, "fix", (), "b label"), ("a|fix|?false", OK, "fix", (), "none"),
+    ("a|fix b|go", OK, "go", ("a",), "b label"), ("a|fix|! b", OK, "fix", (), "a label"),
     ("end|done a", OK, "done", (), "end label"),
     # suggestions
-    ("a b", OK, None, ("b",), "b suggested"),
-    ("a b", OK, None, ("p/b",), "b suggested"),
-    ("a b", OK, None, ("q/b",), "a unconditional"),
-    ("a b", OK, None, ("x", "b"), "b suggested"),
-    ("a b c", OK, None, ("c", "b"), "c suggested"),
-    ("a b", OK, None, (" b ",), "b suggested"),
-    ("a b", OK, None, ("", "b"), "b suggested"),
-    ("a b", OK, None, ("B",), "a unconditional"),
-    ("a q/b", OK, None, ("b",), "q/b suggested"),
-    ("q/b p/b", OK, None, ("b",), "b suggested"),
-    ("q/b|*1 p/b", OK, None, ("b",), "q/b suggested"),
-    ("q/b|*9 p/b", OK, None, ("p/b",), "b suggested"),
-    ("a b|?false", OK, None, ("b",), "a unconditional"),
-    ("a b|?true", OK, None, ("a",), "b condition"),
-    ("a end", OK, None, ("end",), "end suggested"),
-    ("b a|!", OK, None, ("a",), "a suggested"),
+    ("a b", OK, None, ("b",), "b suggested"), ("a b", OK, None, ("p/b",), "b suggested"),
+    ("a b", OK, None, ("q/b",), "a unconditional"), ("a b", OK, None, ("x", "b"), "b suggested"),
+    ("a b c", OK, None, ("c", "b"), "c suggested"), ("a b", OK, None, (" b ",), "b suggested"),
+    ("a b", OK, None, ("", "b"), "b suggested"), ("a b", OK, None, ("B",), "a unconditional"),
+    ("a q/b", OK, None, ("b",), "q/b suggested"), ("q/b p/b", OK, None, ("b",), "b suggested"),
+    ("q/b|*1 p/b", OK, None, ("b",), "q/b suggested"), ("q/b|*9 p/b", OK, None, ("p/b",), "b suggested"),
+    ("a b|?false", OK, None, ("b",), "a unconditional"), ("a b|?true", OK, None, ("a",), "b condition"),
+    ("a end", OK, None, ("end",), "end suggested"), ("b a|!", OK, None, ("a",), "a suggested"),
     ("a b", OK, "nothing", ("b",), "b suggested"),
     # what is for failure alone
-    ("a|! b", OK, None, (), "b unconditional"),
-    ("a|!|*9 b", OK, None, (), "b unconditional"),
-    ("a|!", OK, None, (), "none"),
-    ("a|! b", BAD, None, (), "a on_failure"),
-    ("b|! a|!", BAD, None, (), "a on_failure"),
-    ("a|! b|!|*1", BAD, None, (), "b on_failure"),
-    ("end|! b", BAD, None, (), "end on_failure"),
-    ("a b", BAD, None, (), "-"),
-    ("a b", BAD, None, ("b",), "-"),
-    ("a|! b", BAD, None, ("b",), "a on_failure"),
-    ("a|?true b|!", BAD, None, (), "a condition"),
-    ("a|?false b|!", BAD, None, (), "b on_failure"),
-    ("a|?false b", BAD, None, (), "-"),
-    ("a|fix b", BAD, "fix", (), "a label"),
-    ("a|fix b|!", BAD, "fix", (), "a label"),
-    ("a|fix b|!", BAD, "other", (), "b on_failure"),
-    ("a|fix|?false b", BAD, "fix", (), "-"),
+    ("a|! b", OK, None, (), "b unconditional"), ("a|!|*9 b", OK, None, (), "b unconditional"),
+    ("a|!", OK, None, (), "none"), ("a|! b", BAD, None, (), "a on_failure"),
+    ("b|! a|!", BAD, None, (), "a on_failure"), ("a|! b|!|*1", BAD, None, (), "b on_failure"),
+    ("end|! b", BAD, None, (), "end on_failure"), ("a b", BAD, None, (), "-"), ("a b", BAD, None, ("b",), "-"),
+    ("a|! b", BAD, None, ("b",), "a on_failure"), ("a|?true b|!", BAD, None, (), "a condition"),
+    ("a|?false b|!", BAD, None, (), "b on_failure"), ("a|?false b", BAD, None, (), "-"),
+    ("a|fix b", BAD, "fix", (), "a label"), ("a|fix b|!", BAD, "fix", (), "a label"),
+    ("a|fix b|!", BAD, "other", (), "b on_failure"), ("a|fix|?false b", BAD, "fix", (), "-"),
     ("a|?true|! b", OK, None, (), "a condition"),
-]
+]  # fmt: skip
 
 
 @each(("written", "outcome", "label", "suggested", "wanted"), ROWS)
@@ -153,13 +114,10 @@ def test_the_choice(written: str, outcome: str, label: str | None, suggested: tu
     assert said == wanted
 
 
-def test_a_step_without_transitions_has_no_choice() -> None:
+def test_a_step_without_transitions_has_no_choice_and_a_choice_what_its_transition_says() -> None:
     steps: list[dict[str, Any]] = [{}, {"transitions": []}]
     for step in steps:
         assert routing.choose(step, outcome=OK, label="x", suggested=("y",), truths=()) is None
-
-
-def test_a_choice_has_what_its_transition_says() -> None:
     step = {"transitions": [{"to": "p/a"}, {"to": "p/b", "label": "[G] Go", "fidelity": "full"}]}
     choice = routing.choose(step, outcome=OK, label="g", suggested=(), truths=[None, None])
     assert choice is not None

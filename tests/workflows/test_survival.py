@@ -17,20 +17,13 @@ from tests.helpers.tables import each
 
 PLAN: dict[str, Any] = {"artifacts": [{"id": "spec"}, {"id": "$.odd"}]}
 KINDS = [
-    ("ship it", TEXT, "ship it", "ship it"),
-    ("spec", ARTIFACT, "spec", "spec"),
-    ("Spec", TEXT, "Spec", "Spec"),
-    ("$.goal", PATH, "$.goal", "$.goal"),
-    ("$['a b']", PATH, "$['a b']", "$['a b']"),
-    ("$5 a month", TEXT, "$5 a month", "$5 a month"),
-    ("$", TEXT, "$", "$"),
-    ({"text": "spec"}, TEXT, "spec", "text:spec"),
-    ({"text": "$.goal"}, TEXT, "$.goal", "text:$.goal"),
-    ({"text": "plain"}, TEXT, "plain", "plain"),
-    ({"path": "$.goal"}, PATH, "$.goal", "$.goal"),
-    ({"artifact": "spec"}, ARTIFACT, "spec", "spec"),
-    ({"artifact": "gone"}, ARTIFACT, "gone", "artifact:gone"),
-]
+    ("ship it", TEXT, "ship it", "ship it"), ("spec", ARTIFACT, "spec", "spec"), ("Spec", TEXT, "Spec", "Spec"),
+    ("$.goal", PATH, "$.goal", "$.goal"), ("$['a b']", PATH, "$['a b']", "$['a b']"),
+    ("$5 a month", TEXT, "$5 a month", "$5 a month"), ("$", TEXT, "$", "$"),
+    ({"text": "spec"}, TEXT, "spec", "text:spec"), ({"text": "$.goal"}, TEXT, "$.goal", "text:$.goal"),
+    ({"text": "plain"}, TEXT, "plain", "plain"), ({"path": "$.goal"}, PATH, "$.goal", "$.goal"),
+    ({"artifact": "spec"}, ARTIFACT, "spec", "spec"), ({"artifact": "gone"}, ARTIFACT, "gone", "artifact:gone"),
+]  # fmt: skip
 
 
 @each(("entry", "kind", "value", "name"), KINDS)
@@ -44,24 +37,37 @@ def test_what_is_no_item_is_passed_over(entry: object) -> None:
     assert [item.value for item in survival.items({**PLAN, "must_survive": [entry, "kept"]}, {})] == ["kept"]
 
 
-def test_a_run_adds_to_its_workflow_and_nothing_stands_twice() -> None:
+def test_items_of_a_run_and_of_a_child_come_after_and_nothing_stands_twice() -> None:
     plan = {**PLAN, "must_survive": ["a", {"text": "a"}, "spec"]}
     found = survival.items(plan, {"must_survive": [{"artifact": "spec"}, "b"]})
     assert [(item.kind, item.value) for item in found] == [(TEXT, "a"), (ARTIFACT, "spec"), (TEXT, "b")]
-
-
-def test_a_childs_items_come_after_its_parents() -> None:
     merged = merge([("a", {"id": "a", "must_survive": ["x", "y"]}), ("b", {"id": "b", "must_survive": ["z", "x"]})])
     assert merged["must_survive"] == ["x", "y", "z"]
 
 
-def test_long_names_are_cut_and_stay_apart() -> None:
+def test_long_names_and_what_is_masked_alike_stay_apart() -> None:
+    """All else goes by the names: one of two secrets would be taken for the other. No name tells of its secret."""
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     plan = {**PLAN, "must_survive": ["a\nb " * 100 + "one", "a\nb " * 100 + "two", secret]}
     names = [item.name for item in survival.items(plan, {})]
     assert len(set(names)) == 3
     assert all("\n" not in name and len(name) < 120 for name in names)
     assert secret not in names[2]
+    other = SECRET.replace("a", "c")
+    longer = [
+        f"{'The token of the staging deployment, which is not that of production, ' * 2}is {one}"
+        for one in (SECRET, other)
+    ]
+    plan = {**PLAN, "must_survive": [f"token {SECRET}", f"token {other}", {"text": "$.goal"}, "text:$.goal", *longer]}
+    names = [item.name for item in survival.items(plan, {})]
+    assert names[:4] == [
+        "token [masked: github token]",
+        "token [masked: github token] #2",
+        "text:$.goal",
+        "text:$.goal #2",
+    ]
+    assert names[5] == f"{names[4]} #2"
+    assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
 
 
 VALUES = [
@@ -148,25 +154,6 @@ def test_what_a_text_says_is_looked_for_as_it_is_too() -> None:
     said = "password = heliotrope-9switch-4on"
     assert secrets.mask(said)[1]
     assert survival.stands_in("heliotrope-9switch-4on", survival.search_forms(said))
-
-
-def test_what_is_masked_alike_has_two_names() -> None:
-    """All else goes by the names: one of two secrets would be taken for the other. No name tells of its secret."""
-    other = SECRET.replace("a", "c")
-    longer = [
-        f"{'The token of the staging deployment, which is not that of production, ' * 2}is {one}"
-        for one in (SECRET, other)
-    ]
-    plan = {**PLAN, "must_survive": [f"token {SECRET}", f"token {other}", {"text": "$.goal"}, "text:$.goal", *longer]}
-    names = [item.name for item in survival.items(plan, {})]
-    assert names[:4] == [
-        "token [masked: github token]",
-        "token [masked: github token] #2",
-        "text:$.goal",
-        "text:$.goal #2",
-    ]
-    assert names[5] == f"{names[4]} #2"
-    assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
 
 
 @each("text", ["", "[masked: ", "[masked: " * 9, "a]b", "[masked: x", "[masked: " + "x" * 80 + "]"])

@@ -64,10 +64,7 @@ def test_blanks_in_a_word_do_not_matter() -> None:
     assert triggers.from_word("phase_transition: a → b") == triggers.phase_transition("a", "b")
 
 
-def test_only_a_manual_event_wants_everything() -> None:
+def test_only_a_manual_event_wants_everything_and_a_run_without_a_phase_starts_a_session() -> None:
     assert MANUAL.is_manual
     assert not any(event.is_manual for event in (START, COMPACT, ENTER, FIRST, TAKEN_UP))
-
-
-def test_a_run_without_a_phase_yet_starts_a_session() -> None:
     assert triggers.run_start(None) == triggers.session_start()

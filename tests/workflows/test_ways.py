@@ -112,130 +112,60 @@ SELF = plan({"a": [step("a/x", transitions=[{"to": "a/x", "label": "again"}, *to
 ORDER = {**plan({"a": [step("a/x"), step("a/y", transitions=to("a/x"))]}), "max_visits": 2}
 
 WALKS: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "a label leads back, another out",
-        REVIEW,
-        "next:build/make@1 done:build/review@1 done+fix:build/fix@1 done:build/review@2 done+approve:completed",
-    ),
-    (
-        "a step that was visited as often as it may be ends the loop, and a resume visits it once more",
-        REVIEW,
-        (
-            "next:build/make@1 done:build/review@1 done+f:build/fix@1 done:build/review@2 done+f:build/fix@2 "
-            "done:build/review@3 done+f:build/fix@3 done:failed resume:build/review@4 done+f:build/fix@4 done:failed "
-            "undo:build/fix@4 done:failed resume:build/review@5 done+approve:completed"
-        ),
-    ),
-    (
-        "a success that no transition applies to fails the run, and a resume does the step again",
-        STRICT,
-        "next:build/review@1 done:failed resume:build/review@2 skip:build/b@1 done:completed",
-    ),
-    (
-        "a failed step is tried again, but none that ended well",
-        STRICT,
-        "next:build/review@1 failed:build/review@2 failed:failed resume:build/review@3 partial:failed",
-    ),
-    (
-        "each coming has its own tries",
-        RETRIED,
-        (
-            "next:build/a@1 failed:build/a@2 failed:build/mend@1 done:build/a@3 failed:build/a@4 "
-            "done:build/b@1 done:completed"
-        ),
-    ),
-    (
-        "a step that was passed well in a loop has its tries again",
-        RETRIED,
-        (
-            "next:build/a@1 done:build/b@1 failed:build/b@2 done:build/a@2 failed:build/a@3 done:build/b@3 "
-            "failed:build/b@4 failed:failed resume:build/b@5 done:completed"
-        ),
-    ),
-    (
-        "the retry target of the step, then of the workflow",
-        TARGET,
-        (
-            "next:build/a@1 done:build/b@1 failed:build/b@2 failed:failed resume:build/b@3 done:build/c@1 "
-            "failed:build/a@2 done:failed"
-        ),
-    ),
-    (
-        "what result_handling says of a failure leads on in order",
-        CAUGHT,
-        (
-            "next:build/a@1 failed:build/b@1 failed:awaiting_feedback#result:002-build.b@1 approve:build/c@1 "
-            "partial:failed resume:build/c@2 done:completed"
-        ),
-    ),
+    ("a label leads back, another out", REVIEW,
+     "next:build/make@1 done:build/review@1 done+fix:build/fix@1 done:build/review@2 done+approve:completed"),
+    ("a step that was visited as often as it may be ends the loop, and a resume visits it once more", REVIEW,
+     ("next:build/make@1 done:build/review@1 done+f:build/fix@1 done:build/review@2 done+f:build/fix@2 "
+      "done:build/review@3 done+f:build/fix@3 done:failed resume:build/review@4 done+f:build/fix@4 done:failed "
+      "undo:build/fix@4 done:failed resume:build/review@5 done+approve:completed")),
+    ("a success that no transition applies to fails the run, and a resume does the step again", STRICT,
+     "next:build/review@1 done:failed resume:build/review@2 skip:build/b@1 done:completed"),
+    ("a failed step is tried again, but none that ended well", STRICT,
+     "next:build/review@1 failed:build/review@2 failed:failed resume:build/review@3 partial:failed"),
+    ("each coming has its own tries", RETRIED,
+     ("next:build/a@1 failed:build/a@2 failed:build/mend@1 done:build/a@3 failed:build/a@4 "
+      "done:build/b@1 done:completed")),
+    ("a step that was passed well in a loop has its tries again", RETRIED,
+     ("next:build/a@1 done:build/b@1 failed:build/b@2 done:build/a@2 failed:build/a@3 done:build/b@3 "
+      "failed:build/b@4 failed:failed resume:build/b@5 done:completed")),
+    ("the retry target of the step, then of the workflow", TARGET,
+     ("next:build/a@1 done:build/b@1 failed:build/b@2 failed:failed resume:build/b@3 done:build/c@1 "
+      "failed:build/a@2 done:failed")),
+    ("what result_handling says of a failure leads on in order", CAUGHT,
+     ("next:build/a@1 failed:build/b@1 failed:awaiting_feedback#result:002-build.b@1 approve:build/c@1 "
+      "partial:failed resume:build/c@2 done:completed")),
     ("a transition passes steps over", CAUGHT, "next:build/a@1 done:build/c@1 done:completed"),
-    (
-        "an approval before a phase is asked again when the run went back before it",
-        PHASES,
-        (
-            "next:frame/a@1 done:awaiting_feedback#phase:build approve:build/b@1 done:build/c@1 done+back:frame/a@2 "
-            "done:awaiting_feedback#phase:build approve:build/b@2 done:build/c@2 done:awaiting_feedback#phase:release "
-            "approve:release/d@1 done+redo:build/b@3 done:build/c@3 done:awaiting_feedback#phase:release "
-            "approve:release/d@2 done:completed"
-        ),
-    ),
-    (
-        "an undo of the way back takes that back too",
-        PHASES,
-        (
-            "next:frame/a@1 done:awaiting_feedback#phase:build approve:build/b@1 done:build/c@1 done+back:frame/a@2 "
-            "undo:build/c@1 done:awaiting_feedback#phase:release undo:build/c@1 done+back:frame/a@2 "
-            "done:awaiting_feedback#phase:build undo:frame/a@2 undo:build/c@1 undo:build/b@1 undo:frame/a@1 "
-            "done:awaiting_feedback#phase:build"
-        ),
-    ),
-    (
-        "assist asks once for each phase that is entered, again after a way back",
-        ASSIST,
-        (
-            "next:a/x@1 done:awaiting_feedback#phase:b approve:b/y@1 done+back:awaiting_feedback#phase:a approve:a/x@2 "
-            "done:awaiting_feedback#phase:b approve:b/y@2 done:completed"
-        ),
-    ),
-    (
-        "a step's own approval likewise",
-        GATE,
-        (
-            "next:a/x@1 done:awaiting_feedback#step:b/y approve:b/y@1 done+back:a/x@2 done:awaiting_feedback#step:b/y "
-            "approve:b/y@2 done:completed undo:b/y@2 done:completed"
-        ),
-    ),
-    (
-        "what the engine does is done again on the way",
-        ENGINE,
-        "next:a/x@1 done+again:a/x@2 undo:a/x@1 done+again:a/x@2 done:completed reopen:a/x@3 done:completed",
-    ),
-    (
-        "a prompt asks before the way that was chosen is gone",
-        ASKED,
-        (
-            "next:a/x@1 done:awaiting_feedback#result:001-a.x@1 next:awaiting_feedback#result:001-a.x@1 approve:a/z@1 "
-            "done:completed"
-        ),
-    ),
-    (
-        "a step may lead to itself: that is no retry",
-        SELF,
-        "next:a/x@1 failed:a/x@2 done+again:a/x@3 failed:a/x@4 failed:failed resume:a/x@5 done:completed",
-    ),
-    (
-        "the bound of the workflow holds for steps that are come to in order",
-        ORDER,
-        "next:a/x@1 done:a/y@1 done:a/x@2 done:a/y@2 done:failed resume:a/x@3 done:failed resume:a/y@3 done:failed",
-    ),
-    (
-        "a reopened run visits anew what was worked on last",
-        SELF,
-        "next:a/x@1 done:completed reopen:a/x@2 done:completed",
-    ),
-    ("a pause keeps the way", REVIEW, "next:build/make@1 paused:paused#build/make@1 done:paused resume:build/review@1"),
+    ("an approval before a phase is asked again when the run went back before it", PHASES,
+     ("next:frame/a@1 done:awaiting_feedback#phase:build approve:build/b@1 done:build/c@1 done+back:frame/a@2 "
+      "done:awaiting_feedback#phase:build approve:build/b@2 done:build/c@2 done:awaiting_feedback#phase:release "
+      "approve:release/d@1 done+redo:build/b@3 done:build/c@3 done:awaiting_feedback#phase:release "
+      "approve:release/d@2 done:completed")),
+    ("an undo of the way back takes that back too", PHASES,
+     ("next:frame/a@1 done:awaiting_feedback#phase:build approve:build/b@1 done:build/c@1 done+back:frame/a@2 "
+      "undo:build/c@1 done:awaiting_feedback#phase:release undo:build/c@1 done+back:frame/a@2 "
+      "done:awaiting_feedback#phase:build undo:frame/a@2 undo:build/c@1 undo:build/b@1 undo:frame/a@1 "
+      "done:awaiting_feedback#phase:build")),
+    ("assist asks once for each phase that is entered, again after a way back", ASSIST,
+     ("next:a/x@1 done:awaiting_feedback#phase:b approve:b/y@1 done+back:awaiting_feedback#phase:a approve:a/x@2 "
+      "done:awaiting_feedback#phase:b approve:b/y@2 done:completed")),
+    ("a step's own approval likewise", GATE,
+     ("next:a/x@1 done:awaiting_feedback#step:b/y approve:b/y@1 done+back:a/x@2 done:awaiting_feedback#step:b/y "
+      "approve:b/y@2 done:completed undo:b/y@2 done:completed")),
+    ("what the engine does is done again on the way", ENGINE,
+     "next:a/x@1 done+again:a/x@2 undo:a/x@1 done+again:a/x@2 done:completed reopen:a/x@3 done:completed"),
+    ("a prompt asks before the way that was chosen is gone", ASKED,
+     ("next:a/x@1 done:awaiting_feedback#result:001-a.x@1 next:awaiting_feedback#result:001-a.x@1 approve:a/z@1 "
+      "done:completed")),
+    ("a step may lead to itself: that is no retry", SELF,
+     "next:a/x@1 failed:a/x@2 done+again:a/x@3 failed:a/x@4 failed:failed resume:a/x@5 done:completed"),
+    ("the bound of the workflow holds for steps that are come to in order", ORDER,
+     "next:a/x@1 done:a/y@1 done:a/x@2 done:a/y@2 done:failed resume:a/x@3 done:failed resume:a/y@3 done:failed"),
+    ("a reopened run visits anew what was worked on last", SELF,
+     "next:a/x@1 done:completed reopen:a/x@2 done:completed"),
+    ("a pause keeps the way", REVIEW,
+     "next:build/make@1 paused:paused#build/make@1 done:paused resume:build/review@1"),
     ("closing keeps the way", REVIEW, "next:build/make@1 closing:build/make@1#closing done:build/review@1"),
-]
+]  # fmt: skip
 
 
 @each(("of", "walked"), [pytest.param(of, walked, id=name) for name, of, walked in WALKS])
@@ -263,7 +193,7 @@ def walked(of: dict[str, Any], *verbs: str) -> Walk:
     return walk
 
 
-def test_each_visit_keeps_its_way_on() -> None:
+def test_each_visit_keeps_its_way_on_also_in_order_and_none_in_a_run_of_fabers() -> None:
     walk = walked(REVIEW, "done", "done+f", "done", "done+approve")
     assert nexts(walk) == [
         {"step_id": "build/review", "reason": "order"},
@@ -272,9 +202,6 @@ def test_each_visit_keeps_its_way_on() -> None:
         {"step_id": None, "reason": "end", "by": "label", "transition": 1, "label": "Approve"},
     ]
     assert nexts(walked(REVIEW)) == [None]
-
-
-def test_a_plan_without_routes_says_its_order_too() -> None:
     line = plan({"a": [step("a/x", max_retries=1), step("a/y")]})
     assert nexts(walked(line, "failed", "done", "done")) == [
         {"step_id": "a/x", "reason": "retry"},
@@ -282,15 +209,12 @@ def test_a_plan_without_routes_says_its_order_too() -> None:
         {"step_id": None, "reason": "end", "by": "order"},
     ]
     assert nexts(walked(line, "failed", "failed"))[-1] == {"step_id": None, "reason": "none"}
-
-
-def test_a_run_of_fabers_keeps_its_form() -> None:
     line = {**plan({"a": [step("a/x", max_retries=1), step("a/y")]}), "faber": {}}
     for entry in walked(line, "failed", "done").state["steps"]:
         assert not {"next", "error"} & set(entry)
 
 
-def test_what_the_run_failed_of_is_said() -> None:
+def test_what_the_run_failed_of_is_said_and_a_routed_step_that_says_no_bound_has_one() -> None:
     walk = walked(ORDER, "done", "done", "done", "done")
     assert walk.state["errors"][-1]["message"] == "a/x was visited 2 times, its max_visits"
     assert nexts(walk)[-1] == {
@@ -300,9 +224,6 @@ def test_what_the_run_failed_of_is_said() -> None:
     assert walk.state["errors"][-1]["message"] == "no transition of build/review applies: it ended succeeded"
     walk = walked(STRICT, "partial+ship it")
     assert walk.state["errors"][-1]["message"].endswith("ended partially_succeeded with the label 'ship it'")
-
-
-def test_a_routed_step_that_says_no_bound_has_one() -> None:
     loop = plan({"a": [step("a/x", transitions=[{"to": "a/x", "label": "again"}, *to("end", weight=1)])]})
     walk = walked(loop, *["done+again"] * 20)
     assert walk.state["status"] == "failed"
@@ -312,12 +233,15 @@ def test_a_routed_step_that_says_no_bound_has_one() -> None:
     )
 
 
-def test_the_tries_are_counted_since_the_step_was_come_to() -> None:
+def test_the_tries_are_counted_since_the_step_was_come_to_and_what_may_not_be_tried_again_is_not() -> None:
     walk = walked(RETRIED, "failed", "failed", "done", "failed", "done")
     assert [(one["step_id"], one.get("attempt")) for one in walk.state["steps"]] == [
         ("build/a", None), ("build/a", 2), ("build/mend", None), ("build/a", None), ("build/a", 2),
         ("build/b", None),
     ]  # fmt: skip
+    walk = walked(RETRIED)
+    error = {"type": "TERMINAL", "message": "no", "retryable": False, "details": {}}
+    assert walk.do("failed", error=error) == "build/mend@1"
 
 
 def test_a_retry_of_what_passes_waits_longer_each_time() -> None:
@@ -335,12 +259,6 @@ def test_a_retry_of_what_passes_waits_longer_each_time() -> None:
     assert [entry["error"]["type"] for entry in walk.state["steps"][:3]] == ["TRANSIENT", "TRANSIENT", "FAILURE"]
 
 
-def test_what_may_not_be_tried_again_is_not() -> None:
-    walk = walked(RETRIED)
-    error = {"type": "TERMINAL", "message": "no", "retryable": False, "details": {}}
-    assert walk.do("failed", error=error) == "build/mend@1"
-
-
 def test_the_fidelity_of_a_transition_goes_with_the_retries() -> None:
     of = plan({"a": [step("a/x", transitions=to("a/y", fidelity="full")), step("a/y", max_retries=1), step("a/z")]})
     walk = walked(of, "done")
@@ -355,8 +273,8 @@ def statuses(walk: Walk) -> dict[str, str]:
     return {name: phase["status"] for name, phase in walk.state["phases"].items()}
 
 
-def test_phases_are_marked_as_the_run_goes() -> None:
-    """Gone back before: pending again; passed without a step done: skipped; left: completed."""
+def test_phases_are_marked_and_approvals_lapse_as_the_run_goes() -> None:
+    """Gone back before: pending again; passed without a step: skipped; left: completed. Lapsed approvals are kept."""
     there = ("done", "approve", "done")
     walk = walked(PHASES, *there)
     assert list(statuses(walk).values()) == ["completed", "skipped", "in_progress", "pending", "pending"]
@@ -369,10 +287,6 @@ def test_phases_are_marked_as_the_run_goes() -> None:
     assert list(statuses(back).values()) == ["completed", "skipped", "in_progress", "pending", "pending"]
     forward.do("done")
     assert list(statuses(forward).values()) == ["completed", "skipped", "completed", "skipped", "completed"]
-
-
-def test_an_approval_that_lapsed_is_kept_and_holds_again_after_an_undo() -> None:
-    """It is marked, not thrown away: who gave it stays on record."""
     walk = walked(PHASES, "done", "approve", "done", "done+back")
     assert [(item["id"], item.get("lapsed")) for item in walk.state["approvals"]] == [("phase:build", 3)]
     walk.do("undo")

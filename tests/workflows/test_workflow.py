@@ -281,13 +281,10 @@ def parsed(raw: dict[str, Any]) -> Workflow:
     return workflow
 
 
-def test_a_missing_id_is_the_slug_of_the_name() -> None:
+def test_a_missing_id_is_the_slug_of_the_name_and_fabers_pause_is_an_approval() -> None:
     """A step without an id is known by its name (D7)."""
     workflow = parsed(with_step(id=None, name="Build & Test it!"))
     assert [step.id for _, _, step in workflow.each_step()] == ["build-test-it"]
-
-
-def test_fabers_pause_before_release_is_an_approval() -> None:
     workflow = parsed({**with_step(), "autonomy": {"level": "assist", "pause_before_release": True}})
     assert workflow.autonomy is not None
     assert workflow.autonomy["require_approval_for"] == ["release"]

@@ -16,17 +16,13 @@ from tests.helpers.errors import refusal
 def places(tmp_path: Path) -> Places:
     """Give a project and a bundle with a few workflows."""
     files = {
-        "bundle/config/workflows/core.json": "core",
-        "bundle/config/workflows/default.json": "default",
-        "project/.loom/workflows/ours.yaml": "ours",
-        "project/.loom/workflows/default.json": "default",
+        "bundle/config/workflows/core.json": "core", "bundle/config/workflows/default.json": "default",
+        "project/.loom/workflows/ours.yaml": "ours", "project/.loom/workflows/default.json": "default",
         "project/.fractary/faber/workflows/old.json": "old",
-        "project/.loom/workflows/fractary-faber-own.json": "fractary-faber-own",
-        "project/flows/x.yml": "x",
-        "project/.loom/workflows/graph.dot": "graph",
-        "project/.loom/workflows/twice.json": "twice",
+        "project/.loom/workflows/fractary-faber-own.json": "fractary-faber-own", "project/flows/x.yml": "x",
+        "project/.loom/workflows/graph.dot": "graph", "project/.loom/workflows/twice.json": "twice",
         "project/.loom/workflows/twice.yaml": "twice",
-    }
+    }  # fmt: skip
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +49,21 @@ FOUND = [
 ]
 
 
-def test_a_name_finds_its_file(places: Places, tmp_path: Path) -> None:
+def test_a_name_finds_its_file_and_the_bundle_means_its_own_and_stands_in_for_faber(
+    places: Places, tmp_path: Path
+) -> None:
     for ref, expected in FOUND:
         assert locate(ref, places, base=places.project_dir).path == str(tmp_path / expected)
         absolute = str(tmp_path / expected)
         assert locate(absolute, places).path == absolute
+    bundled = os.path.join(places.bundled, "default.json")
+    ours = os.path.join(places.project_dir, ".loom", "workflows", "ours.yaml")
+    assert locate("default", places, named_in=bundled).path == bundled
+    assert locate("default", places, named_in=ours).path == str(tmp_path / "project/.loom/workflows/default.json")
+    assert locate("../../flows/x.yml", places, named_in=ours).path == str(tmp_path / "project/flows/x.yml")
+    assert locate("fractary-faber:core", places).stands_in
+    assert locate("faber@fractary-faber:core", places).stands_in
+    assert not locate("fractary-faber:old", places).stands_in
 
 
 def test_a_path_begins_at_the_current_directory(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +81,11 @@ LOST = [
 ]  # fmt: skip
 
 
-def test_a_name_that_finds_nothing_says_why(places: Places) -> None:
+def test_a_name_that_finds_nothing_says_why_and_what_was_probably_meant(places: Places) -> None:
     for ref, code in LOST:
         caught = refusal(locate, ref, places, base=places.project_dir)
         assert caught.code == code
         assert caught.hint
-
-
-def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
     caught = refusal(locate, "defualt", places)
     assert "did you mean default?" in caught.why
     assert caught.hint == "loomctl check default"
@@ -91,20 +94,6 @@ def test_a_near_miss_is_met_with_the_name(places: Places) -> None:
 def test_what_there_is_can_be_listed(places: Places) -> None:
     assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
     assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
-
-
-def test_the_bundle_means_its_own(places: Places, tmp_path: Path) -> None:
-    bundled = os.path.join(places.bundled, "default.json")
-    ours = os.path.join(places.project_dir, ".loom", "workflows", "ours.yaml")
-    assert locate("default", places, named_in=bundled).path == bundled
-    assert locate("default", places, named_in=ours).path == str(tmp_path / "project/.loom/workflows/default.json")
-    assert locate("../../flows/x.yml", places, named_in=ours).path == str(tmp_path / "project/flows/x.yml")
-
-
-def test_the_bundle_stands_in_for_faber(places: Places) -> None:
-    assert locate("fractary-faber:core", places).stands_in
-    assert locate("faber@fractary-faber:core", places).stands_in
-    assert not locate("fractary-faber:old", places).stands_in
 
 
 def test_no_machine_is_in_a_portable_name(places: Places) -> None:
