@@ -132,8 +132,8 @@ def _applies(space: Workspace, run: Run, artifact: Mapping[str, Any]) -> bool:
 
 def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) -> Edit | None:
     """Read an artifact's file again, and compare it with what was given; None where there is nothing to tell."""
-    from loomctl.kit.text import text_diff
     from loomctl.kit.text.secrets import masked_line
+    from loomctl.priming import artifact_files
     from loomctl.runs.machine import session_notes
 
     path = known["file"]
@@ -149,7 +149,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
         again = f"- {heading} can be read again, as it was"
         return edit._replace(said=again, known=after) if "problem" in known else None
     base = session_notes.read_text(space.store.local, str(known.get("text")))
-    diff = "" if base is None else visible(text_diff.within(base, text, LONGEST_DIFF))
+    diff = "" if base is None else visible(artifact_files.diff_within(base, text, LONGEST_DIFF))
     return Edit(
         artifact["id"],
         shown,

@@ -210,9 +210,11 @@ class Examiner:
         base = session_notes.read_text(self._space.store.local, given.text)
         if base is None or piece.text is None:
             return piece
-        from loomctl.kit.text import text_diff
+        from loomctl.priming import artifact_files
 
-        return piece._replace(diff=text_diff.within(base, piece.text, utf16_units(piece.text) // 3), base=given.sha256)
+        return piece._replace(
+            diff=artifact_files.diff_within(base, piece.text, utf16_units(piece.text) // 3), base=given.sha256
+        )
 
     def _declared(self, artifact: Mapping[str, Any]) -> tuple[str, tuple[str, str] | None]:
         """Give the artifact's path or command as declared, or `(reason, message)` for why there is none."""

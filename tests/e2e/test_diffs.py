@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.scenes import SPEC, given_at_starts, start_run, write_spec
-from tests.kit.test_text_diff import applied
+from tests.priming.test_text_diff import applied
 
 if TYPE_CHECKING:
     from tests.e2e.assistant import Assistant

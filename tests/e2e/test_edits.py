@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.scenes import SPEC, done, start_run, write_spec
 from tests.e2e.scripted_api import bash, reply, tool
 from tests.e2e.terminal import PROMPT, assistant_terminal
-from tests.kit.test_text_diff import applied
+from tests.priming.test_text_diff import applied
 
 if TYPE_CHECKING:
     from tests.e2e.assistant import Assistant

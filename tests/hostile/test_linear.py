@@ -22,7 +22,8 @@ from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
 from loomctl.kit import cut_json, files, strict_json, strict_yaml
-from loomctl.kit.text import fences, secrets, text_diff
+from loomctl.kit.text import fences, secrets
+from loomctl.priming import artifact_files
 from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
@@ -97,7 +98,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "placeholders": lambda text: placeholders.expand(text, {"a": "b"}),
     "shell text": lambda text: placeholders.expand_in_shell(text, {"a": "b"}),
     "survival": lambda text: survival.stands_in("what is wanted", survival.search_forms(text)),
-    "difference": lambda text: text_diff.within(text, text[::-1], 1500),
+    "difference": lambda text: artifact_files.diff_within(text, text[::-1], 1500),
     "columns": lambda text: fences.cut(text, 80),
     "bare words": graph_checks.bare_word,
     "condition": conditions.compile_condition,

@@ -14,7 +14,7 @@ from loomctl.runs.machine import session_notes
 from loomctl.runs.project import Conversation
 from loomctl.workflows import triggers
 from tests.helpers.scenes import SESSION, Scene, artifact
-from tests.kit.test_text_diff import applied
+from tests.priming.test_text_diff import applied
 
 SPEC = "".join(f"Line {number} of the specification.\n" for number in range(60))
 CHANGED = SPEC.replace("Line 30 of", "Line thirty of")

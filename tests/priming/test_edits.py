@@ -16,8 +16,8 @@ from loomctl.priming.edits import Notice
 from loomctl.runs import leases
 from loomctl.runs.machine import session_notes
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
-from tests.kit.test_text_diff import applied
 from tests.priming.test_diff_priming import CHANGED, SPEC, prime
+from tests.priming.test_text_diff import applied
 
 NOTHING = Notice("", "")
 OLD = 1_600_000_000

@@ -5,10 +5,15 @@ A compaction goes PreCompact → SessionStart(compact) → PostCompact; the last
 
 from __future__ import annotations
 
+import os
+
 from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
+from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,24 +77,20 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
 
 
 def _announce(space: Workspace, found: Found) -> Given | None:
-    from loomctl.priming import announcements
 
     if found.run_id is not None:
-        line = announcements.unknown_run(space, found.run_id)
+        line = unknown_run(space, found.run_id)
         return Given(line, line.partition("\n")[0])
     if not found.candidates and not found.unreadable:
         return None
-    line = (
-        announcements.candidates(found.candidates) if found.candidates else announcements.unreadable(found.unreadable)
-    )
+    line = candidates(found.candidates) if found.candidates else unreadable(found.unreadable)
     return Given(line, line)
 
 
 def _beside(run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
-    from loomctl.priming import announcements
 
-    line = announcements.held_elsewhere(run.run_id, holders, driver)
-    return Given(announcements.beside(run, line), line)
+    line = held_elsewhere(run.run_id, holders, driver)
+    return Given(beside(run, line), line)
 
 
 def _inherit(space: Workspace, source: str) -> None:
@@ -136,7 +137,6 @@ def enter_and_prime(
     """
     from loomctl.priming import memory_of_session, prime_run
     from loomctl.runs import leases
-    from loomctl.runs.model import visits
     from loomctl.workflows import triggers
 
     space = leases.entering(space)
@@ -212,7 +212,6 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
 
 
 def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
-    from loomctl.kit.text.secrets import masked_line
     from loomctl.priming import memory_of_session, prime_run
 
     attempt(notes, lambda: memory_of_session.remember(space, made, begun))
@@ -222,7 +221,7 @@ def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Give
 
 def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
-    from loomctl.priming import announcements, prime_run
+    from loomctl.priming import prime_run
     from loomctl.runs import find
     from loomctl.runs.machine import launcher_files, run_notes
     from loomctl.workflows import triggers
@@ -242,7 +241,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     coming = prime_run.prime(space, run, started, budget, may_write=found.may_write, force=True)
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
-    told = announcements.for_the_summary(run, back)
+    told = for_the_summary(run, back)
     if (KEY not in run.plan and KEY not in run.state) or is_manual:
         return told  # after /compact the host shows the assistant this text again: the items would stand there twice
     from loomctl.priming import survive  # most runs declare nothing
@@ -268,7 +267,6 @@ def _judge_start(space: Workspace, *, is_manual: bool) -> str:
 
 def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     """Look into the summary for what must survive, and tell the user of what is lost; the assistant hears it later."""
-    from loomctl.kit.errors import LoomError
     from loomctl.priming import survive
 
     binding = space.local.binding(space.caller.session_id)
@@ -287,3 +285,138 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     lost, kept = len(receipt.lost), len(receipt.kept)
     line = f"the compaction lost {lost} of {lost + kept} items that must survive; {_COMING} (loomctl prove)"
     return events.output("PostCompact", None, line)
+
+
+# ---- Short texts about runs that are not primed: lists, announcements, and what a summariser is told (D1, D23).
+
+_LONGEST_NAME, _LONGEST_NAMES = 120, 300
+
+
+def candidates(run_ids: Sequence[str]) -> str:
+    """List several active runs, a line each; none is guessed (D1)."""
+    shown = "\n".join(f"  {run_id}" for run_id in run_ids[:10])
+    more = f"\n  and {len(run_ids) - 10} more: loomctl runs" if len(run_ids) > 10 else ""
+    return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
+
+
+def unreadable(run_ids: Sequence[str]) -> str:
+    """Say that a run cannot be read, instead of staying silent as if there were none."""
+    return f"Loom: the state of the run {run_ids[0]} cannot be read; `loomctl show {run_ids[0]}` says why"
+
+
+def unknown_run(space: Workspace, run_id: str) -> str:
+    """Announce a run that was not taken up here, with the way that is open, its step and its files' paths (D23).
+
+    Not a word of what the files hold is given, and no path that names nothing here.
+    """
+    from loomctl.runs import find
+
+    way = find.way_in(space, run_id).removeprefix("loomctl ")
+    held = way != f"resume {run_id}"
+    driven = f" (another session drives it: loomctl show {run_id})" if held else ""
+    line = f"Loom: the run {run_id} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
+    try:
+        run = space.store.read(run_id, to_show=True)
+        told = [*_at_its_step(run), *_its_files(space, run)]
+    except (OSError, LoomError):
+        told = []
+    return f"{line}\n{'; '.join(told)}" if told else line
+
+
+def _at_its_step(run: Run) -> list[str]:
+    from loomctl.runs.model import frozen_plan
+
+    place = frozen_plan.place_of(run.plan, str(run.state.get("current_step") or ""))
+    return [f"It stands at {masked_line(place.key, 120)}"] if place is not None else []
+
+
+def _its_files(space: Workspace, run: Run) -> list[str]:
+    """Name a run's files that are here, as far as a short line goes. Whoever made the project chose their names."""
+    from loomctl.expressions import state_paths
+    from loomctl.priming import artifact_files
+    from loomctl.runs import artifact_paths
+    from loomctl.runs.artifact_paths import locate
+
+    known = artifact_paths.placeholder_values(space.project, run)
+    roots = artifact_files.roots_of(space, run)
+    own = (os.path.realpath(run.state_path), os.path.realpath(run.plan_path))
+    names: dict[str, None] = {}
+    for artifact in run.plan["artifacts"]:
+        declared = artifact.get("path")
+        if artifact.get("path_steps") is not None:
+            declared = state_paths.read(artifact["path_steps"], run.state)
+        try:
+            place = locate(declared, known, roots) if isinstance(declared, str) else None
+        except LoomError:
+            continue
+        if place is None or place.path in own or place.shown.startswith("{plugin_root}"):
+            continue
+        name = masked_line(place.shown, _LONGEST_NAME + 1)
+        if len(name) <= _LONGEST_NAME and "`" not in name and os.path.isfile(place.path):
+            names[f"`{name}`"] = None
+    fit: list[str] = []
+    room = _LONGEST_NAMES
+    for name in names:
+        room -= len(name)
+        if room < 0:
+            break
+        fit.append(name)
+    more = f" and {len(names) - len(fit)} more" if len(names) > len(fit) else ""
+    return [f"its files: {', '.join(fit)}{more}"] if fit else []
+
+
+def held_elsewhere(run_id: str, holders: Sequence[str], driver: Holder | None = None) -> str:
+    """Say that another live session drives a run; driver: who has its lease, if anybody."""
+    if driver is not None:
+        from loomctl.runs import leases
+
+        return f"Loom: {leases.line(driver, run_id)}; this session is not primed"
+    return (
+        f"Loom: the run {run_id} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
+    )
+
+
+def beside(run: Run, line: str) -> str:
+    """Tell an assistant of a run that another session drives: which, where it stands, how it is taken up (D64).
+
+    line: who drives it. Its files are for those who work on it.
+    """
+    state = run.state
+    goal = f"goal: {masked_line(str(state['goal']), 300)}" if state.get("goal") else "no goal was given"
+    steps = [step for phase in run.plan["phases"] for step in phase["steps"] if not step.get("engine")]
+    last = visits.last_of_each(state)
+    ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
+    at = f", at {masked_line(str(state['current_step']), 120)}" if state.get("current_step") else ""
+    standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
+    way = f"/loom:resume {run.run_id} --take-over takes it over, if its user wants that"
+    return "\n".join(
+        [
+            line,
+            goal,
+            f"{standing} · {ended} of {len(steps)} steps",
+            "What its user asks for here counts, not that run's step; its files are given to who works on it.",
+            f"`loomctl show {run.run_id}` shows it; {way}.",
+        ]
+    )
+
+
+def for_the_summary(run: Run, given: Sequence[str]) -> str:
+    """Tell a summariser which run this is and what must be kept; plain text.
+
+    given: the ids of the artifacts that the priming after the compaction will give in full.
+    """
+    state = run.state
+    at = f", step {state['current_step']}" if state.get("current_step") else ""
+    lines = [masked_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
+    lines.append(
+        "Keep in the summary: what is done and open in the step; decisions and their reasons; exact paths, names, "
+        "numbers and errors that are still needed; what the user wants."
+    )
+    names = ", ".join(masked_line(name, 60) for name in given[:20])
+    if names:
+        lines.append(f"Loom gives back in full, so they need no retelling: {names}.")
+    entry = visits.open_visit(state)
+    if entry is not None and entry["status"] == "closing":
+        key = masked_line(entry["step_id"], 120)
+        lines.append(f"The step {key} is being ended; its result is expected as the final message.")
+    return "\n".join(lines) + "\n"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loomctl.hosts.claude import sessions
 from loomctl.kit import clock
-from loomctl.priming import announcements
 from tests.helpers.scenes import OTHER, Scene, artifact
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def announced(scene: Scene, *paths: str, **state: object) -> list[str]:
     scene.edit_plan(artifacts=[artifact(f"a{number}", path, required=False) for number, path in enumerate(paths)])
     if state:
         scene.edit(**state)
-    return announcements.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
+    return sessions.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
 
 
 def test_only_names_of_files_that_are_here(scene: Scene) -> None:
@@ -74,7 +74,7 @@ def test_a_path_from_the_state_is_named_too(scene: Scene) -> None:
     scene.begin()
     for value, told in (("specs/258.md", "; its files: `specs/258.md`"), (["specs/258.md"], ""), ("../x", "")):
         scene.edit(artifacts={"spec_path": value})
-        said = announcements.unknown_run(scene.space(OTHER), scene.run_dir.name)
+        said = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name)
         assert said.endswith(f"It stands at frame/ask{told}"), value
 
 
@@ -83,7 +83,7 @@ def test_one_that_cannot_be_read_is_announced_in_a_line(scene: Scene) -> None:
     scene.write("spec.md", "x\n")
     announced(scene, "spec.md")
     (scene.run_dir / "plan.json").write_text("{")
-    (line,) = announcements.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
+    (line,) = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
     assert "was not taken up here" in line
 
 
@@ -95,5 +95,5 @@ def test_after_a_crash_elsewhere_the_first_line_says_how(scene: Scene, silent: i
     state = json.loads(path.read_text(encoding="utf-8"))
     theirs = {"hostname": "machine-b", "session_id": "theirs", "seen": clock.stamp(time.time() - silent)}
     scene.edit(lease={**state["lease"], **theirs})
-    first, _ = announcements.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
+    first, _ = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
     assert first.endswith(f"/loom:resume {scene.run_dir.name}{way}")

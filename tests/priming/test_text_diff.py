@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.text.text_diff import NO_END, unified, within
+from loomctl.priming.artifact_files import NO_END, diff_within, unified_diff
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
@@ -47,7 +47,7 @@ TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_f
 @given(TEXTS, TEXTS)
 def test_the_diff_gives_the_new_text(old: str, new: str) -> None:
     """Applied to what was given it is what stands now; equal texts have none."""
-    diff = unified(old, new)
+    diff = unified_diff(old, new)
     assert applied(old, diff) == new
     assert (diff == "") == (old == new)
 
@@ -60,7 +60,7 @@ def test_patch_reads_it(old: str, new: str, tmp_path: Path) -> None:
     git = shutil.which("git")
     assert git is not None
     applied_by = [git, "apply", "--unidiff-zero", "-"]
-    subprocess.run(applied_by, input=header + unified(old, new), cwd=tmp_path, text=True, check=True, timeout=60)
+    subprocess.run(applied_by, input=header + unified_diff(old, new), cwd=tmp_path, text=True, check=True, timeout=60)
     assert (tmp_path / "f").read_text() == new
 
 
@@ -70,7 +70,7 @@ def test_texts_of_one_line_again_and_again_take_bounded_time(size: int) -> None:
     old = "x\n" * size
     new = "y\n" + "x\ny\n" * size
     with bounded_work():
-        changes = unified(old, new)
+        changes = unified_diff(old, new)
     assert applied(old, changes) == new
 
 
@@ -78,6 +78,6 @@ def test_long_lines_around_a_change_are_left_out_where_they_make_the_diff_long()
     """With context it exceeds the limit; without, it leads to the same text."""
     lines = [f"{number} " + "word " * 40 + "\n" for number in range(9)]
     old, new = "".join(lines), "".join([*lines[:4], "short\n", *lines[5:]])
-    assert within(old, new, 10_000) == unified(old, new)
-    assert within(old, new, 1_000) == unified(old, new, context=0)
-    assert applied(old, within(old, new, 1_000)) == new
+    assert diff_within(old, new, 10_000) == unified_diff(old, new)
+    assert diff_within(old, new, 1_000) == unified_diff(old, new, context=0)
+    assert applied(old, diff_within(old, new, 1_000)) == new
