@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias
 
-    from loomctl.care.patient import Patient
+    from loomctl.care.project_checks import Patient
 
     Check: TypeAlias = Callable[[Patient], Finding]
     from collections.abc import Collection, Iterator
 
-    from loomctl.care.patient import Patient
+    from loomctl.care.project_checks import Patient
 
 PATIENCE = 20.0  # seconds, for a Python that was never started before
 # Below these many free bytes nothing can be recorded, or soon not any more.

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loomctl.flow.open_project import workspace
 from loomctl.kit import clock, files, machine, package, processes, trouble
@@ -22,7 +22,7 @@ from loomctl.runs.project import Caller, Conversation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loomctl.care.patient import Patient
+    from loomctl.care.project_checks import Patient
     from loomctl.runs.hook_health import Health, Silent
     from loomctl.runs.machine.launcher_files import Beat
 
@@ -45,7 +45,8 @@ def hooks(patient: Patient) -> Finding:
     path = os.path.join(patient.bundle, "hooks", "hooks.json")
     mended = trouble.repair(patient.bundle, "hooks")
     try:
-        entries = list(_entries(files.read_json(path)))
+        groups = [group for groups in files.read_json(path)["hooks"].values() for group in groups]
+        entries = [str(entry["command"]) for group in groups for entry in group["hooks"]]
     except (OSError, LoomError) as error:
         said = error.what if isinstance(error, LoomError) else str(error)
         return Finding(FAIL, f"the bundle's hooks cannot be read: {said}", mended, [path])
@@ -60,13 +61,6 @@ def hooks(patient: Patient) -> Finding:
         whole = trouble.repair(patient.bundle, "loomctl")
         troubles.append(Finding(FAIL, "the package is not where the launcher looks for it", whole, [package.FOLDER]))
     return gathered(troubles, f"{len(entries)} hooks, each calls {patient.launcher}")
-
-
-def _entries(raw: Any) -> Iterator[str]:
-    for groups in raw["hooks"].values():
-        for group in groups:
-            for entry in group["hooks"]:
-                yield str(entry["command"])
 
 
 def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
@@ -110,7 +104,8 @@ def _firings(patient: Patient) -> Finding:
     driving, beats = health.driving, health.beats
     details = [f"{event}: {_when(patient, beats.get(event))}" for event in launcher_files.EVENTS]
     silent = [{"event": one.event or "all", "how": one.how} for one in health.silent]
-    facts = {"fired": [{"event": event, **_fact(beat)} for event, beat in beats.items()], "silent": silent}
+    fired = [{"event": event, **beat._asdict(), "at": clock.stamp(beat.at)} for event, beat in beats.items()]
+    facts = {"fired": fired, "silent": silent}
     if not health.has_room:
         if not driving:
             return Finding(PASS, "no session has driven a run here yet, so no hook is noted")
@@ -140,11 +135,6 @@ def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
     return Finding(FAIL, found, "claude plugin enable loom@loom")
 
 
-def _fact(beat: Beat) -> dict[str, str]:
-    at = clock.stamp(beat.at)
-    return {"at": at, "session_id": beat.session_id, "version": beat.version, "launcher": beat.launcher}
-
-
 def _when(patient: Patient, beat: Beat | None) -> str:
     if beat is None:
         return "never"
@@ -165,36 +155,16 @@ def session_start_entry(bundle: str) -> tuple[str, float]:
 
 # A hook that takes more seconds is called again, to tell a first start from a slow machine.
 SLOW = 0.5
-
-
 SESSION = "loom-doctor-0000-trial-session"
-
-
 MARK = "This sentence is what a hook on trial must bring back."
-
-
 # What a session of the doctor's own caller must not lend to the trial.
 _APART = ("CLAUDE_PID", "LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "LOOM_HOSTNAME")
-
-
+_NOTE = {"id": "note", "type": "markdown", "path": "note.md", "description": "what must come back", "required": True}
 _WORKFLOW = {
     "id": "trial",
-    "critical_artifacts": {
-        "always_load": [
-            {
-                "id": "note",
-                "type": "markdown",
-                "path": "note.md",
-                "description": "what must come back",
-                "required": True,
-                "reload_triggers": ["session_start"],
-            }
-        ]
-    },
+    "critical_artifacts": {"always_load": [{**_NOTE, "reload_triggers": ["session_start"]}]},
     "phases": {"try": {"steps": [{"id": "answer", "prompt": "Answer the doctor."}]}},
 }
-
-
 # A folder of one's own for what is only made for a while.
 _OWN_FOLDER = 'mkdir -p "$HOME/.cache/tmp" && export TMPDIR="$HOME/.cache/tmp"'
 
@@ -225,13 +195,8 @@ def _tried(patient: Patient, folder: str) -> Finding:
     made = _made(shop, environ)
     if made:
         return Finding(FAIL, "a run for the trial could not be made", "loomctl demo", [made])
-    event = {
-        "session_id": SESSION,
-        "transcript_path": "",
-        "cwd": shop,
-        "hook_event_name": "SessionStart",
-        "source": "startup",
-    }
+    event = {"session_id": SESSION, "transcript_path": "", "cwd": shop}
+    event |= {"hook_event_name": "SessionStart", "source": "startup"}
 
     def call() -> processes.Ended:
         return processes.run(

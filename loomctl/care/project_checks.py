@@ -1,10 +1,11 @@
-"""What stands in the project: its store, settings, runs and locks, and what this machine knows of them."""
+"""Whom the doctor examines; and what stands in the project: its store, settings, runs and locks."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loomctl.kit import files, machine, processes, trouble
@@ -15,18 +16,66 @@ from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import config as settings
 from loomctl.runs import faber_runs, log_verdict, run_blobs
 from loomctl.runs.machine import drivers, launcher_files, run_notes
+from loomctl.runs.machine.local import Local
 from loomctl.runs.model import lease
-from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.project import new, package_parent
+from loomctl.runs.model.state import TERMINAL, is_active
+from loomctl.runs.project import Conversation, new, package_parent, plugin_root
 from loomctl.runs.store import events
 from loomctl.runs.store.blobs import Blobs, refs_of_state
+from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loomctl.care.patient import Patient
     from loomctl.runs.model.state import State
+    from loomctl.runs.project import Project
     from loomctl.runs.store.layouts import Home
+
+
+class Patient:
+    """cwd: the working directory, empty where it is gone; project: None where there is none.
+
+    environment_python: the interpreter of Loom's own environment, empty where there is none. session_id: the host's.
+    now: seconds since 1970. program: the file that this process was started from.
+    """
+
+    def __init__(
+        self, *, cwd: str, project: Project | None, environment_python: str, session_id: str, now: float, program: str
+    ) -> None:
+        self.cwd, self.project, self.environment_python = cwd, project, environment_python
+        self.session_id, self.now, self.program = session_id, now, program
+        self.conversation = Conversation()  # whoever knows the host gives one that can be seen
+        self.bundle = project.plugin_root if project else plugin_root()
+        self.launcher = os.path.join(self.bundle, "bin", "loomctl")
+        self.store = Store(project.store, project.faber_roots) if project else None  # as a hook has it
+        self.local = Local(self.store.local) if self.store else None
+
+    @property
+    def is_helper(self) -> bool:
+        """Tell whether this is a `loomctl` of its own (pipx), whose bundle stands inside of the package."""
+        return os.path.basename(self.bundle) == "_bundle"
+
+    @cached_property
+    def states(self) -> dict[str, State | LoomError]:
+        """Each run's state, or why it cannot be read."""
+        found: dict[str, State | LoomError] = {}
+        for run_id in self.store.run_ids() if self.store else ():
+            try:
+                found[run_id] = self.store.read_state(run_id) if self.store else {}
+            except LoomError as error:
+                if error.code != "BAD_ID":  # a folder of somebody else's
+                    found[run_id] = error
+        return found
+
+    @property
+    def active(self) -> dict[str, State]:
+        """The states of the active runs."""
+        return {
+            run_id: state
+            for run_id, state in self.states.items()
+            if not isinstance(state, LoomError) and is_active(state)
+        }
+
 
 PATIENCE = 20.0  # seconds
 # Bytes of logs, and of blobs, that are read; of more blobs it is only seen that they are there.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.changes import asset_files, track
 from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
-from loomctl.kit.quick_json import as_list
+from loomctl.kit.quick_json import as_objects, as_texts
 from loomctl.runs import stages
 from loomctl.runs.model import visits
 
@@ -79,7 +79,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
     raw = _record(os.path.join(folder, track.CHANGES))
     held = raw or {}
     count = held.get("count")
-    touched = [one for one in as_list(held.get("files")) if isinstance(one, dict) and isinstance(one.get("path"), str)]
+    touched = [one for one in as_objects(held.get("files")) if isinstance(one.get("path"), str)]
     return StageChanges(
         entry["stage"],
         str(entry["step_id"]),
@@ -89,7 +89,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> StageChanges:
         files=touched,
         total=count if type(count) is int else len(touched),
         unknown=str(held.get("files_unknown") or ""),
-        warnings=[one for one in as_list(held.get("warnings")) if isinstance(one, str)],
+        warnings=as_texts(held.get("warnings")),
         assets=list(_assets(run, entry["stage"], held)),
         passed_over=list(_passed_over(entry["stage"], held)),
         patch_path=os.path.join(folder, track.PATCH),
@@ -106,8 +106,7 @@ def _record(path: str) -> dict[str, Any] | None:
 
 
 def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
-    for one in as_list(held.get("assets")):
-        raw = one if isinstance(one, dict) else {}
+    for raw in as_objects(held.get("assets")):
         path, stored = raw.get("path"), raw.get("stored")
         if isinstance(path, str) and isinstance(stored, str) and _is_inside(stored):
             size, sha256 = raw.get("bytes"), raw.get("sha256")
@@ -122,8 +121,7 @@ def _assets(run: Run, stage: str, held: dict[str, Any]) -> Iterator[Asset]:
 
 
 def _passed_over(stage: str, held: dict[str, Any]) -> Iterator[PassedOver]:
-    for one in as_list(held.get("assets_passed_over")):
-        raw = one if isinstance(one, dict) else {}
+    for raw in as_objects(held.get("assets_passed_over")):
         path, size, reason = raw.get("path"), raw.get("bytes"), raw.get("reason")
         if isinstance(path, str):
             known = reason if isinstance(reason, str) else "unknown"

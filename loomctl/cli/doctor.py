@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from loomctl.care import doctor
-from loomctl.care.patient import Patient
+from loomctl.care.project_checks import Patient
 from loomctl.cli import output
 from loomctl.hosts.claude import installation, transcript
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT

@@ -23,7 +23,7 @@ from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log
 from loomctl.runs.store.event_log import Follower
-from loomctl.views import event_lines
+from loomctl.views import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,7 +179,7 @@ class _Teller:
     def _print(self, entries: list[dict[str, Any]]) -> None:
         if entries:
             self._told = True
-            clean = event_lines.without_secrets(entries)
+            clean = explain.without_secrets(entries)
             if self._as_json:
                 click.echo("\n".join(output.line(entry) for entry in clean))
             else:
@@ -226,7 +226,7 @@ def _for_people(entry: dict[str, Any]) -> str:
     properties = entry.get("properties")
     named = isinstance(properties, dict) and isinstance(properties.get("stage"), str)  # which has the step's id in it
     step = "" if named else one_line(str(entry.get("step_id") or ""), 60)
-    rest = " ".join(part for part in (step, event_lines.line_of(entry)) if part)
+    rest = " ".join(part for part in (step, explain.line_of(entry)) if part)
     return f"{head}  {one_line(rest, _LONGEST - len(head))}".rstrip()
 
 

@@ -17,7 +17,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, qu
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask
 from loomctl.runs.artifact_paths import is_inside
-from loomctl.views import document, dump, page, place
+from loomctl.views import document, dump, page
 from loomctl.workflows import draw
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
             copies = _copy(where, run_id, told, path) if with_files and path is not None else None
             _link(where, run_id, told, path, copies)
             made = "" if as_json and path is None else page.page(told)
-            written = place.write(path, made) if path is not None else 0
+            written = dump.write(path, made) if path is not None else 0
     beside = {"folder": copies.folder, "files": len(copies.links), "bytes": copies.bytes} if copies else None
     if as_json:
         printed = {"path": path, "bytes": written, "copies": beside} if path is not None else None
@@ -106,9 +106,9 @@ def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool
     another = f"{stem}-2{extension}"
     again = command_line.again(target=another) or f"loomctl report {run_id} -o {quoted(another)}"
     printed = command_line.again(("with_files", "force"), target=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
-    place.check_target(path, force=force, again=again, printed=printed, own=own)
+    dump.check_target(path, force=force, again=again, printed=printed, own=own)
     if with_files:
-        place.check_folder(place.folder_beside(path), path)
+        dump.check_folder(dump.folder_beside(path), path)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _note_own(space: Workspace, path: str | None, *, with_files: bool) -> Iterat
         yield
         return
     page = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    folder = place.folder_beside(page) if with_files else ""
+    folder = dump.folder_beside(page) if with_files else ""
     local = space.store.local
     before = evidence_files.files_below(folder) | ({page} if os.path.lexists(page) else set())
     foreign = before - evidence_files.own_reports(local)
@@ -133,14 +133,14 @@ def _note_own(space: Workspace, path: str | None, *, with_files: bool) -> Iterat
         pass
 
 
-def _copy(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> place.Copies:
+def _copy(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> dump.Copies:
     sources = document.files_of(told)
-    copies = place.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
+    copies = dump.copy(space.store.run_dir(run_id), space.project.root, sources, path, run_id)
     told["troubles"] += [{"code": "NOT_COPIED", "what": f"{name}: {why}"} for name, why in copies.failed]
     return copies
 
 
-def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None, copies: place.Copies | None) -> None:
+def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None, copies: dump.Copies | None) -> None:
     """Link the document's files to their copies, or to the run's own where the page stands in the project."""
     if copies is not None:
         said = f"Files of the run are linked in {os.path.basename(copies.folder)}, which belongs to this page."
@@ -153,7 +153,7 @@ def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None,
         return
     folders = {False: space.store.run_dir(run_id), True: space.project.root}
     there = {kind: os.path.relpath(os.path.realpath(folder), base) for kind, folder in folders.items()}
-    links = {one: place.href(os.path.join(there[one.in_project], one.at)) for one in document.files_of(told)}
+    links = {one: dump.href(os.path.join(there[one.in_project], one.at)) for one in document.files_of(told)}
     document.link(told, links, "Files of the run are linked where they are, in the project.")
 
 

@@ -29,7 +29,7 @@ from loomctl.runs.model.standing import saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
-from loomctl.views import event_lines, overview
+from loomctl.views import explain, overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -177,7 +177,7 @@ def _events(run: Run) -> list[dict[str, Any]]:
     except (OSError, LoomError) as error:
         return [{"ts": None, "event": None, "said": f"the log cannot be read: {trouble.said(error)}"}]
     return [
-        {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": event_lines.line_of(line.entry)}
+        {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": explain.line_of(line.entry)}
         for line in lines
         if line.entry is not None
     ]

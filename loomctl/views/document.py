@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.package import __version__
+from loomctl.kit.quick_json import as_object, as_texts
 from loomctl.kit.text.secrets import masked
-from loomctl.priming import receipts
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, sessions, standing
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
-from loomctl.views import event_lines, facts, overview
-from loomctl.views.facts import number, section, text
-from loomctl.views.place import Source
+from loomctl.views import explain, facts, overview
+from loomctl.views.dump import Source
+from loomctl.views.facts import number, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -214,13 +214,13 @@ class _Log:
             self._held -= self._newest.popleft()[0]
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        name, at, properties = entry["event"], text(entry.get("ts")), section(entry, "properties")
+        name, at, properties = entry["event"], text(entry.get("ts")), as_object(entry.get("properties"))
         if name in (_PRIMED, _PUT_BACK):
             self.primings.append(_priming(at, entry, properties))
         elif name == _EVIDENCE:
             self.evidence[str(properties.get("stage"))] = properties.get("items")
         elif name in _TURNS:
-            self.turns.append({"at": at, "kind": name, "said": event_lines.line_of(entry)})
+            self.turns.append({"at": at, "kind": name, "said": explain.line_of(entry)})
         else:
             told = {key: text(properties.get(key)) for key in ("id", "by", "label", "note")}
             self.decisions.append({"at": at, "what": _DECIDED[name], **told})
@@ -230,7 +230,7 @@ class _Log:
         held = (entry for _, entry in self._newest)
         shown: list[dict[str, Any]] = []
         while some := list(islice(held, _AT_ONCE)):
-            shown += event_lines.without_secrets(some)
+            shown += explain.without_secrets(some)
         return [
             {
                 "seq": entry["seq"],
@@ -238,8 +238,8 @@ class _Log:
                 "event": entry["event"],
                 "step_id": text(entry.get("step_id")),
                 "session_id": text(entry.get("session_id")),
-                "said": event_lines.line_of(entry),
-                "properties": section(entry, "properties"),
+                "said": explain.line_of(entry),
+                "properties": as_object(entry.get("properties")),
             }
             for entry in shown
         ]
@@ -257,8 +257,8 @@ class _Log:
 
 def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
     put_back = entry["event"] == _PUT_BACK
-    budget = section(properties, "budget")
-    items = receipts.texts(properties.get("items"))
+    budget = as_object(properties.get("budget"))
+    items = as_texts(properties.get("items"))
     tokens = number(properties.get("tokens"))
     known = tokens is not None and tokens >= 0
     characters = properties.get("characters") or (sum(map(len, items)) if put_back else budget.get("used"))
@@ -271,8 +271,11 @@ def _priming(at: str, entry: Mapping[str, Any], properties: Mapping[str, Any]) -
         "guessed": not known and guessed > 0,
         "restored": items if put_back else [],
         **{key: max(0, number(budget.get(key)) or 0) for key in ("used", "limit")},
-        **{key: {name: str(how) for name, how in section(properties, key).items()} for key in ("loaded", "not_loaded")},
-        "fresh": receipts.texts(properties.get("fresh")),
+        **{
+            key: {name: str(how) for name, how in as_object(properties.get(key)).items()}
+            for key in ("loaded", "not_loaded")
+        },
+        "fresh": as_texts(properties.get("fresh")),
         "tool_history": isinstance(properties.get("tool_history"), dict),
     }
 

@@ -11,6 +11,7 @@ from loomctl.changes import stage_changes
 from loomctl.expressions import state_paths
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
+from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.priming import artifact_files, prove, receipts
@@ -54,17 +55,6 @@ def number(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def objects(value: object) -> list[dict[str, Any]]:
-    """Give the objects of what should be a list of them."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Give an object that stands under a key, an empty one for what is none."""
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
-
-
 # ---- Sessions.
 
 
@@ -75,20 +65,20 @@ def all_sessions(space: Workspace, run: Run, earlier: Sequence[Mapping[str, Any]
     records = [*(one for one in earlier if one["session_id"] not in names), *held]
     known = prove.completed(run.folder, list(receipts.compactions(records)))
     told = iter(prove.with_pending(space, run.run_id, known))
-    return [_session(one, islice(told, len(objects(one.get("compactions"))))) for one in records]
+    return [_session(one, islice(told, len(as_objects(one.get("compactions"))))) for one in records]
 
 
 def _session(record: Mapping[str, Any], compactions: islice[Compacted]) -> dict[str, Any]:
     """Give a session's record without the folder that it worked in."""
-    around = section(record, "environment")
+    around = as_object(record.get("environment"))
     return {
         "session_id": str(record.get("session_id") or ""),
         **{key: text(record.get(key)) for key in ("host", "started_at", "ended_at", "end_reason", "last_activity")},
         **{key: text(around.get(key)) for key in ("hostname", "platform", "git_branch", "git_commit")},
         "dirty": around.get("dirty") if isinstance(around.get("dirty"), bool) else None,
         "resumes": number(record.get("resumes")) or 0,
-        "phases_completed": receipts.texts(record.get("phases_completed")),
-        "artifacts_loaded": receipts.texts(record.get("artifacts_loaded")),
+        "phases_completed": as_texts(record.get("phases_completed")),
+        "artifacts_loaded": as_texts(record.get("artifacts_loaded")),
         "compactions": [
             {"at": one.at, "trigger": one.trigger or "unknown trigger", "receipt": _receipt(one)} for one in compactions
         ],
@@ -141,10 +131,10 @@ def approvals(state: Mapping[str, Any]) -> list[dict[str, Any]]:
             "id": str(one.get("id") or ""),
             "reason": text(one.get("reason")),
             "at": text(one.get("requested_at")),
-            "choices": receipts.texts(one.get("choices")),
+            "choices": as_texts(one.get("choices")),
         }
         for holder in (state, *branches)
-        for one in objects(holder.get("pending_approvals"))
+        for one in as_objects(holder.get("pending_approvals"))
     ]
 
 
@@ -193,7 +183,7 @@ class Artifacts(NamedTuple):
 
     def critical(self, primings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Give each critical one: in which forms it was given, which one is in context, when; its file and size."""
-        held = objects(section(self.run.state, "context_metadata").get("artifacts_in_context"))
+        held = as_objects(as_object(self.run.state.get("context_metadata")).get("artifacts_in_context"))
         current = {str(one.get("artifact_id")): one for one in held}
         return [self._critical(one, current.get(str(one["id"]), {}), primings) for one in self.run.plan["artifacts"]]
 
@@ -349,7 +339,7 @@ def _recorded(record: Record) -> dict[str, Any]:
 def _evidence(items: object) -> list[dict[str, Any]]:
     keys = ("name", "kind", "sha256", "why")
     return [
-        {"passed": one.get("passed") is True, **{key: text(one.get(key)) for key in keys}} for one in objects(items)
+        {"passed": one.get("passed") is True, **{key: text(one.get(key)) for key in keys}} for one in as_objects(items)
     ]
 
 
@@ -461,13 +451,13 @@ def phases(run: Run) -> list[dict[str, Any]]:
         parallel = place.key if place.step.get("parallel") else parallel
         told = {"key": place.key, "name": text(place.step.get("name")), "inner": inner}
         steps.setdefault(str(place.phase["id"]), []).append(told)
-    known = section(run.state, "phases")
+    known = as_object(run.state.get("phases"))
     names = [*(str(phase["id"]) for phase in run.plan["phases"]), *(name for name in known if name not in steps)]
     return [
         {
             "id": name,
             "steps": steps.get(name, []),
-            **{key: text(section(known, name).get(key)) for key in ("status", "started_at", "completed_at")},
+            **{key: text(as_object(known.get(name)).get(key)) for key in ("status", "started_at", "completed_at")},
         }
         for name in dict.fromkeys(names)
     ]

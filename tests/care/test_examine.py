@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import doctor
-from loomctl.care.patient import Patient
+from loomctl.care.project_checks import Patient
 from loomctl.cli.doctor import CHECKS
 from loomctl.kit.errors import LoomError
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered

@@ -16,7 +16,7 @@ import pytest
 from loomctl.flow import drive
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
-from loomctl.views import event_lines
+from loomctl.views import explain
 from tests.cli.conftest import Cli
 from tests.docs.events import EVENTS
 from tests.helpers.scenes import MAIN, Json, Scene
@@ -159,7 +159,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
 @each("name", EXAMPLES)
 def test_a_kind_of_event_has_words_of_its_own(name: str) -> None:
     properties, line = EXAMPLES[name]
-    assert event_lines.line_of({"event": name, "properties": properties}) == line
+    assert explain.line_of({"event": name, "properties": properties}) == line
 
 
 ODD: list[object] = [
@@ -182,22 +182,20 @@ ODD: list[object] = [
 
 @each("name", EVENTS)
 def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
-    assert set(event_lines.LINES) <= set(EVENTS)
+    assert set(explain.LINES) <= set(EVENTS)
     known = list(EVENTS[name][1])
     for value in ODD:
-        line = event_lines.line_of({"event": name, "properties": {**dict.fromkeys(known, value), "more": 1}})
+        line = explain.line_of({"event": name, "properties": {**dict.fromkeys(known, value), "more": 1}})
         assert "\n" not in line
         assert line.endswith("more=1"), line
     for properties in (*ODD, {}):
-        assert "{" not in event_lines.line_of(
-            {"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}}
-        )
-        assert isinstance(event_lines.line_of({"event": name, "properties": properties}), str)
+        assert "{" not in explain.line_of({"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}})
+        assert isinstance(explain.line_of({"event": name, "properties": properties}), str)
 
 
 def test_an_event_that_nobody_knows_is_told_by_its_properties() -> None:
     properties = {"a": 1, "b": "two words", "c": [1, 2], "d": {"x": 1, "y": 2}, "e": None, "f": True, "g": ["u", "v"]}
-    assert event_lines.line_of({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
+    assert explain.line_of({"event": "x.y", "properties": properties}) == 'a=1 b="two words" c=2 d=x,y f=true g=u,v'
 
 
 def test_json_gives_the_entries_as_they_are_stored(begun: Scene, cli: Cli) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loomctl.care.patient import Patient
+from loomctl.care.project_checks import Patient
 from loomctl.runs import project
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from loomctl.care.patient import Patient
+    from loomctl.care.project_checks import Patient
     from loomctl.kit.trouble import Finding
 
 LARGEST_SETTINGS = 1 << 20
