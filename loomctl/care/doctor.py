@@ -344,13 +344,8 @@ def _fenced(check: Check, patient: Patient) -> Finding:
 
 
 def _shown(finding: Finding) -> Finding:
-    return Finding(
-        finding.status,
-        _line(finding.found),
-        _line(finding.hint),
-        [_line(detail) for detail in finding.details],
-        _facts(finding.facts),
-    )
+    details = [_line(detail) for detail in finding.details]
+    return Finding(finding.status, _line(finding.found), _line(finding.hint), details, _facts(finding.facts))
 
 
 def _facts(value: Any) -> Any:

@@ -57,14 +57,10 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
     home = space.store.home(run_id)
     if home.faber:
         kept = os.path.isdir(home.folder)
-        raise LoomError(
-            "NOT_LOOMS",
-            f"the run {run_id} is FABER's; Loom neither removes nor archives it",
-            where=home.state,
-            why="its files are yours to move" + (f"; what Loom keeps of it stands in {home.folder}" if kept else ""),
-            hint=_fabers_end(space, home),
-            exit_code=EXIT_USAGE,
-        )
+        why = "its files are yours to move" + (f"; what Loom keeps of it stands in {home.folder}" if kept else "")
+        what = f"the run {run_id} is FABER's; Loom neither removes nor archives it"
+        hint = _fabers_end(space, home)
+        raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
     _refuse_active(space, run_id, force=force)
     return run_id
 
@@ -89,14 +85,11 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
     holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
     if active or holders:
         driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
-        raise LoomError(
-            "RUN_IS_ACTIVE",
-            f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else ""),
-            where=space.store.run_dir(run_id),
-            why="--force puts it away all the same" + ("; a person cancels it in a terminal" if driven else ""),
-            hint=f"loomctl resume {run_id} --take-over" if driven else f"loomctl cancel {run_id}",
-            exit_code=EXIT_HELD,
-        )
+        why = "--force puts it away all the same" + ("; a person cancels it in a terminal" if driven else "")
+        what = f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else "")
+        hint = f"loomctl resume {run_id} --take-over" if driven else f"loomctl cancel {run_id}"
+        where = space.store.run_dir(run_id)
+        raise LoomError("RUN_IS_ACTIVE", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
 
 def _drivers(space: Workspace, run_id: str) -> list[str]:
@@ -157,13 +150,8 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
         raise _archive_exists(path, run_id)
     folder = space.store.run_dir(run_id)
     if is_inside(os.path.realpath(path), os.path.realpath(folder)):
-        raise LoomError(
-            "BAD_TARGET",
-            "the archive would be removed with the run",
-            where=path,
-            hint=f"loomctl runs archive {run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = "the archive would be removed with the run"
+        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl runs archive {run_id}", exit_code=EXIT_USAGE)
     recording.digest(space)  # what waits belongs into the archive
     _stop_command(space, run_id, force=force)
     with space.store.lock(run_id) as lock:
@@ -200,13 +188,8 @@ def _named(beside: str, path: str, run_id: str) -> None:
 
 
 def _archive_exists(path: str, run_id: str) -> LoomError:
-    return LoomError(
-        "ARCHIVE_EXISTS",
-        "there is an archive already",
-        where=path,
-        hint=f"loomctl runs archive {run_id} --to {quoted(_free_name(path))}",
-        exit_code=EXIT_USAGE,
-    )
+    hint = f"loomctl runs archive {run_id} --to {quoted(_free_name(path))}"
+    return LoomError("ARCHIVE_EXISTS", "there is an archive already", where=path, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _free_name(path: str) -> str:
@@ -349,14 +332,10 @@ def _restoration(
 ) -> Restoration:
     names = recovery.kept_states(home)
     if source is not None and source not in names:
-        raise LoomError(
-            "BAD_SOURCE",
-            f"{source[:100]!r} is no kept state of this run",
-            where=home.folder,
-            why=f"there are {', '.join(names) or 'none'}",
-            hint=f"loomctl state restore {home.run_id} --dry-run",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{source[:100]!r} is no kept state of this run"
+        hint = f"loomctl state restore {home.run_id} --dry-run"
+        why = f"there are {', '.join(names) or 'none'}"
+        raise LoomError("BAD_SOURCE", what, where=home.folder, why=why, hint=hint, exit_code=EXIT_USAGE)
     name = source or os.path.basename(home.backup)
     try:
         after = space.store.read_home(recovery.kept_home(home, name))
@@ -473,12 +452,8 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
     known = wanted.before.get("revision") if wanted.before else None
     now = before.get("revision") if before else None
     if (trouble is None) != (wanted.trouble is None) or known != now:
-        raise LoomError(
-            "CHANGED_MEANWHILE",
-            "somebody wrote the state in the same moment; nothing was put back",
-            where=home.state,
-            hint=f"loomctl state restore {home.run_id}",
-        )
+        what = "somebody wrote the state in the same moment; nothing was put back"
+        raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
     if space.caller.host != OF_A_PERSON and (found := driver(space, wanted, before)) is not None:
         raise _refusal(space, home.run_id, found, trouble)
     happened = []

@@ -110,11 +110,7 @@ def _links(patient: Patient) -> Iterator[Finding]:
     for place in (patient.store.folder, patient.store.runs_folder, patient.store.local):
         if os.path.islink(place):
             found = f"a symbolic link stands where Loom keeps its own files, and is not followed: {place}"
-            yield Finding(FAIL, found, _look_at(place))
-
-
-def _look_at(place: str) -> str:
-    return f"ls -l {shlex.quote(place)}"
+            yield Finding(FAIL, found, f"ls -l {shlex.quote(place)}")
 
 
 def _writing(patient: Patient) -> Iterator[Finding]:
@@ -260,12 +256,8 @@ def known(patient: Patient) -> Finding:
     unkept = "so that every run counts as a stranger's and none is primed"
     foreign = machine.foreign_folders()
     if foreign:
-        return Finding(
-            FAIL,
-            f"another user could have filled {foreign[0]}, and it is not read",
-            f"ls -ld {shlex.quote(foreign[0])}",
-            foreign[1:],
-        )
+        found = f"another user could have filled {foreign[0]}, and it is not read"
+        return Finding(FAIL, found, f"ls -ld {shlex.quote(foreign[0])}", foreign[1:])
     if not home:
         way = "export LOOM_STATE_HOME=$(mktemp -d)"
         return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)
@@ -323,9 +315,8 @@ def locks(patient: Patient) -> Finding:
     held = {name.removesuffix(".lock"): holder(os.path.join(folder, name)) for name in names if name.endswith(".lock")}
     details = [f"{run_id}: {who}" for run_id, who in held.items() if who]
     if details:
-        return Finding(
-            WARN, "a run is being written at this moment; see it again in a while", "loomctl doctor", details
-        )
+        found = "a run is being written at this moment; see it again in a while"
+        return Finding(WARN, found, "loomctl doctor", details)
     return Finding(PASS, "no run is locked")
 
 

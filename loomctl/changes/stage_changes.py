@@ -170,14 +170,9 @@ def copy(run: Run, assets: Sequence[Asset], target: str, *, force: bool, again: 
                 taken.append(place)
             contents.append((asset, place, data))
     if taken and not force:
-        raise LoomError(
-            "FILE_EXISTS",
-            f"{len(taken)} of {len(places)} files stand there with other content, and nothing was copied",
-            where=taken[0],
-            why="--force replaces them; or name another folder",
-            hint=again,
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{len(taken)} of {len(places)} files stand there with other content, and nothing was copied"
+        why = "--force replaces them; or name another folder"
+        raise LoomError("FILE_EXISTS", what, where=taken[0], why=why, hint=again, exit_code=EXIT_USAGE)
     for _, place, data in contents:
         files.make_folder(os.path.dirname(place), mode=0o755)
         files.write_atomically(place, data, mode=0o644)

@@ -44,14 +44,9 @@ def path(as_json: bool) -> int:
     """
     root = project.plugin_root()
     if not os.path.isfile(os.path.join(root, ".claude-plugin", "plugin.json")):
-        raise LoomError(
-            "NO_BUNDLE",
-            "this loomctl was installed without its bundle",
-            where=root,
-            why="it is installed with it from a checkout",
-            hint="pipx install .",
-            exit_code=EXIT_SETUP,
-        )
+        what = "this loomctl was installed without its bundle"
+        why = "it is installed with it from a checkout"
+        raise LoomError("NO_BUNDLE", what, where=root, why=why, hint="pipx install .", exit_code=EXIT_SETUP)
     if as_json:
         output.document({"path": root})
     else:
@@ -176,13 +171,8 @@ class Machine:
         document: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
         if done.returncode != EXIT_OK:
             told = json.dumps(document.get("error")) if document else done.stderr
-            raise LoomError(
-                "DEMO_FAILED",
-                f"loomctl {' '.join(arguments)} ended with {done.returncode}",
-                where=self.project,
-                why=told[:600],
-                hint="loomctl demo --keep",
-            )
+            what = f"loomctl {' '.join(arguments)} ended with {done.returncode}"
+            raise LoomError("DEMO_FAILED", what, where=self.project, why=told[:600], hint="loomctl demo --keep")
         return document
 
     def hook(self, session: str, event: str, **told: str) -> dict[str, Any]:
@@ -348,13 +338,8 @@ def _project(folder: str) -> None:
     for words in (["init", "-q", "-b", "main"], ["add", "README.md"], ["commit", "-q", "-m", "The shop"]):
         done = subprocess.run(["git", *own, *words], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise LoomError(
-                "DEMO_FAILED",
-                f"git {words[0]} failed",
-                where=folder,
-                why=done.stderr.strip()[:300],
-                hint="git --version",
-            )
+            why = done.stderr.strip()[:300]
+            raise LoomError("DEMO_FAILED", f"git {words[0]} failed", where=folder, why=why, hint="git --version")
 
 
 def _write(path: str, text: str) -> None:

@@ -64,7 +64,7 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     collected = None if dry_run else run_blobs.collect(space, blobs, now=now)
     parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
     lines = [*_machine_lines(left, removal), *_blob_lines(blobs, collected)]
-    output.result({"dry_run": dry_run, **parts}, lines, as_json=as_json)
+    output.answer({"dry_run": dry_run, **parts}, lines, as_json=as_json)
     has_failed = bool((removal and removal.failed) or (collected and collected.failed))
     return EXIT_FINDINGS if blobs.unsure or has_failed else EXIT_OK
 
@@ -166,13 +166,9 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     question = conditions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
-        raise LoomError(
-            "NOTHING_THERE",
-            f"the state has nothing at {path!r:.120}",
-            why=answer.message,
-            hint=f"loomctl state show {run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"the state has nothing at {path!r:.120}"
+        hint = f"loomctl state show {run_id}"
+        raise LoomError("NOTHING_THERE", what, why=answer.message, hint=hint, exit_code=EXIT_USAGE)
     if as_json:
         output.document({"run_id": run_id, "path": path, "value": answer.value})
     else:
@@ -211,15 +207,11 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
         _confirm(run_id, source, wanted.trouble)
     done = None if dry_run else keep.restore_state(space, standing)
     plan = standing.plan if done is None else done.plan
-    output.result(
-        _restored_document(standing, done, plan),
-        [
-            *_state_lines(standing, done),
-            *_driver_lines(space, run_id, driver if dry_run else None),
-            *_plan_lines(standing, plan, done=done is not None),
-        ],
-        as_json=as_json,
-    )
+    lines = [*_state_lines(standing, done), *_driver_lines(space, run_id, driver if dry_run else None)]
+    lines += _plan_lines(standing, plan, done=done is not None)
+    told = {"run_id": run_id, "dry_run": done is None, "plan": _plan_document(plan, done=done is not None)}
+    told["state"] = None if wanted is None else _state_document(wanted, done)
+    output.answer(told, lines, as_json=as_json)
     return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
 
 
@@ -230,15 +222,6 @@ def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None
         why = f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}"
     hint = f"loomctl state restore {run_id}{f' --from {source}' if source else ''} --yes"
     output.must_agree("Put it back?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
-
-
-def _restored_document(standing: Standing, done: Restored | None, plan: Refrozen | LoomError | None) -> dict[str, Any]:
-    return {
-        "run_id": standing.run_id,
-        "dry_run": done is None,
-        "state": None if standing.state is None else _state_document(standing.state, done),
-        "plan": _plan_document(plan, done=done is not None),
-    }
 
 
 def _state_document(wanted: Restoration, done: Restored | None) -> dict[str, Any]:

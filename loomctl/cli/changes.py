@@ -287,25 +287,16 @@ def _kind(data: bytes) -> str:
 
 def _text(data: bytes, kind: str, ref: str) -> bytes:
     if kind != "text":
-        raise LoomError(
-            "NO_TEXT",
-            f"the blob holds no text, but {kind}",
-            where=ref,
-            why="without --text it is printed as it is stored",
-            hint=f"loomctl blob get {ref}",
-            exit_code=EXIT_USAGE,
-        )
+        why = "without --text it is printed as it is stored"
+        what = f"the blob holds no text, but {kind}"
+        raise LoomError("NO_TEXT", what, where=ref, why=why, hint=f"loomctl blob get {ref}", exit_code=EXIT_USAGE)
     text: str = files.parse_json(data, where=ref)
     return text.encode("utf-8", "surrogatepass")
 
 
 def _write(path: str, data: bytes, ref: str) -> None:
     if os.path.lexists(path):
-        raise LoomError(
-            "FILE_EXISTS",
-            "there is a file of that name already",
-            where=path,
-            hint=f"loomctl blob get {ref} --out {quoted(path + '.new')}",
-            exit_code=EXIT_USAGE,
-        )
+        hint = f"loomctl blob get {ref} --out {quoted(path + '.new')}"
+        what = "there is a file of that name already"
+        raise LoomError("FILE_EXISTS", what, where=path, hint=hint, exit_code=EXIT_USAGE)
     files.write_atomically(path, data)

@@ -104,14 +104,10 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise LoomError(
-            "NO_FOLDER",
-            "the folder that this command was started in is gone",
-            where=os.environ.get("PWD", ""),
-            why="it was moved or removed meanwhile; go into your project, and start it there",
-            hint="cd",
-            exit_code=EXIT_USAGE,
-        ) from None
+        why = "it was moved or removed meanwhile; go into your project, and start it there"
+        what = "the folder that this command was started in is gone"
+        where = os.environ.get("PWD", "")
+        raise LoomError("NO_FOLDER", what, where=where, why=why, hint="cd", exit_code=EXIT_USAGE) from None
 
 
 def _say_skew(made: Workspace) -> None:
@@ -160,13 +156,9 @@ def must_decide(space: Workspace, verb: str, *words: str) -> None:
     if doubt is None:
         return
     launcher_files.make_room_for_calls(space.store.local)  # from now on hooks leave their marks here
-    raise LoomError(
-        "ASK_FIRST",
-        f"loomctl {verb} is decided by the run's user, and nobody has asked them",
-        why=doubt,
-        hint=shlex.join(["loomctl", *verb.split(), *words]),
-        exit_code=EXIT_USAGE,
-    )
+    what = f"loomctl {verb} is decided by the run's user, and nobody has asked them"
+    hint = shlex.join(["loomctl", *verb.split(), *words])
+    raise LoomError("ASK_FIRST", what, why=doubt, hint=hint, exit_code=EXIT_USAGE)
 
 
 def decides(space: Workspace, verb: str) -> bool:

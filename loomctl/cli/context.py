@@ -78,10 +78,8 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     shown = context_history.noted(key, held.value)
     if as_json:
         output.document({"run_id": found.run_id, **_document(held), "value": shown})
-    elif isinstance(shown, str):
-        output.text(shown)
     else:
-        output.plain(shown)
+        output.text(shown) if isinstance(shown, str) else output.plain(shown)
     return EXIT_OK
 
 
@@ -309,14 +307,8 @@ def _value(text: str, source: str | None) -> Any:
     except LoomError as error:
         if text.lstrip()[:1] not in ("{", "[", '"'):
             return text
-        raise LoomError(
-            "BAD_VALUE",
-            "this looks like JSON, and is none",
-            where=error.where,
-            why=f"{error.why or error.what}; with --text it is a text",
-            hint=_HELP,
-            exit_code=EXIT_USAGE,
-        ) from None
+        why = f"{error.why or error.what}; with --text it is a text"
+        raise _bad_value("this looks like JSON, and is none", error.where, why) from None
 
 
 def _read_value(source: str) -> str:
@@ -324,14 +316,11 @@ def _read_value(source: str) -> str:
     try:
         return files.text_of(data)
     except UnicodeDecodeError as error:
-        raise LoomError(
-            "BAD_VALUE",
-            "what was given is no UTF-8 text",
-            where=command_line.source_name(source),
-            why=str(error),
-            hint=_HELP,
-            exit_code=EXIT_USAGE,
-        ) from None
+        raise _bad_value("what was given is no UTF-8 text", command_line.source_name(source), str(error)) from None
+
+
+def _bad_value(what: str, where: str, why: str) -> LoomError:
+    return LoomError("BAD_VALUE", what, where=where, why=why, hint=_HELP, exit_code=EXIT_USAGE)
 
 
 def _usage(what: str, hint: str) -> LoomError:

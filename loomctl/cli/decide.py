@@ -191,13 +191,9 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     space = command_line.space()
     run_id = find.run_to_read(space, run)
     if space.caller.host != TERMINAL and not find.is_bound(space, run_id):
-        raise LoomError(
-            "NOT_BOUND",
-            "trust is given by a person, or in the session that drives the run",
-            why=f"a person types loomctl trust {run_id} in a terminal",
-            hint=find.way_in(space, run_id),
-            exit_code=EXIT_NO_RUN,
-        )
+        what = "trust is given by a person, or in the session that drives the run"
+        why = f"a person types loomctl trust {run_id} in a terminal"
+        raise LoomError("NOT_BOUND", what, why=why, hint=find.way_in(space, run_id), exit_code=EXIT_NO_RUN)
     the_run = space.store.read(run_id)
     commands = command_trust.listed(space, the_run)
     digest = command_trust.digest_of(commands)
@@ -234,10 +230,6 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
 def _refuse_hidden(shown: str, run_id: str) -> None:
     """Refuse trust where a part of what is to be trusted would be masked: it is judged where all of it can be seen."""
     if mask(shown)[0] != shown:
-        raise LoomError(
-            "NOT_CONFIRMED",
-            "the run is not trusted: what it loads and runs holds what looks like a secret, and is not shown here",
-            why="in a terminal it is shown in full",
-            hint=f"loomctl trust {run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = "the run is not trusted: what it loads and runs holds what looks like a secret, and is not shown here"
+        why = "in a terminal it is shown in full"
+        raise LoomError("NOT_CONFIRMED", what, why=why, hint=f"loomctl trust {run_id}", exit_code=EXIT_USAGE)

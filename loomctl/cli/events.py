@@ -244,13 +244,9 @@ def _since(given: str | None) -> Since | None:
         dated = text if text[4:5] + text[7:8] == "--" else ""
         at = datetime.fromisoformat(dated[:-1] + "+00:00" if dated.endswith(("Z", "z")) else dated)
     except ValueError:
-        raise LoomError(
-            "USAGE",
-            f"{text!r:.80} is no number of an event, no time and no span",
-            why="there are 120, 2026-01-31, 2026-01-31T08:00:00Z (UTC unless it says otherwise), 90s, 15m, 2h, 3d",
-            hint="loomctl events --help",
-            exit_code=EXIT_USAGE,
-        ) from None
+        why = "there are 120, 2026-01-31, 2026-01-31T08:00:00Z (UTC unless it says otherwise), 90s, 15m, 2h, 3d"
+        what = f"{text!r:.80} is no number of an event, no time and no span"
+        raise LoomError("USAGE", what, why=why, hint="loomctl events --help", exit_code=EXIT_USAGE) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     at = at.astimezone(timezone.utc)
     if at.microsecond:

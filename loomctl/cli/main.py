@@ -213,13 +213,9 @@ def split(given: str) -> list[str]:
     """Split a slash command's arguments, which end with a line that says so."""
     body, mark, _ = given.rpartition(_END)
     if not mark:
-        raise LoomError(
-            "CUT_ARGUMENTS",
-            "the command's arguments were cut before they reached Loom",
-            why="three backticks in them end the host's block",
-            hint="leave the backticks out",
-            exit_code=EXIT_USAGE,
-        )
+        what = "the command's arguments were cut before they reached Loom"
+        why = "three backticks in them end the host's block"
+        raise LoomError("CUT_ARGUMENTS", what, why=why, hint="leave the backticks out", exit_code=EXIT_USAGE)
     words: list[str] = []
     rest = body.strip()
     while rest:

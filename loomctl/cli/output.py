@@ -22,8 +22,6 @@ from loomctl.runs import project
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SCHEMA_VERSION = 1
 _STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
@@ -94,11 +92,6 @@ def document(value: dict[str, Any]) -> None:
     print(rendered(value), flush=True)
 
 
-def result(told: dict[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
-    """Print a command's result: one JSON document, or lines of text."""
-    document(told) if as_json else text("\n".join(lines))
-
-
 def original(value: dict[str, Any]) -> None:
     """Print one JSON document as it is, for who asks for what a tool gave, and nothing instead of it."""
     print(_encoded({"schema_version": SCHEMA_VERSION, **value}), flush=True)
@@ -144,10 +137,7 @@ def text(value: str = "", *, style: str = "") -> None:
 
 def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     """Print a document for a script, or lines for people."""
-    if as_json:
-        document(told)
-    else:
-        text("\n".join(lines))
+    document(told) if as_json else text("\n".join(lines))
 
 
 def raw(pieces: Iterable[bytes]) -> None:
@@ -226,13 +216,8 @@ def in_words(error: OSError, again: str) -> LoomError:
 
 def bug(error: Exception, again: str) -> LoomError:
     """Make the error of what no user did: code BUG, exit 70. again: as above."""
-    return LoomError(
-        "BUG",
-        f"{type(error).__name__}: {error}",
-        why="this is a fault in Loom, not in what you did; please report it with what this prints under --debug",
-        hint=again,
-        exit_code=EXIT_BUG,
-    )
+    why = "this is a fault in Loom, not in what you did; please report it with what this prints under --debug"
+    return LoomError("BUG", f"{type(error).__name__}: {error}", why=why, hint=again, exit_code=EXIT_BUG)
 
 
 def damage(error: ImportError) -> LoomError:
@@ -242,14 +227,10 @@ def damage(error: ImportError) -> LoomError:
     hint = trouble.new_environment(root, os.path.dirname(os.path.dirname(python))) if python else "loomctl doctor"
     if (error.name or "").partition(".")[0] == "loomctl":
         hint = trouble.repair(root, "loomctl")
-    return LoomError(
-        "ENVIRONMENT_DAMAGED",
-        "a part of what Loom runs with is missing or broken",
-        where=error.path or sys.prefix,
-        why=f"{type(error).__name__}: {error}",
-        hint=hint,
-        exit_code=EXIT_SETUP,
-    )
+    what = "a part of what Loom runs with is missing or broken"
+    why = f"{type(error).__name__}: {error}"
+    where = error.path or sys.prefix
+    return LoomError("ENVIRONMENT_DAMAGED", what, where=where, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 
 def fail(error: LoomError, *, as_json: bool) -> int:

@@ -102,13 +102,9 @@ def _event(word: str | None) -> triggers.Event:
 def _only(artifacts: str | None) -> list[str] | None:
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
-        raise LoomError(
-            "USAGE",
-            "--artifacts names none",
-            why="it takes ids with commas between them: --artifacts specification,workflow-plan",
-            hint="loomctl prime-context --help",
-            exit_code=EXIT_USAGE,
-        )
+        why = "it takes ids with commas between them: --artifacts specification,workflow-plan"
+        hint = "loomctl prime-context --help"
+        raise LoomError("USAGE", "--artifacts names none", why=why, hint=hint, exit_code=EXIT_USAGE)
     return only
 
 
@@ -143,7 +139,7 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     if context.invoked_subcommand is not None:
         return EXIT_OK
     found = memory_switch.standing(command_line.space(make=True))
-    output.result(_document(found), _lines(found), as_json=as_json)
+    output.answer(_document(found), _lines(found), as_json=as_json)
     return EXIT_OK
 
 
@@ -194,7 +190,7 @@ def on(where: str, yes: bool, as_json: bool) -> int:
             hint=f"{again} --yes",
         )
     found = memory_switch.on(space, _IN[where])
-    output.result({**_document(found), "changed": not was_on}, _lines(found), as_json=as_json)
+    output.answer({**_document(found), "changed": not was_on}, _lines(found), as_json=as_json)
     return EXIT_OK
 
 
@@ -211,7 +207,7 @@ def off(as_json: bool) -> int:
       loomctl memory off
     """
     changed = memory_switch.off(command_line.space(make=True))
-    output.result(
+    output.answer(
         {"on": False, "changed": changed},
         ["Loom: memory is off" + ("; what was written for it is gone" if changed else " already")],
         as_json=as_json,

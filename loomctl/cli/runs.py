@@ -168,10 +168,9 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
         output.must_agree(question, asks=not as_json, what="nothing was removed", hint=hint)
     command_line.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
-    if as_json:
-        output.document({"run_id": run_id, "removed": True})
-    else:
-        output.text(f"Loom: run {run_id} is removed{_its_blobs(space)}")
+    output.answer(
+        {"run_id": run_id, "removed": True}, [f"Loom: run {run_id} is removed{_its_blobs(space)}"], as_json=as_json
+    )
     return EXIT_OK
 
 
@@ -204,11 +203,10 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     run_id = keep.removable(space, run, force=force)
     path = keep.archive_path(space, run_id, target)
     count, lost = keep.archive(space, run_id, path, force=force)
-    if as_json:
-        output.document({"run_id": run_id, "archive": path, "files": count, "lost_blobs": list(lost)})
-        return EXIT_OK
+    told = {"run_id": run_id, "archive": path, "files": count, "lost_blobs": list(lost)}
     lines = [f"Loom: run {run_id} is in {path} ({counted(count, 'file')})", *_lost(lost)]
-    output.text("\n".join([*lines, f"To bring it back: loomctl runs restore {shlex.quote(path)}"]))
+    lines.append(f"To bring it back: loomctl runs restore {shlex.quote(path)}")
+    output.answer(told, lines, as_json=as_json)
     return EXIT_OK
 
 
@@ -235,16 +233,13 @@ def restore(archive: str, as_json: bool) -> int:
 
     space = command_line.space(make=True)
     back = keep.bring_back(space, archives.named_archive(space.store.folder, archive))
-    if as_json:
-        trouble = back.trouble.to_dict() if back.trouble is not None else None
-        told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
-        output.document({**told, "lost_blobs": list(back.lost)})
-        return EXIT_OK
+    trouble = back.trouble.to_dict() if back.trouble is not None else None
+    told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
     lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
         lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
     lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
-    output.text("\n".join(lines))
+    output.answer({**told, "lost_blobs": list(back.lost)}, lines, as_json=as_json)
     return EXIT_OK
 
 
@@ -284,15 +279,9 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     if file is not None:
         raise _misused("--file prints a file of a stage, and none is named")
     if as_json:
-        output.document(
-            {
-                "run_id": found.run_id,
-                "run_dir": found.folder,
-                "driver": leases.document(space, found.run_id, found.state),
-                "state": found.state,
-                "step": answer.step_document(space, found),
-            }
-        )
+        driver = leases.document(space, found.run_id, found.state)
+        told = {"run_id": found.run_id, "run_dir": found.folder, "driver": driver, "state": found.state}
+        output.document({**told, "step": answer.step_document(space, found)})
     else:
         upcoming = prompts.upcoming(space.project, found, may_write=True)
         output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
@@ -308,11 +297,7 @@ def _standing(run: Run) -> list[str]:
     status = one_line(state["status"], 80)
     if isinstance(state.get("feedback"), dict):
         status += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
-    lines = [
-        f"run       {run.run_id}",
-        f"status    {status}",
-        f"workflow  {one_line(state['workflow_id'], 120)}",
-    ]
+    lines = [f"run       {run.run_id}", f"status    {status}", f"workflow  {one_line(state['workflow_id'], 120)}"]
     copied = standing.saved_from(state)
     if copied is not None:
         lines.append(f"copy of   {standing.saved_from_line(copied)}")
@@ -376,12 +361,8 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     rows = [_row(record) for record in records]
     header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
     summary = sessions.summary(found.state)
-    told = {
-        "run_id": found.run_id,
-        "current_session_id": found.state["sessions"].get("current_session_id"),
-        "summary": summary,
-        "sessions": records,
-    }
+    current = found.state["sessions"].get("current_session_id")
+    told = {"run_id": found.run_id, "current_session_id": current, "summary": summary, "sessions": records}
     output.answer(told, [f"{found.run_id}: {summary}", "", output.table(header, rows)], as_json=as_json)
     return EXIT_OK
 

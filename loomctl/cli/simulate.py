@@ -102,17 +102,8 @@ def simulate(
       loomctl simulate --event resume
     """
     if workflow is None:
-        if event is None:
-            raise _usage("a workflow is missing", "it is named, or with --event a run as it stands is meant")
-        of_a_workflow = {
-            "--outcomes": outcomes,
-            "--context": begins,
-            "--goal": goal,
-            "--at": where,
-            "--work-id": work_id,
-        }
-        _refuse_options(of_a_workflow, "without WORKFLOW a run is looked at as it stands")
-        return _at_a_run(event, run_id, session, as_json=as_json)
+        of_a_workflow = {"--outcomes": outcomes, "--context": begins, "--goal": goal, "--at": where}
+        return _at_a_run(event, run_id, session, {**of_a_workflow, "--work-id": work_id}, as_json=as_json)
     _refuse_options({"--run": run_id, "--session": session}, "it belongs to a run as it stands, without WORKFLOW")
     if event is None:
         _refuse_options({"--at": where, "--work-id": work_id}, "it belongs to --event")
@@ -153,20 +144,10 @@ def _play(began: _Beginning, warnings: list[dict[str, str]], *, as_json: bool) -
     played = play.play(began.plan, began.script, judge=began.judge, context=began.context, goal=began.goal)
     warnings = [*warnings, *played.warnings]
     state = played.state
-    if as_json:
-        output.document(
-            {
-                "workflow_id": began.plan["workflow_id"],
-                "stages": played.stages,
-                "status": state["status"],
-                "why": played.why,
-                "context": state["context"],
-                "approvals": played.approvals,
-                "warnings": warnings,
-            }
-        )
-    else:
-        output.text("\n".join(_lines(played)))
+    told = {"workflow_id": began.plan["workflow_id"], "stages": played.stages, "status": state["status"]}
+    told |= {"why": played.why, "context": state["context"], "approvals": played.approvals, "warnings": warnings}
+    output.answer(told, _lines(played), as_json=as_json)
+    if not as_json:
         _note(warnings)
     return EXIT_OK if state["status"] == "completed" else EXIT_FINDINGS
 
@@ -264,7 +245,12 @@ def _onward(stage: Mapping[str, Any]) -> str:
 # ---- What the model would get at an event.
 
 
-def _at_a_run(event: str, named: str | None, session: str | None, *, as_json: bool) -> int:
+def _at_a_run(
+    event: str | None, named: str | None, session: str | None, others: Mapping[str, str | None], *, as_json: bool
+) -> int:
+    if event is None:
+        raise _usage("a workflow is missing", "it is named, or with --event a run as it stands is meant")
+    _refuse_options(others, "without WORKFLOW a run is looked at as it stands")
     _check_event(event)
     space = unwritten(command_line.space(writes=False))
     run_id = command_line.run_id(space, named)
@@ -375,17 +361,9 @@ def _print(
 ) -> int:
     text, line, slip = given if given is not None else Given("", "")
     if as_json:
-        output.document(
-            {
-                "event": event,
-                "run_id": run_id,
-                "text": text,
-                "line": line,
-                "size": {"utf16_units": utf16_units(text), "utf8_bytes": utf8_bytes(text)},
-                "slip": slip.to_dict() if slip is not None else None,
-                "approvals": [*approvals],
-            }
-        )
+        size = {"utf16_units": utf16_units(text), "utf8_bytes": utf8_bytes(text)}
+        told = {"event": event, "run_id": run_id, "text": text, "line": line, "size": size}
+        output.document({**told, "slip": slip.to_dict() if slip is not None else None, "approvals": [*approvals]})
     else:
         files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
         if text and not text.endswith("\n") and sys.stdout.isatty() and sys.stderr.isatty():

@@ -166,18 +166,10 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
         if text is not None:
             parts[name] = text
     if as_json:
-        output.document(
-            {
-                "run_id": found.run_id,
-                "stage": entry["stage"],
-                "entry": dict(entry),
-                "status": dict(record.status) or None,
-                "trouble": record.trouble.to_dict() if record.trouble else None,
-                "folder": folder,
-                "files": parts,
-                "sizes": sizes,
-            }
-        )
+        trouble = record.trouble.to_dict() if record.trouble else None
+        told = {"run_id": found.run_id, "stage": entry["stage"], "entry": dict(entry), "trouble": trouble}
+        told |= {"status": dict(record.status) or None, "folder": folder, "files": parts, "sizes": sizes}
+        output.document(told)
         return EXIT_OK
     blocks = ["\n".join(_lines(found, record))]
     shown = [name for name in names if _is_shown(name) and name in parts]
@@ -193,14 +185,11 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
 
 def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
-        raise LoomError(
-            "NO_SUCH_FILE",
-            f"the stage {stage} has no file {name!r:.80}",
-            where=stages.folder(found.folder, stage),
-            why=f"there are {', '.join(names) or 'none'}",
-            hint=f"loomctl show {found.run_id} {stage}",
-            exit_code=EXIT_NO_RUN,
-        )
+        what = f"the stage {stage} has no file {name!r:.80}"
+        why = f"there are {', '.join(names) or 'none'}"
+        hint = f"loomctl show {found.run_id} {stage}"
+        where = stages.folder(found.folder, stage)
+        raise LoomError("NO_SUCH_FILE", what, where=where, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     path = os.path.join(stages.folder(found.folder, stage), name)
     files.refuse_links(found.folder, path)
     with os.fdopen(files.open_regular(path), "rb") as source:

@@ -409,24 +409,16 @@ def _snippet(*, as_json: bool) -> int:
     """Make the script that the settings name, and print the key for them; the settings themselves are the user's."""
     launcher = os.path.join(project.plugin_root(), "bin", "loomctl")
     if not os.access(launcher, os.X_OK):
-        raise LoomError(
-            "NO_BUNDLE",
-            "this loomctl was started without its launcher, which a status line calls",
-            where=launcher,
-            hint="command -v loomctl",
-            exit_code=EXIT_SETUP,
-        )
+        what = "this loomctl was started without its launcher, which a status line calls"
+        raise LoomError("NO_BUNDLE", what, where=launcher, hint="command -v loomctl", exit_code=EXIT_SETUP)
     from loomctl.install import status_shim
 
     place = status_shim.write(launcher)
     if not place:
-        raise LoomError(
-            "NO_HOME",
-            "there is nowhere to keep the script that a status line calls",
-            why="neither HOME nor LOOM_STATE_HOME names a folder of your own",
-            hint='export LOOM_STATE_HOME="$HOME/.loom-state"',
-            exit_code=EXIT_SETUP,
-        )
+        what = "there is nowhere to keep the script that a status line calls"
+        why = "neither HOME nor LOOM_STATE_HOME names a folder of your own"
+        hint = 'export LOOM_STATE_HOME="$HOME/.loom-state"'
+        raise LoomError("NO_HOME", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     command = shlex.quote(place)
     settings = {"statusLine": {"type": "command", "command": command}}
     if as_json:

@@ -208,13 +208,8 @@ def _has_input() -> bool:
 def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not equals or not path or not _NAME.fullmatch(name):
-        raise LoomError(
-            "USAGE",
-            f"--artifact {given!r:.80}",
-            why="it is NAME=PATH, such as --artifact spec_path=specs/258.md",
-            hint="loomctl done --help",
-            exit_code=EXIT_USAGE,
-        )
+        why = "it is NAME=PATH, such as --artifact spec_path=specs/258.md"
+        raise LoomError("USAGE", f"--artifact {given!r:.80}", why=why, hint="loomctl done --help", exit_code=EXIT_USAGE)
 
     return name, finish.portable(space, run_id, path)
 
@@ -236,10 +231,7 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     """Print what a verb did and where the run stands, and give the exit code."""
-    if as_json:
-        output.document(_document(space, driven))
-    else:
-        output.text(_text(space, driven))
+    output.document(_document(space, driven)) if as_json else output.text(_text(space, driven))
     if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:
@@ -282,15 +274,11 @@ def _branch(driven: Driven) -> dict[str, object] | None:
 def _repair(driven: Driven) -> list[str]:
     entry = visits.open_visit(driven.run.state)
     name = masked_line(entry["step_id"], 120) if entry else "The step"
+    lines = [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
     if driven.repair.startswith("EVIDENCE_MISSING"):
-        return [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
-    return [
-        f"{name} is not ended.",
-        "",
-        visible(mask(driven.repair)[0]),
-        "",
-        f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input.",
-    ]
+        return lines
+    end = f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input."
+    return [*lines, "", end]
 
 
 def _at_a_command(driven: Driven, lines: list[str]) -> str:

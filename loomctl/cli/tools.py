@@ -229,12 +229,8 @@ def _given() -> Any:
         else command_line.read(command_line.STDIN, hint=_HELP_OF_REDUCE, largest=files.LARGEST_JSON)
     )
     if not data.strip():
-        raise LoomError(
-            "NO_INPUT",
-            "there is no tool call on standard input",
-            hint=_HELP_OF_REDUCE,
-            exit_code=EXIT_USAGE,
-        )
+        what = "there is no tool call on standard input"
+        raise LoomError("NO_INPUT", what, hint=_HELP_OF_REDUCE, exit_code=EXIT_USAGE)
     try:
         return files.parse_json(data, where="standard input")
     except LoomError as error:

@@ -78,13 +78,9 @@ def syntax_error(source: str, kind: str = "condition") -> str | None:
     try:
         return condition_error(source) if kind == "condition" else path_error(source)
     except ImportError as missing:
-        raise LoomError(
-            "NEEDS_ENVIRONMENT",
-            f"nothing here can check the {kind} {one_line(source)!r}",
-            why=f"{one_line(missing)}; bin/loomctl makes the environment that it needs",
-            hint="loomctl doctor",
-            exit_code=EXIT_SETUP,
-        ) from None
+        why = f"{one_line(missing)}; bin/loomctl makes the environment that it needs"
+        what = f"nothing here can check the {kind} {one_line(source)!r}"
+        raise LoomError("NEEDS_ENVIRONMENT", what, why=why, hint="loomctl doctor", exit_code=EXIT_SETUP) from None
 
 
 def child_command(environment_python: str | None, library: str = "quickjs") -> list[str] | None:

@@ -320,14 +320,9 @@ def _unknown(run_id: str) -> dict[str, Any]:
         "plan_id": ids.split_run_id(run_id)[0],
         "workflow_id": "",
         "status": "unknown",
-        "phases": {},
-        "steps": [],
-        "context": {},
-        "artifacts": {},
-        "errors": [],
-        "pending_approvals": [],
+        **{key: {} for key in ("phases", "context", "artifacts", "context_metadata")},
+        **{key: [] for key in ("steps", "errors", "pending_approvals")},
         "sessions": {"session_history": [], "total_sessions": 0},
-        "context_metadata": {},
     }
 
 

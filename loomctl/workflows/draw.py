@@ -163,10 +163,8 @@ class _Drawer:
         for index, step in enumerate(steps):
             following = self._ids[steps[index + 1]["key"]] if index + 1 < len(steps) else _LAST
             self._lead_on(step, following, _LAST)
-        return Drawing(self._plan, self._title(), groups, loose, self._arrows)
-
-    def _title(self) -> str:
-        return "" if self._state is None else f"{self._state['run_id']}: {self._state['status']}"
+        title = "" if self._state is None else f"{self._state['run_id']}: {self._state['status']}"
+        return Drawing(self._plan, title, groups, loose, self._arrows)
 
     def _name(self, step: Mapping[str, Any]) -> None:
         self._ids[step["key"]] = f"s{len(self._ids)}"
@@ -232,21 +230,12 @@ def _branches(step: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def mermaid(drawing: Drawing) -> str:
     """Write a drawing as a flowchart of Mermaid's."""
-    return "\n".join(_lines(drawing)) + "\n"
-
-
-def _lines(drawing: Drawing) -> Iterator[str]:
-    if drawing.title:
-        yield from ("---", f"title: {json.dumps(drawing.title)}", "---")
-    yield "flowchart TD"
-    for node in drawing.loose:
-        yield f"    {_node(node)}"
-    for group in drawing.groups:
-        yield from _group(group, "    ")
-    for arrow in drawing.arrows:
-        yield f"    {_arrow(arrow)}"
-    for mark, style in _STYLES.items():
-        yield f"    classDef {mark} {style}"
+    lines = ["---", f"title: {json.dumps(drawing.title)}", "---"] if drawing.title else []
+    lines += ["flowchart TD", *(f"    {_node(node)}" for node in drawing.loose)]
+    lines += [line for group in drawing.groups for line in _group(group, "    ")]
+    lines += [f"    {_arrow(arrow)}" for arrow in drawing.arrows]
+    lines += [f"    classDef {mark} {style}" for mark, style in _STYLES.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _group(group: Group, indent: str) -> Iterator[str]:
@@ -344,13 +333,9 @@ def _svg(text: str) -> str:
     """Draw a text in DOT. Raises LoomError: NO_GRAPHVIZ, or GRAPHVIZ_FAILED with what it says."""
     program = shutil.which("dot")
     if program is None:
-        raise LoomError(
-            "NO_GRAPHVIZ",
-            "Graphviz is not installed, and it alone draws SVG",
-            why="its program dot is not on the PATH (apt-get install graphviz, brew install graphviz)",
-            hint="loomctl graph --format mermaid",
-            exit_code=EXIT_SETUP,
-        )
+        why = "its program dot is not on the PATH (apt-get install graphviz, brew install graphviz)"
+        what = "Graphviz is not installed, and it alone draws SVG"
+        raise LoomError("NO_GRAPHVIZ", what, why=why, hint="loomctl graph --format mermaid", exit_code=EXIT_SETUP)
     ended = processes.run(
         [program, "-Tsvg"],
         cwd=os.path.abspath(os.sep),
@@ -360,13 +345,9 @@ def _svg(text: str) -> str:
     )
     if ended.code != 0:
         said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise LoomError(
-            "GRAPHVIZ_FAILED",
-            "Graphviz could not draw this",
-            why=said[0][:300] if said else f"it took more than {_GRAPHVIZ_SECONDS:g} s" if ended.code is None else "",
-            hint="loomctl graph --format dot",
-            exit_code=EXIT_SETUP,
-        )
+        why = said[0][:300] if said else f"it took more than {_GRAPHVIZ_SECONDS:g} s" if ended.code is None else ""
+        what = "Graphviz could not draw this"
+        raise LoomError("GRAPHVIZ_FAILED", what, why=why, hint="loomctl graph --format dot", exit_code=EXIT_SETUP)
     return ended.stdout.decode("utf-8")
 
 

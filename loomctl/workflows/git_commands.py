@@ -81,12 +81,8 @@ def git_argv(command: str) -> list[str]:
     try:
         words = _checked(_words(command))
     except _RefusedError as refused:
-        raise LoomError(
-            "GIT_COMMAND",
-            f"this git command is not allowed: {command[:200]!r}",
-            why=str(refused),
-            hint="git log --oneline -10",
-        ) from None
+        what = f"this git command is not allowed: {command[:200]!r}"
+        raise LoomError("GIT_COMMAND", what, why=str(refused), hint="git log --oneline -10") from None
     verb, rest = words[0], words[1:]
     argv = ["--no-pager", "--no-optional-locks"]
     for setting in _SETTINGS:

@@ -143,13 +143,9 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
     wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
     looked = f"looked for {', '.join(plans + places)}"
-    return LoomError(
-        "BAD_PLAN",
-        f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven",
-        where=home.state,
-        why=f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}",
-        hint=f"loomctl show {home.run_id}",
-    )
+    what = f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven"
+    why = f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}"
+    return LoomError("BAD_PLAN", what, where=home.state, why=why, hint=f"loomctl show {home.run_id}")
 
 
 def _resolved(project: Project, named: str) -> Resolved | None:

@@ -178,14 +178,11 @@ def project_folders(places: Places) -> list[str]:
 def _in_folder(folder: str, name: str) -> str | None:
     present = [path for suffix in SUFFIXES if os.path.isfile(path := os.path.join(folder, name + suffix))]
     if len(present) > 1:
-        raise LoomError(
-            "AMBIGUOUS_WORKFLOW",
-            f"the workflow {name} stands in two files",
-            where=", ".join(present),
-            why="one of them is kept, or the file is named by its path",
-            hint="ls -l " + " ".join(quoted(path) for path in present),
-            exit_code=EXIT_INVALID,
-        )
+        why = "one of them is kept, or the file is named by its path"
+        hint = "ls -l " + " ".join(quoted(path) for path in present)
+        what = f"the workflow {name} stands in two files"
+        where = ", ".join(present)
+        raise LoomError("AMBIGUOUS_WORKFLOW", what, where=where, why=why, hint=hint, exit_code=EXIT_INVALID)
     return present[0] if present else None
 
 

@@ -247,13 +247,13 @@ def test_a_kill_leaves_no_half_dump_and_the_next_one_clears_up(finished: Scene, 
         sys.path.insert(0, {str(CHECKOUT)!r})
         from loomctl.views import dump
         from loomctl.cli.main import main
-        honest, calls = dump._Dump._open, []
-        def open_(self, name):
-            calls.append(name)
+        honest, calls = dump._created, []
+        def created(path):
+            calls.append(path)
             if len(calls) == int(sys.argv[1]):
                 os.kill(os.getpid(), signal.SIGKILL)
-            return honest(self, name)
-        dump._Dump._open = open_
+            return honest(path)
+        dump._created = created
         main(["dump", {finished.run_dir.name!r}, {str(tmp_path / "out")!r}])
     """)
     for call in ("1", "5", "12"):
