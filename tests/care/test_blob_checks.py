@@ -19,7 +19,6 @@ LARGE = "x" * 102_400
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run under way with a value in a blob."""
     scene.workflow()
     scene.begin()
     values, _ = context_values.stored(scene.space(), {"report": LARGE, "command.output": "", "small": 1})
@@ -28,12 +27,10 @@ def begun(scene: Scene) -> Scene:
 
 
 def blob(scene: Scene) -> Path:
-    """The blob's file."""
     return Path(Blobs(str(scene.store)).path(scene.state["context"]["report"]))
 
 
 def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
-    """And so do projects without any, and no project."""
     found = project_checks.blobs(patient(begun))
     assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
     begun.edit(context={})
@@ -43,7 +40,6 @@ def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
 
 
 def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
-    """A model may write what looks like one; only what Loom stored is missed."""
     begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
     found = project_checks.blobs(patient(begun))
     assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
@@ -69,7 +65,6 @@ def test_what_is_missing_or_damaged_is_named(begun: Scene, damage: str, status: 
 
 
 def test_a_whole_copy_in_the_runs_folder_is_enough(begun: Scene) -> None:
-    """It is what would be read."""
     space = begun.space()
     run = space.store.read(begun.run_dir.name)
     context_values.materialised(space, run, begun.state["context"]["report"])
@@ -89,6 +84,5 @@ def test_more_than_it_reads_is_only_looked_for(begun: Scene, monkeypatch: pytest
 
 
 def test_a_state_that_cannot_be_read_is_another_checks(begun: Scene) -> None:
-    """Nothing is known of its references."""
     (begun.run_dir / "state.json").write_text("{")
     assert project_checks.blobs(patient(begun)).status == PASS

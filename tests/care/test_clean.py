@@ -23,7 +23,6 @@ NOW = time.time()
 
 @pytest.fixture
 def over(scene: Scene) -> Scene:
-    """A completed run, with nobody at it."""
     scene.workflow()
     scene.begin()
     scene.edit(status="completed")
@@ -32,7 +31,6 @@ def over(scene: Scene) -> Scene:
 
 
 def aged(path: Path, days: float, data: str | None = None) -> Path:
-    """Write a file, if data is given, and make it so many days old."""
     if data is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(data)
@@ -41,26 +39,22 @@ def aged(path: Path, days: float, data: str | None = None) -> Path:
 
 
 def found(scene: Scene, session: str | None = None, **settings: Any) -> list[Item]:
-    """List what can go, as a person in a terminal sees it."""
     space = scene.space(session)
     space = space._replace(settings=space.settings._replace(**settings))
     return list(clean.look(space, now=NOW).items)
 
 
 def cleaned(scene: Scene, **settings: Any) -> clean.Removal:
-    """Remove what can go."""
     space = scene.space(None)
     space = space._replace(settings=space.settings._replace(**settings))
     return clean.clean(space, clean.look(space, now=NOW))
 
 
 def kinds(items: list[Item]) -> list[tuple[str, str]]:
-    """Give kind and name of each."""
     return [(item.kind, os.path.basename(item.path)) for item in items]
 
 
 def test_a_young_project_has_nothing_to_clean(over: Scene) -> None:
-    """Looking and cleaning right after a run change nothing."""
     before = fingerprint(over.store)
     assert found(over) == []
     assert cleaned(over) == ([], [])
@@ -96,13 +90,11 @@ def test_outputs_go_by_the_settings_alone(over: Scene, status: str, days: int | 
 
 
 def test_what_is_kept_for_want_of_a_setting_is_said(over: Scene) -> None:
-    """The size of old outputs is known without anything being removed."""
     aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x" * 100)
     assert clean.look(over.space(None), now=NOW).outputs_kept == 100
 
 
 def test_a_run_that_cannot_be_read_keeps_everything(over: Scene) -> None:
-    """Whether it is over is not known: its outputs and its sessions' files stay."""
     aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
     aged(over.store / "local" / "sessions" / f"{SESSION}.json", 999)
     (over.run_dir / "state.json").write_text("{")
@@ -126,7 +118,6 @@ def test_outputs_of_a_run_that_was_reopened_meanwhile_stay(over: Scene) -> None:
 
 
 def begun(scene: Scene, days: float = 2) -> Path:
-    """Make what a kill leaves that comes before a run's first state."""
     folder = scene.store / "runs" / "shop-late-run-2026-01-01T00-00-00Z"
     plan = (scene.run_dir / "plan.json").read_text()
     log = (scene.run_dir / "events.jsonl").read_text().splitlines(keepends=True)[0]
@@ -172,7 +163,6 @@ def test_a_run_in_which_something_was_done_stays(over: Scene, name: str, text: s
 
 
 def test_a_beginning_that_became_a_run_meanwhile_stays(over: Scene) -> None:
-    """Between the look and the deed its state was written."""
     folder = begun(over)
     space = over.space(None)
     look = clean.look(space, now=NOW)
@@ -197,8 +187,7 @@ def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
     for path in left:
         aged(path, 1.5, "x")
     stay = [aged(stage / "notes.tmp", 99, "mine"), aged(over.run_dir / "y.json.1.0a1b2c3d.tmp", 0.5, "x")]
-    done = cleaned(over)
-    assert {item.path for item in done.removed} == {str(path) for path in left}
+    assert {item.path for item in cleaned(over).removed} == {str(path) for path in left}
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in stay)
 
@@ -243,14 +232,12 @@ def test_files_of_dead_sessions_of_runs_that_are_over_go(
 
 @each("content", ["{", "[]", "{}", json.dumps({"run_id": "gone-run", "session_id": "x"})])
 def test_files_of_no_run_go(over: Scene, content: str) -> None:
-    """A damaged one, one that names no run, and one whose run is gone."""
     aged(over.store / "local" / "sessions" / "x.json", 31, content)
     aged(over.store / "local" / "primed" / "y.json", 29, content)
     assert kinds(list(cleaned(over).removed)) == [("session", "x.json")]
 
 
 def test_a_session_that_came_back_meanwhile_keeps_its_files(over: Scene) -> None:
-    """What was written since it was looked at is somebody's again."""
     path = aged(over.store / "local" / "sessions" / f"{SESSION}.json", 99)
     look = clean.look(over.space(None), now=NOW)
     assert kinds(list(look.items)) == [("session", f"{SESSION}.json")]
@@ -260,7 +247,6 @@ def test_a_session_that_came_back_meanwhile_keeps_its_files(over: Scene) -> None
 
 
 def test_locks_of_runs_that_are_gone_go(over: Scene) -> None:
-    """A run's own lock stays, however old; another's goes after a day."""
     locks = over.store / "local" / "locks"
     (own,) = locks.iterdir()
     aged(own, 999)
@@ -284,7 +270,6 @@ def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene
 
 
 def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
-    """Whether their run is there or not; what somebody else put there stays."""
     kept = leases.keep_result(over.space(), over.run_dir.name, "It cost hours.")
     assert found(over) == []
     folder = Path(kept).parent
@@ -299,7 +284,6 @@ def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
 
 
 def test_old_notes_of_hooks_go(over: Scene) -> None:
-    """After the days that local files are kept."""
     aged(over.store / "local" / "hooks" / "stop.json", 31, "{}")
     aged(over.store / "local" / "hooks" / "session-start.json", 29, "{}")
     assert kinds(list(cleaned(over).removed)) == [("hook", "stop.json")]
@@ -308,7 +292,6 @@ def test_old_notes_of_hooks_go(over: Scene) -> None:
 
 
 def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) -> None:
-    """However old: what waits is still to be recorded."""
     folder = over.store / "local" / "spool"
     aged(folder / "s-1.json.bad", 31, "{")
     aged(folder / "s-2.json.bad", 29, "{")
@@ -360,7 +343,6 @@ def test_no_link_leads_cleaning_elsewhere(over: Scene) -> None:
 
 
 def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One refusal does not stop the others."""
     for name in ("a.json.1.0a1b2c3d.tmp", "b.json.1.0a1b2c3d.tmp"):
         aged(over.run_dir / name, 2, "x")
     unlink = os.unlink
@@ -378,8 +360,7 @@ def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypat
     ]
 
 
-def test_no_hook_cleans(over: Scene) -> None:
-    """Whatever is old, hooks leave it; only the command removes (D56)."""
+def test_no_hook_cleans(over: Scene) -> None:  # D56
     path = aged(over.store / "local" / "sessions" / f"{OTHER}.json", 999, "{")
     left = aged(over.run_dir / "plan.json.1.0a1b2c3d.tmp", 9, "x")
     for event in ("session-start", "stop", "session-end", "pre-compact"):
@@ -389,7 +370,6 @@ def test_no_hook_cleans(over: Scene) -> None:
 
 
 def test_a_clock_that_jumped_back_removes_nothing_more(over: Scene) -> None:
-    """Files of the future are young."""
     aged(over.run_dir / "state.json.tmp", -5, "x")
     aged(over.run_dir / "outputs" / "toolu-1.txt", -5, "x")
     assert found(over, outputs_days=1) == []

@@ -25,7 +25,6 @@ def test_every_check_is_documented_and_nothing_else_is() -> None:
 
 @pytest.mark.slow
 def test_a_healthy_project_passes(scene: Scene) -> None:
-    """A run that was just started in a project of one's own fails nothing."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -35,7 +34,6 @@ def test_a_healthy_project_passes(scene: Scene) -> None:
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_the_others_run() -> None:
-    """An unexpected exception, an error of Loom's and a good check, side by side."""
 
     def crashes(_: Patient) -> Finding:
         raise RuntimeError("nobody\nexpected this")
@@ -94,7 +92,6 @@ def test_the_doctor_changes_nothing(scene: Scene, user_folders: Path, tmp_path: 
 
 
 def test_outside_of_a_project_all_checks_speak(tmp_path: Path) -> None:
-    """No project is no failure, and no store appears."""
     findings = doctor.examine(patient(tmp_path), CHECKS)
     assert [name for name, one in findings.items() if one.status == FAIL] == []
     assert findings["project"].found.startswith("no project")
@@ -134,10 +131,8 @@ def test_no_home_no_path_and_no_directory_crash_no_check(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     findings = doctor.examine(patient(tmp_path, cwd=""), CHECKS)
     assert [one.found for one in findings.values() if "failed itself" in one.found] == []
-    assert findings["project"].status == FAIL
-    assert findings["known"].status == FAIL
-    assert findings["git"].status == WARN
-    assert findings["round-trip"].status == FAIL
+    assert (findings["project"].status, findings["known"].status) == (FAIL, FAIL)
+    assert (findings["git"].status, findings["round-trip"].status) == (WARN, FAIL)
     assert "no Python 3.10 or newer on PATH" in " ".join(findings["round-trip"].details)
 
 
@@ -149,7 +144,6 @@ def test_the_worst_trouble_comes_first() -> None:
 
 
 def test_a_patient_reads_each_state_once(scene: Scene) -> None:
-    """However many checks look at them."""
     scene.workflow()
     scene.begin()
     examined = patient(scene)

@@ -27,7 +27,6 @@ STAGE = "001-b.s@1"
 
 
 def begun(scene: Scene, *evidence: object) -> str:
-    """Begin a run whose first step has evidence to show."""
     step = {"id": "s", "prompt": "x", **({"evidence": list(evidence)} if evidence else {})}
     scene.workflow(phases={"b": {"steps": [step, {"id": "t", "prompt": "y"}]}})
     return scene.begin().run.run_id
@@ -39,12 +38,10 @@ def held(scene: Scene) -> Files:
 
 
 def response(scene: Scene) -> Path:
-    """Give the first stage's answer."""
     return scene.run_dir / "stages" / STAGE / "response.md"
 
 
 def capture(scene: Scene, stored: str, data: bytes) -> None:
-    """Have the log tell of an asset."""
     told = {"stage": STAGE, "path": "a.png", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     events.append(
         str(scene.run_dir), scene.run_dir.name, [Event("asset.captured", {**told, "stored": stored})], durable=False
@@ -66,7 +63,6 @@ def test_an_answer_is_proven_byte_for_byte(scene: Scene, text: str) -> None:
 
 
 def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scene: Scene) -> None:
-    """Nobody but Loom takes it away; a folder or a link in its place proves nothing."""
     run_id = begun(scene)
     drive.done(scene.space(), run_id, response="Made it.")
     data = response(scene).read_bytes()
@@ -84,7 +80,6 @@ def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scen
 
 
 def test_an_answer_that_was_undone_is_proven_where_it_was_put(scene: Scene) -> None:
-    """An undo keeps it aside; a second end of the step is the one that counts then."""
     run_id = begun(scene)
     drive.done(scene.space(), run_id, response="First.")
     undo.undo(scene.space(), run_id)
@@ -94,7 +89,6 @@ def test_an_answer_that_was_undone_is_proven_where_it_was_put(scene: Scene) -> N
 
 
 def test_an_answer_of_an_older_log_is_counted_as_unproven(scene: Scene) -> None:
-    """What the log has no hash of is said, not passed over."""
     run_id = begun(scene)
     told = {"stage": STAGE, "status": "succeeded", "response_source": "done"}
     events.append(str(scene.run_dir), run_id, [Event("stage.completed", told)], durable=False)
@@ -102,7 +96,6 @@ def test_an_answer_of_an_older_log_is_counted_as_unproven(scene: Scene) -> None:
 
 
 def test_an_asset_is_held_against_its_hash_and_never_looked_for_outside(scene: Scene) -> None:
-    """Below the run's folder alone, whatever the log says."""
     begun(scene)
     path = scene.run_dir / "assets" / "a.png"
     path.parent.mkdir()
@@ -131,7 +124,6 @@ def test_evidence_that_changed_since_is_unproven(scene: Scene) -> None:
 
 
 def test_a_damaged_blob_is_a_fault_and_one_that_is_gone_is_unproven(scene: Scene) -> None:
-    """A large value of the context is known by its name's hash."""
     run_id = begun(scene)
     large, _ = context_values.stored(scene.space(), {"notes": "x" * 200_000})
     assert blobs.is_ref(large["notes"])
@@ -147,9 +139,7 @@ def test_a_damaged_blob_is_a_fault_and_one_that_is_gone_is_unproven(scene: Scene
 
 @each("wrong", [None, 5, [], "x", {"stage": 5}, {"stage": "../../x", "response_sha256": "0" * 64}])
 def test_whatever_a_log_says_is_judged_without_a_fall(scene: Scene, wrong: Any) -> None:
-    """A hostile entry proves nothing and breaks nothing."""
-    run_id = begun(scene)
-    entry = {"seq": 99, "id": "x", "ts": "x", "run_id": run_id, "prev": "", "properties": wrong}
+    entry = {"seq": 99, "id": "x", "ts": "x", "run_id": begun(scene), "prev": "", "properties": wrong}
     with (scene.run_dir / events.FILE).open("a", encoding="utf-8") as log:
         for name in ("stage.completed", "asset.captured", "evidence.checked"):
             log.write(json.dumps({**entry, "event": name}) + "\n")

@@ -23,26 +23,22 @@ MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
 
 
 @each("value, status", [(None, PASS), ("", PASS), ("1", FAIL), ("true", WARN), ("0", WARN)])
-def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, status: str) -> None:
-    """Exactly 1 switches hooks off (D57); what a user may have meant to be 1 is said."""
+def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, status: str) -> None:  # D57
     if value is not None:
         monkeypatch.setenv("LOOM_DISABLED", value)
     found = hook_checks.switch(patient(tmp_path))
-    assert found.status == status
-    assert found.hint == ("" if status == PASS else "unset LOOM_DISABLED")
+    assert (found.status, found.hint) == (status, "" if status == PASS else "unset LOOM_DISABLED")
 
 
 # ---- The bundle's entries.
 
 
 def rewritten(bundle: Path, change: Callable[[str], str]) -> None:
-    """Change the text of hooks.json."""
     path = bundle / "hooks/hooks.json"
     path.write_text(change(path.read_text()))
 
 
 def without_stop(text: str) -> str:
-    """Take one event out."""
     raw = json.loads(text)
     del raw["hooks"]["Stop"]
     return json.dumps(raw)
@@ -104,7 +100,6 @@ def bind_times(scene: Scene, session: str, *, bound: float, sign: float) -> None
 
 
 def fire(scene: Scene, ago: dict[str, float], session: str = SESSION) -> None:
-    """Note firings. ago: seconds, by event."""
     for event, seconds in ago.items():
         path = scene.store / "local/hooks" / event
         path.write_text(f"0.1.0 {session} /x/bin/loomctl\n")
@@ -115,12 +110,10 @@ ALL = {event: float(2 * MINUTE) for event in EVENTS}
 
 
 def firings(scene: Scene) -> Finding:
-    """Run the check."""
     return hook_checks.firings(patient(scene))
 
 
 def test_hooks_that_fire_are_told_one_by_one(begun: Scene) -> None:
-    """Each event with its time, session and version; a script gets them as facts."""
     fire(begun, ALL)
     found = firings(begun)
     assert found.status == PASS
@@ -154,21 +147,18 @@ def test_silence_is_told_from_what_is_usual(begun: Scene, name: str) -> None:
 
 
 def test_a_session_that_was_just_bound_is_given_time(begun: Scene) -> None:
-    """Right after `loomctl run` no hook can have fired."""
     bind_times(begun, SESSION, bound=MINUTE, sign=0)
     found = firings(begun)
     assert (found.status, "no hook has fired yet" in found.found) == (WARN, True)
 
 
 def test_a_session_that_ended_long_ago_proves_nothing_against_hooks(begun: Scene) -> None:
-    """Hooks are as old as the last sign of life of who had them."""
     bind_times(begun, SESSION, bound=9 * DAY, sign=8 * DAY)
     fire(begun, dict.fromkeys(ALL, 8.0 * DAY))
     assert firings(begun).status == PASS
 
 
 def test_a_terminal_needs_no_hooks(scene: Scene) -> None:
-    """A run that a person drives from a shell has no session that hooks would fire in."""
     scene.workflow()
     start.start(scene.space("terminal-1", host="terminal"), "by hand", workflow="tiny")
     assert firings(scene).status == PASS
@@ -183,7 +173,6 @@ def test_without_room_for_notes_nothing_is_known(begun: Scene) -> None:
 
 
 def test_before_any_run_nothing_is_expected(scene: Scene, tmp_path: Path) -> None:
-    """A project without runs, a folder that is no project."""
     scene.workflow()
     assert firings(scene).status == PASS
     (tmp_path / "empty").mkdir()
@@ -191,7 +180,6 @@ def test_before_any_run_nothing_is_expected(scene: Scene, tmp_path: Path) -> Non
 
 
 def test_hooks_of_an_unbound_session_count_too(scene: Scene) -> None:
-    """With no session bound, what fired is told all the same."""
     scene.workflow()
     scene.begin(session=None)
     (scene.store / "local/hooks").mkdir()

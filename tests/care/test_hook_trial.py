@@ -27,7 +27,6 @@ BEAT = 'printf "0.1.0 x y\\n" >"$CLAUDE_PROJECT_DIR/.loom/local/hooks/session-st
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files of this test's own."""
     folder = tmp_path / "temporary ü"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -36,7 +35,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tried(where: Path, script: str, *, timeout: int = 10) -> Finding:
-    """Try the hook of a bundle whose launcher is a script of the test's."""
     bundle = copied_bundle(where / "a 'bundle'")
     launcher = bundle / "bin/loomctl"
     launcher.write_text(f"#!/bin/sh\n{script}\n")
@@ -81,7 +79,6 @@ BROKEN: dict[str, tuple[str, str]] = {
 
 @each("name", BROKEN)
 def test_a_hook_that_does_not_do_its_work_fails(tmp_path: Path, temporary: Path, name: str) -> None:
-    """Whatever the launcher does instead, the doctor is red and says what came."""
     script, words = BROKEN[name]
     found = tried(tmp_path, script)
     assert (found.status, words in found.found) == (FAIL, True), found
@@ -90,7 +87,6 @@ def test_a_hook_that_does_not_do_its_work_fails(tmp_path: Path, temporary: Path,
 
 
 def test_what_a_failing_hook_said_is_told(tmp_path: Path) -> None:
-    """Its standard error, or the line that its user would see."""
     assert tried(tmp_path / "a", "echo no such thing >&2; exit 1").details == ["it said: no such thing"]
     assert tried(tmp_path / "b", 'echo \'{"systemMessage": "Loom: no Python"}\'').details == [
         "it told: Loom: no Python"
@@ -99,7 +95,6 @@ def test_what_a_failing_hook_said_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary: Path) -> None:
-    """After the timeout that hooks.json gives it nothing of it runs any more."""
     began = tmp_path / "pid"
 
     def hang(seconds: float) -> None:
@@ -115,13 +110,11 @@ def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary:
 
 
 def test_a_hook_that_takes_most_of_its_time_warns(tmp_path: Path) -> None:
-    """It did its work, and on a slower day it would not."""
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks/session-start").write_text("0.1.0 x y\n")
     for seconds, status in ((4.9, PASS), (5.1, WARN)):
         found = hook_checks._judged(Ended(0, GOOD.encode(), b"", seconds), 10.0, str(tmp_path))
-        assert found.status == status
-        assert found.facts == {"milliseconds": seconds * 1000}
+        assert (found.status, found.facts) == (status, {"milliseconds": seconds * 1000})
 
 
 def test_a_slow_first_start_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +127,6 @@ def test_a_slow_first_start_is_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_launcher_that_notes_nothing_is_noticed(tmp_path: Path) -> None:
-    """A firing that leaves no note would make the other check blind."""
     found = tried(tmp_path, f"echo '{GOOD}'")
     assert (found.status, "did not note that it fired" in found.found) == (WARN, True)
 
@@ -142,7 +134,6 @@ def test_a_launcher_that_notes_nothing_is_noticed(tmp_path: Path) -> None:
 def test_without_a_temporary_folder_nothing_is_tried_in_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Python would turn to the working directory, the trial does not."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert hook_checks.round_trip(patient(tmp_path)).status == WARN
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null/nowhere")

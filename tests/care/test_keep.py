@@ -23,13 +23,13 @@ from loomctl.kit.processes import Lock
 from loomctl.runs import archives, find, leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.store.store import Store
+from tests.helpers.errors import refused
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, fingerprint
 from tests.helpers.tables import each
 
 
 @pytest.fixture
 def over(scene: Scene) -> Scene:
-    """A completed run that nobody works on."""
     scene.workflow()
     scene.begin()
     scene.edit(status="completed")
@@ -38,18 +38,15 @@ def over(scene: Scene) -> Scene:
 
 
 def test_a_run_under_way_is_not_put_away(scene: Scene) -> None:
-    """An active run is refused, with who holds it, unless it is forced."""
     scene.workflow()
     run_id = scene.begin().run.run_id
-    with pytest.raises(LoomError) as caught:
+    with refused("RUN_IS_ACTIVE", exit_code=EXIT_HELD) as caught:
         keep.removable(scene.space(OTHER), run_id, force=False)
-    assert (caught.value.code, caught.value.exit_code) == ("RUN_IS_ACTIVE", EXIT_HELD)
     assert SESSION in caught.value.what
     assert keep.removable(scene.space(OTHER), run_id, force=True) == run_id
 
 
 def test_a_run_whose_state_is_broken_can_be_put_away(over: Scene) -> None:
-    """What cannot be read is not active; removing it is what is left to do."""
     (over.run_dir / "state.json").write_text("{")
     assert keep.removable(over.space(), over.run_dir.name, force=False) == over.run_dir.name
 
@@ -81,7 +78,6 @@ def test_a_refused_result_goes_with_its_run_and_stays_beside_an_archive(over: Sc
 
 
 def test_another_run_stays_whole(over: Scene) -> None:
-    """Removing one run touches no file of the other."""
     first = over.run_dir
     second = over.begin("another").run
     before = fingerprint(Path(second.folder))
@@ -114,7 +110,6 @@ def test_an_archive_brings_the_run_back(over: Scene) -> None:
 
 
 def test_tar_itself_reads_an_archive(over: Scene) -> None:
-    """No Loom is needed to look into one."""
     run_id = over.run_dir.name
     target = over.root / "a.tar.gz"
     state = (over.run_dir / "state.json").read_bytes()
@@ -124,7 +119,6 @@ def test_tar_itself_reads_an_archive(over: Scene) -> None:
 
 
 def test_a_link_in_a_run_stops_its_archive(over: Scene) -> None:
-    """It could not come back; the run stays, and no rest of an archive does."""
     (over.run_dir / "link").symlink_to("stages")
     with pytest.raises(LoomError, match="NOT_A_FILE"):
         keep.archive(over.space(), over.run_dir.name, str(over.root / "out" / "a.tar.gz"))
@@ -142,7 +136,6 @@ def test_a_link_in_a_run_stops_its_archive(over: Scene) -> None:
     ],
 )
 def test_an_archive_goes_where_it_is_told(over: Scene, named: str | None, path: str) -> None:
-    """Into the store, into a folder, or to the very file."""
     known_here = {"store": over.store, "root": over.root, "run": over.run_dir.name}
     given = named.format(**known_here) if named else None
     assert keep.archive_path(over.space(), over.run_dir.name, given) == path.format(**known_here)
@@ -212,30 +205,25 @@ def test_an_archive_is_found_by_its_beginning(over: Scene) -> None:
         assert caught.value.exit_code == EXIT_NO_RUN
 
 
-def test_an_archive_is_its_owners_alone(over: Scene) -> None:
-    """It holds responses and outputs, so nobody else may read it (D56)."""
+def test_an_archive_is_its_owners_alone(over: Scene) -> None:  # D56
     target = over.root / "a.tar.gz"
     keep.archive(over.space(), over.run_dir.name, str(target))
     assert target.stat().st_mode & 0o077 == 0
 
 
 def test_an_archive_is_never_overwritten(over: Scene) -> None:
-    """A file that is there stays, and so does the run."""
     target = over.write("a.tar.gz", "precious")
-    with pytest.raises(LoomError) as caught:
+    with refused("ARCHIVE_EXISTS"):
         keep.archive(over.space(), over.run_dir.name, str(target))
-    assert caught.value.code == "ARCHIVE_EXISTS"
     assert target.read_text() == "precious"
     assert len(over.run_dirs) == 1
 
 
 @each("place", ["{run}/a.tar.gz", "{run}/stages/new/a.tar.gz", "{root}/link/a.tar.gz"])
 def test_an_archive_cannot_lie_in_the_folder_that_goes(over: Scene, place: str) -> None:
-    """Inside the run's own folder it would be removed along with the run."""
     (over.root / "link").symlink_to(over.run_dir)
-    with pytest.raises(LoomError) as caught:
+    with refused("BAD_TARGET"):
         keep.archive(over.space(), over.run_dir.name, place.format(run=over.run_dir, root=over.root))
-    assert caught.value.code == "BAD_TARGET"
     assert (over.run_dir / "state.json").exists()
 
 
@@ -277,7 +265,6 @@ def test_what_came_under_way_meanwhile_stays(over: Scene, way: Callable[[Any, st
 def test_a_run_that_somebody_writes_to_is_not_put_away(
     over: Scene, monkeypatch: pytest.MonkeyPatch, way: Callable[[Any, str], object]
 ) -> None:
-    """Its lock is held: HELD, with who holds it."""
     run_id = over.run_dir.name
     path = str(over.store / "local" / "locks" / f"{run_id}.lock")
     monkeypatch.setattr(Store, "lock", lambda *_: Lock(path, patience=0.1))
@@ -359,8 +346,7 @@ def test_a_kill_leaves_a_run_whole_in_one_place(over: Scene, way: str) -> None:
 
 
 @each("name", ["nowhere", "../..", ""])
-def test_only_a_run_can_be_put_away(over: Scene, name: str) -> None:
-    """No other folder is ever removed (D10)."""
+def test_only_a_run_can_be_put_away(over: Scene, name: str) -> None:  # D10
     with pytest.raises(LoomError) as caught:
         keep.removable(over.space(), name, force=True)
     assert caught.value.exit_code in (2, EXIT_NO_RUN)

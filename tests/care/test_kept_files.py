@@ -36,7 +36,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def green(scene: Scene) -> str:
-    """Hold that every run is proven; gives what `verify` says."""
     told = scene.loomctl("verify", "--all")
     assert told.code == 0, told.stdout
     return told.stdout
@@ -53,7 +52,6 @@ def edited(data: bytes) -> bytes:
 
 
 def changed(scene: Scene, path: Path, kind: str) -> None:
-    """Damage a file in one way."""
     data = path.read_bytes()
     if kind == "edit":
         path.write_bytes(edited(data))
@@ -121,7 +119,6 @@ def test_what_hooks_change_without_an_event_may_differ(begun: Scene) -> None:
 
 
 def test_a_fault_says_which_file_and_what_to_do(begun: Scene) -> None:
-    """For people, and in JSON."""
     begun.edit(goal="another goal")
     told = begun.loomctl("verify")
     assert "CHANGED_FILE: state.json of 003-build.polish@1: it is not the one that was written" in told.stdout
@@ -131,7 +128,6 @@ def test_a_fault_says_which_file_and_what_to_do(begun: Scene) -> None:
 
 
 def walk(scene: Scene, *arguments: str, code: int = 0, **more: Any) -> Ended:
-    """Do one thing, and hold that everything is proven behind it."""
     ended = scene.loomctl(*arguments, **more)
     assert ended.code == code, ended.stdout + ended.stderr
     green(scene)
@@ -179,8 +175,7 @@ def test_whatever_a_run_goes_through_its_files_are_proven(scene: Scene, tmp_path
     walk(scene, "done", "--for", str(scene.state["steps"][-1]["rank"]), given="Z.")
     assert "not covered" not in green(scene)
     assert scene.state["status"] == "completed"
-    forked = walk(scene, "fork", run_id, "--at", "1", session=None).stdout
-    assert forked
+    assert walk(scene, "fork", run_id, "--at", "1", session=None).stdout
     assert "not covered: 001-work.one@1" in green(scene)
     archive = str(tmp_path / "a.tar.gz")
     walk(scene, "runs", "archive", run_id, "--to", archive)
@@ -227,7 +222,6 @@ def of_an_older_loom(folder: Path) -> None:
 
 
 def test_an_older_run_is_proven_as_far_as_its_log_goes(begun: Scene) -> None:
-    """What is not covered is said, exit code 0; the next stage is covered."""
     of_an_older_loom(begun.run_dir)
     assert f"not covered: {FIRST}, {SECOND}, plan.json, state.json" in green(begun)
     begun.edit(goal="another")
@@ -237,7 +231,6 @@ def test_an_older_run_is_proven_as_far_as_its_log_goes(begun: Scene) -> None:
 
 
 def test_a_state_of_fabers_is_not_loom_s_to_hold(scene: Scene) -> None:
-    """FABER writes it too; its frozen plan, and the stages, are Loom's."""
     lay(scene)
     assert scene.loomctl("resume", RUN_ID).code == 0
     assert "not covered: state.json: " in green(scene)
@@ -247,7 +240,6 @@ def test_a_state_of_fabers_is_not_loom_s_to_hold(scene: Scene) -> None:
 
 
 def test_a_kept_value_of_another_shape_breaks_nothing(begun: Scene) -> None:
-    """Whatever stands in the log in the place of a hash."""
     wrong: list[Any] = [None, 5, [], "x", {"prompt.md": 5}, {"../../state.json": "0" * 64}, {"x\0": "0" * 64}]
     told = [
         events.Event(name, {"stage": stage, "files_sha256": one, "plan": one})

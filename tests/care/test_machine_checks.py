@@ -26,7 +26,6 @@ CLONE = f"git -C {CHECKOUT} pull"  # this checkout, which a host would load in p
 
 
 def program(path: Path, text: str) -> Path:
-    """Write a shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -53,7 +52,6 @@ def test_python_is_told_with_the_one_that_hooks_remember(tmp_path: Path, remembe
 
 
 def bare_environment(folder: Path) -> str:
-    """Make an environment without any package; gives its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     return str(folder / "bin/python")
 
@@ -79,7 +77,6 @@ def test_an_environment_is_looked_into(tmp_path: Path) -> None:
 
 @each("text", ["exit 1", "echo nonsense", "kill -9 $$"])
 def test_an_environments_python_that_does_not_start_fails(tmp_path: Path, text: str) -> None:
-    """Whatever it does instead of answering."""
     python = program(tmp_path / "env/bin/python", text)
     found = doctor.environment(patient(tmp_path, environment_python=str(python)))
     assert (found.status, "does not start" in found.found) == (FAIL, True)
@@ -110,7 +107,6 @@ def test_what_an_environment_answers_is_judged(
 
 
 def of_version(bundle: Path, version: str) -> Path:
-    """Say another version in a bundle's manifest; gives its launcher."""
     manifest = bundle / "plugin.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": version}))
     return bundle / "bin/loomctl"
@@ -118,12 +114,10 @@ def of_version(bundle: Path, version: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PATH without any loomctl."""
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("path")))
 
 
 def versions(where: Scene | Path, **how: object) -> Finding:
-    """Run the check."""
     return doctor.versions(patient(where, **how))  # type: ignore[arg-type]
 
 
@@ -185,7 +179,6 @@ def test_a_helper_of_its_own_names_itself_to_be_updated(scene: Scene) -> None:
 
 
 def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To start one of another lock would make an environment."""
     launcher = of_version(copied_bundle(tmp_path / "other"), OLDER)
     program(launcher, f"touch {tmp_path}/ran")
     monkeypatch.setenv("PATH", str(launcher.parent))
@@ -195,7 +188,6 @@ def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: 
 
 @each("text", ["exit 1", "echo", "exec /nonexistent"])
 def test_one_that_does_not_tell_its_version_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The hint is to ask it oneself."""
     first = program(tmp_path / "a b/loomctl", text)
     monkeypatch.setenv("PATH", str(first.parent))
     found = versions(tmp_path)
@@ -203,7 +195,6 @@ def test_one_that_does_not_tell_its_version_warns(tmp_path: Path, monkeypatch: p
 
 
 def test_what_a_project_brings_along_is_not_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loomctl inside the project on PATH is named, not asked."""
     scene.workflow()
     first = program(scene.root / "bin/loomctl", f"touch {scene.root}/ran; echo version {__version__}")
     monkeypatch.setenv("PATH", str(first.parent))
@@ -228,7 +219,6 @@ def test_hooks_of_another_version_warn(scene: Scene) -> None:
 
 @each("version, status", [(NEWER, WARN), (OLDER, PASS), (__version__, PASS), ("odd", PASS)])
 def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, status: str) -> None:
-    """An older one is what every update leaves behind."""
     scene.workflow()
     scene.begin()
     state = scene.state
@@ -256,7 +246,6 @@ def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, sta
 def test_a_disk_that_is_nearly_full_fails(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, room: Room, status: str, words: str
 ) -> None:
-    """Bytes and files both count, where the store is and where this machine remembers."""
     scene.workflow()
     monkeypatch.setattr(machine, "room", lambda _: room)
     found = doctor.disk(patient(scene))
@@ -283,11 +272,9 @@ def test_what_takes_room_is_told(scene: Scene) -> None:
 
 
 def test_git_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None on PATH, or one that does not answer, is a warning."""
     assert doctor.git_found(patient(tmp_path)).status == WARN
     program(tmp_path / "bin/git", "exit 3")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert doctor.git_found(patient(tmp_path)).status == WARN
     program(tmp_path / "bin/git", "echo git version 7")
-    found = doctor.git_found(patient(tmp_path))
-    assert found == Finding(PASS, f"git version 7 at {tmp_path}/bin/git")
+    assert doctor.git_found(patient(tmp_path)) == Finding(PASS, f"git version 7 at {tmp_path}/bin/git")

@@ -33,7 +33,6 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def halfway(scene: Scene) -> Scene:
-    """A run with one step done and the next one, of the next phase, open."""
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -49,13 +48,11 @@ def begun(halfway: Scene) -> Scene:
 
 
 def restored(scene: Scene, **more: Any) -> tuple[keep.Standing, keep.Restored]:
-    """Restore the only run."""
     standing = keep.examine_state(scene.space(), scene.run_dir.name, **more)
     return standing, keep.restore_state(scene.space(), standing)
 
 
 def replace(path: Path, data: bytes | None) -> None:
-    """Put other bytes in a file's place; None: remove it."""
     path.unlink()
     if data is not None:
         path.write_bytes(data)
@@ -80,7 +77,6 @@ DAMAGE: list[tuple[str, bytes | int | dict[str, Any] | None, str]] = [
 
 
 def damaged(scene: Scene, damage: bytes | int | dict[str, Any] | None) -> bytes | None:
-    """Give what stands in the state's place; None for nothing."""
     if isinstance(damage, int):
         return (scene.run_dir / "state.json").read_bytes()[:damage]
     return json.dumps({**scene.state, **damage}).encode() if isinstance(damage, dict) else damage
@@ -140,7 +136,6 @@ def test_what_stands_in_a_states_place_is_moved_away(begun: Scene, kind: str) ->
 
 
 def test_looking_changes_nothing(begun: Scene) -> None:
-    """What would be done is said without a write, a lock or an event."""
     (begun.run_dir / "state.json").write_text("{")
     (begun.run_dir / "plan.json").write_text("{")
     before = fingerprint(begun.store)
@@ -187,7 +182,6 @@ def test_a_restoration_can_be_taken_back(halfway: Scene) -> None:
 
 
 def test_a_state_that_says_the_same_is_not_written(begun: Scene) -> None:
-    """Restoring twice changes nothing the second time."""
     (begun.run_dir / "state.json").write_text("{")
     restored(begun)
     before = fingerprint(begun.run_dir)
@@ -234,14 +228,12 @@ def test_another_kept_state_is_offered(begun: Scene) -> None:
 
 
 @each("source", ["../x.json", "/etc/passwd", "plan.json", "state.json", "state.none.json", ""])
-def test_only_a_kept_state_is_a_source(begun: Scene, source: str) -> None:
-    """No other file is ever taken for one (D10)."""
+def test_only_a_kept_state_is_a_source(begun: Scene, source: str) -> None:  # D10
     with pytest.raises(LoomError, match="BAD_SOURCE"):
         keep.examine_state(begun.space(), begun.run_dir.name, source=source)
 
 
 def test_a_state_that_changed_meanwhile_is_left(begun: Scene) -> None:
-    """What was agreed to is done to the state that was shown, and to no other."""
     standing = keep.examine_state(begun.space(), begun.run_dir.name)
     drive.done(begun.space(), begun.run_dir.name, response="made")
     before = fingerprint(begun.run_dir)
@@ -268,8 +260,7 @@ def test_the_run_that_is_meant(begun: Scene) -> None:
     assert error.value.exit_code == EXIT_NO_RUN
 
 
-def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backup of an older schema comes back as today's, with its original beside it (D56)."""
+def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:  # D56
     old = (begun.run_dir / "state.backup.json").read_bytes()
     monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
     monkeypatch.setattr(state, "MIGRATIONS", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
@@ -285,7 +276,6 @@ def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.
 
 
 def refrozen(scene: Scene) -> refreeze.Refrozen:
-    """Make the only run's plan anew."""
     _, done = restored(scene)
     assert isinstance(done.plan, refreeze.Refrozen), done.plan
     return done.plan
@@ -301,8 +291,7 @@ def test_a_damaged_plan_is_made_anew(begun: Scene, damage: bytes | None) -> None
     assert (made.same, made.sources) == (True, ["{project_root}/.loom/workflows/tiny.json"])
     assert path.read_bytes() == plan
     assert made.kept == (None if damage is None else "plan.broken-1.json")
-    assert begun.state["steps"] == before["steps"]
-    assert begun.event_names()[-1] == "plan.restored"
+    assert (begun.state["steps"], begun.event_names()[-1]) == (before["steps"], "plan.restored")
     assert drive.done(begun.space(), begun.run_dir.name, response="made").ended is not None
 
 
@@ -326,29 +315,24 @@ def test_what_is_left_of_a_plan_is_enough_where_the_log_says_nothing(begun: Scen
     (begun.run_dir / "events.jsonl").unlink()
     at = max(int(len(plan) * cut), plan.index(b'"phases"'))
     replace(path, plan[:at])
-    made = refrozen(begun)
-    assert made.same is None
+    assert refrozen(begun).same is None
     assert path.read_bytes() == plan
 
 
 def changed_workflow(scene: Scene) -> None:
-    """The workflow is another by now."""
     path = scene.store / "workflows" / "tiny.json"
     path.write_text(path.read_text().replace("Make it.", "Make it well."))
 
 
 def no_workflow(scene: Scene) -> None:
-    """The workflow is gone."""
     (scene.store / "workflows" / "tiny.json").unlink()
 
 
 def no_record(scene: Scene) -> None:
-    """Neither the log nor the file says anything."""
     (scene.run_dir / "events.jsonl").unlink()
 
 
 def led_out(scene: Scene) -> None:
-    """The workflow's file is a link out of the project."""
     path = scene.store / "workflows" / "tiny.json"
     outside = scene.root.parent / "outside.json"
     path.rename(outside)
@@ -376,7 +360,6 @@ def test_a_plan_is_not_made_of_something_else(begun: Scene, scenery: Callable[[S
 
 
 def test_state_and_plan_are_mended_together(begun: Scene) -> None:
-    """Both damaged: the state is put back first, then the plan is made for it."""
     for name in ("state.json", "plan.json"):
         (begun.run_dir / name).write_text("{")
     refrozen(begun)
@@ -419,8 +402,7 @@ def test_a_damaged_binding_is_refused_said_and_mended(begun: Scene, damage: byte
 
 
 @each("damage", [b"", b"{", b"[]", b'{"artifacts": 5, "epoch": "x"}', b"\xff"])
-def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damage: bytes) -> None:
-    """What a session was given counts as forgotten: it is given again, and noted anew (D15)."""
+def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damage: bytes) -> None:  # D15
     path = begun.store / "local" / "primed" / f"{SESSION}.json"
     path.write_bytes(damage)
     ended = begun.hook("session-start", source="resume")
@@ -429,8 +411,7 @@ def test_a_damaged_note_of_what_was_given_costs_a_repetition(begun: Scene, damag
 
 
 @each("damage", [b"", b"{", b"[]", b"\xff"])
-def test_a_damaged_note_that_a_run_is_known_takes_trust_alone(begun: Scene, damage: bytes) -> None:
-    """The run is still this machine's own; what was trusted in it is asked again (D23)."""
+def test_a_damaged_note_that_a_run_is_known_takes_trust_alone(begun: Scene, damage: bytes) -> None:  # D23
     run_id, store = begun.run_dir.name, str(begun.store)
     run_notes.note_known(run_id, store, trusted="abc")
     (path,) = (Path(os.environ["LOOM_STATE_HOME"]) / "runs").iterdir()
@@ -511,8 +492,7 @@ def test_a_damaged_state_of_fabers_is_put_back_in_its_place(scene: Scene, layout
     apart = ("revision", "ledger_head", "lease")  # which Loom counts on
     assert faber.unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
     assert path.read_text(encoding="utf-8").startswith('{\n  "run_id"')
-    folder = scene.store / "runs" / faber.RUN_ID
-    assert (folder / "faber-state.broken-1.json").read_text() == "{torn"
+    assert (scene.store / "runs" / faber.RUN_ID / "faber-state.broken-1.json").read_text() == "{torn"
     assert [one["run_id"] for one in scene.loomctl("runs", "--json").json["runs"]] == [one["run_id"] for one in listed]
     assert scene.loomctl("resume").code == 0
     assert scene.loomctl("done", given="built again").code == 0
@@ -555,14 +535,12 @@ def test_a_damaged_state_of_fabers_without_a_way_back_leads_to_none_that_is_not_
 
 
 def test_a_run_of_fabers_that_is_over_is_refused_with_its_own_place(scene: Scene) -> None:
-    """The file that is named is there, and is the one that says so."""
     path = faber.lay(scene, state={**faber.in_list(), "status": "completed"})
     refused = scene.loomctl("resume", faber.RUN_ID)
     assert ("BAD_STATUS" in refused.stderr, str(path) in refused.stderr) == (True, True)
 
 
 def test_a_run_of_fabers_that_is_gone_can_be_forgotten(scene: Scene) -> None:
-    """Loom removes nothing of FABER's; of a run that is gone, what is left is Loom's."""
     path = faber.lay(scene)
     assert scene.loomctl("resume").code == 0
     path.unlink()
@@ -575,7 +553,6 @@ def test_a_run_of_fabers_that_is_gone_can_be_forgotten(scene: Scene) -> None:
 
 @each("words", [["rm", "--yes", "--force"], ["archive", "--force"]])
 def test_a_run_of_fabers_is_not_put_away(scene: Scene, words: list[str]) -> None:
-    """Its files are FABER's: neither removed nor moved, and that is said."""
     path = faber.lay(scene)
     before = path.read_bytes()
     ended = scene.loomctl("runs", words[0], faber.RUN_ID, *words[1:])

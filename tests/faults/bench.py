@@ -53,24 +53,20 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> dict[str, Any]:
-        """What it printed, which is one JSON document."""
         document: dict[str, Any] = json.loads(self.stdout)
         return document
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error of a command under `--json`."""
         found: dict[str, Any] = self.json["error"]
         return found
 
     @property
     def context(self) -> str:
-        """What a hook put into the conversation."""
         return str((self.json.get("hookSpecificOutput") or {}).get("additionalContext", "")) if self.stdout else ""
 
     @property
     def message(self) -> str:
-        """What a hook told its user."""
         return str(self.json.get("systemMessage", "")) if self.stdout else ""
 
 
@@ -85,11 +81,9 @@ class Bench:
 
     @property
     def pid(self) -> int:
-        """The process whose children do the work."""
         return self._process.pid
 
     def close(self) -> None:
-        """End the process."""
         self._process.communicate()
 
     def ask(
@@ -129,7 +123,6 @@ class Bench:
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    """Give a bench for the time of a test module."""
     made = Bench()
     try:
         yield made
@@ -150,7 +143,6 @@ class Writes:
         self._write = os.write
 
     def wrap(self) -> None:
-        """Put the wrapped functions in the place of the real ones."""
         for name in (*BY_DESCRIPTOR, *BY_PATH):
             setattr(os, name, self._wrapped(name, getattr(os, name)))
         really_open, really_open_file = os.open, io.open
@@ -251,7 +243,6 @@ class _Counted(io.RawIOBase):
 
 
 def _as_others(_: dict[str, Any]) -> None:
-    """Give up what lets root pass over file modes."""
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -297,7 +288,6 @@ class _Impatient:
 
 
 def _no_waiting(_: dict[str, Any]) -> None:
-    """Wait for locks without waiting."""
     from loomctl.kit import processes
 
     vars(processes)["time"] = _Impatient
@@ -317,7 +307,6 @@ def _say(value: object) -> None:
 
 
 def _update(folder: str, run_id: str, times: str) -> int:
-    """Update a run's state some times; prints the number after each."""
     from loomctl.runs.store.events import Event
     from loomctl.runs.store.store import Store
 
@@ -346,7 +335,6 @@ def _note(run_id: str, store: str) -> int:
 
 
 def _put(store: str) -> int:
-    """Store a value of the run's, and say how it is referred to."""
     from loomctl.runs.store.blobs import Blobs
 
     try:
@@ -402,7 +390,6 @@ def _child(request: dict[str, Any], files: tuple[int, int, int], log: int) -> No
 
 
 def _drained(pipes: tuple[int, ...]) -> list[str]:
-    """Read what comes out of some pipes until each is closed."""
     parts: dict[int, list[bytes]] = {pipe: [] for pipe in pipes}
     waiting = select.poll()
     for pipe in pipes:
@@ -421,7 +408,6 @@ def _drained(pipes: tuple[int, ...]) -> list[str]:
 
 
 def _prepare() -> None:
-    """Import everything, so that a child need not."""
     import gc
     import pkgutil
 

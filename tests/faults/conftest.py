@@ -17,7 +17,6 @@ __all__ = ["bundle", "online", "wheelhouse", "world"]  # a made-up machine for f
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Bench]:
-    """Give the bench, started once."""
     with bench() as made:
         yield made
 
@@ -30,5 +29,4 @@ def begun(scene: Scene) -> Scene:
 
 @pytest.fixture
 def stand(begun: Scene, forks: Bench, user_folders: Path) -> Stand:
-    """The same, and what it takes to hit it again and again."""
     return Stand(begun, forks, user_folders)

@@ -19,7 +19,6 @@ PIECE = 64 * 1024
 
 
 def write(store: Store, run_id: str, times: int, who: int) -> list[int]:
-    """Update the run; gives the number that each update made."""
 
     def change(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
         number = state["context"].get("n", 0) + 1
@@ -50,7 +49,6 @@ def read(store: Store, run_id: str, over: int) -> dict[str, int]:
 
 
 def main(folder: str, run_id: str, writers: int, times: int, readers: int) -> None:
-    """Let them loose and gather what they give."""
     store = Store(folder)
     begin, go = os.pipe()
     over, end = os.pipe()

@@ -37,7 +37,6 @@ def write(store: Store, run_id: str, session: str, number: int) -> dict[str, Any
 
 
 def take(store: Store, run_id: str, session: str) -> int:
-    """Take the run over; gives the epoch."""
     state = store.writing(TAKE_OVER).update(
         run_id,
         lambda state: ({**state, "context": {**state["context"], "taken": session}}, []),
@@ -53,14 +52,12 @@ def meets(number: int) -> int:
 
 
 def meet() -> None:
-    """Wait for all others."""
     sys.stdout.write("here\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 def main(folder: str, run_id: str, session: str, how: str, times: int, ready: str) -> None:
-    """Contend."""
     fence = Fence(os.path.join(folder, "local"), Driver(session, "test", os.getpid()), DRIVE)
     store = Store(folder, fence=fence)
     told: list[dict[str, Any]] = []

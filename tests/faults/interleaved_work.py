@@ -30,17 +30,14 @@ _OUTPUT = 6_000  # characters of a tool's output that is stored beside the recor
 
 
 def number_of(token: str) -> int:
-    """Give the number of a step's token, `token 7`."""
     return int(token.rpartition(" ")[2])
 
 
 def has_value(token: str) -> bool:
-    """Tell whether the answer sets a large value."""
     return number_of(token) % 6 == 0
 
 
 def has_asset(token: str) -> bool:
-    """Tell whether a test's run left a file."""
     return number_of(token) % 3 == 0
 
 
@@ -50,7 +47,6 @@ def has_output(token: str) -> bool:
 
 
 def answer(token: str) -> str:
-    """Give what the assistant answers."""
     if not has_value(token):
         return f"{token}\n"
     value = f"{token} is made. " * (_LARGE // 12)
@@ -58,17 +54,14 @@ def answer(token: str) -> str:
 
 
 def output(token: str) -> str:
-    """Give what the shell printed."""
     return f"{token}: a line of the test's run\n" * (_OUTPUT // 30)
 
 
 def left(token: str) -> tuple[str, bytes]:
-    """Give path and bytes of what a test's run leaves in the project."""
     return f"test-results/{token}.txt", f"{token}: the screen at its end\n".encode()
 
 
 def end_a_step(space: Workspace, run_id: str, token: str) -> None:
-    """Take the run up, whoever drove it, and end its open step."""
     if not space.store.has(run_id):
         raise LoomError("NO_SUCH_RUN", "it did not come here yet", hint="loomctl pull")
     resume.resume(space, run_id, take_over=True)
@@ -80,7 +73,6 @@ def end_a_step(space: Workspace, run_id: str, token: str) -> None:
 
 
 def _leave(root: Path, token: str) -> None:
-    """Leave a file in the project, whole or not at all."""
     path, data = left(token)
     beside = root.parent / f"{root.name} {token}"
     beside.write_bytes(data)
@@ -89,7 +81,6 @@ def _leave(root: Path, token: str) -> None:
 
 
 def _spool(space: Workspace, token: str) -> None:
-    """Leave a shell call's event as the launcher does."""
     stdout = {"stdout": output(token), "stderr": "", "interrupted": False, "isImage": False}
     event: dict[str, Any] = {
         "session_id": SESSION,
@@ -142,7 +133,6 @@ def missing(store: Store, run: Run, token: str, status: dict[str, Any]) -> str:
 
 
 def outputs(run: Run) -> Iterator[str]:
-    """Name the tokens whose output stands in a run's folder, whole."""
     folder = os.path.join(run.folder, "outputs")
     for path in Path(folder).glob("*.log") if os.path.isdir(folder) else ():
         text = path.read_text(encoding="utf-8")

@@ -110,7 +110,6 @@ class Pair:
             self.own[at][path] = digests.of_bytes(data)
 
     def desk(self, at: int) -> Desk:
-        """Give one machine's way to the remote."""
         return Desk(self.machines[at].space())
 
 
@@ -118,18 +117,15 @@ class Pair:
 
 
 def work(pair: Pair, at: int, token: str) -> None:
-    """End a step, as an assistant does that drives the run here now."""
     interleaved_work.end_a_step(pair.machines[at].space(), pair.run_id, token)
 
 
 def push(pair: Pair, at: int, outputs: str) -> None:
-    """Hand the run on; now and then with what tools gave."""
     desk = pair.desk(at)
     pushing.send(desk, pushing.prepare(desk, pair.run_id, outputs=bool(outputs)))
 
 
 def pull(pair: Pair, at: int, keep: str) -> None:
-    """Take the run."""
     desk = pair.desk(at)
     there = desk.repository.list_runs(desk.remote)
     if pair.run_id not in there:
@@ -211,7 +207,6 @@ def stages_of(pair: Pair) -> Iterator[tuple[tuple[int, str], str, dict[str, Any]
 
 
 def outputs_of(pair: Pair) -> Iterator[str]:
-    """Name the tokens whose tool output stands on a machine."""
     for scene in pair.machines:
         store = scene.space().store
         for run_id in store.run_ids():
@@ -257,7 +252,6 @@ def lost(pair: Pair) -> list[str]:
 
 
 def alone(deed: Callable[[Pair, int, str], None], pair: Pair, at: int, word: str) -> int:
-    """Do a deed in a fork that nobody kills; gives its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(begin(deed, pair, at, word, (0, 0.0)), 0)[1])
 
 
@@ -340,7 +334,6 @@ def kinds_of(pair: Pair) -> tuple[int, int, int, int]:
 
 
 def main() -> int:
-    """Play, and say what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

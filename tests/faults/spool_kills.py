@@ -27,7 +27,6 @@ LONGEST = 0.15  # seconds that a process lives; a hook needs a third of them
 
 
 def hook(space: Workspace) -> None:
-    """Digest as a hook does, and look ahead for a priming between."""
     recording.digest(space, recording.HOOK_LIMIT, most=20_000)
     recording.note_bindings(space)
     recording.newest(space, space.store.run_ids()[0])
@@ -35,7 +34,6 @@ def hook(space: Workspace) -> None:
 
 
 def command(space: Workspace) -> None:
-    """Digest as a command does."""
     recording.digest(space)
 
 
@@ -56,7 +54,6 @@ def begin(scene: Scene, deed: Callable[[Workspace], None], after: float) -> int:
 
 
 def put(scene: Scene, number: int, chance: random.Random) -> str:
-    """Write a call that nobody writes any more; gives what it printed."""
     text = f"call {number}\n" * chance.choice((1, 40, 4_000))
     event = {
         "session_id": SESSION,
@@ -127,7 +124,6 @@ def _left(scene: Scene, number: int) -> str:
 
 
 def main() -> int:
-    """Play in a folder of its own, and print what came of it."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOME"] = folder
         scene = Scene(Path(folder) / "shop")

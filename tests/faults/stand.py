@@ -30,16 +30,8 @@ PHASES: Json = {
 }
 # What differs between two runs that did the same.
 _TIMES = (
-    "at",
-    "completed_at",
-    "created_at",
-    "ended_at",
-    "granted_at",
-    "last_activity",
-    "not_before",
-    "rejected_at",
-    "requested_at",
-    "started_at",
+    *("at", "completed_at", "created_at", "ended_at", "granted_at", "last_activity", "not_before", "rejected_at"),
+    *("requested_at", "started_at"),
 )
 
 
@@ -62,7 +54,6 @@ class Kept(NamedTuple):
     times: tuple[int, int]
 
     def put_back(self) -> None:
-        """Make it again."""
         if stat.S_ISLNK(self.mode):
             self.path.symlink_to(os.fsdecode(self.content or b""))
             return
@@ -104,7 +95,6 @@ class Stand:
         self.put_back()
 
     def put_back(self) -> None:
-        """Make project and user's folder what they were."""
         for place in (self.scene.root, self._home):
             shutil.rmtree(place)
         for kept in self._kept:
@@ -112,24 +102,20 @@ class Stand:
 
     @property
     def store(self) -> Store:
-        """The project's store."""
         return Store(str(self.scene.store))
 
     def cli(self, *arguments: str, given: str | None = None, session: str | None = SESSION, **how: Any) -> Answer:
-        """Run a command, with `--json`."""
         return self.forks.ask(
             "cli", *arguments, "--json", cwd=self.scene.root, environ=self.scene.environ(session), given=given, **how
         )
 
     def hook(self, event: str, *, session: str = SESSION, told: Json | None = None, **how: Any) -> Answer:
-        """Answer a hook event."""
         body = {"session_id": session, "cwd": str(self.scene.root), "transcript_path": "", **(told or {})}
         return self.forks.ask(
             "hook", event, cwd=self.scene.root, environ=self.scene.environ(session), given=json.dumps(body), **how
         )
 
     def work(self, name: str, *arguments: str, **how: Any) -> Answer:
-        """Do one of the bench's works."""
         return self.forks.ask(name, *arguments, cwd=self.scene.root, environ=self.scene.environ(), **how)
 
 

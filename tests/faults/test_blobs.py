@@ -17,7 +17,6 @@ DATA = b"y" * 150_000
 
 
 def sound(stand: Stand) -> int:
-    """Hold every blob against its name; gives how many there are."""
     found = list(stored(str(stand.scene.store)))
     assert all(Blobs(str(stand.scene.store)).get(blob.ref) == DATA for blob in found)
     return len(found)

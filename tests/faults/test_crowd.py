@@ -73,8 +73,7 @@ def test_commands_and_hooks_that_meet_lose_nothing(begun: Scene) -> None:
         assert json.loads(out)
     sound(begun)
     assert litter(begun) == []
-    statuses = [visit["status"] for visit in begun.state["steps"]]
-    assert statuses.count("in_progress") <= 1
+    assert [visit["status"] for visit in begun.state["steps"]].count("in_progress") <= 1
     stages = [visit["stage"] for visit in begun.state["steps"]]
     assert len(set(stages)) == len(stages)
     for visit in begun.state["steps"]:

@@ -46,21 +46,18 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def hit(stand: Stand) -> Stand:
-    """A run at its second step, so that it has a state before this one."""
     assert stand.cli("done", given=RESPONSE).code == 0
     stand.keep()
     return stand
 
 
 def seen(path: Path) -> object:
-    """Give what stands at a path, to tell whether anybody changed it."""
     if path.is_dir():
         return sorted(path.iterdir())
     return path.read_bytes(), path.stat().st_mode
 
 
 def commands(run_id: str) -> dict[str, tuple[str, ...]]:
-    """Name the commands that meet a damaged file."""
     return {
         "show": ("show",),
         "next": ("next",),
@@ -72,7 +69,6 @@ def commands(run_id: str) -> dict[str, tuple[str, ...]]:
 
 
 def asked(hit: Stand, name: str) -> Answer:
-    """Run one of the commands, in a process for which file modes count."""
     words = commands(hit.scene.run_dir.name)[name]
     answer = hit.cli(*words, given=RESPONSE if name == "done" else None, unprivileged=True)
     assert "Traceback" not in answer.stderr
@@ -80,7 +76,6 @@ def asked(hit: Stand, name: str) -> Answer:
 
 
 def heard(hit: Stand, event: str) -> Answer:
-    """Answer a hook event, which never fails and says at most one line."""
     told = {"source": "resume", "trigger": "auto", "reason": "other", "last_assistant_message": RESPONSE}
     bash = {"tool_name": "Bash", "tool_input": {"command": "loomctl next"}}
     answer = hit.hook(event, told={**told, **bash}, unprivileged=True)
@@ -176,8 +171,7 @@ def test_a_damaged_log_is_said_and_gone_on_with(hit: Stand, damage: str, tmp_pat
     for what is gone is gone. Rubbish behind the last entry is what a kill leaves: it is closed, and no fault. One that
     cannot be written is an error with the line that mends it; a session is primed all the same.
     """
-    folder = hit.scene.run_dir
-    path = folder / "events.jsonl"
+    path = hit.scene.run_dir / "events.jsonl"
     assert hit.cli("check", str(path)).json["ok"]
     DAMAGES[damage](path)
     unwritable = damage in ("a folder", "forbidden")

@@ -16,17 +16,14 @@ from tests.helpers.scenes import Json, Scene
 
 
 def resume(stand: Stand, **how: Any) -> Answer:
-    """Take the run up."""
     return stand.cli("resume", faber.RUN_ID, **how)
 
 
 def done(stand: Stand, **how: Any) -> Answer:
-    """End the step."""
     return stand.cli("done", given=RESPONSE, **how)
 
 
 def restore(stand: Stand, **how: Any) -> Answer:
-    """Put the state back."""
     return stand.cli("state", "restore", faber.RUN_ID, **how)
 
 
@@ -72,7 +69,6 @@ def test_a_kill_at_any_write_loses_no_key_of_fabers(
 
 
 def kept(before: Json, path: Path) -> bool:
-    """Tell whether a state has every key that it had."""
     return faber.unknown_is_kept(before, json.loads(path.read_bytes())) == []
 
 

@@ -16,7 +16,6 @@ STARTS = 4
 
 
 def started(world: World) -> subprocess.Popen[str]:
-    """Start the launcher in a process group of its own."""
     return subprocess.Popen(
         [str(world.bundle / "bin" / "loomctl"), "x"],
         env=world.environ(),
@@ -52,7 +51,6 @@ def test_a_first_start_that_is_killed_leaves_the_making_to_the_next(online: Worl
 
 
 def test_hooks_do_not_wait_for_a_first_start(online: World, tmp_path: Path) -> None:
-    """While an environment is being made a hook works without one, as it always can."""
     online.add_python()
     project = tmp_path / "project"
     (project / ".loom").mkdir(parents=True)

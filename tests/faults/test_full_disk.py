@@ -147,7 +147,6 @@ loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl > {told}/check.t
 
 
 def may_mount() -> bool:
-    """Tell whether this user may mount something for themselves alone."""
     if sys.platform != "linux":
         return False
     asked = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]

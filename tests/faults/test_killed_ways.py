@@ -58,7 +58,6 @@ class Driver:
 
     @property
     def state(self) -> Json:
-        """The run's state as it is now."""
         return self.stand.scene.state
 
     def verb(self) -> tuple[tuple[str, ...], str | None]:
@@ -101,7 +100,6 @@ class Driver:
         return chosen
 
     def do(self, **how: Any) -> tuple[tuple[str, ...], Answer] | None:
-        """Do it; None where the run is over."""
         words, given = self.verb()
         if not words:
             return None
@@ -109,7 +107,6 @@ class Driver:
         return words, self.stand.cli(*words, given=given, session=self.session, **how)
 
     def to_the_end(self) -> list[Verb]:
-        """Go on until the run is over; gives what was done."""
         found: list[Verb] = []
         while (did := self.do(count=True)) is not None:
             words, answer = did
@@ -120,7 +117,6 @@ class Driver:
 
 
 def _progress(state: Json) -> int:
-    """Count what was begun, ended and decided so far."""
     every = list(visits.every(state))
     approvals = [state, *(record for one in state["steps"] for record in one.get("branches", ()))]
     return (
@@ -131,12 +127,10 @@ def _progress(state: Json) -> int:
 
 
 def told(state: Json) -> Json:
-    """Give what a state says of its way and its context, times aside."""
     return {**essence(state), "context": state["context"]}
 
 
 def files(scene: Scene) -> dict[str, Json]:
-    """Give what each stage's status says of its way."""
     found: dict[str, Json] = {}
     for path in sorted(scene.run_dir.glob("stages/*/status.json")):
         status = json.loads(path.read_bytes())
@@ -150,7 +144,6 @@ def files(scene: Scene) -> dict[str, Json]:
 
 
 def prompts(scene: Scene) -> list[str]:
-    """Name the stages that have their prompt."""
     return sorted(path.parent.name for path in scene.run_dir.glob("stages/*/prompt.md"))
 
 
@@ -165,7 +158,6 @@ def taken_up(driver: Driver) -> None:
 
 
 def begun(folder: Path, forks: Bench, home: Path, raw: Json) -> Stand:
-    """Start a run of a workflow in a project of its own."""
     shutil.rmtree(folder, ignore_errors=True)
     scene = Scene(folder)
     scene.write(".loom/workflows/any.json", json.dumps(raw))
@@ -174,7 +166,6 @@ def begun(folder: Path, forks: Bench, home: Path, raw: Json) -> Stand:
 
 
 def scripted(raw: Json, script: Json) -> play.Played | None:
-    """Play a workflow without a disk; None where it is refused."""
     plan = accepted(raw)
     if plan is None:
         return None
@@ -274,8 +265,7 @@ def answers(plan: Json, key: str) -> st.SearchStrategy[list[Json]]:
     assert place is not None
     one = OUTCOMES
     if frozen_plan.is_human(place.step):
-        offered = gates.choices(place.step)
-        said = [{"preferred_next_label": label} for label in offered] or [{}]
+        said = [{"preferred_next_label": label} for label in gates.choices(place.step)] or [{}]
         one = st.sampled_from([*said, {"outcome": "failed"}])
     return st.lists(one, min_size=1, max_size=3)
 

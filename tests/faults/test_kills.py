@@ -64,7 +64,6 @@ class Deed(NamedTuple):
 
 
 def done(stand: Stand, **how: Any) -> Answer:
-    """End the open step, by its stage's number, as it says."""
     return stand.cli("done", "--for", str(stand.scene.state["steps"][-1]["rank"]), given=RESPONSE, **how)
 
 
@@ -84,22 +83,18 @@ def told_of_the_guide(stand: Stand, answer: Answer) -> None:
 
 
 def start(stand: Stand, source: str = "startup", session: str = SESSION, **how: Any) -> Answer:
-    """Start a session."""
     return stand.hook("session-start", session=session, told={"source": source}, **how)
 
 
 def stop(stand: Stand, **how: Any) -> Answer:
-    """End a turn with a message."""
     return stand.hook("stop", told={"last_assistant_message": RESPONSE}, **how)
 
 
 def decided(stand: Stand, **how: Any) -> Answer:
-    """End a turn with a message that holds a directive."""
     return stand.hook("stop", told={"last_assistant_message": DECIDED}, **how)
 
 
 def closing_with_a_schema(stand: Stand) -> None:
-    """Have the step ask for a directive, and mark it as closing."""
     phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
     phases[0]["steps"][0]["output_schema"] = "routing"
     stand.scene.edit_plan(phases=phases)
@@ -146,12 +141,10 @@ def at_a_fan(stand: Stand, *ended: str) -> None:
 
 
 def branch_done(stand: Stand, name: str, **how: Any) -> Answer:
-    """End the step of a branch, with an answer that sets a value."""
     return stand.cli("done", "--branch", name, given=DECIDED, **how)
 
 
 def branch_done_again(stand: Stand, name: str) -> Answer:
-    """End it unless it has ended, and go on."""
     entry = next(one for one in stand.scene.state["steps"] if "branches" in one)
     record = next(one for one in entry["branches"] if one["id"] == name)
     if record["status"] == "in_progress":
@@ -170,37 +163,30 @@ def joined(stand: Stand, _: Answer) -> None:
 
 
 def choose(stand: Stand, **how: Any) -> Answer:
-    """Decide that step."""
     return stand.cli("choose", "on", "--by", "Ada", "--note", RESPONSE.strip(), **how)
 
 
 def chosen_again(stand: Stand) -> Answer:
-    """Decide it again where the run still asks, and go on."""
     if stand.scene.state["status"] == "awaiting_feedback":
         assert choose(stand).code == 0
     return stand.cli("next")
 
 
 def closing(stand: Stand) -> None:
-    """Mark the step as closing."""
     assert stand.cli("done").code == 0
 
 
 def over(stand: Stand) -> None:
-    """Cancel the run."""
     assert stand.cli("cancel").code == 0
 
 
 def the_run(stand: Stand) -> str:
-    """Name the run, there or not."""
     return stand.kept_runs[0]
 
 
 def removed_again(stand: Stand) -> Answer:
-    """Remove the run again; if it is gone already, that is said. Then clean."""
     there = bool(stand.store.run_ids())
-    answer = stand.cli("runs", "rm", the_run(stand), "--yes")
-    assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
+    assert stand.cli("runs", "rm", the_run(stand), "--yes").code == (EXIT_OK if there else EXIT_NO_RUN)
     return stand.cli("clean", clock=DAY)
 
 
@@ -209,13 +195,11 @@ def archived_again(stand: Stand) -> Answer:
     there = bool(stand.store.run_ids())
     path = stand.scene.store / "archive" / f"{the_run(stand)}.tar.gz"
     more = ("--to", str(path.with_name("second.tar.gz"))) if path.exists() else ()
-    answer = stand.cli("runs", "archive", the_run(stand), *more)
-    assert answer.code == (EXIT_OK if there else EXIT_NO_RUN)
+    assert stand.cli("runs", "archive", the_run(stand), *more).code == (EXIT_OK if there else EXIT_NO_RUN)
     return stand.cli("clean", clock=DAY)
 
 
 def brought_back(stand: Stand, _: Answer) -> None:
-    """Unpack the archive and hold that the run is whole."""
     path = max((stand.scene.store / "archive").glob("*.tar.gz"))
     subprocess.run(["tar", "-xzf", path, "-C", stand.scene.store / "runs"], check=True)
     sound(stand.scene)
@@ -361,8 +345,7 @@ def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, na
     assert undisturbed.calls
     for fault in strikes(undisturbed.calls):
         stand.put_back()
-        struck = deed.do(stand, {"fault": fault})
-        assert struck.signal == signal.SIGKILL, fault
+        assert deed.do(stand, {"fault": fault}).signal == signal.SIGKILL, fault
         sound(stand.scene)
         answer = deed.again(stand)
         assert answer.code == 0, (fault, undisturbed.calls[fault["at"] - 1], answer)

@@ -25,14 +25,12 @@ TIMES = 8
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run that SESSION drives."""
     scene.workflow()
     assert scene.loomctl("run", "add dark mode", "--workflow", "tiny").code == 0
     return scene
 
 
 def contender(scene: Scene, session: str, how: str, times: int = 1, ready: Path | None = None) -> subprocess.Popen[str]:
-    """Start one."""
     words = [str(scene.store), scene.run_dir.name, session, how, str(times), str(ready or "")]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.faults.drivers", *words],
@@ -56,7 +54,6 @@ def gather(every: list[subprocess.Popen[str]]) -> None:
 
 
 def told(process: subprocess.Popen[str]) -> list[Json]:
-    """Give what one wrote."""
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     found: list[Json] = json.loads(output)
@@ -147,7 +144,6 @@ def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begu
 
 
 def _waits_for_input(pid: int) -> bool:
-    """Tell whether a process sleeps in a read of its standard input."""
     try:
         words = Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()
     except OSError:
@@ -234,8 +230,7 @@ def test_many_that_come_at_once_to_a_free_run_make_one_driver(begun: Scene) -> N
         for number in range(CONTENDERS)
     ]
     answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
-    codes = sorted(process.returncode for process in started)
-    assert codes == [0, *[6] * (CONTENDERS - 1)]
+    assert sorted(process.returncode for process in started) == [0, *[6] * (CONTENDERS - 1)]
     (winner,) = [number for number, process in enumerate(started) if process.returncode == 0]
     assert begun.state["lease"]["session_id"] == f"session-{winner}"
     assert {answer["error"]["code"] for answer in answers if "error" in answer} == {"HELD_BY_ANOTHER"}

@@ -32,7 +32,6 @@ Store(sys.argv[1]).update(sys.argv[2], change)
 
 @contextmanager
 def one_inside(stand: Stand) -> Iterator[subprocess.Popen[str]]:
-    """Have a process that is in the middle of an update, its lock held."""
     command = [sys.executable, "-B", "-c", INSIDE, str(stand.scene.store), stand.scene.run_dir.name]
     with subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -44,7 +43,6 @@ def one_inside(stand: Stand) -> Iterator[subprocess.Popen[str]]:
 
 
 def limit_of(event: str) -> float:
-    """Give the seconds after which the host ends a hook."""
     hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text())["hooks"]
     name = "".join(word.capitalize() for word in event.split("-"))
     seconds: float = hooks[name][0]["hooks"][0]["timeout"]
@@ -108,21 +106,14 @@ def test_a_hook_waits_no_longer_than_its_host_lets_it(stand: Stand, event: str) 
             assert f"process {owner.pid} " in answer.message
         if event == "session-start":
             assert SENTENCE in answer.context
-    closed = stand.hook("stop", told=told)
-    assert "frame/ask succeeded" in closed.message
+    assert "frame/ask succeeded" in stand.hook("stop", told=told).message
 
 
 def test_readers_wait_for_nobody(stand: Stand) -> None:
-    """What only looks needs no lock."""
     with one_inside(stand) as owner:
         owner.send_signal(signal.SIGSTOP)
         for words in (
-            ("show",),
-            ("runs",),
-            ("sessions",),
-            ("paths",),
-            ("state", "show"),
-            ("prime-context", "--dry-run"),
+            *(("show",), ("runs",), ("sessions",), ("paths",), ("state", "show"), ("prime-context", "--dry-run")),
         ):
             answer = stand.cli(*words, impatient=True)
             assert (answer.code, answer.waited) == (0, 0), words
@@ -134,13 +125,11 @@ def test_a_lock_is_no_run_of_its_own(stand: Stand) -> None:
     for note in (b"", b"{", b'{"pid": 1, "since": "2026-01-01T00:00:00Z"}', os.urandom(300)):
         for path in locks.iterdir():
             path.write_bytes(note)
-        answer = stand.cli("show", session=SESSION, impatient=True)
-        assert answer.code == 0
+        assert stand.cli("show", session=SESSION, impatient=True).code == 0
         assert stand.cli("resume", impatient=True).waited == 0
 
 
 def test_a_lock_whose_file_may_not_be_written_is_said(stand: Stand) -> None:
-    """A folder in the lock's place is an error with the line that mends it."""
     (path,) = Path(stand.store.local, "locks").iterdir()
     path.unlink()
     path.mkdir()

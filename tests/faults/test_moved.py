@@ -36,7 +36,6 @@ def placed(scene: Scene, forks: Bench, user_folders: Path) -> Stand:
 
 
 def moved(stand: Stand, to: Path, how: Callable[[str, str], object]) -> None:
-    """Put the project elsewhere."""
     to.parent.mkdir(parents=True, exist_ok=True)
     how(str(stand.scene.root), str(to))
     stand.scene.root, stand.scene.store = to, to / ".loom"
@@ -95,15 +94,13 @@ def test_the_place_that_was_left_still_knows_its_own(placed: Stand, tmp_path: Pa
     moved(placed, away, os.rename)
     assert placed.cli("resume").code == 0
     moved(placed, home, os.rename)
-    answer = placed.hook("session-start", told={"source": "resume"})
-    assert SENTENCE in answer.context
+    assert SENTENCE in placed.hook("session-start", told={"source": "resume"}).context
     assert placed.cli("next").code == EXIT_NO_RUN
     assert placed.cli("resume").code == 0
     assert placed.cli("next").code == 0
 
 
 def test_a_copy_and_its_original_go_their_own_ways(placed: Stand, tmp_path: Path) -> None:
-    """Driving the copy changes nothing in the original, whose session drives on."""
     first = placed.scene.root
     before = placed.scene.state
     moved(placed, tmp_path / "copy", _copied)

@@ -42,13 +42,11 @@ class Host(NamedTuple):
     data: Path
 
     def environ(self, session: str = SESSION) -> dict[str, str]:
-        """Give what a hook inherits, with a cache of its own."""
         python = Path(sys.executable).parent
         path = f"{python}:{os.environ['PATH']}"
         return {**self.scene.environ(session), "PATH": path, "CLAUDE_PLUGIN_DATA": str(self.data)}
 
     def hook(self, plugin: Path, event: str, *, session: str = SESSION, **told: Any) -> Ended:
-        """Start a hook through a plugin's launcher."""
         body: Json = {"session_id": session, "cwd": str(self.scene.root), "transcript_path": "", **told}
         command = [str(plugin / "bin" / "loomctl"), "hook", event]
         return run(command, cwd=self.scene.root, environ=self.environ(session), given=json.dumps(body))
@@ -98,8 +96,7 @@ def test_hooks_go_on_from_the_new_plugin(host: Host, place: str) -> None:
     assert "1.0.0" not in again.context
     done = host.command(new, "done", "--json")
     assert (done.code, done.json["closing"]) == (0, True)
-    stopped = host.hook(new, "stop", last_assistant_message=RESPONSE)
-    assert "frame/ask succeeded" in stopped.message
+    assert "frame/ask succeeded" in host.hook(new, "stop", last_assistant_message=RESPONSE).message
     assert host.hook(new, "session-end", reason="other").code == 0
     sound(host.scene)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,15 +18,11 @@ from loomctl.runs.machine import run_notes
 from tests.faults import interleavings
 from tests.helpers.machines import Machine, server_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MOST_STEPS = 400
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """The bare repository between the machines."""
     return server_of(tmp_path)
 
 
@@ -78,12 +74,10 @@ def kills(machine: Machine, run_id: str, keep: str, before: Path, state_home: Pa
 
 
 def is_noted(machine: Machine, run_id: str) -> bool:
-    """Tell whether a pull is noted that no resume has written into the log."""
     return "pulled" in run_notes.handoff(str(machine.store / "local"), run_id)
 
 
 def names_of(machine: Machine, run_id: str) -> list[str]:
-    """Name a run's events."""
     lines = (machine.folder(run_id) / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["event"] for line in lines]
 

@@ -58,7 +58,6 @@ WRITING = (
 
 @pytest.mark.parametrize("words", READING, ids=lambda words: words[0])
 def test_what_only_reads_works(sealed: Stand, words: tuple[str, ...]) -> None:
-    """Looking at a run needs no right to write, and tries none."""
     before = fingerprint(sealed.scene.root)
     answer = sealed.cli(*words, unprivileged=True)
     assert (answer.code, "error" in answer.json) == (0, False), answer
@@ -110,7 +109,6 @@ def test_a_session_is_primed_and_told_that_it_was_not_recorded(sealed: Stand, se
 
 @pytest.mark.parametrize("event", ["stop", "session-end", "pre-compact", "user-prompt-submit", "pre-tool-use"])
 def test_no_other_hook_fails(sealed: Stand, event: str) -> None:
-    """They end with 0, and a Stop says what it could not keep."""
     told = {"last_assistant_message": RESPONSE, "reason": "other", "trigger": "auto"}
     answer = sealed.hook(event, told=dict(told), unprivileged=True)
     assert (answer.code, answer.stderr) == (0, "")

@@ -12,7 +12,6 @@ ROUNDS, SEED = 12, 59
 
 
 def test_no_kill_loses_a_call_or_records_it_twice() -> None:
-    """In a process of its own, which may fork."""
     command = [sys.executable, "-m", "tests.faults.spool_kills", str(ROUNDS), str(SEED)]
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

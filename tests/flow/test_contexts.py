@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ LARGE = {"report": ["x" * 120_000]}
 
 @pytest.fixture
 def begun(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A project with one run, and a script of the session that drives it."""
     scene.workflow()
     scene.begin()
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", SESSION)
@@ -33,7 +33,6 @@ def begun(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def code_of(deed: Callable[[], object]) -> str:
-    """Do what is refused; gives the error's code."""
     with pytest.raises(LoomError) as refused:
         deed()
     return refused.value.code
@@ -60,8 +59,7 @@ def test_a_script_reads_and_sets(begun: Scene) -> None:
     assert repr(context) == f"RunContext('{begun.run_dir.name}')"
 
 
-def test_what_a_step_sets_is_read_and_what_a_script_sets_is_met_by_the_step(begun: Scene) -> None:
-    """Each sees the other's at once; a snapshot holds all, built-in keys too (D44)."""
+def test_what_a_step_sets_is_read_and_what_a_script_sets_is_met_by_the_step(begun: Scene) -> None:  # D44
     context = RunContext(begun.run_dir.name[:10], folder=begun.root)
     context.set("mine", [1])
     drive.done(begun.space(), context.run_id, response='Fine. {"context_updates": {"theirs": 2}}')
@@ -86,15 +84,9 @@ def test_what_may_not_be_set_is_refused(begun: Scene) -> None:
     with pytest.raises(ZeroDivisionError):
         context.change("a", lambda _: 1 / 0)
     assert begun.state == before
-
-
-def test_a_run_that_is_over_is_read_alone(begun: Scene) -> None:
-    """It stays as it is."""
-    context = RunContext()
     context.set("k", 1)
-    begun.edit(status="completed")
-    assert context.get("k") == 1
-    assert code_of(lambda: context.set("k", 2)) == "BAD_STATUS"
+    begun.edit(status="completed")  # a run that is over is only read
+    assert (context.get("k"), code_of(lambda: context.set("k", 2))) == (1, "BAD_STATUS")
 
 
 def test_a_script_has_the_rights_of_who_starts_it(
@@ -120,7 +112,6 @@ def test_a_script_has_the_rights_of_who_starts_it(
 
 
 def test_what_cannot_be_read_says_so(begun: Scene) -> None:
-    """It is not taken for a key that is not there."""
     context = RunContext()
     context.set("big", LARGE)
     Path(Blobs(str(begun.store)).path(begun.state["context"]["big"])).write_text("damaged")
@@ -138,30 +129,21 @@ def test_32_threads_on_one_run_lose_nothing(begun: Scene) -> None:
     """They share one object, and every other has its own: each key and each count is there, and each in the log."""
     shared = RunContext()
     begin = threading.Barrier(THREADS)
-    failed: list[BaseException] = []
 
     def work(who: int) -> None:
         context = shared if who % 8 else RunContext()
         begin.wait()
-        try:
-            for number in range(4):
-                context.set(f"{who}.{number}", {"who": who})
-                context.change("count", lambda value: value + 1, 0)
-                assert context.get(f"{who}.{number}") == {"who": who}
-        except BaseException as error:  # noqa: BLE001 - told below
-            failed.append(error)
+        for number in range(4):
+            context.set(f"{who}.{number}", {"who": who})
+            context.change("count", lambda value: value + 1, 0)
+            assert context.get(f"{who}.{number}") == {"who": who}
 
-    threads = [threading.Thread(target=work, args=(who,)) for who in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(work, range(THREADS))) == [None] * THREADS
     held = begun.state["context"]
     assert held.pop("count") == THREADS * 4
     assert held == {f"{who}.{number}": {"who": who} for who in range(THREADS) for number in range(4)}
-    counts = [one["after"] for one in shared.history("count")]
-    assert counts == list(range(1, THREADS * 4 + 1))
+    assert [one["after"] for one in shared.history("count")] == list(range(1, THREADS * 4 + 1))
     chain(begun.run_dir)
 
 
@@ -187,16 +169,10 @@ for number in range(times):
 @pytest.mark.slow
 def test_8_processes_on_one_run_lose_nothing_and_none_is_torn(begun: Scene) -> None:
     """Keys of each, one that all count, two that go together, and one in blobs; readers meet whole states alone."""
-    command = [sys.executable, "-c", SCRIPT]
+    environ = begun.environ(PYTHONPATH=str(CHECKOUT))
+    how: dict[str, Any] = {"cwd": begun.root, "env": environ, "stderr": subprocess.PIPE, "text": True}
     started = [
-        subprocess.Popen(
-            [*command, str(who), str(TIMES)],
-            cwd=begun.root,
-            env=begun.environ(PYTHONPATH=str(CHECKOUT)),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for who in range(PROCESSES)
+        subprocess.Popen([sys.executable, "-c", SCRIPT, str(who), str(TIMES)], **how) for who in range(PROCESSES)
     ]
     ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
     assert ended == [("", 0)] * PROCESSES
@@ -204,13 +180,11 @@ def test_8_processes_on_one_run_lose_nothing_and_none_is_torn(begun: Scene) -> N
     assert held["count"] == PROCESSES * TIMES
     own = {f"{who}.{number}": [who, number] for who in range(PROCESSES) for number in range(TIMES)}
     assert {key: value for key, value in held.items() if key[0].isdigit()} == own
-    counts = [one["after"] for one in RunContext().history("count")]
-    assert counts == list(range(1, PROCESSES * TIMES + 1))
+    assert [one["after"] for one in RunContext().history("count")] == list(range(1, PROCESSES * TIMES + 1))
     chain(begun.run_dir)
 
 
 def test_steps_end_and_people_set_at_the_same_time(begun: Scene) -> None:
-    """Nothing that a step sets takes away what was set while it was worked on."""
     context = RunContext()
     begin = threading.Barrier(2)
 
@@ -235,15 +209,12 @@ def test_steps_end_and_people_set_at_the_same_time(begun: Scene) -> None:
 
 def test_importing_the_package_imports_nothing_of_it() -> None:
     """A hook's process does it at every call; each name is imported when it is asked for."""
-    program = (
-        "import sys, loomctl; print([name for name in sys.modules if name.startswith('loomctl.')], loomctl.Status)"
-    )
+    program = "import sys, loomctl; print([n for n in sys.modules if n.startswith('loomctl.')], loomctl.Status)"
     told = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert told.stdout == "[] <enum 'Status'>\n"
 
 
 def test_the_package_names_what_it_has() -> None:
-    """And nothing else."""
     assert set(loomctl.__all__) <= set(dir(loomctl))
     assert all(getattr(loomctl, name).__name__ == name for name in loomctl.__all__)
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):

@@ -28,14 +28,12 @@ BRANCHES = [
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run at its first step."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def statuses(scene: Scene) -> list[str]:
-    """Say how each visit stands."""
     return [entry["status"] for entry in scene.state["steps"]]
 
 
@@ -71,7 +69,6 @@ def test_a_call_for_a_stage_that_has_ended_changes_nothing(begun: Scene, named: 
 
 
 def test_the_last_call_of_a_run_may_be_repeated(begun: Scene) -> None:
-    """The run is over by then; the call is as harmless as any."""
     for number in range(1, 5):
         assert begun.loomctl("done", "--for", str(number), given="x").code == 0
     again = begun.loomctl("done", "--for", "004", "--json", given="x")
@@ -83,15 +80,13 @@ def test_the_last_call_of_a_run_may_be_repeated(begun: Scene) -> None:
 def test_a_stage_that_is_not_there_is_an_error_with_the_way_on(begun: Scene, named: str) -> None:
     """Another run's stage is none of this one; a step's id names no stage, for a loop visits it anew."""
     refused = begun.loomctl("done", f"--for={named}", "--json", given="x")
-    assert refused.code == 3
-    assert refused.json["error"]["code"] == "NO_SUCH_STAGE"
+    assert (refused.code, refused.json["error"]["code"]) == (3, "NO_SUCH_STAGE")
     assert "001-frame.ask@1" in refused.json["error"]["why"]
     assert refused.json["error"]["hint"] == f"loomctl next {begun.run_dir.name}"
     assert statuses(begun) == ["in_progress"]
 
 
 def at_once(scene: Scene, *arguments: str) -> list[Ended]:
-    """Call `done` twice at the same moment, with other results."""
     start = Barrier(2)
 
     def end(number: int) -> Ended:
@@ -127,7 +122,6 @@ def test_of_two_calls_at_once_one_ends_a_branch_and_joins(scene: Scene) -> None:
 
 
 def test_a_stages_number_implies_its_branch(scene: Scene) -> None:
-    """Each branch's text names its own stage; the other branch's step stays open."""
     scene.workflow(phases={"build": {"steps": [{"id": "fan", "parallel": {"branches": BRANCHES}}]}})
     scene.begin()
     assert "loomctl done --for 002 <<'LOOM'" in scene.loomctl("next", "--branch", "api").stdout
@@ -182,7 +176,6 @@ def test_in_a_terminal_nothing_succeeds_without_a_result(
 
 @each(("typed", "status"), [("It is done.\n", "succeeded"), ("\n", "in_progress")])
 def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> None:
-    """On a real terminal; an empty line is no result."""
     begun.let_go()
     mine, theirs = pty.openpty()
     command = [sys.executable, "-I", str(MAIN), "done", begun.run_dir.name]
@@ -214,11 +207,8 @@ def test_a_closing_step_may_be_marked_again(begun: Scene) -> None:
 @each(
     ("outcome", "note", "status"),
     [
-        (None, "", "in_progress"),
-        ("succeeded", "", "in_progress"),
-        ("succeeded", "by hand", "succeeded"),
-        ("failed", "", "failed"),
-        ("skipped", "", "skipped"),
+        *((None, "", "in_progress"), ("succeeded", "", "in_progress"), ("succeeded", "by hand", "succeeded")),
+        *(("failed", "", "failed"), ("skipped", "", "skipped")),
     ],
 )
 def test_a_closing_step_without_a_word_stays_open(
@@ -260,7 +250,6 @@ def test_a_stage_that_was_taken_back_is_open_again(begun: Scene) -> None:
 
 
 def test_a_session_that_does_not_drive_ends_nothing_by_naming(begun: Scene) -> None:
-    """A name is no right: who drives is asked as before."""
     refused = begun.loomctl("done", begun.run_dir.name, "--for", "001", "--json", session=OTHER, given="x")
     assert (refused.code, refused.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
     with pytest.raises(LoomError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,14 @@ from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import leases
-from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.project import Conversation
 from loomctl.workflows import triggers
+from tests.helpers.errors import refused
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact
 from tests.helpers.tables import each
+from tests.helpers.verbs import done, go_on, read, stand, status_of, statuses, take_back
+from tests.helpers.verbs import stop as stop_with
 
 
 class Said(Conversation):
@@ -31,81 +32,52 @@ class Said(Conversation):
         self.text = text
 
     def said_since(self, at: str) -> str | None:
-        """Give the text for any time there is."""
         return self.text if at else None
+
+
+ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
+
+
+def stop(scene: Scene, message: str | None, conversation: Conversation | None = None) -> str:
+    """Let the session stop, with its final message or without one; gives the line for its user."""
+    if message is not None:
+        return stop_with(scene, message, driven=False).line
+    space = scene.space(conversation=conversation)
+    return stopping.closed_without_message(space, space.store.read(scene.run_dir.name))
+
+
+def owing(scene: Scene, phases: Json | None = None) -> str:
+    scene.write("spec.md", "# The spec\n")
+    scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])], phases)
+    return scene.begin().run.run_id
+
+
+def loaded(driven: Driven) -> list[str] | None:
+    return driven.slip and [entry.id for entry in driven.slip.loaded if entry.form == "full"]
 
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run of four steps in three phases, at its first step."""
     scene.workflow()
     scene.begin()
     return scene
 
 
-def done(scene: Scene, response: str | None = "the result", *, session: str | None = SESSION, **more: Any) -> Driven:
-    """End the current step."""
-    conversation = more.pop("conversation", None)
-    return drive.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
-
-
-def go_on(scene: Scene, conversation: Conversation | None = None) -> Driven:
-    """Ask for the next step."""
-    return drive.next_step(scene.space(conversation=conversation), scene.run_dir.name)
-
-
-def stage(scene: Scene, name: str, file: str) -> str:
-    """Read a file of a stage."""
-    return (scene.run_dir / "stages" / name / file).read_text(encoding="utf-8")
-
-
-def status_of(scene: Scene, name: str) -> Json:
-    """Read how a stage ended."""
-    status: Json = json.loads(stage(scene, name, "status.json"))
-    return status
-
-
-def stop(scene: Scene, message: str | None, conversation: Conversation | None = None) -> str:
-    """Let the session stop, with its final message or without one; gives the line for its user."""
-    space = scene.space(conversation=conversation)
-    run = space.store.read(scene.run_dir.name)
-    if message is None:
-        return stopping.closed_without_message(space, run)
-    entry = visits.open_visit(run.state)
-    return stopping.stopped(space, run, stopping.Turn(told=entry["stage"] if entry else None), message).line
-
-
-def pause(scene: Scene) -> None:
-    """Pause the run."""
-    stopping.set_standing(scene.space(), scene.run_dir.name, "paused", "run.paused", allowed=ACTIVE)
-
-
-def cancel(scene: Scene) -> None:
-    """Cancel the run."""
-    stopping.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
-
-
 def test_a_run_goes_from_step_to_step_to_its_end(begun: Scene) -> None:
     """Each `done` ends a step with its files and opens the next; the last one completes the run."""
     moves = [done(begun, f"result {number}").move for number in range(4)]
-    assert [(move.kind, move.step) for move in moves[:3]] == [
-        ("step", "build/make"),
-        ("step", "build/polish"),
-        ("step", "ship/send"),
-    ]
-    assert moves[3].kind == "completed"
-    assert [entry["stage"] for entry in begun.state["steps"]] == [
-        "001-frame.ask@1",
-        "002-build.make@1",
-        "003-build.polish@1",
-        "004-ship.send@1",
-    ]
-    assert stage(begun, "002-build.make@1", "response.md") == "result 1"
-    assert "Make it." in stage(begun, "002-build.make@1", "prompt.md")
-    assert status_of(begun, "002-build.make@1")["status"] == "succeeded"
-    assert begun.state["status"] == "completed"
+    steps = [("step", "build/make"), ("step", "build/polish"), ("step", "ship/send")]
+    assert [(move.kind, move.step) for move in moves[:3]] == steps
+    stages = [ASK, MAKE, "003-build.polish@1", "004-ship.send@1"]
+    assert [entry["stage"] for entry in begun.state["steps"]] == stages
+    assert read(begun, MAKE, "response.md") == "result 1"
+    assert "Make it." in read(begun, MAKE, "prompt.md")
+    assert status_of(begun, MAKE)["status"] == "succeeded"
+    assert (moves[3].kind, begun.state["status"]) == ("completed", "completed")
     assert {phase["status"] for phase in begun.state["phases"].values()} == {"completed"}
     assert begun.state["sessions"]["session_history"][0]["phases_completed"] == ["frame", "build", "ship"]
+    take_back(begun)
+    assert (begun.state["status"], begun.state["current_step"]) == ("in_progress", "ship/send")
 
 
 def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
@@ -129,49 +101,41 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
 
 
 def test_next_is_the_first_step_that_is_not_done_and_changes_no_stage(begun: Scene) -> None:
-    """However often it is asked, `next` gives the step that is open."""
     done(begun)
     for _ in range(3):
         assert go_on(begun).move.step == "build/make"
-    assert len(begun.state["steps"]) == 2
-    assert begun.event_names().count("stage.started") == 2
+    assert (len(begun.state["steps"]), begun.event_names().count("stage.started")) == (2, 2)
 
 
 def test_entering_a_phase_loads_what_it_names(scene: Scene) -> None:
     """A phase transition fires its triggers, and its slip comes with the verb that made it (D13)."""
-    scene.write("spec.md", "# The spec\n")
-    scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])])
-    scene.begin()
-    first, second = done(scene), done(scene)
+    owing(scene)
+    first = done(scene)
     assert first.slip is not None
-    assert first.slip.event == "phase_transition:frame->build"
-    assert [entry.form for entry in first.slip.loaded] == ["full"]
-    assert second.slip is None
+    assert (first.slip.event, loaded(first)) == ("phase_transition:frame->build", ["spec"])
+    assert done(scene).slip is None
 
 
 # ---- Closing: `done` without a response (D27)
 
 
 def test_done_without_a_response_only_marks_the_step(begun: Scene) -> None:
-    """The step is closing, nothing has ended, and no next step is given."""
     driven = done(begun, None, outcome="partially_succeeded")
     assert driven.closing is not None
-    assert (driven.closing["stage"], driven.ended, driven.slip) == ("001-frame.ask@1", None, None)
-    assert begun.state["steps"][0]["status"] == "closing"
-    assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").exists()
+    assert (driven.closing["stage"], driven.ended, driven.slip, statuses(begun)) == (ASK, None, None, ["closing"])
+    assert not (begun.run_dir / "stages" / ASK / "response.md").exists()
+    take_back(begun)
+    assert statuses(begun) == ["in_progress"]
 
 
 def test_the_final_message_closes_it_with_the_outcome_that_was_given(begun: Scene) -> None:
     """A Stop's message is the response; the outcome, note and artifacts of `done` are kept."""
     done(begun, None, outcome="partially_succeeded", note="half", artifacts={"spec_path": "{project_root}/x.md"})
     line = stop(begun, "the final words")
-    assert stage(begun, "001-frame.ask@1", "response.md") == "the final words"
-    status = status_of(begun, "001-frame.ask@1")
-    assert (status["status"], status["response_source"], status["note"]) == (
-        "partially_succeeded",
-        "conversation",
-        "half",
-    )
+    assert read(begun, ASK, "response.md") == "the final words"
+    status = status_of(begun, ASK)
+    told = ("partially_succeeded", "conversation", "half")
+    assert (status["status"], status["response_source"], status["note"]) == told
     assert begun.state["artifacts"] == {"spec_path": "{project_root}/x.md"}
     assert line == "Loom: frame/ask partially_succeeded. Now: build/make"
     assert "closing" not in begun.state["steps"][0]
@@ -192,7 +156,7 @@ def test_a_closing_step_is_closed_with_what_can_be_found(
     """The transcript comes first, then the last candidate, else there is no response; it is said which (D27)."""
     done(begun, None, outcome="failed")
     begun.workflow()
-    folder = begun.run_dir / "stages" / "001-frame.ask@1"
+    folder = begun.run_dir / "stages" / ASK
     if candidate is not None:
         (folder / "candidate.md").write_text(candidate)
     seen = Said(transcript)
@@ -200,16 +164,14 @@ def test_a_closing_step_is_closed_with_what_can_be_found(
         stop(begun, None, seen)
     else:
         driven = go_on(begun, seen)
-        assert driven.ended is not None
-        assert driven.ended["stage"] == "001-frame.ask@1"
+        assert ((driven.ended or {})["stage"], driven.move.kind) == (ASK, "failed")
         (note,) = driven.notes
         assert note.startswith("frame/ask was closing; it is closed with")
-        assert driven.move.kind == "failed"
-    status = status_of(begun, "001-frame.ask@1")
+    status = status_of(begun, ASK)
     assert (status["status"], status["response_source"]) == ("failed", source)
     assert (folder / "response.md").exists() == (response is not None)
     if response is not None:
-        assert stage(begun, "001-frame.ask@1", "response.md") == response
+        assert read(begun, ASK, "response.md") == response
     assert begun.state["status"] == "failed"
 
 
@@ -218,36 +180,32 @@ def test_a_response_for_a_closing_step_keeps_what_was_given_before(begun: Scene)
     given = {"a": "{project_root}/a", "b": "{project_root}/b"}
     done(begun, None, outcome="skipped", note="not needed", artifacts=given)
     driven = done(begun, "said after all", artifacts={"b": "{project_root}/c"})
-    assert driven.ended is not None
-    status = status_of(begun, "001-frame.ask@1")
+    status = status_of(begun, ASK)
     assert (status["status"], status["note"], status["response_source"]) == ("skipped", "not needed", "done")
     assert begun.state["artifacts"] == {"a": "{project_root}/a", "b": "{project_root}/c"}
     assert driven.move.step == "build/make"
 
 
 def test_a_second_outcome_for_a_closing_step_counts(begun: Scene) -> None:
-    """What a second `done` without input gives is the closing step's, not lost."""
     done(begun, None, outcome="failed")
-    driven = done(begun, None, outcome="partially_succeeded", artifacts={"a": "{project_root}/a"})
-    assert driven.closing is not None
+    assert done(begun, None, outcome="partially_succeeded", artifacts={"a": "{project_root}/a"}).closing is not None
     stop(begun, "half of it")
-    assert begun.state["steps"][0]["status"] == "partially_succeeded"
+    assert statuses(begun)[0] == "partially_succeeded"
     assert begun.state["artifacts"] == {"a": "{project_root}/a"}
 
 
 def test_a_stop_enters_a_phase_and_owes_what_it_loads(scene: Scene) -> None:
-    """What a phase that a Stop enters would load is told by the next telling verb, once."""
-    scene.write("spec.md", "# The spec\n")
-    scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])])
-    scene.begin()
+    """The next telling verb tells it, once; a terminal that primes by hand does not take it away before."""
+    run_id = owing(scene)
     done(scene, None)
     stop(scene, "the result")
+    terminal = scene.space("terminal-1", host="terminal")
+    run = terminal.store.read(run_id)
+    made = prime_run.prime(terminal, run, triggers.manual(), prime_run.command_budget(terminal), may_write=True)
+    memory_of_session.record(terminal, run_id, made)
     driven = go_on(scene)
-    assert driven.move.step == "build/make"
-    assert driven.slip is not None
-    assert [entry.id for entry in driven.slip.loaded] == ["spec"]
-    assert go_on(scene).slip is None
-    assert "pending_triggers" not in scene.state
+    assert (driven.move.step, loaded(driven)) == ("build/make", ["spec"])
+    assert (go_on(scene).slip, "pending_triggers" in scene.state) == (None, False)
 
 
 def test_a_run_that_is_over_is_not_primed_with_nothing(scene: Scene) -> None:
@@ -266,29 +224,10 @@ def test_a_run_that_is_over_is_not_primed_with_nothing(scene: Scene) -> None:
     assert "pending_triggers" not in scene.state
 
 
-def test_what_is_owed_is_not_paid_to_somebody_else(scene: Scene) -> None:
-    """A terminal that primes by hand does not take away what the assistant has not been told."""
-    scene.write("spec.md", "# The spec\n")
-    scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])])
-    run_id = scene.begin().run.run_id
-    done(scene, None)
-    stop(scene, "the result")
-    terminal = scene.space("terminal-1", host="terminal")
-    run = terminal.store.read(run_id)
-    made = prime_run.prime(terminal, run, triggers.manual(), prime_run.command_budget(terminal), may_write=True)
-    memory_of_session.record(terminal, run_id, made)
-    driven = go_on(scene)
-    assert driven.slip is not None
-    assert [entry.id for entry in driven.slip.loaded] == ["spec"]
-
-
 @each("verb", ["next", "done", "approve"])
 def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, verb: str) -> None:
     """Where a terminal drives a named run, the session that is bound to it is still given what the phase loads."""
-    scene.write("spec.md", "# The spec\n")
-    phases = {**PHASES, "build": {**PHASES["build"], "require_approval": verb == "approve"}}
-    scene.workflow([artifact("spec", "spec.md", reload_triggers=["phase_transition:frame->build"])], phases)
-    run_id = scene.begin().run.run_id
+    run_id = owing(scene, {**PHASES, "build": {**PHASES["build"], "require_approval": verb == "approve"}})
     terminal = scene.space("terminal-1", host="terminal")
     if verb == "approve":
         done(scene)
@@ -303,9 +242,7 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
         drive.next_step(terminal, run_id)
     leases.leave(terminal, run_id, "other")
     driven = go_on(scene)
-    assert driven.move.step == "build/make"
-    assert driven.slip is not None
-    assert [entry.id for entry in driven.slip.loaded] == ["spec"]
+    assert (driven.move.step, loaded(driven)) == ("build/make", ["spec"])
 
 
 # ---- Failure, approval, standing
@@ -323,7 +260,6 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
 def test_a_failure_is_retried_and_then_handled(
     scene: Scene, retries: int, handling: dict[str, str], kinds: list[str]
 ) -> None:
-    """Retries come first, each a visit of its own; then `result_handling` decides."""
     steps = [{"id": "ask", "prompt": "Ask.", "max_retries": retries, "result_handling": handling}]
     scene.workflow(phases={**PHASES, "frame": {"steps": steps}})
     scene.begin()
@@ -340,11 +276,9 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     """Before a phase that asks for approval the run waits; `next` says so; `approve` goes on into the phase."""
     scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["ship"]})
     scene.begin()
-    for _ in range(3):
-        driven = done(scene)
-    assert driven.move.kind == "approval"
+    driven = [done(scene) for _ in range(3)][-1]
     assert "loomctl approve" in driven.line
-    assert go_on(scene).move.kind == "approval"
+    assert (driven.move.kind, go_on(scene).move.kind) == ("approval", "approval")
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
     assert decide.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
     assert scene.state["pending_approvals"] == []
@@ -354,8 +288,7 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
 
 @each("status", ["completed", "cancelled"])
 @each("verb", ["done", "closing", "approve", "pause"])
-def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -> None:
-    """No verb but `resume --reopen` and `undo` changes a completed or cancelled run (D4)."""
+def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -> None:  # D4
     waiting = [{"id": "phase:ship", "reason": "x", "requested_at": "2026-01-01T00:00:00Z"}]
     begun.edit(status=status, pending_approvals=waiting)
     before = (begun.run_dir / "state.json").read_bytes()
@@ -363,19 +296,17 @@ def test_a_run_that_is_over_is_not_moved(begun: Scene, status: str, verb: str) -
         "done": lambda: done(begun, outcome="failed"),
         "closing": lambda: done(begun, None),
         "approve": lambda: decide.approve(begun.space(), begun.run_dir.name),
-        "pause": lambda: pause(begun),
+        "pause": lambda: stand(begun, "paused"),
     }
-    with pytest.raises(LoomError) as caught:
+    with refused("BAD_STATUS"):
         verbs[verb]()
-    assert caught.value.code == "BAD_STATUS"
     assert (begun.run_dir / "state.json").read_bytes() == before
-    assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "status.json").exists()
+    assert not (begun.run_dir / "stages" / ASK / "status.json").exists()
 
 
-def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:
-    """A step that was closing when its run was cancelled stays as it was (D4)."""
+def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:  # D4
     done(begun, None, outcome="failed")
-    cancel(begun)
+    stand(begun, "cancelled")
     before = (begun.run_dir / "state.json").read_bytes()
     assert stop(begun, "too late") == ""
     assert (begun.run_dir / "state.json").read_bytes() == before
@@ -383,30 +314,21 @@ def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:
 
 @each("status", ["paused", "failed"])
 def test_next_does_not_wake_a_paused_or_failed_run(begun: Scene, status: str) -> None:
-    """What stands still goes on by `resume` alone, and the error names the command."""
     begun.edit(status=status)
-    with pytest.raises(LoomError) as caught:
+    with refused("BAD_STATUS", hint=f"loomctl resume {begun.run_dir.name}"):
         go_on(begun)
-    assert (caught.value.code, caught.value.hint) == ("BAD_STATUS", f"loomctl resume {begun.run_dir.name}")
 
 
-def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene) -> None:
-    """The result is kept; nothing goes on until the run is resumed."""
-    pause(begun)
-    driven = done(begun)
-    assert driven.move.kind == "paused"
-    assert "paused" in driven.line
-    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
-    assert begun.state["status"] == "paused"
-
-
-def test_a_final_message_counts_in_a_paused_run_and_starts_no_step(begun: Scene) -> None:
-    """A step that was closing when its run was paused gets its response; nothing goes on until the run is resumed."""
-    done(begun, None)
-    pause(begun)
-    assert "The run is paused" in stop(begun, "the result")
-    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded"]
-    assert begun.state["status"] == "paused"
+@each("closing", [False, True])
+def test_a_step_that_is_ended_in_a_paused_run_starts_no_other(begun: Scene, closing: bool) -> None:
+    """By its result, or by the final message where it was closing when its run was paused."""
+    if closing:
+        done(begun, None)
+    stand(begun, "paused")
+    said = stop(begun, "the result") if closing else (driven := done(begun)).line
+    assert "paused" in said
+    assert closing or driven.move.kind == "paused"
+    assert (statuses(begun), begun.state["status"]) == (["succeeded"], "paused")
 
 
 def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
@@ -416,9 +338,8 @@ def test_a_file_that_was_to_be_registered_is_asked_for(scene: Scene) -> None:
     scene.workflow(phases={**PHASES, "frame": frame})
     scene.begin()
     assert list(done(scene, outcome="failed").notes) == []
-    (note,) = done(scene).notes
-    assert "register spec_path" in note
-    undo.undo(scene.space(), scene.run_dir.name)
+    assert "register spec_path" in done(scene).notes[0]
+    take_back(scene)
     assert list(done(scene, artifacts={"spec_path": "{project_root}/x.md"}).notes) == []
 
 
@@ -430,65 +351,36 @@ def test_talk_of_registering_is_no_demand(scene: Scene, prompt: str) -> None:
     assert list(done(scene).notes) == []
 
 
-def test_there_must_be_a_step_to_end(begun: Scene) -> None:
-    """Without an open step `done` says so, with the next command."""
+def test_there_must_be_a_step_to_end_or_to_take_back(begun: Scene) -> None:
+    with refused("NOTHING_TO_UNDO"):
+        take_back(begun)
     for _ in range(3):
         done(begun)
     begun.edit(steps=begun.state["steps"][:3])
-    with pytest.raises(LoomError) as caught:
+    with refused("NO_OPEN_STEP", hint=f"loomctl next {begun.run_dir.name}"):
         done(begun)
-    assert (caught.value.code, caught.value.hint) == ("NO_OPEN_STEP", f"loomctl next {begun.run_dir.name}")
 
 
 def test_undo_opens_the_last_step_again_and_keeps_its_response(begun: Scene) -> None:
-    """The step is open, its response lies beside, what it registered is as before."""
-    done(begun, "first words", artifacts={"spec_path": "{project_root}/x.md"})
-    driven = undo.undo(begun.space(), begun.run_dir.name)
-    assert driven.move.step == "frame/ask"
-    assert (begun.state["current_step"], begun.state["artifacts"]) == ("frame/ask", {})
-    assert stage(begun, "001-frame.ask@1", "response.undone-1.md") == "first words"
-    assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").exists()
-    done(begun, "second words")
-    undo.undo(begun.space(), begun.run_dir.name)
-    assert stage(begun, "001-frame.ask@1", "response.undone-2.md") == "second words"
-
-
-def test_undo_takes_a_closing_mark_off(begun: Scene) -> None:
-    """A step that is only marked is simply open again."""
-    done(begun, None)
-    undo.undo(begun.space(), begun.run_dir.name)
-    assert begun.state["steps"][0]["status"] == "in_progress"
-
-
-def test_undo_of_the_last_step_takes_up_a_completed_run(begun: Scene) -> None:
-    """What completed a run can be taken back like any other `done`."""
-    for _ in range(4):
-        done(begun)
-    undo.undo(begun.space(), begun.run_dir.name)
-    assert (begun.state["status"], begun.state["current_step"]) == ("in_progress", "ship/send")
-
-
-def test_nothing_to_undo_is_said(begun: Scene) -> None:
-    """A run whose first step is open has nothing to take back."""
-    with pytest.raises(LoomError) as caught:
-        undo.undo(begun.space(), begun.run_dir.name)
-    assert caught.value.code == "NOTHING_TO_UNDO"
+    for number, words in enumerate(("first words", "second words"), 1):
+        done(begun, words, artifacts={"spec_path": "{project_root}/x.md"})
+        assert take_back(begun).move.step == "frame/ask"
+        assert (begun.state["current_step"], begun.state["artifacts"]) == ("frame/ask", {})
+        assert read(begun, ASK, f"response.undone-{number}.md") == words
+        assert not (begun.run_dir / "stages" / ASK / "response.md").exists()
 
 
 @pytest.mark.shows("Run ids, session ids and stage names are checked before they become paths")
-def test_no_stage_can_be_made_to_lie_elsewhere(begun: Scene, tmp_path: Path) -> None:
-    """A stage's name out of an edited state never leaves the run's folder (D10)."""
+def test_no_stage_can_be_made_to_lie_elsewhere(begun: Scene, tmp_path: Path) -> None:  # D10
     for name in ("../../../escaped", "/tmp/escaped", "a/b", "..@1"):
         begun.edit(steps=[{**begun.state["steps"][0], "stage": name}])
         begun.space().local.unbind(SESSION)  # a bound session would be told first that the stage is another
-        with pytest.raises(LoomError) as caught:
+        with refused("BAD_ID"):
             done(begun)
-        assert caught.value.code == "BAD_ID"
     assert not list(tmp_path.rglob("escaped*"))
 
 
-def test_a_session_that_is_not_bound_may_drive_a_named_run(begun: Scene) -> None:
-    """Naming a run is enough to drive one that nobody drives; it does not bind (D1)."""
+def test_a_session_that_is_not_bound_may_drive_a_named_run(begun: Scene) -> None:  # D1
     leases.leave(begun.space(), begun.run_dir.name, "other")
     done(begun, session=OTHER)
     assert begun.state["current_step"] == "build/make"

@@ -28,7 +28,6 @@ LONG_AGO, LATER = "2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 
 @pytest.fixture
 def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A clone with a run at a step that has to change `a.txt`."""
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
     made = Machine(tmp_path / "laptop", server)
     begin(made, "a.txt")
@@ -36,14 +35,12 @@ def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Mac
 
 
 def begin(scene: Scene, *wanted: Any, **more: Any) -> str:
-    """Begin a run whose first step has to show something."""
     steps = [{"id": "make", "prompt": "Make it.", "evidence": list(wanted), **more}, {"id": "then", "prompt": "Go on."}]
     scene.workflow(phases={"build": {"steps": steps}})
     return scene.begin().run.run_id
 
 
 def here(root: Path, monkeypatch: pytest.MonkeyPatch, hostname: str = "desktop") -> Machine:
-    """Give what stands in a folder as another machine's."""
     found = object.__new__(Machine)
     found.root, found.store = root, root / ".loom"
     monkeypatch.setenv("LOOM_HOSTNAME", hostname)
@@ -51,7 +48,6 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch, hostname: str = "desktop")
 
 
 def brought(laptop: Machine, root: Path, server: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> Machine:
-    """Push the laptop's run and pull it in a clone of its own."""
     laptop.push(laptop.run_dir.name)
     git(root.parent, "clone", "-q", *settings, str(server), str(root))
     found = here(root, monkeypatch)
@@ -60,17 +56,14 @@ def brought(laptop: Machine, root: Path, server: Path, monkeypatch: pytest.Monke
 
 
 def take_up(scene: Scene) -> None:
-    """Take the only run over."""
     resume.resume(scene.space(OTHER), scene.run_dir.name, take_over=True)
 
 
 def done(scene: Scene, session: str | None = OTHER) -> Driven:
-    """End the open step."""
     return drive.done(scene.space(session), scene.run_dir.name, response="Made it.")
 
 
 def committed_at(root: Path, when: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commit another `a.txt` at a moment."""
     (root / "a.txt").write_text(text, encoding="utf-8")
     with monkeypatch.context() as patch:
         patch.setenv("GIT_COMMITTER_DATE", when)
@@ -79,14 +72,12 @@ def committed_at(root: Path, when: str, text: str, monkeypatch: pytest.MonkeyPat
 
 
 def noted(scene: Scene) -> Json:
-    """Read what was noted of the step's files."""
     path = scene.run_dir / "stages" / STAGE / evidence.NOTED
     found: Json = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def test_the_note_tells_its_place_and_not_where_that_is(laptop: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes to other machines; the same folder of another machine is another place."""
     place = noted(laptop)["place"]
     assert len(place) == 16
     assert str(laptop.root) not in json.dumps(noted(laptop))
@@ -116,7 +107,6 @@ def test_what_stood_in_another_clone_before_is_no_work(
 def test_work_that_git_brings_along_counts(
     laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    """It was committed since the step began, wherever that was."""
     committed_at(laptop.root, LATER, "worked on\n", monkeypatch)
     git(laptop.root, "push", "-q", "origin", "HEAD:main")
     desktop = brought(laptop, tmp_path / "desktop", server, monkeypatch, *settings)
@@ -140,7 +130,6 @@ def test_work_that_git_did_not_bring_is_missing(
 def test_work_in_a_project_that_was_copied_counts(
     laptop: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody came there before it was done, and git has nothing of it."""
     laptop.write("a.txt", "worked on\n")
     shutil.copytree(laptop.root, tmp_path / "copy", symlinks=True)
     copy = here(tmp_path / "copy", monkeypatch)
@@ -149,7 +138,6 @@ def test_work_in_a_project_that_was_copied_counts(
 
 
 def test_a_session_that_goes_into_a_worktree_shows_its_work_there(tmp_path: Path, laptop: Machine) -> None:
-    """What it changes there, and not what stands on another branch since before."""
     run_id, tree = laptop.run_dir.name, tmp_path / "wörk tree"
     git(laptop.root, "worktree", "add", "-q", "-b", "feat", str(tree))
     space = laptop.space(cwd=tree)
@@ -161,7 +149,6 @@ def test_a_session_that_goes_into_a_worktree_shows_its_work_there(tmp_path: Path
 def test_another_branch_in_a_worktree_is_no_work(
     tmp_path: Path, laptop: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commit is older than the step."""
     tree = tmp_path / "tree"
     git(laptop.root, "worktree", "add", "-q", "-b", "feat", str(tree))
     committed_at(tree, LONG_AGO, "of the branch\n", monkeypatch)
@@ -186,7 +173,6 @@ def test_of_a_pattern_one_file_that_is_new_is_enough(
 def test_a_note_without_a_place_counts_everywhere(
     laptop: Machine, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps that were begun before notes had places end as they did."""
     note = laptop.run_dir / "stages" / STAGE / evidence.NOTED
     data = json.dumps({"schema_version": 1, "files": noted(laptop)["files"]}).encode()
     note.write_bytes(data)

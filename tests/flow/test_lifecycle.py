@@ -39,7 +39,6 @@ class Life(NamedTuple):
 
 
 def of_state(state: Json) -> Life:
-    """Read it off a state."""
     phases = {name: str(state["phases"].get(name, {}).get("status", "pending")) for name in PHASES}
     visits = {one["stage"]: str(one["status"]) for one in state["steps"] if one.get("stage")}
     history = {one["session_id"]: not one.get("ended_at") for one in state["sessions"]["session_history"]}
@@ -63,11 +62,9 @@ class Follower:
 
     @property
     def life(self) -> Life:
-        """What it came to."""
         return Life(self.status, self.phase, self.phases, self.visits, self.gates, self.sessions)
 
     def run(self, what: str, _: Json, entry: Json) -> None:
-        """A run's own."""
         if what == "resumed":
             self.status = "awaiting_feedback" if self.gates else "in_progress"
         elif what in ("failed", "completed", "cancelled", "paused"):
@@ -76,13 +73,11 @@ class Follower:
             self.phases[entry["step_id"].partition("/")[0]] = what
 
     def enter(self, what: str, told: Json, _: Json) -> None:
-        """A phase's."""
         self.phases[told["phase"]] = "in_progress" if what == "started" else what
         if what == "started":
             self.phase, self.status = told["phase"], "in_progress"
 
     def stage(self, what: str, told: Json, entry: Json) -> None:
-        """A stage's."""
         if what in ("started", "undone"):
             self.visits[told["stage"]] = self.status = "in_progress"
             self.gates -= self.gates if what == "undone" else set()
@@ -95,17 +90,14 @@ class Follower:
             self.visits[told["stage"]] = told.get("status", what)
 
     def approval(self, what: str, told: Json, _: Json) -> None:
-        """An approval's."""
         (self.gates.add if what == "requested" else self.gates.discard)(told["id"])
         self.status = "awaiting_feedback" if self.gates else "in_progress"
 
     def session(self, what: str, told: Json, entry: Json) -> None:
-        """A session's."""
         self.sessions[told["session_id"] if what == "lost" else entry["session_id"]] = what not in ("ended", "lost")
 
 
 def of_events(events: list[Json]) -> Life:
-    """Read it off a log."""
     return Follower([{**one, "event": one["event"].replace("phase.", "enter.")} for one in events]).life
 
 
@@ -121,36 +113,29 @@ class Told:
         self.hold("run")
 
     def space(self) -> Workspace:
-        """As the session meets it that drives the run."""
         return self.scene.space(self.session)
 
     def hold(self, what: str) -> None:
-        """Say the same twice."""
         state, events = self.scene.state, self.scene.events()
         assert of_events(events) == of_state(state), (what, [entry["event"] for entry in events])
 
     def done(self, outcome: str = "succeeded") -> None:
-        """End the step."""
         drive.done(self.space(), self.run_id, response="x", outcome=outcome, note="so it is")
         self.hold(f"done {outcome}")
 
     def approve(self) -> None:
-        """Let it go on."""
         decide.approve(self.space(), self.run_id)
         self.hold("approve")
 
     def undo(self) -> None:
-        """Take the last end back."""
         undoing.undo(self.space(), self.run_id)
         self.hold("undo")
 
     def rewind(self, to: str) -> None:
-        """Take the run back to a stage."""
         rewinding.rewind(self.space(), self.run_id, to)
         self.hold(f"rewind {to}")
 
     def resume(self, session: str, *, reopen: bool = False) -> None:
-        """Take it up, from whoever drives it."""
         self.session = session
         resuming.resume(self.space(), self.run_id, reopen=reopen, take_over=True)
         self.hold("resume")
@@ -158,7 +143,6 @@ class Told:
 
 @pytest.fixture
 def told(scene: Scene) -> Told:
-    """A run that has begun."""
     return Told(scene)
 
 
@@ -189,7 +173,6 @@ def test_a_run_from_its_beginning_to_its_end(told: Told) -> None:
 
 
 def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
-    """And is taken up each time."""
     told.done()
     told.done()
     told.approve()
@@ -230,8 +213,7 @@ def test_a_priming_that_gave_nothing_is_told(told: Told) -> None:
     made = prime_run.prime(space, run, triggers.session_start(), prime_run.hook_budget(space), may_write=True)
     state, (event,) = memory_of_session.with_priming(space, run.state, made)
     assert (made.text, state, event.name) == ("", run.state, "context.primed")
-    given = [event.properties[key] for key in ("slip_id", "loaded", "fresh")]
-    assert given == [None, {}, ["spec"]]
+    assert [event.properties[key] for key in ("slip_id", "loaded", "fresh")] == [None, {}, ["spec"]]
     before = told.scene.events()
     memory_of_session.record(space, told.run_id, made)
     assert (told.scene.state, told.scene.events()) == (run.state, before)

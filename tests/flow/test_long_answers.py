@@ -11,7 +11,6 @@ DIRECTIVE = '{"outcome": "failed", "failure_reason": "naïve 🎉"}'
 
 
 def read(text: str) -> Reading:
-    """Read a text as the response of a step without a schema."""
     return answers.understood({"kind": "prompt"}, text)
 
 
@@ -22,7 +21,6 @@ def filled(before: str, after: str, length: int, sign: str = "x") -> str:
 
 @each("sign", ["x", "é", "🎉", "\n", "\\", '"', "{"])
 def test_a_text_up_to_the_bound_is_looked_at_whole(sign: str) -> None:
-    """Characters count, whatever they take in bytes."""
     text = filled("", DIRECTIVE, LONGEST, sign)
     assert part(text) == (text, 0, None)
     reading = read(text)
@@ -32,7 +30,6 @@ def test_a_text_up_to_the_bound_is_looked_at_whole(sign: str) -> None:
 
 @each("sign", ["x", "é", "🎉"])
 def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(sign: str) -> None:
-    """And what was not looked at is said."""
     reading = read(filled("…", DIRECTIVE, LONGEST, sign))
     assert reading.outcome == "failed"
     assert [one.code for one in reading.warnings] == ["PARTLY_READ"]
@@ -56,13 +53,11 @@ def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(s
 )
 def test_a_part_of_an_object_is_not_taken_for_it(before: str, after: str, outcome: str | None) -> None:
     """What stands before a closing brace that closes nothing may belong to an object whose beginning was not seen."""
-    reading = read(before + "x" * LONGEST + after)
-    assert reading.outcome == outcome
+    assert read(before + "x" * LONGEST + after).outcome == outcome
 
 
 @each("fence", ["{}", " \n{}\n", "```json\n{}\n```", "```\n{}\n```\n"])
 def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None:
-    """It is what its step was asked for, and costs little to read."""
     text = fence.replace("{}", '{"outcome": "skipped", "note": "' + "é" * LONGEST + '"}')
     looked = part(text)
     assert (looked.left, read(text).outcome) == (0, "skipped")
@@ -73,7 +68,6 @@ def test_an_object_that_is_all_of_a_text_may_have_any_length(fence: str) -> None
 
 @each("schema", ["routing", "@x.json"])
 def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str) -> None:
-    """For that may be why it does."""
     text = DIRECTIVE + "x" * LONGEST
     reading = answers.understood({"output_schema": schema, "schema": {}}, text)
     assert [one.code for one in reading.errors][1:] == ["PARTLY_READ"]
@@ -81,6 +75,4 @@ def test_an_answer_that_breaks_its_schema_is_told_what_was_looked_at(schema: str
 
 
 def test_a_fence_is_taken_off_that_holds_all() -> None:
-    """One that opens or closes within a text does not make the rest of it an object."""
-    text = '```json\n{"outcome": "skipped"}\n```\n' + "x" * LONGEST + "\n```"
-    assert answers.part(text).alone is None
+    assert answers.part('```json\n{"outcome": "skipped"}\n```\n' + "x" * LONGEST + "\n```").alone is None

@@ -40,7 +40,6 @@ def begun(tmp_path: Path) -> Scene:
 
 
 def differences(scene: Scene, session: str = OTHER) -> list[str]:
-    """Take the run up; gives what is told to be different."""
     return resume.resume(scene.space(session), take_over=True).differences
 
 
@@ -68,13 +67,11 @@ def test_files_with_uncommitted_changes_are_named(begun: Scene, more: list[str],
 
 
 def test_what_is_here_is_not_told(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is missing, and nothing is said of it."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert not any("not here" in line or "PATH" in line for line in differences(begun))
 
 
 def test_a_file_that_the_run_took_away_is_not_missed(begun: Scene) -> None:
-    """What its stage wrote down says that it is gone."""
     record = begun.run_dir / "stages" / "001-build.make@1" / "changes.json"
     changes = json.loads(record.read_text(encoding="utf-8"))
     for one in changes["files"]:
@@ -85,7 +82,6 @@ def test_a_file_that_the_run_took_away_is_not_missed(begun: Scene) -> None:
 
 
 def test_a_commit_that_is_not_here_is_unknown(begun: Scene) -> None:
-    """The last session's commit was never fetched."""
     state = begun.state
     for record in state["sessions"]["session_history"]:
         record["environment"]["git_commit"] = record["last_commit"] = "a" * 40
@@ -94,7 +90,6 @@ def test_a_commit_that_is_not_here_is_unknown(begun: Scene) -> None:
 
 
 def test_commits_are_counted_from_where_the_session_left_off(begun: Scene) -> None:
-    """Not from where it began: what it committed itself is no difference."""
     git(begun.root, "commit", "--quiet", "--allow-empty", "-m", "Of the session")
     space = begun.space()
     drive.next_step(space, begun.run_dir.name)

@@ -116,7 +116,6 @@ ROWS = [pytest.param(row, id=row.name) for row in (*ENDS, *KEPT)]
 
 
 def at_a_stop(message: str, schema: str | None = None, **known: object) -> str:
-    """Decide on a message as a Stop does, at a step with or without a schema."""
     step = {"kind": "agent", "key": "build/one", "output_schema": schema}
     reading = answers.understood(step, message)
     stop = turn_ends.Stop(
@@ -152,6 +151,5 @@ def test_a_message_means_what_its_user_would_say(row: Row) -> None:
 
 
 def test_there_are_many() -> None:
-    """And each stands there once."""
     assert len(ROWS) >= 70
     assert len({row.message for row in (*ENDS, *KEPT)}) == len(ROWS)

@@ -26,7 +26,6 @@ BUNDLE = str(Path(__file__).resolve().parents[2])
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a busy machine take its time."""
     monkeypatch.setattr(engine, "SCHEMA_TOTAL_SECONDS", 60.0)
 
 
@@ -37,7 +36,6 @@ def custom(response: str, schema: Any = None, python: str | None = sys.executabl
 
 
 def codes(reading: Reading) -> list[tuple[str, str]]:
-    """List errors by code and place."""
     return [(one.code, one.where) for one in reading.errors]
 
 
@@ -56,8 +54,7 @@ def codes(reading: Reading) -> list[tuple[str, str]]:
 )
 def test_an_agent_may_answer_in_a_file_and_a_prompt_may_not(
     kind: str, response: str, status_json: str | None, last_file: str | None, source: str | None, schema: str | None
-) -> None:
-    """D35, in both modes."""
+) -> None:  # D35
     step = {"kind": kind, "output_schema": schema}
     reading = answers.understood(step, response, status_json=status_json, last_file=last_file)
     assert reading.source == source
@@ -66,7 +63,6 @@ def test_an_agent_may_answer_in_a_file_and_a_prompt_may_not(
 
 
 def test_a_bad_directive_ends_the_chain_under_the_schema() -> None:
-    """The response is to be repaired, whatever the files say."""
     for response in ('{"outcome": 1}', '{"outcome": "succeeded",}'):
         step = {"kind": "agent", "output_schema": "routing"}
         reading = answers.understood(step, response, status_json=SUCCEEDED)
@@ -92,7 +88,6 @@ def test_a_bad_directive_ends_the_chain_under_the_schema() -> None:
 def test_a_custom_schema_gets_the_final_object_of_the_response(
     response: str, output: Any, errors: list[tuple[str, str]]
 ) -> None:
-    """It does not route, and no file stands in."""
     reading = custom(response)
     assert codes(reading) == errors
     assert (reading.outcome, reading.preferred_next_label, reading.suggested_next_ids) == (None, None, ())
@@ -105,26 +100,22 @@ def test_a_custom_schema_gets_the_final_object_of_the_response(
 
 @each("schema", [{"$ref": "#"}, {"type": "nothing"}, [], 1])
 def test_a_schema_that_fails_in_itself_is_an_error_not_a_crash(schema: Any) -> None:
-    """A plan may have been edited by hand."""
     assert codes(custom('{"score": 1}', schema)) == [("SCHEMA_FAILED", "")]
 
 
 @pytest.mark.slow
 def test_a_pattern_that_never_ends_is_stopped() -> None:
-    """The child is ended by its own limit, or the caller would wait for ever."""
     reading = custom(json.dumps({"a": "a" * 60 + "!"}), {"properties": {"a": {"pattern": "^(a+)+$"}}})
     assert codes(reading) == [("SCHEMA_FAILED", "")]
     assert re.search(r"it took more than [25] s", reading.errors[0].message)
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
-    """A reference that got into a plan all the same is not followed."""
     reading = custom('{"score": 1}', {"$ref": "http://127.0.0.1:9/x.json"})
     assert codes(reading) == [("SCHEMA_FAILED", "")]
 
 
 def test_without_an_environment_nothing_is_taken_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The finding says so; it is no fault that a repair would mend."""
     monkeypatch.setattr(engine, "_has", lambda _: False)
     reading = custom('{"score": 1}', python=None)
     assert (codes(reading), reading.output) == ([("NEEDS_ENVIRONMENT", "")], None)
@@ -136,19 +127,16 @@ def test_without_an_environment_nothing_is_taken_unchecked(monkeypatch: pytest.M
 
 
 def write(tmp_path: Path, name: str, content: Any) -> None:
-    """Write a file of the project."""
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
 
 
 def resolved(tmp_path: Path, name: str) -> Resolved:
-    """Resolve a workflow of the project."""
     return resolve(name, **Places(str(tmp_path), str(tmp_path / ".loom"), BUNDLE)._asdict())
 
 
 def step(step_id: str, schema: str) -> Json:
-    """Make a step with a schema."""
     return {"id": step_id, "prompt": "Do it.", "output_schema": schema}
 
 
@@ -179,7 +167,6 @@ def test_a_plan_has_the_schemas_that_its_files_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_schema_is_an_error_before_the_run_starts(tmp_path: Path, schema: Any, code: str) -> None:
-    """It stands where the step names it, and nothing is merged."""
     write(tmp_path, ".loom/workflows/w.json", {"id": "w", "phases": {"build": {"steps": [step("b", "@x.json")]}}})
     if schema is not None:
         write(tmp_path, ".loom/workflows/x.json", schema)
@@ -190,6 +177,5 @@ def test_a_bad_schema_is_an_error_before_the_run_starts(tmp_path: Path, schema: 
 
 @each("raw", [{}, {"phases": []}, {"phases": {"a": 1}}, {"phases": {"a": {"steps": {"b": 1}}}}])
 def test_odd_workflows_are_left_to_their_own_checks(raw: Json) -> None:
-    """Whatever its shape, it comes back as it was."""
     assert with_schemas(raw, "/w.json", []) == (raw, [])
     assert with_schemas({"phases": {"a": {"steps": [1, {"output_schema": 1}]}}}, "/w.json", [])[1] == []

@@ -14,32 +14,17 @@ from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, render
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.model.visits import OUTCOMES
 from loomctl.workflows.routing import FIDELITIES, choose_fidelity
 from tests.docs.tokens import count
 from tests.helpers.tables import each
 
 BLOB = "/runs/shop/blobs/2cf24d.json"
-PLAN = Stage(
-    "frame/plan",
-    1,
-    "succeeded",
-    note="two ways were weighed",
-    first_line="The plan:",
-    models=("claude-sonnet-4-5",),
-    tokens_in=12_400,
-    tokens_out=3_210,
-    files=("src/main.rs", "tests/api_test.rs"),
-    response=Text(None, BLOB, whole=False),
-)
-TEST = Stage(
-    "build/test",
-    1,
-    "failed",
-    reason="one test failed",
-    script="cargo test 2>&1",
-    ended="exit code 1",
-    output=Text("running 2 tests\ntest api ... FAILED\n1 failed", "/runs/shop/blobs/77.json"),
-)
+PLAN = Stage("frame/plan", 1, "succeeded", note="two ways were weighed", first_line="The plan:")
+PLAN = PLAN._replace(models=("claude-sonnet-4-5",), tokens_in=12_400, tokens_out=3_210)
+PLAN = PLAN._replace(files=("src/main.rs", "tests/api_test.rs"), response=Text(None, BLOB, whole=False))
+OUTPUT = Text("running 2 tests\ntest api ... FAILED\n1 failed", "/runs/shop/blobs/77.json")
+TEST = Stage("build/test", 1, "failed", "one test failed", script="cargo test 2>&1", ended="exit code 1", output=OUTPUT)
 FIX = Stage("build/fix", 2, "succeeded", first_line="Fixed.", response=Text("Fixed.\n\nThe port was wrong.", "/r.md"))
 FACTS = Facts(
     run_id="shop-258-run-2026-01-02T03-04-05Z",
@@ -133,13 +118,11 @@ def test_each_fidelity_tells_its_share(fidelity: str) -> None:
 
 
 def test_the_targets_are_those_of_the_decision() -> None:
-    """About 600, 1,500 and 3,000 tokens for the summaries; every fidelity has one."""
     assert set(MODES) == set(FIDELITIES)
     assert [MODES[f"summary:{word}"].target for word in ("low", "medium", "high")] == [600, 1500, 3000]
 
 
 def test_a_first_step_is_told_what_the_run_is_for_and_no_more() -> None:
-    """No empty sections."""
     bare = FACTS._replace(stages=(), context=(), tools=())
     assert {render(bare, fidelity) + "\n" == HEAD.format(fidelity=fidelity) for fidelity in FIDELITIES} == {True}
 
@@ -147,17 +130,11 @@ def test_a_first_step_is_told_what_the_run_is_for_and_no_more() -> None:
 @each(
     ("tokens", "said"),
     [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1.0k"),
-        (12_449, "12.4k"),
-        (999_949, "999.9k"),
-        (999_950, "1.0M"),
+        *((0, "0"), (999, "999"), (1000, "1.0k"), (12_449, "12.4k"), (999_949, "999.9k"), (999_950, "1.0M")),
         (3_200_000, "3.2M"),
     ],
 )
 def test_tokens_are_counted_as_people_say_them(tokens: int, said: str) -> None:
-    """At the borders."""
     line = next(preamble_text._facts_of(Stage("a", 1, "succeeded", models=("m",), tokens_in=tokens, tokens_out=0)))
     assert line == f"  - Model: m, {said} tokens in / 0 out"
 
@@ -167,6 +144,8 @@ def _stage(**more: Any) -> Stage:
 
 
 _IN_FENCES = "\n    ```\n    {}\n    ```"
+WITH_LINES = Text(None, "/b.json", whole=False, lines_at="/r.md")
+ENDED = {"status": "failed", "reason": "exit code 1", "ended": "exit code 1", "script": "x"}
 CASES: list[tuple[str, Stage, str]] = [
     ("a model without numbers", _stage(models=("m", "n")), "  - Model: m, n"),
     ("numbers alone", _stage(tokens_in=5, tokens_out=6), "  - Model: unknown, 5 tokens in / 6 out"),
@@ -174,26 +153,17 @@ CASES: list[tuple[str, Stage, str]] = [
     ("an empty output", _stage(output=Text("\n", "/log")), "  - Stdout: (empty)"),
     ("an empty response", _stage(response=Text("", "/r.md")), "  - Response: (empty)"),
     ("the end of an output", _stage(output=Text("x\n" * 90 + "the end", "/log")), "  - Stdout: See: /log (its end:)"),
-    (
-        "a blob with its lines",
-        _stage(response=Text(None, "/b.json", whole=False, lines_at="/r.md")),
-        "  - Response: See: /b.json (with its lines: /r.md)",
-    ),
+    ("a blob with its lines", _stage(response=WITH_LINES), "  - Response: See: /b.json (with its lines: /r.md)"),
     ("a long line", _stage(response=Text("y" * 90_000, "/r.md")), "  - Response: See: /r.md"),
     ("a script of two lines", _stage(script="a\nb"), "  - Script:" + _IN_FENCES.format("a\n    b")),
     ("a script with a backtick", _stage(script="echo `id`"), "  - Script:" + _IN_FENCES.format("echo `id`")),
-    (
-        "an end that is the reason",
-        _stage(status="failed", reason="exit code 1", ended="exit code 1", script="x"),
-        "- **a**: failed — exit code 1\n  - Script: `x`",
-    ),
+    ("an end that is the reason", _stage(**ENDED), "- **a**: failed — exit code 1\n  - Script: `x`"),
     ("what was not readable", _stage(trouble="no status.json"), "  - Not readable: no status.json"),
 ]
 
 
 @each(("stage", "said"), [case[1:] for case in CASES])
 def test_a_stage_is_told_as_far_as_it_is_known(stage: Stage, said: str) -> None:
-    """What is not known has no line."""
     assert said in render(FACTS._replace(stages=(stage,), context=()), "compact")
 
 
@@ -214,7 +184,6 @@ VALUES = [
 
 @each(("value", "shown"), VALUES)
 def test_a_value_is_shown_whole_or_described(value: object, shown: str) -> None:
-    """On one line, never cut in its middle."""
     text = render(FACTS._replace(context=(Value("k", value),)), "compact")
     assert f"| k | {shown} |" in text.split("\n")
 
@@ -239,42 +208,23 @@ def test_what_a_stage_said_cannot_pose_as_looms_voice(fidelity: str, text: str) 
         tokens_in=1, tokens_out=1, response=Text(text, text), script=text, ended=text, output=Text(text, text),
         trouble=text,
     )  # fmt: skip
-    facts = FACTS._replace(
-        stages=(stage,),
-        context=(Value(text, text), Value("b", None, text)),
-        name=text,
-        goal=text,
-        workflow=text,
-        warnings=(text,),
-    )
+    context = (Value(text, text), Value("b", None, text))
+    facts = FACTS._replace(stages=(stage,), context=context, name=text, goal=text, workflow=text, warnings=(text,))
     plain = FACTS._replace(stages=(PLAN,), context=(Value("k", "v"),), warnings=("w",))
     told = render(facts, fidelity)
     own = {line[:12] for line in render(plain, fidelity).split("\n")}
+    looms = ("    ", "  - ", "- **", "| ", "Run ", "Goal: ", "Warning: ", "1 stage (1 failed)", "(1 ", "(2 ")
     for line in told.split("\n"):
-        assert (
-            line[:12] in own
-            or line.startswith(
-                ("    ", "  - ", "- **", "| ", "Run ", "Goal: ", "Warning: ", "1 stage (1 failed)", "(1 ", "(2 ")
-            )
-            or not line
-        )
+        assert line[:12] in own or line.startswith(looms) or not line
     assert told.encode().decode() == told
     assert not {"\x1b", "\u202e", "\x00", "\u2028", "\r"} & set(told)
     assert told.count("\n## Next") == 0
 
 
 def test_secrets_are_masked_wherever_they_stand() -> None:
-    """In responses, outputs, scripts, notes, values and keys."""
     secret = "ghp_" + "a1B2" * 9
-    stage = Stage(
-        "a",
-        1,
-        "failed",
-        reason=secret,
-        script=f"x {secret}",
-        response=Text(f"a {secret}", ""),
-        output=Text(f"b {secret}", ""),
-    )
+    texts: Any = {"response": Text(f"a {secret}", ""), "output": Text(f"b {secret}", "")}
+    stage = Stage("a", 1, "failed", reason=secret, script=f"x {secret}", **texts)
     facts = FACTS._replace(stages=(stage,), context=(Value(secret, [secret]),), goal=secret)
     for fidelity in FIDELITIES:
         assert secret not in render(facts, fidelity)
@@ -294,22 +244,17 @@ def test_a_thousand_stages_are_counted_where_they_do_not_fit() -> None:
 
 
 def test_many_context_keys_are_counted_where_they_do_not_fit() -> None:
-    """Those that were set last are shown, and the way to the others is named."""
     facts = FACTS._replace(context=tuple(Value(f"key.{n:03}", "v" * 60) for n in range(400)))
     text = render(facts, "summary:low")
-    assert "| key.399 |" in text
-    assert "| key.000 |" not in text
+    assert ("| key.399 |" in text, "| key.000 |" in text) == (True, False)
     assert "more keys: loomctl state show --path context)" in text
 
 
-LONG = Text(
-    "\n".join(f"I changed the parser so that line {n} is read, and its tests pass." for n in range(60)), "/r.md"
-)
+CHANGED = (f"I changed the parser so that line {n} is read, and its tests pass." for n in range(60))
+LONG = Stage("", 1, "succeeded", first_line="The parser reads its lines, and tests pass.")
+LONG = LONG._replace(response=Text("\n".join(CHANGED), "/r.md"))
 MANY = FACTS._replace(
-    stages=tuple(
-        Stage(f"build/s{n}", 1, "succeeded", first_line="The parser reads its lines, and tests pass.", response=LONG)
-        for n in range(40)
-    ),
+    stages=tuple(LONG._replace(step_id=f"build/s{n}") for n in range(40)),
     context=tuple(Value(f"key{n}", "a value of some words") for n in range(40)),
 )
 
@@ -317,12 +262,10 @@ MANY = FACTS._replace(
 @pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["full", *FIDELITIES[2:]])
 def test_with_enough_to_tell_a_preamble_comes_near_its_target(fidelity: str) -> None:
-    """Within a sixth of it by an exact tokenizer, and never over."""
     assert 0.83 < count(render(MANY, fidelity)) / MODES[fidelity].target <= 1
 
 
 def test_the_context_does_not_push_stages_out() -> None:
-    """In the shortest summary most of the room is theirs."""
     facts = MANY._replace(context=tuple(Value(f"key{n}", "a value of some words here") for n in range(20)))
     text = render(facts, "summary:low")
     rows = text.count("\n| key") - 1
@@ -330,7 +273,6 @@ def test_the_context_does_not_push_stages_out() -> None:
 
 
 def test_what_a_conversation_knows_already_is_only_counted() -> None:
-    """One line in the place of the stages that it was told of, or worked on."""
     text = render(FACTS._replace(stages=(FIX,), already=7), "compact")
     assert "(7 earlier stages stand in this conversation already)\n- **build/fix**" in text
 
@@ -340,17 +282,18 @@ TEXTS = st.lists(LINES, max_size=60).map("\n".join) | st.sampled_from(
     ["x" * 5000, "漢字" * 2000, "a b\n" * 3000, "\n" * 500]
 )
 MAYBE = st.none() | st.builds(Text, st.none() | TEXTS, LINES, st.booleans())
+COUNTS, VISITS = st.none() | st.integers(0, 10**12), st.integers(1, 99)
 STAGES_OF = st.builds(
     Stage,
     step_id=LINES,
-    visit=st.integers(1, 99),
-    status=st.sampled_from(["succeeded", "failed", "skipped", "partially_succeeded"]),
+    visit=VISITS,
+    status=st.sampled_from(OUTCOMES),
     reason=TEXTS,
     note=LINES,
     first_line=LINES,
     models=st.lists(LINES, max_size=3),
-    tokens_in=st.none() | st.integers(0, 10**12),
-    tokens_out=st.none() | st.integers(0, 10**12),
+    tokens_in=COUNTS,
+    tokens_out=COUNTS,
     files=st.lists(LINES, max_size=30),
     response=MAYBE,
     script=TEXTS,
@@ -364,11 +307,8 @@ JSON = st.recursive(
 )
 ANY = st.builds(
     Facts,
-    run_id=LINES,
-    workflow=LINES,
-    step_id=LINES,
-    name=LINES,
-    visit=st.integers(1, 99),
+    **dict.fromkeys(("run_id", "workflow", "step_id", "name"), LINES),
+    visit=VISITS,
     goal=TEXTS,
     stages=st.lists(STAGES_OF, max_size=8),
     context=st.lists(st.builds(Value, LINES, JSON, st.just("") | LINES), max_size=12),
@@ -378,15 +318,14 @@ ANY = st.builds(
 )
 
 
+LONG_NAMES: Any = dict.fromkeys(("run_id", "workflow", "step_id", "name", "goal"), "漢" * 200)
+
+
 @pytest.mark.slow
 @settings(max_examples=120)
 @given(ANY, st.sampled_from(FIDELITIES))
-@example(
-    FACTS._replace(run_id="漢" * 200, workflow="漢" * 200, step_id="漢" * 200, name="漢" * 200, goal="漢" * 200),
-    "truncate",
-)
+@example(FACTS._replace(**LONG_NAMES), "truncate")
 def test_no_preamble_is_over_its_target_and_the_same_facts_give_the_same_bytes(facts: Facts, fidelity: str) -> None:
-    """By an exact tokenizer's count, whatever stands in the facts."""
     text = render(facts, fidelity)
     assert count(text) <= MODES[fidelity].target
     assert text.startswith("# Loom: what happened before this step\n")
@@ -396,11 +335,8 @@ def test_no_preamble_is_over_its_target_and_the_same_facts_give_the_same_bytes(f
 @settings(max_examples=60)
 @given(TEXTS, st.sampled_from(FIDELITIES[2:]))
 def test_no_line_of_a_response_is_cut(text: str, fidelity: str) -> None:
-    """Each line between the fences is one of the response's own, whole."""
-    shown = render(
-        FACTS._replace(stages=(Stage("a", 1, "succeeded", response=Text(text, "/r.md")),), context=(), tools=()),
-        fidelity,
-    )
+    stage = Stage("a", 1, "succeeded", response=Text(text, "/r.md"))
+    shown = render(FACTS._replace(stages=(stage,), context=(), tools=()), fidelity)
     _, label, block = shown.partition("  - Response:")
     inside = textwrap.dedent(block.partition("\n")[2]).split("\n")[1:-1] if label else []
     whole = {line.strip() for line in visible(mask(text)[0]).split("\n")}

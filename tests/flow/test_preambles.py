@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, preambles, resume, undo
+from loomctl.flow import drive, preambles, resume
 from loomctl.flow.preambles import Preamble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import stage_name
 from loomctl.priming import memory_of_session
 from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import visits
 from loomctl.runs.project import Conversation, Workspace
+from tests.helpers.errors import refused
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.verbs import begin, read, status_of, take_back
 
 STEPS: Json = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for n in range(6)]}}
 
@@ -30,18 +31,11 @@ class Usage(Conversation):
     """A conversation that holds what it was given, and in which tokens were used."""
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
-        """Give them all."""
         return frozenset(slips)
 
     def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:  # noqa: ARG002
-        """Give what two messages used."""
-        return {
-            "models": ["claude-sonnet-4-5"],
-            "input_tokens": 400,
-            "cache_creation_input_tokens": 12_000,
-            "cache_read_input_tokens": 900_000,
-            "output_tokens": 3_200,
-        }
+        cache = {"cache_creation_input_tokens": 12_000, "cache_read_input_tokens": 900_000}
+        return {"models": ["claude-sonnet-4-5"], "input_tokens": 400, "output_tokens": 3_200, **cache}
 
 
 class Forgetful(Conversation):
@@ -50,14 +44,12 @@ class Forgetful(Conversation):
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run of six steps in one phase, at its first step."""
     scene.workflow(phases=STEPS)
     scene.begin()
     return scene
 
 
 def done(scene: Scene, response: str, *, session: str | None = SESSION, **more: Any) -> None:
-    """End the current step, in a session that drives the run for that."""
     conversation = more.pop("conversation", None)
     scene.let_go()
     drive.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
@@ -65,24 +57,20 @@ def done(scene: Scene, response: str, *, session: str | None = SESSION, **more: 
 
 
 def of(scene: Scene, step: str | None = None, fidelity: str | None = None, **more: Any) -> Preamble:
-    """Give a preamble, all of it."""
     space = scene.space(more.pop("session", SESSION))
     return preambles.of(space, space.store.read(scene.run_dir.name), step, fidelity, **more)
 
 
 def news(space: Workspace, scene: Scene) -> Preamble | None:
-    """Give what is new to a conversation."""
     return preambles.news(space, space.store.read(scene.run_dir.name))
 
 
 def prompt(scene: Scene, stage: str) -> str:
-    """Read what a stage was told."""
-    return (scene.run_dir / "stages" / stage / "prompt.md").read_text(encoding="utf-8")
+    return read(scene, stage, "prompt.md")
 
 
-def taken_up(scene: Scene, session: str = OTHER) -> None:
-    """Let another session resume the run."""
-    resume.resume(scene.space(session), scene.run_dir.name, take_over=True)
+def rows_of(text: str) -> dict[str, str]:
+    return dict(line.strip("| ").split(" | ", 1) for line in text.split("\n") if line.startswith("| "))
 
 
 # ---- What it tells.
@@ -108,12 +96,10 @@ def test_models_tokens_files_and_context_are_told(begun: Scene) -> None:
     assert "- **build/s0**: partially_succeeded\n  - Model: claude-sonnet-4-5, 12.4k tokens in / 3.2k out\n" in text
     assert "  - Files: src/main.rs, tests/api_test.rs\n" in text
     assert "| key | value |\n|---|---|\n| coverage | 72 |" in text
-    assert "last_response" not in text
-    assert "| response." not in text
+    assert not any(key in text for key in ("last_response", "| response."))
 
 
-def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(begun: Scene) -> None:
-    """A blob is materialised for reading (D42); what fits is told in full."""
+def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(begun: Scene) -> None:  # D42
     large = "line of a long answer\n" * 6000
     done(begun, large + json.dumps({"context_updates": {"report": "y" * 200_000, "small": "z"}}))
     text = of(begun).text
@@ -121,19 +107,16 @@ def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(
     blob, _, rest = line.removeprefix("  - Response: See: ").partition(" (with its lines: ")
     assert json.loads(Path(blob).read_text(encoding="utf-8")).startswith(large)
     assert Path(rest.removesuffix(")")).read_text(encoding="utf-8").startswith(large)
-    (row,) = [one for one in text.split("\n") if one.startswith("| report | See: ")]
-    assert json.loads(Path(row.split()[4]).read_text(encoding="utf-8")) == "y" * 200_000
-    assert '| small | "z" |' in text
-    assert str(begun.run_dir / "blobs") in blob
+    rows = rows_of(text)
+    assert json.loads(Path(rows["report"].split()[1]).read_text(encoding="utf-8")) == "y" * 200_000
+    assert (rows["small"], str(begun.run_dir / "blobs") in blob) == ('"z"', True)
 
 
 @each("named", ["box", "{project_root}/box"])
 def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene, named: str) -> None:
     """Where the store cannot be seen from a step's workdir, its blobs are materialised there (D42)."""
-    phases = {"build": {"steps": [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "workdir": named}]}}
     scene.write("box/x.txt", "x")
-    scene.workflow(phases=phases)
-    scene.begin()
+    begin(scene, "a", {"id": "b", "workdir": named})
     report = scene.write("report.html", "<p>")
     done(scene, "x\n" * 60_000 + json.dumps({"context_updates": {"report": report.as_uri()}}))
     text = of(scene).text
@@ -142,12 +125,9 @@ def test_a_step_in_a_folder_of_its_own_gets_copies_there(scene: Scene, named: st
     assert f'| report | "{report.as_uri()}" |' in of(scene, "a").text
 
 
-def test_a_visit_whose_answer_never_fitted_is_told_with_its_own(scene: Scene) -> None:
-    """It sets no `response.` key (D36), so the one that is there is an earlier visit's."""
-    step = {"id": "a", "prompt": "A.", "output_schema": "routing", "output_retries": 0, "max_retries": 1}
-    handling = {"result_handling": {"on_failure": "continue"}}
-    scene.workflow(phases={"build": {"steps": [{**step, **handling}, {"id": "b", "prompt": "B.", "fidelity": "full"}]}})
-    scene.begin()
+def test_a_visit_whose_answer_never_fitted_is_told_with_its_own(scene: Scene) -> None:  # D36
+    step = {"id": "a", "output_schema": "routing", "output_retries": 0, "max_retries": 1}
+    begin(scene, {**step, "result_handling": {"on_failure": "continue"}}, {"id": "b", "fidelity": "full"})
     done(scene, "FIRST " * 30_000 + '{"outcome": "failed", "failure_reason": "first"}')
     done(scene, 'SECOND answer {"outcome": }\n')
     first, second = of(scene).text.split("- **build/a**: failed")[1:]
@@ -158,11 +138,8 @@ def test_a_visit_whose_answer_never_fitted_is_told_with_its_own(scene: Scene) ->
 
 def test_everything_that_is_named_can_be_read_in_the_workdir(scene: Scene) -> None:
     """A response that was cut, one with its lines, a value that is too long for the table (D42)."""
-    steps = [{"id": name, "prompt": "x"} for name in ("a", "b")]
-    last = {"id": "c", "prompt": "C.", "workdir": "box", "fidelity": "summary:medium"}
     scene.write("box/x.txt", "x")
-    scene.workflow(phases={"build": {"steps": [*steps, last]}})
-    scene.begin()
+    begin(scene, "a", "b", {"id": "c", "workdir": "box", "fidelity": "summary:medium"})
     done(scene, "one line of it\n" * 40)
     done(scene, "large\n" * 30_000 + json.dumps({"context_updates": {"list": ["item"] * 200, "text": "l\n" * 500}}))
     text = of(scene).text
@@ -179,27 +156,20 @@ def test_everything_that_is_named_can_be_read_in_the_workdir(scene: Scene) -> No
 def test_a_value_that_is_not_shown_whole_is_named_by_a_file(begun: Scene) -> None:
     """A text with its lines, else its JSON; one that is no longer than its reference is shown."""
     done(begun, json.dumps({"context_updates": {"text": "a line\n" * 900, "list": [7] * 900, "short": "s" * 80}}))
-    text = of(begun, None, "summary:low").text
-    rows = dict(line.strip("| ").split(" | ", 1) for line in text.split("\n") if line.startswith("| "))
+    rows = rows_of(of(begun, None, "summary:low").text)
     assert rows["short"] == json.dumps("s" * 80)
     assert rows["text"].endswith(".txt (a text of 6,300 characters)")
     assert Path(rows["text"].split()[1]).read_text(encoding="utf-8") == "a line\n" * 900
     assert json.loads(Path(rows["list"].split()[1]).read_text(encoding="utf-8")) == [7] * 900
-
-
-def test_a_value_whose_file_cannot_be_made_is_described(begun: Scene) -> None:
-    """And the trouble is said."""
-    done(begun, json.dumps({"context_updates": {"text": "a line\n" * 900}}))
     shutil.rmtree(begun.run_dir / "blobs")
-    (begun.run_dir / "blobs").write_text("in the way")
+    (begun.run_dir / "blobs").write_text("in the way")  # the file cannot be made, and that is said
     made = of(begun)
-    assert "| text | (a text of 6,300 characters) |" in made.text
+    assert rows_of(made.text)["text"] == "(a text of 6,300 characters)"
     assert any("context text: " in warning for warning in made.warnings)
 
 
 @pytest.mark.slow
 def test_no_copy_is_made_of_what_is_not_named(begun: Scene) -> None:
-    """An output that is told whole, values that no fidelity has room for."""
     done(begun, json.dumps({"context_updates": {f"k{n}": "y" * 5000 + str(n) for n in range(300)}}))
     stored, _ = context_values.stored(begun.space(), {"command.output": "all of it"})
     command = {"script": "make", "exit_code": 0, "output": stored["command.output"]}
@@ -214,7 +184,6 @@ def test_no_copy_is_made_of_what_is_not_named(begun: Scene) -> None:
 
 
 def test_captured_assets_are_told(begun: Scene) -> None:
-    """By their paths, and how to see them all."""
     done(begun, "done")
     assets = [{"path": "junit.xml", "bytes": 1}, {"path": "test-results/a.png"}, "odd", {"path": 3}]
     edit_status(begun, "001-build.s0@1", assets=assets)
@@ -222,7 +191,6 @@ def test_captured_assets_are_told(begun: Scene) -> None:
 
 
 def test_a_compact_preamble_has_each_stages_files_on_its_line(begun: Scene) -> None:
-    """A few by name, more by number; the last stage's on a line of their own."""
     for files in (["a.py", "b.py"], [f"f{n}" for n in range(9)], ["c.py"]):
         done(begun, "done")
         edit_status(begun, begun.state["steps"][-2]["stage"], files_touched=files)
@@ -252,13 +220,10 @@ def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:
 
 
 def test_a_failed_visit_is_told_to_the_next_one(scene: Scene) -> None:
-    """A retry knows why the visit before it failed."""
-    scene.workflow(phases={"build": {"steps": [{"id": "a", "prompt": "A.", "max_retries": 1}]}})
-    scene.begin()
+    begin(scene, {"id": "a", "max_retries": 1})
     done(scene, 'No.\n{"outcome": "failed", "failure_reason": "the port is taken"}')
-    text = prompt(scene, "002-build.a@2")
-    assert "step build/a, visit 2" in text
-    assert "- **build/a**: failed — the port is taken\n" in text
+    for words in ("step build/a, visit 2", "- **build/a**: failed — the port is taken\n"):
+        assert words in prompt(scene, "002-build.a@2")
 
 
 @each(
@@ -274,7 +239,6 @@ def test_a_failed_visit_is_told_to_the_next_one(scene: Scene) -> None:
     ],
 )
 def test_what_is_missing_or_damaged_is_named_and_holds_nothing_up(begun: Scene, damage: Any, said: str) -> None:
-    """The stage keeps its line."""
     done(begun, "The first part is done.")
     damage(begun.run_dir / "stages" / "001-build.s0@1")
     made = of(begun)
@@ -288,7 +252,6 @@ def test_what_is_missing_or_damaged_is_named_and_holds_nothing_up(begun: Scene, 
 
 
 def test_a_blob_that_is_gone_is_named(begun: Scene) -> None:
-    """Its reference stands where the file would."""
     done(begun, json.dumps({"context_updates": {"report": "y" * 200_000}}))
     for folder in (begun.store / "blobs", begun.run_dir / "blobs"):
         shutil.rmtree(folder)
@@ -297,14 +260,11 @@ def test_a_blob_that_is_gone_is_named(begun: Scene) -> None:
     assert any("blob://sha256/" in warning for warning in made.warnings)
 
 
-def test_tool_steps_are_told_where_the_fidelity_asks_for_them(begun: Scene) -> None:
-    """From `summary:high` on; a subagent's are not of the main line (D48)."""
-    steps = [
-        {"id": "1", "tool_name": "Bash", "minimal_args": {"command": "make all"}, "observation": "Command executed"},
-        {"id": "2", "tool_name": "Bash", "minimal_args": {"command": "secret plan"}, "observation": "Command executed"},
-    ]
-    steps[1]["agent_id"] = "a1"
-    lines = [json.dumps({**step, "success": True, "outcome_ref": None}) for step in steps]
+def test_tool_steps_are_told_where_the_fidelity_asks_for_them(begun: Scene) -> None:  # D48
+    step = {"tool_name": "Bash", "observation": "Command executed", "success": True, "outcome_ref": None}
+    first = {**step, "id": "1", "minimal_args": {"command": "make all"}}
+    second = {**step, "id": "2", "minimal_args": {"command": "secret plan"}, "agent_id": "a1"}
+    lines = [json.dumps(first), json.dumps(second)]
     (begun.run_dir / "tool_steps.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
     for fidelity in ("full", "summary:high"):
         assert "## What tools did\n\n```\n`make all`" in of(begun, None, fidelity).text
@@ -312,16 +272,10 @@ def test_tool_steps_are_told_where_the_fidelity_asks_for_them(begun: Scene) -> N
     assert "make all" not in of(begun, None, "summary:medium").text
 
 
-@each(
-    ("step", "falls_back"),
-    [({}, True), ({"output_schema": "routing"}, True), ({"kind": "prompt"}, False)],
-)
+@each(("step", "falls_back"), [({}, True), ({"output_schema": "routing"}, True), ({"kind": "prompt"}, False)])
 def test_who_works_in_a_folder_of_its_own_is_told_so(scene: Scene, step: Json, falls_back: bool) -> None:
-    """In the prompt, with what counts there; a step without one is told nothing."""
     scene.write("box/x.txt", "x")
-    steps = [{"id": "a", "prompt": "A.", "workdir": "{project_root}/box", **step}, {"id": "b", "prompt": "B."}]
-    scene.workflow(phases={"build": {"steps": steps}})
-    scene.begin()
+    begin(scene, {"id": "a", "prompt": "A.", "workdir": "{project_root}/box", **step}, "b")
     told = prompt(scene, "001-build.a@1").partition("\n\nA.\n\n")[2]
     assert told.startswith(f"Work in `{scene.root}/box`.")
     assert ("A `status.json` that is written there counts" in told) == falls_back
@@ -333,37 +287,27 @@ def test_who_works_in_a_folder_of_its_own_is_told_so(scene: Scene, step: Json, f
 
 
 def test_the_step_is_the_open_one_unless_another_is_named(begun: Scene) -> None:
-    """By its key, or its id where that is enough."""
     assert of(begun).step_id == "build/s0"
     assert of(begun, "build/s4").step_id == of(begun, "s4").step_id == "build/s4"
-    with pytest.raises(LoomError) as caught:
+    with refused("NO_SUCH_STEP", exit_code=3):
         of(begun, "nothing")
-    assert (caught.value.code, caught.value.exit_code) == ("NO_SUCH_STEP", 3)
 
 
 def test_the_fidelity_is_the_transitions_the_steps_the_workflows(scene: Scene) -> None:
     """And `compact` where none is named; one that is asked for by name holds whatever the plan says."""
-    steps = [{"id": "a", "prompt": "A."}, {"id": "b", "prompt": "B.", "fidelity": "truncate"}]
-    scene.workflow(phases={"build": {"steps": steps}}, default_fidelity="summary:low")
-    scene.begin()
-    chosen = [
-        of(scene, "a"),
-        of(scene, "b"),
-        of(scene, "b", transition="summary:medium"),
-        of(scene, "b", "summary:high"),
-    ]
-    assert [(made.fidelity, made.source) for made in chosen] == [
-        ("summary:low", "workflow"),
-        ("truncate", "step"),
-        ("summary:medium", "transition"),
-        ("summary:high", "asked"),
-    ]
+    begin(scene, "a", {"id": "b", "fidelity": "truncate"}, default_fidelity="summary:low")
+    for made, expected in (
+        (of(scene, "a"), ("summary:low", "workflow")),
+        (of(scene, "b"), ("truncate", "step")),
+        (of(scene, "b", transition="summary:medium"), ("summary:medium", "transition")),
+        (of(scene, "b", "summary:high"), ("summary:high", "asked")),
+    ):
+        assert (made.fidelity, made.source) == expected
     with pytest.raises(LoomError, match="no fidelity"):
         of(scene, "a", "most")
 
 
 def test_what_is_no_fidelity_falls_through_with_a_warning(begun: Scene) -> None:
-    """In a plan that was changed by hand: the run goes on, and the preamble says so."""
     begun.edit_plan(default_fidelity="everything")
     made = of(begun, transition="more")
     assert (made.fidelity, made.source, len(made.warnings)) == ("compact", "default", 2)
@@ -378,8 +322,9 @@ def test_full_after_a_resume_is_once_a_summary(scene: Scene) -> None:
     scene.workflow(phases=STEPS, default_fidelity="full")
     scene.begin()
     done(scene, "first")
+    resume.resume(scene.space(), scene.run_dir.name, take_over=True)  # its own run: it keeps full
     assert (of(scene).fidelity, of(scene).degraded) == ("full", None)
-    taken_up(scene)
+    resume.resume(scene.space(OTHER), scene.run_dir.name, take_over=True)
     made = of(scene, session=OTHER)
     assert (made.fidelity, made.degraded, made.source) == ("summary:high", "full", "workflow")
     assert "Told: summary:high." in prompt(scene, "002-build.s1@1")
@@ -389,49 +334,27 @@ def test_full_after_a_resume_is_once_a_summary(scene: Scene) -> None:
     assert of(scene, None, "full", session=OTHER).fidelity == "full"
 
 
-def test_a_session_that_resumes_its_own_run_keeps_full(scene: Scene) -> None:
-    """Its conversation is the one that did the work."""
-    scene.workflow(phases=STEPS, default_fidelity="full")
-    scene.begin()
-    done(scene, "first")
-    taken_up(scene, SESSION)
-    assert of(scene).fidelity == "full"
-
-
 # ---- What is new to a conversation.
 
 
 def test_a_conversation_is_not_told_what_it_did_itself(begun: Scene) -> None:
-    """Nor what an earlier preamble told it; another session's work is new."""
     space = begun.space()
     assert news(space, begun) is None
-    done(begun, "mine", conversation=Usage())
+    done(begun, 'mine {"context_updates": {"host": 1}}', conversation=Usage())
     assert news(space, begun) is None
     done(begun, 'theirs {"context_updates": {"port": 1}}', session=OTHER)
-    found = news(space, begun)
-    assert found is not None
+    found = _there(news(space, begun))
     assert "- **build/s0**" not in found.text
     assert "(1 earlier stage stands in this conversation already)\n- **build/s1**: succeeded" in found.text
-    assert "| port | 1 |" in found.text
+    assert ("| port | 1 |" in found.text, "| host |" in found.text) == (True, False)
+    assert "| host | 1 |" in of(begun).text
     assert found.text.endswith(f"\n\nLoom slip {found.id}")
     assert preambles.note_told(space, found) == []
     assert news(space, begun) is None
     assert news(begun.space(conversation=Forgetful()), begun) == found
 
 
-def test_only_the_context_that_is_new_is_told(begun: Scene) -> None:
-    """What a conversation's own stages set it knows."""
-    done(begun, '{"context_updates": {"mine": 1}}')
-    done(begun, '{"context_updates": {"theirs": 2}}', session=OTHER)
-    found = news(begun.space(), begun)
-    assert found is not None
-    assert "| theirs | 2 |" in found.text
-    assert "mine" not in found.text
-    assert "| mine | 1 |" in of(begun).text
-
-
-def test_after_a_compaction_everything_is_new(begun: Scene) -> None:
-    """What the conversation did and was told is gone from it (D15)."""
+def test_after_a_compaction_everything_is_new(begun: Scene) -> None:  # D15
     done(begun, "mine")
     done(begun, "theirs", session=OTHER)
     space = begun.space()
@@ -444,19 +367,17 @@ def test_after_a_compaction_everything_is_new(begun: Scene) -> None:
     assert "already" not in found.text
 
 
-def test_a_stage_that_was_done_anew_is_new(begun: Scene) -> None:
-    """It has the rank of the one that was taken back, and is another (D31)."""
+def test_a_stage_that_was_done_anew_is_new(begun: Scene) -> None:  # D31
     done(begun, "theirs", session=OTHER)
     told = _there(news(begun.space(), begun))
     preambles.note_told(begun.space(), told)
-    state = begun.state
-    state["steps"][0]["completed_at"] = "2999-01-01T00:00:00Z"
-    begun.edit(steps=state["steps"])
+    steps = begun.state["steps"]
+    steps[0]["completed_at"] = "2999-01-01T00:00:00Z"
+    begun.edit(steps=steps)
     assert news(begun.space(), begun) is not None
 
 
 def test_a_terminal_is_told_once_and_without_a_mark(begun: Scene) -> None:
-    """What was printed there stands there, and nobody looks for it."""
     done(begun, "theirs", session=OTHER)
     space = begun.space("terminal-1", host=TERMINAL, conversation=Conversation())
     found = _there(news(space, begun))
@@ -474,52 +395,35 @@ def later(scene: Scene) -> None:
     scene.edit(sessions=state["sessions"])
 
 
-def test_what_a_session_was_told_of_another_run_says_nothing(begun: Scene) -> None:
-    """Ranks are a run's own."""
+def test_what_a_session_was_told_is_of_one_run_and_can_be_forgotten(begun: Scene) -> None:
     space = begun.space()
     done(begun, "theirs", session=OTHER)
     told = _there(news(space, begun))
     preambles.note_told(space, told._replace(run_id="another"))
     assert news(space, begun) is not None
-
-
-def test_forgetting_takes_the_note_away(begun: Scene) -> None:
-    """With all that a conversation held."""
-    space = begun.space()
-    done(begun, "theirs", session=OTHER)
-    preambles.note_told(space, _there(news(space, begun)))
+    preambles.note_told(space, told)
     assert "preamble" in space.local.primed(SESSION)
     memory_of_session.forget(space)
     assert "preamble" not in space.local.primed(SESSION)
 
 
 def test_who_has_no_session_is_told_everything(begun: Scene) -> None:
-    """Nothing is known of what it knows, and nothing noted."""
     done(begun, "mine")
     space = begun.space(None)
     found = _there(news(space, begun))
-    assert found.stages == 1
-    assert preambles.note_told(space, found) == []
+    assert (found.stages, preambles.note_told(space, found)) == (1, [])
 
 
 # ---- Bounds.
 
 
 def long_run(scene: Scene, count: int) -> None:
-    """Let a run have had many stages, with their files."""
-    state = scene.state
-    current = state["steps"][-1]
+    current = scene.state["steps"][-1]
     ended = []
     for rank in range(1, count + 1):
         stage = stage_name(rank, "build/s0", rank)
-        entry = {
-            **current,
-            "visit": rank,
-            "rank": rank,
-            "stage": stage,
-            "status": "succeeded",
-            "completed_at": current["started_at"],
-        }
+        end = {"status": "succeeded", "completed_at": current["started_at"]}
+        entry = {**current, "visit": rank, "rank": rank, "stage": stage, **end}
         folder = scene.run_dir / "stages" / stage
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "response.md").write_text(f"response {rank}\n" * 50, encoding="utf-8")
@@ -533,7 +437,6 @@ def long_run(scene: Scene, count: int) -> None:
 def test_a_thousand_stages_cost_what_a_hundred_cost(
     begun: Scene, monkeypatch: pytest.MonkeyPatch, fidelity: str | None
 ) -> None:
-    """As many files are opened, and the text is as long."""
     opened: list[str] = []
     real = os.open
 
@@ -555,8 +458,7 @@ def test_a_thousand_stages_cost_what_a_hundred_cost(
     assert abs(sizes[0] - sizes[1]) < 0.1 * sizes[0]
 
 
-def test_nothing_is_written_by_a_preamble_of_small_things(begun: Scene) -> None:
-    """It reads; only a large value makes a file for reading (D38)."""
+def test_nothing_is_written_by_a_preamble_of_small_things(begun: Scene) -> None:  # D38
     done(begun, "small")
     before = {str(path): path.stat().st_mtime_ns for path in begun.root.rglob("*")}
     of(begun)
@@ -565,19 +467,15 @@ def test_nothing_is_written_by_a_preamble_of_small_things(begun: Scene) -> None:
 
 
 def test_undone_stages_are_told_no_more(begun: Scene) -> None:
-    """What was taken back has not happened."""
     done(begun, "wrong")
-    undo.undo(begun.space(), begun.run_dir.name)
+    take_back(begun)
     assert "Completed stages" not in of(begun).text
-    entry = visits.open_visit(begun.state)
-    assert entry is not None
-    assert entry["stage"] == "001-build.s0@1"
+    assert begun.state["steps"][-1]["stage"] == "001-build.s0@1"
 
 
 def edit_status(scene: Scene, stage: str, **changes: Any) -> None:
-    """Change keys of a stage's status.json."""
     path = scene.run_dir / "stages" / stage / "status.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    path.write_text(json.dumps({**status_of(scene, stage), **changes}), encoding="utf-8")
 
 
 def _there(found: Preamble | None) -> Preamble:

@@ -27,7 +27,6 @@ NESTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("flat", "wanted"), [pytest.param(flat, wanted, id=name) for name, flat, wanted in NESTED])
 def test_dotted_keys_are_members_too(flat: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Each key stands as it is; where nothing is in the way, also as a member."""
     assert nested(flat) == wanted
 
 
@@ -104,7 +103,6 @@ CONDITIONS: list[tuple[str, bool, bool]] = [
 
 @each(("condition", "wanted", "warned"), CONDITIONS)
 def test_what_a_simple_condition_comes_to(condition: str, *, wanted: bool, warned: bool) -> None:
-    """What throws, or takes an engine, is false and named."""
     step = {
         "transitions": [
             {"to": "end"},
@@ -117,7 +115,6 @@ def test_what_a_simple_condition_comes_to(condition: str, *, wanted: bool, warne
 
 
 def test_a_label_that_was_not_said_is_null() -> None:
-    """And the scope has nothing else but the four."""
     seen = scope(STATE, {"status": "failed"}, STATE["context"])
     assert seen["preferred_label"] is None
     assert set(seen) == {"state", "outcome", "context", "preferred_label"}

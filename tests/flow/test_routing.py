@@ -8,88 +8,55 @@ import shutil
 import sys
 from typing import Any
 
-from loomctl.flow import decide, drive, preambles, resume, route, stop, undo
+from loomctl.flow import decide, drive, preambles, resume, route
 from loomctl.flow.commands import command_trust
-from loomctl.flow.drive import Driven
 from loomctl.runs import stages
 from loomctl.runs.store.blobs import Blobs
 from loomctl.simulate import play
-from tests.flow.test_end import status_of
-from tests.helpers.scenes import SESSION, Json, Scene
+from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.verbs import begin, done, events, go_on, read, status_of, stop, take_back
 
-LOOP: list[Json] = [
-    {"id": "make", "prompt": "Make it."},
-    {
-        "id": "review",
-        "prompt": "Review it.",
-        "transitions": [
-            {"to": "fix", "label": "[F] Fix", "fidelity": "summary:low"},
-            {"to": "end", "label": "[A] Approve", "weight": 1},
-        ],
-    },
-    {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "review"}]},
-]
-
-
-def begun(scene: Scene, steps: list[Json], **more: Any) -> Scene:
-    """Start a run of these steps in one phase."""
-    scene.workflow(phases={"build": {"steps": [{"prompt": "Do it.", **step} for step in steps]}}, **more)
-    scene.begin()
-    return scene
+FIX: Json = {"to": "fix", "label": "[F] Fix", "fidelity": "summary:low"}
+APPROVE: Json = {"to": "end", "label": "[A] Approve", "weight": 1}
+MEND: Json = {"id": "fix", "transitions": [{"to": "review"}]}
+LOOP: list[Json] = [{"id": "make"}, {"id": "review", "transitions": [FIX, APPROVE]}, MEND]
+ASK, REVIEW = "001-build.ask@1", "002-build.review@1"
 
 
 def routed(scene: Scene, *transitions: Json, **more: Any) -> Scene:
-    """Start a run whose first step has these transitions, to `yes` or `no`."""
-    step = {"id": "ask", "prompt": "Ask.", "transitions": list(transitions), **more}
-    return begun(scene, [step, {"id": "no", "transitions": [{"to": "end"}]}, {"id": "yes"}])
-
-
-def done(scene: Scene, response: str = "It is done.", **more: Any) -> Driven:
-    """End the current step with a response."""
-    return drive.done(scene.space(), scene.run_dir.name, response=response, **more)
+    asks = {"id": "ask", "transitions": list(transitions), **more}
+    return begin(scene, asks, {"id": "no", "transitions": [{"to": "end"}]}, "yes")
 
 
 def says(label: str, **context: Any) -> str:
-    """Make an answer that prefers a label."""
     return json.dumps({"preferred_next_label": label, "context_updates": context})
-
-
-def events(scene: Scene, name: str) -> list[Json]:
-    """Give the properties of each event of a name."""
-    return [one["properties"] for one in scene.events() if one["event"] == name]
 
 
 def test_a_label_leads_back_and_another_one_out(scene: Scene) -> None:
     """Each visit has a stage of its own; the way is in the state, in status.json and in the log, the same in all."""
-    begun(scene, LOOP)
+    begin(scene, *LOOP)
+    for label in ("[F] Fix", "[A] Approve"):
+        assert label not in read(scene, "001-build.make@1", "prompt.md")
     done(scene)
+    told = read(scene, REVIEW, "prompt.md")
+    assert "The way on is one of “[F] Fix”, “[A] Approve”" in told
+    assert "`preferred_next_label`" in told
     driven = done(scene, says("fix"))
-    assert driven.move.step == "build/fix"
-    assert driven.line == "Now: build/fix, by the label “[F] Fix”"
+    assert (driven.move.step, driven.line) == ("build/fix", "Now: build/fix, by the label “[F] Fix”")
     done(scene)
     assert done(scene, says("A")).move.kind == "completed"
-    assert [one["stage"] for one in scene.state["steps"]] == [
-        "001-build.make@1",
-        "002-build.review@1",
-        "003-build.fix@1",
-        "004-build.review@2",
-    ]
+    names = [one["stage"] for one in scene.state["steps"]]
+    assert names == ["001-build.make@1", REVIEW, "003-build.fix@1", "004-build.review@2"]
     ways = [one["next"] for one in scene.state["steps"]]
-    assert ways[1] == {
-        "step_id": "build/fix",
-        "reason": "label",
-        "by": "label",
-        "transition": 0,
-        "label": "[F] Fix",
-        "fidelity": "summary:low",
-    }
+    way = {"step_id": "build/fix", "reason": "label", "by": "label", "transition": 0}
+    assert ways[1] == {**way, "label": "[F] Fix", "fidelity": "summary:low"}
     assert ways[3]["reason"] == "end"
-    assert [status_of(scene, one["stage"])["next"] for one in scene.state["steps"]] == ways
+    assert [status_of(scene, name)["next"] for name in names] == ways
     assert [one["next"] for one in events(scene, "stage.completed")] == ways
     chosen = events(scene, "transition.chosen")
-    assert [(one["stage"], one["step_id"], one["reason"], one["by"]) for one in chosen] == [
-        ("002-build.review@1", "build/fix", "label", "label"),
+    assert [tuple(one[key] for key in ("stage", "step_id", "reason", "by")) for one in chosen] == [
+        (REVIEW, "build/fix", "label", "label"),
         ("003-build.fix@1", "build/review", "unconditional", "unconditional"),
         ("004-build.review@2", None, "end", "label"),
     ]
@@ -99,30 +66,18 @@ def test_a_label_leads_back_and_another_one_out(scene: Scene) -> None:
     ]
 
 
-def test_the_prompt_of_a_step_names_its_labels(scene: Scene) -> None:
-    """So that an answer can choose; a step without labels is told of none."""
-    begun(scene, LOOP)
-    assert "The way on" not in (scene.run_dir / "stages/001-build.make@1/prompt.md").read_text(encoding="utf-8")
-    done(scene)
-    told = (scene.run_dir / "stages/002-build.review@1/prompt.md").read_text(encoding="utf-8")
-    assert "The way on is one of “[F] Fix”, “[A] Approve”" in told
-    assert "`preferred_next_label`" in told
-
-
 def test_the_fidelity_of_the_transition_opens_the_step(scene: Scene) -> None:
     """Before the step's own and the workflow's; another way to the same step has another (D46)."""
-    steps = [LOOP[0], LOOP[1], {**LOOP[2], "fidelity": "full"}]
-    begun(scene, steps, default_fidelity="summary:high")
-    done(scene)
+    begin(scene, *LOOP[:2], {**MEND, "fidelity": "full"}, default_fidelity="summary:high")
     space = scene.space()
-    made = preambles.of(space, space.store.read(scene.run_dir.name))
-    assert (made.fidelity, made.source) == ("summary:high", "workflow")
-    done(scene, says("fix"))
-    made = preambles.of(space, space.store.read(scene.run_dir.name))
-    assert (made.fidelity, made.source) == ("summary:low", "transition")
-    done(scene)
-    made = preambles.of(space, space.store.read(scene.run_dir.name))
-    assert (made.fidelity, made.source) == ("summary:high", "workflow")
+    for answer, expected in (
+        ("Made.", ("summary:high", "workflow")),
+        (says("fix"), ("summary:low", "transition")),
+        ("Mended.", ("summary:high", "workflow")),
+    ):
+        done(scene, answer)
+        made = preambles.of(space, space.store.read(scene.run_dir.name))
+        assert (made.fidelity, made.source) == expected
 
 
 CONDITIONS: list[tuple[str, str, str]] = [
@@ -147,42 +102,33 @@ def test_a_condition_decides(scene: Scene, condition: str, answer: str, wanted: 
     routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})
     assert done(scene, answer).move.step == f"build/{wanted}"
     (chosen,) = events(scene, "transition.chosen")
-    assert chosen["weighed"][0]["truth"] is (wanted == "yes")
-    assert chosen["weighed"][0]["condition"] == condition
+    weighed = chosen["weighed"][0]
+    assert (weighed["truth"], weighed["condition"]) == (wanted == "yes", condition)
 
 
 PRIME: Json = {"id": "prime", "prompt": "/loom:prime-context"}
 BUILT_IN = [
-    "context._pipeline_name == 'tiny'",
-    "context['_pipeline_name'].startsWith('ti')",
-    "state.workflow_id == context._pipeline_name",
-    "context._current_node == 'build/ask'",
-    "context._previous_node == 'build/prime'",
-    "context._previous_node == null",
-    "context._retry_count == 1",
-    "context._retry_count > 0 || outcome == 'failed'",
-    "context._run_id == state.run_id",
+    *("context._pipeline_name == 'tiny'", "context['_pipeline_name'].startsWith('ti')"),
+    *("state.workflow_id == context._pipeline_name", "context._current_node == 'build/ask'"),
+    *("context._previous_node == 'build/prime'", "context._previous_node == null", "context._retry_count == 1"),
+    *("context._retry_count > 0 || outcome == 'failed'", "context._run_id == state.run_id"),
     "context._run_id.length > 0 && [1, 2].includes(2)",
-    "context._start_time && context._node_start_time >= context._start_time",
-    "'_retry_count' in context",
-    "context._mine == 1",
-    "context.last_stage == 'build/ask'",
-    "state.context.last_stage == 'build/ask'",
+    *("context._start_time && context._node_start_time >= context._start_time", "'_retry_count' in context"),
+    *("context._mine == 1", "context.last_stage == 'build/ask'", "state.context.last_stage == 'build/ask'"),
     "state.context._run_id",
 ]
 
 
 @each("failures", [0, 1])
 @each("primes", [False, True])
-def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, primes: bool) -> None:
-    """Its conditions see the engine's own keys (D44), behind a priming and a retry too."""
+def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, primes: bool) -> None:  # D44
     ways = [{"to": "yes", "condition": one, "on_failure": True} for one in BUILT_IN]
     steps = [{"id": "ask", "prompt": "Ask.", "max_retries": 1, "transitions": ways}, {"id": "yes", "prompt": "Go on."}]
     scene.workflow(phases={"build": {"pre_steps": [PRIME] * primes, "steps": steps}})
     scene.begin()
     said: list[Json] = [{"outcome": "failed"}] * failures + [{"outcome": "succeeded"}]
     for one in said:
-        drive.next_step(scene.space(), scene.run_dir.name)
+        go_on(scene)
         done(scene, json.dumps(one))
     plan = scene.space().store.read(scene.run_dir.name).plan
     script, _ = play.read({"build/ask": said}, plan)
@@ -194,12 +140,11 @@ def test_a_simulation_weighs_ways_as_the_run_does(scene: Scene, failures: int, p
 
 @each("condition", ["[1, 2].includes(2)", "[1, 2].includes(3)", "state.goal.startsWith('add')"])
 def test_the_way_on_from_a_priming_is_judged_as_any_other(scene: Scene, condition: str) -> None:
-    """By an engine where a condition takes one, in a run as in a simulation."""
     ways = [{"to": "yes", "condition": condition}, {"to": "no"}]
     steps = [{"id": one, "prompt": "Go on."} for one in ("no", "yes")]
     scene.workflow(phases={"build": {"pre_steps": [{**PRIME, "transitions": ways}], "steps": steps}})
     scene.begin()
-    drive.next_step(scene.space(), scene.run_dir.name)
+    go_on(scene)
     plan = scene.space().store.read(scene.run_dir.name).plan
     script, _ = play.read(None, plan)
     played = play.play(plan, script, judge=play.without_disk(None), goal=scene.state["goal"])
@@ -215,14 +160,8 @@ def test_a_condition_reads_a_blob_that_it_names(scene: Scene) -> None:
 
 
 def test_a_blob_that_is_gone_is_warned_of(scene: Scene) -> None:
-    """The condition sees the reference, and the stage's status says so."""
-    begun(
-        scene,
-        [
-            {"id": "first"},
-            {"id": "ask", "transitions": [{"to": "end", "condition": "context.report.size > 3"}, {"to": "first"}]},
-        ],
-    )
+    ways = [{"to": "end", "condition": "context.report.size > 3"}, {"to": "first"}]
+    begin(scene, "first", {"id": "ask", "transitions": ways})
     done(scene, json.dumps({"context_updates": {"report": {"size": 4, "text": "x" * 200_000}}}))
     os.remove(Blobs(str(scene.store)).path(scene.state["context"]["report"]))
     shutil.rmtree(scene.run_dir / "blobs", ignore_errors=True)  # the copy that the preamble was made with
@@ -237,33 +176,27 @@ THROWS = ["context.a.b.c == 1", "context.nothing()", "undefinedName > 1"]
 
 @each("condition", THROWS)
 def test_a_condition_that_throws_is_false_and_named(scene: Scene, condition: str) -> None:
-    """In the status of the stage, with what the engine said."""
     routed(scene, {"to": "yes", "condition": condition}, {"to": "no"})
     assert done(scene).move.step == "build/no"
-    (warning,) = status_of(scene, "001-build.ask@1")["warnings"]
+    (warning,) = status_of(scene, ASK)["warnings"]
     assert condition in warning["message"]
     assert warning["message"].endswith("taken as false")
 
 
 def test_a_stop_decides_with_the_standard_library_alone(scene: Scene) -> None:
     """A simple condition leads on from a hook; one that takes an engine there is none of is false, and named."""
-    routed(
-        scene,
-        {"to": "yes", "condition": "context.words.some(one => one)", "weight": 5},
-        {"to": "yes", "condition": "context.coverage > 80"},
-        {"to": "no"},
-    )
+    words = {"to": "yes", "condition": "context.words.some(one => one)", "weight": 5}
+    routed(scene, words, {"to": "yes", "condition": "context.coverage > 80"}, {"to": "no"})
     answer = '{"outcome": "succeeded", "context_updates": {"coverage": 81, "words": [1]}}'
     told = scene.hook("stop", last_assistant_message=answer, prompt_id="p1", environ={"LOOM_ENV_PYTHON": ""})
     assert told.code == 0, told.stderr
     assert [one["step_id"] for one in scene.state["steps"]] == ["build/ask", "build/yes"]
     assert scene.state["steps"][0]["next"]["transition"] == 1
-    (warning,) = status_of(scene, "001-build.ask@1")["warnings"]
+    (warning,) = status_of(scene, ASK)["warnings"]
     assert "context.words.some" in warning["message"]
 
 
 def test_a_stop_asks_the_made_environment_for_the_rest(scene: Scene) -> None:
-    """Its interpreter, as a child."""
     routed(scene, {"to": "yes", "condition": "context.words.some(one => one)"}, {"to": "no"})
     answer = '{"outcome": "succeeded", "context_updates": {"words": [1]}}'
     environ = {"LOOM_ENV_PYTHON": sys.executable}
@@ -272,7 +205,6 @@ def test_a_stop_asks_the_made_environment_for_the_rest(scene: Scene) -> None:
 
 
 def test_a_success_that_nothing_applies_to_fails_the_run_and_says_so(scene: Scene) -> None:
-    """A resume does the step again, with another answer."""
     routed(scene, {"to": "yes", "condition": "context.coverage > 80"})
     driven = done(scene, "Well.")
     assert scene.state["status"] == "failed"
@@ -283,12 +215,10 @@ def test_a_success_that_nothing_applies_to_fails_the_run_and_says_so(scene: Scen
 
 
 def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more(scene: Scene) -> None:
-    """The way that was refused is told with the step that it led to."""
-    begun(scene, [{"id": "a"}, {"id": "b", "transitions": [{"to": "a"}, {"to": "end", "label": "out"}]}], max_visits=1)
+    begin(scene, "a", {"id": "b", "transitions": [{"to": "a"}, {"to": "end", "label": "out"}]}, max_visits=1)
     done(scene)
-    driven = done(scene)
-    said = "build/a was visited 1 time, its max_visits"
-    assert driven.line == (f"The run failed: {said}. To visit it once more: loomctl resume {scene.run_dir.name}")
+    said = "The run failed: build/a was visited 1 time, its max_visits. To visit it once more: loomctl resume "
+    assert done(scene).line == said + scene.run_dir.name
     (chosen,) = [one for one in events(scene, "transition.chosen") if one["reason"] == "max_visits"]
     assert (chosen["step_id"], chosen["to"], chosen["by"]) == (None, "build/a", "unconditional")
     assert resume.resume(scene.space()).move.step == "build/a"
@@ -296,12 +226,10 @@ def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more
 
 
 def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
-    """Where no transition is meant for it; the log tells why."""
-    begun(scene, LOOP, retry_target="build/make")
+    begin(scene, *LOOP, retry_target="build/make")
     done(scene)
     driven = done(scene, outcome="failed", note="it is broken")
-    assert driven.move.step == "build/make"
-    assert driven.line == "Now: build/make, for it failed"
+    assert (driven.move.step, driven.line) == ("build/make", "Now: build/make, for it failed")
     (chosen,) = events(scene, "transition.chosen")
     assert (chosen["reason"], [one["why"] for one in chosen["weighed"]]) == (
         "retry_target",
@@ -311,25 +239,20 @@ def test_a_failure_goes_to_the_retry_target(scene: Scene) -> None:
 
 def test_a_session_is_told_once_by_which_way_a_step_came(scene: Scene) -> None:
     """After a stop that went on, `next` is the first to show the step: it says the way, and only then."""
-    begun(scene, LOOP, autonomy="autonomous")
+    begin(scene, *LOOP, autonomy="autonomous")
     done(scene)
-    space = scene.space()
-    run = space.store.read(scene.run_dir.name)
-    turn = stop.Turn(told="002-build.review@1", driven=True, blocks_left=3)
-    assert "The next step is build/fix" in stop.stopped(space, run, turn, says("fix")).block
-    shown = [drive.next_step(scene.space(), run.run_id).line for _ in range(2)]
+    assert "The next step is build/fix" in stop(scene, says("fix"), blocks_left=3).block
+    shown = [go_on(scene).line for _ in range(2)]
     assert shown == ["Now: build/fix, by the label “[F] Fix”", "Now: build/fix"]
     done(scene)
-    assert drive.next_step(scene.space(), run.run_id).line == "Now: build/review"
+    assert go_on(scene).line == "Now: build/review"
 
 
 def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene) -> None:
     """Whoever called `next`: a session that is bound, and a terminal, which is noted nowhere."""
-    ways = [{"to": "yes", "condition": "outcome == 'succeeded'"}, {"to": "no"}]
-    check = {"id": "check", "run": "true", "transitions": ways}
-    asked: list[Json] = [{"id": "make"}, {"id": "no", "transitions": [{"to": "end"}]}, {"id": "yes"}]
-    make, no, yes = ({"prompt": "Do it.", **one} for one in asked)
-    scene.workflow(phases={"build": {"steps": [make, check, no, yes]}})
+    steps: list[Json] = [{"id": "make", "prompt": "x"}, {"id": "check", "run": "true"}, {"id": "yes", "prompt": "x"}]
+    steps[1]["transitions"] = [{"to": "yes", "condition": "outcome == 'succeeded'"}, {"to": "make"}]
+    scene.workflow(phases={"build": {"steps": steps}})
     scene.begin()
     space = scene.space(None)
     run = space.store.read(scene.run_dir.name)
@@ -344,45 +267,32 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
 
 def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
     """In the state and in its status; a retry of what passes waits, and `next` says until when."""
-    begun(scene, [{"id": "ask", "max_retries": 2}])
+    begin(scene, {"id": "ask", "max_retries": 2})
     driven = done(scene, outcome="failed", note="HTTP 503")
     error = {"type": "TRANSIENT", "message": "HTTP 503", "retryable": True, "details": {}}
     first, second = scene.state["steps"]
-    assert first["error"] == error == status_of(scene, "001-build.ask@1")["error"]
+    assert first["error"] == error == status_of(scene, ASK)["error"]
     assert second["attempt"] == 2
     waits = first["next"]["not_before"]
     assert driven.line == f"Now: build/ask, tried again, not before {waits}"
-    assert drive.next_step(scene.space(), scene.run_dir.name).line.endswith(f"not before {waits}")
+    assert go_on(scene).line.endswith(f"not before {waits}")
     done(scene)
     assert status_of(scene, "002-build.ask@2")["attempt"] == 2
     assert status_of(scene, "002-build.ask@2")["error"] is None
 
 
-def test_an_answer_that_never_fits_is_not_tried_again(scene: Scene) -> None:
-    """It is a failure for good, and goes the failure's way at once (D36)."""
-    begun(
-        scene,
-        [
-            {
-                "id": "ask",
-                "max_retries": 3,
-                "output_schema": "routing",
-                "output_retries": 0,
-                "transitions": [{"to": "end"}, {"to": "mend", "on_failure": True}],
-            },
-            {"id": "mend"},
-        ],
-    )
+def test_an_answer_that_never_fits_is_not_tried_again(scene: Scene) -> None:  # D36
+    asks = {"id": "ask", "max_retries": 3, "output_schema": "routing", "output_retries": 0}
+    begin(scene, {**asks, "transitions": [{"to": "end"}, {"to": "mend", "on_failure": True}]}, "mend")
     assert done(scene, "no JSON").move.step == "build/mend"
     assert scene.state["steps"][0]["error"]["type"] == "TERMINAL"
 
 
 def test_an_undo_takes_the_way_back(scene: Scene) -> None:
-    """The visit is open again, says nothing of a way, and may go another."""
-    begun(scene, LOOP)
+    begin(scene, *LOOP)
     done(scene)
     done(scene, says("fix"))
-    undo.undo(scene.space(), scene.run_dir.name)
+    take_back(scene)
     assert [one["step_id"] for one in scene.state["steps"]] == ["build/make", "build/review"]
     assert "next" not in scene.state["steps"][1]
     assert done(scene, says("approve")).move.kind == "completed"
@@ -390,30 +300,15 @@ def test_an_undo_takes_the_way_back(scene: Scene) -> None:
 
 def test_a_way_back_sets_phases_back_and_says_so(scene: Scene) -> None:
     """In the log, and in the sessions, which have not completed them any more; what was approved is asked again."""
-    scene.workflow(
-        phases={
-            "plan": {"steps": [{"id": "think", "prompt": "Think."}]},
-            "build": {
-                "require_approval": True,
-                "steps": [
-                    {
-                        "id": "make",
-                        "prompt": "Make.",
-                        "transitions": [{"to": "plan/think", "label": "rethink"}, {"to": "end", "weight": 1}],
-                    }
-                ],
-            },
-        }
-    )
+    ways = [{"to": "plan/think", "label": "rethink"}, {"to": "end", "weight": 1}]
+    build = {"require_approval": True, "steps": [{"id": "make", "prompt": "Make.", "transitions": ways}]}
+    scene.workflow(phases={"plan": {"steps": [{"id": "think", "prompt": "Think."}]}, "build": build})
     scene.begin()
     done(scene)
     decide.approve(scene.space(), scene.run_dir.name)
     assert scene.state["sessions"]["session_history"][0]["phases_completed"] == ["plan"]
     done(scene, says("rethink"))
-    assert {name: one["status"] for name, one in scene.state["phases"].items()} == {
-        "plan": "in_progress",
-        "build": "pending",
-    }
+    assert [scene.state["phases"][name]["status"] for name in ("plan", "build")] == ["in_progress", "pending"]
     assert [one["phase"] for one in events(scene, "phase.set_back")] == ["build"]
     assert [one["id"] for one in events(scene, "approval.lapsed")] == ["phase:build"]
     assert done(scene).move.kind == "approval"
@@ -422,12 +317,7 @@ def test_a_way_back_sets_phases_back_and_says_so(scene: Scene) -> None:
 
 
 def test_a_preamble_of_what_comes_next_is_that_of_the_way(scene: Scene) -> None:
-    """Where no step is open, the one is meant to which the last visit leads."""
-    begun(
-        scene,
-        [{"id": "a", "transitions": [{"to": "c"}]}, {"id": "b"}, {"id": "c", "require_approval": True}],
-        skip_steps=[],
-    )
+    begin(scene, {"id": "a", "transitions": [{"to": "c"}]}, "b", {"id": "c", "require_approval": True}, skip_steps=[])
     done(scene)
     space = scene.space()
     assert preambles.of(space, space.store.read(scene.run_dir.name)).step_id == "build/c"
@@ -435,31 +325,21 @@ def test_a_preamble_of_what_comes_next_is_that_of_the_way(scene: Scene) -> None:
 
 def test_killed_after_any_stage_the_way_is_the_same(scene: Scene) -> None:
     """What is on disk after each end is all that it takes: another process goes on where the visit says."""
-    begun(scene, LOOP)
+    begin(scene, *LOOP)
     answers = ["Made.", says("fix"), "Mended.", says("fix"), "Mended.", says("approve")]
     for answer in answers:
-        for _ in range(2):  # asked again by others meanwhile
-            drive.next_step(scene.space(SESSION), scene.run_dir.name)
+        go_on(scene)
+        go_on(scene)  # asked again by others meanwhile
         done(scene, answer)
     run = scene.space().store.read(scene.run_dir.name)
-    assert [one["step_id"].partition("/")[2] for one in stages.entries(run)] == [
-        "make",
-        "review",
-        "fix",
-        "review",
-        "fix",
-        "review",
-    ]
+    names = [one["step_id"].partition("/")[2] for one in stages.entries(run)]
+    assert names == ["make", "review", "fix", "review", "fix", "review"]
     assert run.state["status"] == "completed"
     assert route.onward(run.state, run.plan) is None
 
 
 def test_a_stop_in_a_driven_turn_hands_the_chosen_step_on(scene: Scene) -> None:
-    """The block names the step to which the way leads."""
-    begun(scene, LOOP, autonomy="autonomous")
+    begin(scene, *LOOP, autonomy="autonomous")
     done(scene)
-    space = scene.space(on_hook_path=True)
-    run = space.store.read(scene.run_dir.name)
-    turn = stop.Turn(told="002-build.review@1", driven=True, blocks_left=3)
-    stopped = stop.stopped(space, run, turn, '{"outcome": "succeeded", "preferred_next_label": "fix"}')
-    assert "The next step is build/fix" in stopped.block
+    answer = '{"outcome": "succeeded", "preferred_next_label": "fix"}'
+    assert "The next step is build/fix" in stop(scene, answer, on_hook_path=True, blocks_left=3).block

@@ -32,8 +32,7 @@ COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]
         ([], False),
     ],
 )
-def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *, trusted: bool) -> None:
-    """Where all of a run's workflows are the bundle's, as the resolver found them (D23)."""
+def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *, trusted: bool) -> None:  # D23
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
@@ -42,7 +41,6 @@ def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *,
 
 
 def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None:
-    """Anybody can write that into it."""
     scene.workflow(phases=COMMANDS)
     run_id = scene.begin().run.run_id
     scene.edit_plan(sources=[{"id": "core", "path": "{plugin_root}/config/workflows/core.json", "sha256": "0" * 64}])
@@ -54,7 +52,6 @@ def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None
 
 @pytest.mark.shows("on this machine, in this place")
 def test_trust_is_of_one_run_in_one_place(scene: Scene) -> None:
-    """Another run of the same workflow is asked for anew."""
     scene.workflow(phases=COMMANDS)
     run, other = scene.begin("one").run, scene.begin("two").run
     space = scene.space()
@@ -62,8 +59,7 @@ def test_trust_is_of_one_run_in_one_place(scene: Scene) -> None:
     assert [command_trust.is_trusted(space, each) for each in (run, other)] == [True, False]
 
 
-def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -> None:
-    """It is said, the log has all of it, and the step ends as its command did (D38)."""
+def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -> None:  # D38
     scene.workflow(
         phases={"build": {"steps": [{"id": "c1", "run": "head -c 200000 /dev/zero | tr '\\000' x; echo END"}]}}
     )
@@ -71,8 +67,7 @@ def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -
     space = scene.space()
     command_trust.trust(space, run, command_trust.listed(space, run))
     (scene.store / "blobs").write_text("in the way")
-    driven = drive.next_step(space, run.run_id)
-    assert [one.status for one in driven.ran] == ["succeeded"]
+    assert [one.status for one in drive.next_step(space, run.run_id).ran] == ["succeeded"]
     kept = scene.state["context"]["command.output"]
     assert kept.endswith("xEND\n")
     assert len(kept) == 100 * 1024
@@ -83,7 +78,6 @@ def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -
 
 
 def test_no_hook_runs_a_command(scene: Scene) -> None:
-    """Whatever comes to the engine on the hook path."""
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
@@ -95,19 +89,16 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
 
 @pytest.fixture
 def in_git(scene: Scene) -> Scene:
-    """A real repository."""
     git(scene.root, "init", "-q")
     return scene
 
 
 def of_the_command(scene: Scene) -> Json:
-    """Read the status of the first stage."""
     found: Json = json.loads((scene.run_dir / "stages/001-build.c1@1/status.json").read_text())
     return found
 
 
-def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -> None:
-    """While its trust was waited for, by hand or by the assistant's tools (D39, D40)."""
+def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -> None:  # D39, D40
     made = "echo made > made; mkdir -p test-results; echo r > test-results/new.txt"
     in_git.workflow(phases={"build": {"steps": [{"id": "c1", "run": made}]}})
     run = in_git.begin().run
@@ -127,12 +118,10 @@ def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -
 
 
 def test_a_command_that_never_ran_touched_nothing(in_git: Scene) -> None:
-    """Ended by hand before it began."""
     in_git.workflow(phases=COMMANDS)
     run = in_git.begin().run
     in_git.write("mine.txt", "by hand")
-    by_hand = in_git.space(None, host=TERMINAL)
-    drive.done(by_hand, run.run_id, response=None, outcome="skipped")
+    drive.done(in_git.space(None, host=TERMINAL), run.run_id, response=None, outcome="skipped")
     ended = of_the_command(in_git)
     assert (ended["files_touched"], ended.get("files_unknown")) == ([], None)
     assert not [name for name in in_git.event_names() if name.startswith("command.")]
@@ -142,7 +131,6 @@ def test_a_command_that_never_ran_touched_nothing(in_git: Scene) -> None:
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=7), max_size=9))
 def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[bytes]) -> None:
-    """Whatever its bytes are, and wherever a part ends."""
     folder = scene.root.parent / "stage"
     folder.mkdir(exist_ok=True)
     data = b"".join(parts) * 50_000
@@ -154,7 +142,6 @@ def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[b
 
 @pytest.mark.slow
 def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
-    """64 MiB, each byte six in JSON: with less than it has itself."""
     folder = scene.root.parent / "stage"
     folder.mkdir()
     with (folder / "command.log").open("wb") as log:

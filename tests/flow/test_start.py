@@ -14,6 +14,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease
+from tests.helpers.errors import refused
 from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact, fingerprint
 from tests.helpers.tables import each
 
@@ -31,11 +32,7 @@ def test_a_run_is_written_bound_known_and_primed(scene: Scene) -> None:
     assert (state["goal"], state["work_id"], state["status"]) == ("add dark mode", None, "in_progress")
     assert (state["current_phase"], state["current_step"]) == ("frame", "frame/ask")
     assert sorted(path.name for path in scene.run_dir.iterdir()) == [
-        "events.jsonl",
-        "plan.json",
-        "stages",
-        "state.backup.json",
-        "state.json",
+        *("events.jsonl", "plan.json", "stages", "state.backup.json", "state.json"),
     ]
     binding = scene.space().local.binding(SESSION)
     assert binding is not None
@@ -65,22 +62,18 @@ def test_work_is_an_id_or_a_goal(scene: Scene, work: str, work_id: str | None, g
     assert begun.run.run_id.startswith(f"{plan_id}-run-")
 
 
-def test_a_secret_in_a_goal_is_not_in_the_runs_name(scene: Scene) -> None:
-    """A run's id is shown everywhere, so it is made of the masked goal (D21)."""
+def test_a_secret_in_a_goal_is_not_in_the_runs_name(scene: Scene) -> None:  # D21
     scene.workflow()
-    begun = scene.begin("use https://me:hunter2hunter2@example.com/x")
-    assert "hunter2" not in begun.run.run_id
+    assert "hunter2" not in scene.begin("use https://me:hunter2hunter2@example.com/x").run.run_id
 
 
 @each("work", ["", "   ", "\n"])
 def test_a_run_needs_work(scene: Scene, work: str) -> None:
-    """Nothing to do is a usage error that writes nothing."""
     scene.workflow()
     scene.space()
     before = fingerprint(scene.root)
-    with pytest.raises(LoomError) as caught:
+    with refused("NO_WORK", exit_code=EXIT_USAGE):
         scene.begin(work)
-    assert (caught.value.code, caught.value.exit_code) == ("NO_WORK", EXIT_USAGE)
     assert fingerprint(scene.root) == before
 
 
@@ -103,27 +96,22 @@ def test_a_dry_run_writes_nothing(scene: Scene, how: str) -> None:
 
 
 def test_a_dry_run_makes_no_store(scene: Scene) -> None:
-    """In a project that has no store yet there is none afterwards either."""
     starting.start(scene.space(), "x", workflow="core", dry_run=True)
     assert not scene.store.exists()
 
 
-def test_a_prompt_that_cannot_be_filled_stops_before_anything_is_written(scene: Scene) -> None:
-    """A step that needs a work id refuses a goal, naming step and placeholder (D8)."""
+def test_a_prompt_that_cannot_be_filled_stops_before_anything_is_written(scene: Scene) -> None:  # D8
     scene.workflow(phases={"frame": {"steps": [{"id": "ask", "prompt": "Fetch {work_id} for {{work_id}}."}]}})
     scene.space()
     before = fingerprint(scene.root)
-    with pytest.raises(LoomError) as caught:
+    with refused("UNRESOLVED_PLACEHOLDER", what="frame/ask needs {work_id}"):
         scene.begin("a goal")
-    assert (caught.value.code, caught.value.what) == ("UNRESOLVED_PLACEHOLDER", "frame/ask needs {work_id}")
     assert fingerprint(scene.root) == before
-    begun = scene.begin("258")
-    prompt = (Path(begun.run.folder) / "stages" / "001-frame.ask@1" / "prompt.md").read_text()
+    prompt = (Path(scene.begin("258").run.folder) / "stages" / "001-frame.ask@1" / "prompt.md").read_text()
     assert "Fetch 258 for {work_id}." in prompt
 
 
 def test_a_workflow_with_errors_starts_nothing(scene: Scene) -> None:
-    """A workflow that `check` refuses is refused by `run`, before anything is written."""
     scene.workflow(phases={"frame": {"steps": [{"id": "ask", "prompt": "x", "steps_parallel": []}]}})
     scene.space()
     before = fingerprint(scene.root)
@@ -150,8 +138,7 @@ def test_two_starts_in_one_second_are_two_runs(scene: Scene) -> None:
         assert scene.state_of(scene.store / "runs" / run_id)["current_step"] == "frame/ask"
 
 
-def test_a_step_that_only_primes_is_done_by_the_engine(scene: Scene) -> None:
-    """It is never handed to the assistant, and everything eligible is loaded for it (D7)."""
+def test_a_step_that_only_primes_is_done_by_the_engine(scene: Scene) -> None:  # D7
     scene.write("late.md", "# Late\n")
     frame = {"pre_steps": [{"id": "reload", "prompt": "/loom:prime-context"}], **PHASES["frame"]}
     scene.workflow([artifact("late", "late.md", reload_triggers=["phase_start:ship"])], {**PHASES, "frame": frame})
@@ -164,7 +151,6 @@ def test_a_step_that_only_primes_is_done_by_the_engine(scene: Scene) -> None:
 
 
 def test_a_workflow_without_a_step_starts_no_run(scene: Scene) -> None:
-    """There is nothing to do; the refusal says so, and nothing is written."""
     scene.workflow(phases={"frame": {"enabled": False, **PHASES["frame"]}})
     with pytest.raises(LoomError, match="no step is left to do"):
         scene.begin()
@@ -172,7 +158,6 @@ def test_a_workflow_without_a_step_starts_no_run(scene: Scene) -> None:
 
 
 def test_a_caller_without_a_session_starts_an_unbound_run(scene: Scene) -> None:
-    """A script gets its run; nobody is bound to it."""
     scene.workflow()
     scene.begin(session=None)
     assert scene.space().local.bindings() == []
@@ -180,7 +165,6 @@ def test_a_caller_without_a_session_starts_an_unbound_run(scene: Scene) -> None:
 
 
 def test_a_new_run_takes_the_session_over(scene: Scene) -> None:
-    """The session is bound to its newest run, and is told of the one that it left."""
     scene.workflow()
     first = scene.begin("first").run.run_id
     second = scene.begin("second")
@@ -213,16 +197,13 @@ def test_a_linked_worktree_has_its_own_root_in_the_main_store(scene: Scene) -> N
     begun = starting.start(space, "x", workflow="tiny")
     assert (space.project.root, begun.run.folder) == (str(tree), str(scene.run_dir))
     assert not (tree / ".loom").exists()
-    environment = scene.state["sessions"]["session_history"][0]["environment"]
-    assert environment["project_root"] == str(tree)
+    assert scene.state["sessions"]["session_history"][0]["environment"]["project_root"] == str(tree)
 
 
-def test_the_store_keeps_itself_out_of_the_projects_history(scene: Scene) -> None:
-    """A `.gitignore` of Loom's own leaves config.yaml and workflows/ to the project (design §4)."""
+def test_the_store_keeps_itself_out_of_the_projects_history(scene: Scene) -> None:  # design §4
     scene.workflow()
     scene.begin()
-    lines = (scene.store / ".gitignore").read_text().splitlines()
-    assert lines[1:4] == ["*", "!.gitignore", "!config.yaml"]
+    assert (scene.store / ".gitignore").read_text().splitlines()[1:4] == ["*", "!.gitignore", "!config.yaml"]
 
 
 def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
@@ -236,7 +217,6 @@ def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
 
 
 def test_another_run_on_the_same_work_is_named_with_the_way_to_take_it(scene: Scene) -> None:
-    """Over from its driver where it has one, and just up where it has none."""
     scene.workflow()
     first = scene.begin("add dark mode").run.run_id
     way = f"Another run on the same work is under way: loomctl resume {first}"

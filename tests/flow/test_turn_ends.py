@@ -99,18 +99,15 @@ TABLE: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("known", "expected"), [pytest.param(known, to, id=name) for name, known, to in TABLE])
 def test_a_stop_means_what_the_table_says(known: dict[str, Any], expected: str) -> None:
-    """Row by row; what a row does not say is as in a guarded run's plain turn."""
     assert decide(Stop(**{"level": "guarded", **known})) == expected
 
 
 @functools.cache
 def every() -> list[tuple[Stop, str]]:
-    """Give all stops there are, over a few numbers, with what each leads to."""
     known: dict[str, tuple[Any, ...]] = dict.fromkeys(Stop._fields, (False, True))
     known |= {"level": ("assist", "guarded", "autonomous"), "found": (ABSENT, FITS, UNFIT)}
     known |= {"repairs_left": (0, 1), "blocks_left": (0, 1), "nudges_left": (0, 1)}
-    stops = (Stop(*values) for values in itertools.product(*known.values()))
-    return [(stop, decide(stop)) for stop in stops]
+    return [(stop, decide(stop)) for stop in (Stop(*values) for values in itertools.product(*known.values()))]
 
 
 @pytest.mark.slow
@@ -134,7 +131,6 @@ def test_a_run_that_stands_still_is_neither_asked_nor_failed() -> None:
 
 
 def test_no_verdict_is_given_for_ever() -> None:
-    """What blocks counts something down: a repair, a nudge, a block of the host's."""
     for stop, verdict in every():
         if verdict == REPAIR:
             assert stop.repairs_left > 0
@@ -175,7 +171,6 @@ OBJECT = '{"outcome": "failed", "failure_reason": "why?"}'
     ],
 )
 def test_a_question_behind_the_last_object_is_seen(message: str, asks: bool) -> None:
-    """A question mark that ends a word; in an object, or before it, it asks nobody."""
     assert questions(message) is asks
 
 
@@ -191,12 +186,10 @@ def test_a_question_behind_the_last_object_is_seen(message: str, asks: bool) -> 
     ],
 )
 def test_the_next_step_is_handed_on_in_a_turn_that_loom_drives(known: dict[str, Any], expected: bool) -> None:
-    """And under an autonomy that goes on by itself."""
     assert hands_on(**{"level": "guarded", "driven": True, "planning": False, "goes_on": True, **known}) is expected
 
 
 def test_the_levels_are_those_of_workflows() -> None:
-    """A level that is unknown here would silently keep every message."""
     from loomctl.workflows.workflow import LEVELS
 
     assert set(turn_ends.GOING_ON) <= set(LEVELS)

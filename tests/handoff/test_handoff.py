@@ -39,7 +39,6 @@ LARGE = "heliotrope " * 12_000
 
 @pytest.fixture
 def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A clone with a run that has one stage behind it."""
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
     made = Machine(tmp_path / "laptop", server)
     made.workflow()
@@ -50,19 +49,16 @@ def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Mac
 
 @pytest.fixture
 def desktop(tmp_path: Path, server: Path) -> Machine:
-    """A clone at a path with spaces and other letters than ASCII's."""
     (tmp_path / "Dé sk").mkdir()
     return Machine(tmp_path / "Dé sk" / "töp", server)
 
 
 @pytest.fixture
 def run_id(laptop: Machine) -> str:
-    """The run's id."""
     return laptop.run_dir.name
 
 
 def code_of(caught: pytest.ExceptionInfo[LoomError]) -> str:
-    """Give an error's code."""
     return caught.value.code
 
 
@@ -224,7 +220,6 @@ def test_a_pull_brings_forward_what_nothing_was_done_to(laptop: Machine, desktop
 
 @pytest.mark.slow
 def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """It says who, when, at which step, and what to do; the remote keeps what it has."""
     laptop.push(run_id)
     desktop.pull(run_id)
     desktop.done(run_id)
@@ -291,8 +286,7 @@ def test_of_two_states_one_stays_and_one_is_a_run_of_its_own(
     assert json.loads(lines[-1])["event"] == "run.saved_aside"
     for path in laptop.folder(told.saved).glob("stages/*/status.json"):
         assert json.loads(path.read_text())["run_id"] == told.saved
-    pushed = laptop.push(apart)
-    assert (pushed.commit is None) == (keep == pull.TOOK_THEIRS)
+    assert (laptop.push(apart).commit is None) == (keep == pull.TOOK_THEIRS)
     assert laptop.push(told.saved).commit
     assert desktop.pull(told.saved).kind == pull.NEW
     assert desktop.pull(apart).kind == (pull.FORWARD if keep == pull.KEPT_MINE else pull.NOTHING)
@@ -388,7 +382,6 @@ def torn_whole(machine: Machine, run_id: str) -> bytes:
 
 
 def tampered(machine: Machine, run_id: str) -> None:
-    """Change a byte of what the first entry says."""
     log = machine.folder(run_id) / "events.jsonl"
     data = log.read_bytes()
     assert data.count(b'"properties":{"') > 1
@@ -468,13 +461,11 @@ def test_both_push_at_once_and_one_is_refused_without_loss(laptop: Machine, desk
     answers = [(json.loads(process.communicate(timeout=120)[0]), process.returncode) for process in both]
     assert sorted(code for _, code in answers) == [0, 6], answers
     loser = laptop if answers[0][1] else desktop
-    refused = next(document for document, code in answers if code)
-    assert refused["error"]["code"] == "DIVERGED"
+    assert next(document for document, code in answers if code)["error"]["code"] == "DIVERGED"
     assert loser.responses(run_id)[-1].endswith(" 0")
     told = loser.pull(run_id, pull.KEPT_MINE)
     assert told.saved is not None
-    texts = {*loser.responses(run_id), *loser.responses(told.saved)}
-    assert {"laptop 0", "desktop 0"} <= texts
+    assert {"laptop 0", "desktop 0"} <= {*loser.responses(run_id), *loser.responses(told.saved)}
 
 
 @pytest.mark.slow
@@ -711,7 +702,6 @@ def test_a_store_that_was_copied_is_free_whatever_once_came_into_it(
 def test_a_note_that_names_no_driver_locks_nobody_out(
     laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path
 ) -> None:
-    """The file may hold anything: the run is one of which nothing is known."""
     resume.resume(laptop.space(OTHER), run_id, take_over=True)
     laptop.push(run_id)
     desktop.pull(run_id)
@@ -745,12 +735,10 @@ def test_what_is_gone_from_a_linked_worktree_or_a_moved_project_is_gone(
 
 
 def pushing_of(machine: Machine, run_id: str, *, outputs: bool = False) -> Parcel:
-    """Tell what a push would send."""
     return push.prepare(machine.desk(), run_id, outputs=outputs)
 
 
 def put_away(machine: Machine, text: str, step_id: str = "toolu_01") -> None:
-    """Record a tool step whose output stands in a file."""
     step = StepReducer(DataOffloader(machine.run_dir)).reduce(
         "Bash", {"command": "ls"}, {"stdout": text}, step_id=step_id
     )
@@ -759,7 +747,6 @@ def put_away(machine: Machine, text: str, step_id: str = "toolu_01") -> None:
 
 
 def original(machine: Machine, run_id: str) -> bytes:
-    """Give the original of a run's first tool step."""
     held = recall.record(machine.space(), run_id)
     return recall.original_text(held, next(held.steps()))
 
@@ -821,7 +808,6 @@ def test_what_is_only_missing_here_comes_though_both_went_on(
 
 @pytest.mark.slow
 def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """Though nothing is newer there: an output and a blob that the remote has."""
     put_away(laptop, "line\n" * 4000)
     values, _ = context_values.stored(laptop.space(), {"large": LARGE})
     laptop.edit(context={**laptop.state["context"], **values})
@@ -863,7 +849,6 @@ def test_a_push_drops_no_output_that_is_only_not_here(
 
 @pytest.mark.slow
 def test_an_output_that_is_not_what_the_step_says_does_not_come(laptop: Machine, desktop: Machine, run_id: str) -> None:
-    """It is known by its hash."""
     put_away(laptop, "line\n" * 4000)
     (output,) = laptop.run_dir.glob("outputs/*")
     laptop.push(run_id)
@@ -884,29 +869,23 @@ def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
     """A blob and an output cannot be masked: they are left out, named before, and read REF_NOT_HERE there."""
     values, _ = context_values.stored(laptop.space(), {"large": f"{LARGE} {SECRET}", "fine": LARGE})
     laptop.edit(context={**laptop.state["context"], **values})
-    parcel = pushing_of(laptop, run_id)
-    (left,) = parcel.left_out
+    (left,) = pushing_of(laptop, run_id).left_out
     assert left.name.endswith(values["large"][-64:])
     laptop.push(run_id)
-    told = desktop.pull(run_id)
-    assert [name for name, _ in told.left_out] == [left.name]
+    assert [name for name, _ in desktop.pull(run_id).left_out] == [left.name]
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     run = desktop.space().store.read(run_id)
     assert context_values.value_of(desktop.space(), run, values["fine"]) == LARGE
     with pytest.raises(LoomError) as caught:
         context_values.value_of(desktop.space(), run, values["large"])
     assert (code_of(caught), caught.value.where) == ("REF_NOT_HERE", "on laptop")
-    answer = desktop.loomctl("blob", "get", values["large"], "--json")
-    assert answer.json["error"]["code"] == "REF_NOT_HERE"
+    assert desktop.loomctl("blob", "get", values["large"], "--json").json["error"]["code"] == "REF_NOT_HERE"
 
 
 def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id: str) -> None:
     """Backups, who watches a command, derived files and leftovers stay; paths stand where it is said that they do."""
     for name in (
-        "state.broken-1.json",
-        "reads.json",
-        "x.json.4711.0a1b2c3d.tmp",
-        "stages/001-frame.ask@1/command.json",
+        *("state.broken-1.json", "reads.json", "x.json.4711.0a1b2c3d.tmp", "stages/001-frame.ask@1/command.json"),
     ):
         (laptop.run_dir / name).write_text("{}")
     (laptop.run_dir / "work.md").write_text("# Work\n")
@@ -920,8 +899,7 @@ def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id
     told = {name for name in names if str(laptop.root) in git(server, "show", f"{ref}:{name}")}
     assert {"run/state.json"} <= told  # of its sessions: by their roots paths are found again (D9)
     assert {name for name in told if not name.endswith("/prompt.md")} <= {"run/state.json"}
-    state = json.loads(git(server, "show", f"{ref}:run/state.json"))
-    bare = {**state, "sessions": {}}
+    bare = {**json.loads(git(server, "show", f"{ref}:run/state.json")), "sessions": {}}
     assert str(laptop.root) not in json.dumps(bare)
 
 
@@ -929,7 +907,6 @@ def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id
 def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
     laptop: Machine, desktop: Machine, tmp_path: Path, run_id: str
 ) -> None:
-    """The store is the main checkout's, and so are the refs."""
     linked = add_worktree(laptop.root, tmp_path / "linked", "topic")
     answer = laptop.loomctl("push", "--yes", "--json", run_id, cwd=linked)
     assert (answer.code, answer.json["run_id"]) == (0, run_id)
@@ -939,7 +916,6 @@ def test_a_linked_worktree_hands_on_what_the_main_checkout_has(
 
 @pytest.mark.slow
 def test_a_shallow_clone_hands_on_too(laptop: Machine, tmp_path: Path, run_id: str) -> None:
-    """What is carried has a history of its own."""
     laptop.push(run_id)
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{tmp_path}/server.git", "shallow")
     shallow = Machine.__new__(Machine)
@@ -951,7 +927,6 @@ def test_a_shallow_clone_hands_on_too(laptop: Machine, tmp_path: Path, run_id: s
 
 
 def test_repositories_that_name_objects_by_sha256_hand_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of objects are the repository's affair."""
     monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
     server = server_of(tmp_path)
     one, other = Machine(tmp_path / "one", server), Machine(tmp_path / "other", server)
@@ -989,7 +964,6 @@ def test_the_list_says_how_each_run_stands(laptop: Machine, desktop: Machine, ru
 
 
 def test_a_run_of_fabers_is_refused(laptop: Machine) -> None:
-    """Its files are FABER's, in FABER's own form; nothing is pushed."""
     folder = laptop.root / ".fractary" / "runs" / "faber-1-run-1"
     folder.mkdir(parents=True)
     state = {"run_id": "faber-1-run-1", "plan_id": "faber-1", "status": "in_progress", "phases": []}
@@ -1005,8 +979,7 @@ def test_the_newest_are_told_apart_by_who_pushed_them(laptop: Machine, run_id: s
     git(laptop.root, "config", "user.name", "Eve\x1b[2J <x>")
     laptop.push(run_id)
     desk = laptop.desk()
-    told = desk.message(desk.repository.list_runs(desk.remote)[run_id], run_id)
-    said = handoff.who(told)
+    said = handoff.who(desk.message(desk.repository.list_runs(desk.remote)[run_id], run_id))
     assert "laptop" in said
     assert "\x1b" not in said
 

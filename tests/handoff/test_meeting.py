@@ -27,7 +27,6 @@ from tests.helpers.repositories import git
 
 
 def machine(root: Path) -> Machine:
-    """Give what is done in a checkout that is there."""
     made = Machine.__new__(Machine)
     made.root, made.store = root, root / ".loom"
     return made
@@ -42,7 +41,6 @@ def worktrees(base: Path, server: Path) -> tuple[Machine, Machine]:
 
 
 def subfolders(base: Path, server: Path) -> tuple[Machine, Machine]:
-    """Make two projects in one checkout, each with its own store."""
     git(base, "clone", "-q", str(server), "both")
     for name in ("api", "web"):
         (base / "both" / name / ".loom").mkdir(parents=True)
@@ -50,13 +48,11 @@ def subfolders(base: Path, server: Path) -> tuple[Machine, Machine]:
 
 
 def work(made: Machine, run_id: str, said: str) -> None:
-    """Take the run up, whoever drove it, and end its open step."""
     resume.resume(made.space(), run_id, take_over=True)
     drive.done(leases.taking_over(made.space()), run_id, response=said)
 
 
 def begun(made: Machine) -> str:
-    """Begin a run that has one stage behind it."""
     made.workflow()
     run_id = made.begin().run.run_id
     made.done(run_id, "Asked.")
@@ -64,13 +60,11 @@ def begun(made: Machine) -> str:
 
 
 def here(made: Machine, named: str | None = None) -> str:
-    """Give how the list says that the run stands."""
     (found,) = copies.list_runs(made.desk(named))
     return found.here
 
 
 def refused(deed: Callable[[], object]) -> str:
-    """Give the code of a refusal."""
     with pytest.raises(LoomError) as caught:
         deed()
     return caught.value.code
@@ -123,7 +117,6 @@ def test_both_stores_of_one_repository_went_on(tmp_path: Path, server: Path) -> 
 
 @pytest.fixture
 def laptop(tmp_path: Path, server: Path) -> Machine:
-    """A clone with a run that has one stage behind it."""
     made = Machine(tmp_path / "laptop", server)
     begun(made)
     return made
@@ -131,17 +124,14 @@ def laptop(tmp_path: Path, server: Path) -> Machine:
 
 @pytest.fixture
 def run_id(laptop: Machine) -> str:
-    """The run's id."""
     return laptop.run_dir.name
 
 
 def backed_up(made: Machine, number: int = 0) -> Path:
-    """Put a store's copy aside."""
     return Path(shutil.copytree(made.store, made.root.parent / f"{made.root.name}-backup-{number}", symlinks=True))
 
 
 def put_back(made: Machine, backup: Path) -> None:
-    """Put a store's copy back in its place."""
     shutil.rmtree(made.store)
     shutil.copytree(backup, made.store, symlinks=True)
 
@@ -165,8 +155,7 @@ def test_a_store_from_a_backup_is_older(laptop: Machine, server: Path, run_id: s
     assert tips(server) == there
     assert laptop.pull(run_id).kind == pull.FORWARD
     assert laptop.responses(run_id) == newest
-    assert (laptop.run_dir / "events.jsonl").read_bytes() == log
-    assert len(laptop.run_dirs) == 1
+    assert ((laptop.run_dir / "events.jsonl").read_bytes(), len(laptop.run_dirs)) == (log, 1)
     assert here(laptop) == "the same"
 
 
@@ -189,7 +178,6 @@ def test_a_store_from_a_backup_that_went_on_has_diverged(laptop: Machine, server
 def test_a_word_about_two_states_holds_as_long_as_the_log_has_it(
     laptop: Machine, tmp_path: Path, server: Path, run_id: str
 ) -> None:
-    """Who keeps theirs may push over it; a backup from before that word may not."""
     desktop = Machine(tmp_path / "desktop", server)
     laptop.push(run_id)
     desktop.pull(run_id)
@@ -267,7 +255,6 @@ def test_what_no_log_tells_of_a_store_from_a_backup_is_saved(laptop: Machine, ru
 
 
 def unlogged(made: Machine, run_id: str, what: str, said: str = "perhaps") -> None:
-    """Do something that no entry of the log tells."""
     if what == "file":
         (made.folder(run_id) / "note.md").write_text(said, encoding="utf-8")
         return
@@ -318,7 +305,6 @@ ODD_NOTES = [
 
 @pytest.mark.slow
 def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id: str) -> None:
-    """The log tells all the same."""
     laptop.push(run_id)
     laptop.done(run_id, "Made.")
     for text in ODD_NOTES:
@@ -330,7 +316,6 @@ def test_a_note_of_what_was_agreed_on_may_hold_anything(laptop: Machine, run_id:
 
 @pytest.mark.slow
 def test_a_run_that_is_put_away_is_not_remembered(laptop: Machine, run_id: str) -> None:
-    """What was agreed on goes with it."""
     laptop.push(run_id)
     assert run_notes.agreed(str(laptop.store / "local"), run_id)
     assert laptop.loomctl("runs", "rm", run_id, "--yes", "--force").code == 0
@@ -356,18 +341,15 @@ class Places:
         self.said = 0
 
     def said_in(self, made: Machine) -> set[str]:
-        """Give what was said in any run of a store: answers, tool steps, files."""
         return {said for path in made.run_dirs for said in self.said_of(made, path.name)}
 
     def said_of(self, made: Machine, run_id: str) -> Iterator[str]:
-        """Give the same of one run."""
         folder = made.folder(run_id)
         yield from made.responses(run_id)
         yield from (str(step.more.get("said")) for step in tool_log.read(str(folder)))
         yield from (path.read_text(encoding="utf-8") for path in folder.glob("note-*.md"))
 
     def said_there(self) -> set[str]:
-        """Give what the remote's newest commit says."""
         ref = f"refs/loom/runs/{self.run_id}"
         names = git(self.server, "ls-tree", "-r", "--name-only", ref).splitlines()
         state = json.loads(git(self.server, "show", f"{ref}:run/state.json"))

@@ -47,13 +47,11 @@ def test_what_git_said_at_a_fetch_is_told_as_what_it_is(said: str, code: str) ->
 
 @each(("said", "code"), SAID)
 def test_objects_that_are_none_are_the_fetchs_affair(said: str, code: str) -> None:
-    """A list and a push bring none here."""
     told = unreachable(REMOTE, Done(128, b"", said)).code
     assert told == ("REMOTE_UNREACHABLE" if code == "BAD_HANDOFF" else code)
 
 
 def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
-    """Whatever the number of seconds."""
     assert unreachable(REMOTE, Done(None, b"", "it took over 401 s")).code == "REMOTE_UNREACHABLE"
 
 
@@ -76,13 +74,11 @@ def test_why_a_push_was_refused_is_told_by_what_git_says(reason: str, tells: str
 
 @pytest.mark.parametrize("done", [Done(None, b"", "it took over 900 s"), Done(128, b"", "fatal: hung up")])
 def test_a_push_that_nobody_answered_may_have_arrived(done: Done) -> None:
-    """Killed, or the line broke."""
     assert (refusal(done), is_answer(done)) == ("", False)
 
 
 @each(("said", "code"), [one for one in SAID if one[1] == "GIT_FAILED"])
 def test_a_full_disk_sends_to_what_tells_of_disks(said: str, code: str) -> None:
-    """Counting objects shows nothing of it."""
     is_full = "space" in said or "quota" in said
     hint = not_fetched(REMOTE, Done(128, b"", said), "origin refs/loom/runs/x").hint
     assert (code, hint) == ("GIT_FAILED", "df -h ." if is_full else "git count-objects -vH")
@@ -99,10 +95,8 @@ ADDRESSES = [
 
 @each(("address", "told"), ADDRESSES)
 def test_an_address_is_told_without_its_password(address: str, told: str) -> None:
-    """Git asks for it; all else is what git needs."""
     pushed = REMOTE._replace(pushed_at=address)
-    assert (pushed.read_at, pushed.written_at) == (told, "origin")
-    assert pushed.elsewhere == f" --remote {told}"
+    assert (pushed.read_at, pushed.written_at, pushed.elsewhere) == (told, "origin", f" --remote {told}")
     assert unreachable(pushed, Done(None, b"", "")).hint == f"git ls-remote {told}"
     if ":" in address:
         named = Remote(address, "url-1", "https://…")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.helpers.scenes import MAIN, SESSION, Ended, Json, Scene, TranscriptFile, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def hook(scene: Scene, event: str, file: TranscriptFile | None = None, **told: Any) -> Ended:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from loomctl.runs.artifact_paths import Roots
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "the-secret-outside"
 

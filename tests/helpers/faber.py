@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.helpers.scenes import Scene
+from tests.helpers.scenes import Scene
 
 PLAN_ID = "acme-shop-dark-mode-20260107T100000"
 SUFFIX = "2026-01-07T10-05-00Z"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run, Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN_ID = "shop-258-run-2026-01-01T00-00-00Z"
 AT = "2026-01-01T00:00:00Z"

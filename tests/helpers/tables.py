@@ -12,15 +12,13 @@ import itertools
 import os
 import shutil
 import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.helpers.scenes import Scene
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _SHOWN = 10  # rows that fail, of which the whole is told
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import collections
 import os
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 SWITCH = "LOOM_TEST_QUICK"
 

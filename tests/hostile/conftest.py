@@ -13,7 +13,6 @@ from tests.hostile.victim import Victim
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """Give a project whose files are put back before each use."""
     folder = tmp_path_factory.mktemp("victim")
     with pytest.MonkeyPatch.context() as patch:
         for name in tuple(os.environ):
@@ -26,7 +25,6 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 @pytest.fixture
 def at_the_victims(user_folders: Path, victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a test have the victim's home, not its own."""
     assert user_folders.is_dir()
     home = victim.scene.root.parent
     monkeypatch.setenv("HOME", str(home))

@@ -60,7 +60,6 @@ class Surroundings:
         os.chdir(cwd)
 
     def ended(self, code: int) -> Ended:
-        """Give what the call left."""
         return Ended(code, self._told[0].decode("utf-8"), self._told[1].decode("utf-8", "replace"))
 
 

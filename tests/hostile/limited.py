@@ -45,7 +45,6 @@ def run(
 
 
 def loomctl(scene: Scene, *arguments: str, given: bytes | None = None, session: str | None = SESSION) -> Ended:
-    """Run a command of Loom's."""
     command = [sys.executable, "-I", str(MAIN), *arguments]
     return run(command, cwd=scene.root, environ=scene.environ(session), given=given)
 

@@ -54,28 +54,23 @@ class Host:
         return str(said.get("hookSpecificOutput", {}).get("permissionDecision", ""))
 
     def shell(self, command: str, **environ: str) -> Ended:
-        """Run a command line as the host's shell does."""
         line = f"eval {_quoted(command)} && pwd -P >/dev/null"
         return run(["/bin/sh", "-c", line], cwd=self.scene.root, environ={**self.shell_environ, **environ})
 
     def prompted(self) -> None:
-        """Let its user send a prompt, later than any call."""
         next_tick(self.scene.root.parent)
         self.fires("user-prompt-submit", prompt="go on")
 
     def stops(self) -> None:
-        """End the turn, later than any call."""
         next_tick(self.scene.root.parent)
         self.fires("stop", last_assistant_message="so far so good")
 
     def calls(self, command: str, *, tool: str = "Bash", agent: str = "") -> str:
-        """Announce a call of the model's; gives what the hook decides."""
         more = {"agent_id": agent} if agent else {}
         return self.fires("pre-tool-use", tool_name=tool, tool_input={"command": command}, **more)
 
     @property
     def decided(self) -> bool:
-        """Whether the run's gate is passed."""
         return bool(self.scene.state["approvals"])
 
 
@@ -101,7 +96,6 @@ def refused(ended: Ended) -> bool:
 
 
 def answers() -> None:
-    """Let the model say something: it takes longer than clocks tick."""
     begun = time.monotonic()
     until(lambda: time.monotonic() > begun + 0.1)
 
@@ -143,7 +137,6 @@ def test_a_call_that_hides_what_it_does_decides_nothing(host: Host, command: str
 
 @pytest.mark.parametrize("tool", ["Monitor", "mcp__shell__run", "Agent", "Read", "Edit"])
 def test_a_call_of_any_tool_is_a_call(host: Host, tool: str) -> None:
-    """What a tool starts is the assistant's, whichever it is."""
     host.scene.write("x.sh", APPROVE)
     assert host.calls("sh x.sh", tool=tool) == ""
     assert refused(host.shell("sh x.sh"))
@@ -151,7 +144,6 @@ def test_a_call_of_any_tool_is_a_call(host: Host, tool: str) -> None:
 
 
 def test_a_monitors_command_is_asked_about(host: Host) -> None:
-    """It is a shell's as much as Bash's is."""
     assert host.calls("until loomctl approve; do true; done", tool="Monitor") == "ask"
     assert host.calls("loomctl next", tool="Monitor") == ""
 
@@ -182,7 +174,6 @@ def test_every_verb_of_a_persons_is_refused(host: Host, verb: str) -> None:
 
 
 def test_what_its_user_was_asked_counts_once(host: Host) -> None:
-    """Asked for, agreed to, done; the next call is another one."""
     assert host.calls(APPROVE) == "ask"
     assert host.shell(APPROVE).code == 0
     assert host.decided
@@ -192,7 +183,6 @@ def test_what_its_user_was_asked_counts_once(host: Host) -> None:
 
 
 def test_one_question_is_one_decision(host: Host) -> None:
-    """Whatever else the same call does, and whoever is first."""
     host.scene.write("x.sh", APPROVE)
     assert host.calls(f"{APPROVE} && sh x.sh") == "ask"
     ended = host.shell(f"{APPROVE}; sh x.sh")
@@ -221,14 +211,11 @@ def test_a_question_about_one_decision_is_none_about_another(host: Host, asked: 
 @pytest.mark.parametrize(
     "command",
     [
-        'loomctl approve RUN --by "Ada L."',
-        "loomctl approve \\\n  --by='Ada L.' RUN",
-        "loomctl --debug approve RUN --by Ada\\ L.",
-        "cd . && LOOM_DISABLED=0 loomctl 'approve' RUN",
+        *('loomctl approve RUN --by "Ada L."', "loomctl approve \\\n  --by='Ada L.' RUN"),
+        *("loomctl --debug approve RUN --by Ada\\ L.", "cd . && LOOM_DISABLED=0 loomctl 'approve' RUN"),
     ],
 )
 def test_what_its_user_saw_is_decided_however_it_is_written(host: Host, command: str) -> None:
-    """Quotes and line ends are the shell's."""
     command = command.replace("RUN", host.scene.run_dir.name)
     assert host.calls(command) == "ask"
     ended = host.shell(command)
@@ -267,7 +254,6 @@ def test_what_its_user_refused_is_not_kept_for_the_next_call(host: Host) -> None
 
 
 def test_a_question_about_one_verb_is_none_about_another(host: Host) -> None:
-    """Nor is one about words that nobody can read."""
     assert host.calls("loomctl cancel") == "ask"
     assert refused(host.shell(APPROVE))
     assert host.calls("loomctl $VERB") == "ask"
@@ -308,7 +294,6 @@ def test_a_process_that_nobody_waits_for_is_no_user(host: Host) -> None:
 
 
 def test_a_subagent_is_asked_for_like_any_other(host: Host) -> None:
-    """Its calls are calls, and its questions are questions."""
     host.scene.write("x.sh", APPROVE)
     assert host.calls("sh x.sh", agent="a1") == ""
     assert refused(host.shell("sh x.sh"))
@@ -317,7 +302,6 @@ def test_a_subagent_is_asked_for_like_any_other(host: Host) -> None:
 
 
 def turn(host: Host) -> None:
-    """Let the assistant call something, and end its turn."""
     host.calls("ls")
     host.stops()
 
@@ -333,7 +317,6 @@ OWN: dict[str, Callable[[Host], object]] = {
 @pytest.mark.parametrize("before", OWN.values(), ids=OWN)
 @pytest.mark.shows("your own line")
 def test_a_line_of_the_users_own_decides(host: Host, before: Callable[[Host], object]) -> None:
-    """No hook fires for it, and no call of the assistant's is under way."""
     before(host)
     ended = host.shell(APPROVE)
     assert (ended.code, ended.stderr) == (0, "")
@@ -341,7 +324,6 @@ def test_a_line_of_the_users_own_decides(host: Host, before: Callable[[Host], ob
 
 
 def transcript_of(host: Host) -> TranscriptFile:
-    """Let the session be written down."""
     transcript = TranscriptFile(host.scene.root.parent / "t.jsonl")
     local = Local(str(host.scene.store / "local"))
     binding = local.binding(SESSION)
@@ -351,7 +333,6 @@ def transcript_of(host: Host) -> TranscriptFile:
 
 
 def stamped(at: float) -> str:
-    """Give a moment as the host writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
 
 
@@ -416,7 +397,6 @@ def test_the_marks_of_a_process_that_is_gone_are_nobodys(host: Host) -> None:
 
 
 def test_a_store_of_another_project_has_seen_no_hook(host: Host, tmp_path: Path) -> None:
-    """A session's hooks speak of the project that it was started in."""
     elsewhere = Scene(tmp_path / "elsewhere")
     elsewhere.workflow(phases={"build": {"steps": [{"id": "gate", "kind": "human", "prompt": "Good?"}]}})
     elsewhere.begin()
@@ -439,5 +419,4 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     monkeypatch.setattr(processes, "first_is_the_systems", lambda: is_systems)
     for name in command_line._MARKS:
         monkeypatch.delenv(name, raising=False)
-    space = scene.space()
-    assert command_line.decides(space, "approve") == is_systems
+    assert command_line.decides(scene.space(), "approve") == is_systems

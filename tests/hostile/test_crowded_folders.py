@@ -41,7 +41,6 @@ FOLDERS = ("sessions", "primed", "opened", "receipts", "turns", "owed", "spool",
 
 
 def crowd(scene: Scene, name: str) -> None:
-    """Fill a folder as a repository could: with what such files look like."""
     folder = scene.store / "local" / name
     folder.mkdir(parents=True, exist_ok=True)
     run_id = scene.run_dir.name
@@ -54,7 +53,6 @@ def crowd(scene: Scene, name: str) -> None:
 
 @pytest.mark.slow
 def test_a_hook_opens_few_of_a_folders_files(scene: Scene) -> None:
-    """And gives what it promises."""
     scene.write("spec.md", SPEC)
     scene.workflow([artifact("spec", "spec.md", required=True)])
     scene.begin()
@@ -77,7 +75,6 @@ def test_a_hook_opens_few_of_a_folders_files(scene: Scene) -> None:
 
 
 def test_a_session_that_lives_is_seen_among_others(scene: Scene) -> None:
-    """Marks of sessions that are dead go, a thousand at a time."""
     scene.workflow()
     scene.begin()
     crowd(scene, "live")

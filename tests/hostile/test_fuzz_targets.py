@@ -15,7 +15,6 @@ FOUND: list[tuple[str, bytes]] = [
 @pytest.mark.slow(quick=24)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_holds_for_its_seeds(target: str) -> None:
-    """Each target has seeds, and takes them."""
     assert SEEDS[target]
     for seed in SEEDS[target]:
         TARGETS[target](seed)
@@ -23,5 +22,4 @@ def test_a_target_holds_for_its_seeds(target: str) -> None:
 
 @pytest.mark.parametrize(("target", "data"), FOUND)
 def test_what_the_fuzzer_found_stays_mended(target: str, data: bytes) -> None:
-    """Inputs that had shown a fault."""
     TARGETS[target](data)

@@ -66,7 +66,6 @@ class Trap(NamedTuple):
 
 
 def call(folder: Path, *words: str) -> None:
-    """Run git."""
     own = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
     subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
 
@@ -141,28 +140,12 @@ def armed_trap(trap: Trap) -> Trap:
 
 
 COMMANDS = [
-    "git log -p -4",
-    "git log --stat --format='%h %s %(trailers)' -3",
-    "git log --all --graph --decorate",
-    "git show HEAD",
-    "git show HEAD~1",
-    "git show HEAD:a.bin",
-    "git diff",
-    "git diff --stat",
-    "git diff HEAD~1",
-    "git diff --cached",
-    "git diff --word-diff HEAD -- a.bin lib",
-    "git status",
-    "git status --short --branch",
-    "git status -uall --ignored",
-    "git status --porcelain=v2",
-    "git branch -avv",
-    "git branch --list --format='%(refname) %(contents:trailers)'",
-    "git rev-parse --short HEAD",
-    "git shortlog -sn",
-    "git shortlog --group=trailer:trap",
-    "git describe --tags --always",
-    "git describe --contains --all",
+    *("git log -p -4", "git log --stat --format='%h %s %(trailers)' -3", "git log --all --graph --decorate"),
+    *("git show HEAD", "git show HEAD~1", "git show HEAD:a.bin", "git diff", "git diff --stat", "git diff HEAD~1"),
+    *("git diff --cached", "git diff --word-diff HEAD -- a.bin lib", "git status", "git status --short --branch"),
+    *("git status -uall --ignored", "git status --porcelain=v2", "git branch -avv"),
+    *("git branch --list --format='%(refname) %(contents:trailers)'", "git rev-parse --short HEAD", "git shortlog -sn"),
+    *("git shortlog --group=trailer:trap", "git describe --tags --always", "git describe --contains --all"),
 ]
 
 
@@ -188,7 +171,6 @@ def test_loom_itself_starts_nothing(armed_trap: Trap) -> None:
 @each("command", ["git describe --tags", "git status", "git diff", "git diff HEAD"])
 @pytest.mark.shows("without looking into submodules")
 def test_a_clean_tree_with_a_changed_submodule_starts_nothing(armed_trap: Trap, command: str) -> None:
-    """Where nothing else is changed, the submodule is the only thing left to look at."""
     for path in armed_trap.repository.glob("a.*"):
         path.write_text("2\n", encoding="utf-8")
     assert git.output(git_argv(command), str(armed_trap.repository), patience=20) is not None
@@ -210,43 +192,14 @@ def test_a_submodule_that_went_on_is_still_told(armed_trap: Trap) -> None:
 
 
 REFUSED = [
-    "git log --output=/tmp/x",
-    "git diff --output=stolen",
-    "git diff --ext-diff",
-    "git log -p --textconv",
-    "git show --show-signature",
-    "git -c core.pager=evil log",
-    "git --exec-path=. log",
-    "git --git-dir=/x log",
-    "git -C / log",
-    "git log --format=%G?",
-    "git diff --no-index /etc/passwd a.txt",
-    "git log /etc/passwd",
-    "git diff ../../x",
-    "git log :(top)x",
-    "git status; touch x",
-    "git log `touch x`",
-    "git log $(touch x)",
-    "git log\ntouch x",
-    "git fetch",
-    "git clone x y",
-    "git config --list",
-    "git grep -O x",
-    "git branch new",
-    "git log --open-files-in-pager=x",
-    "git log --outpu=x",
-    "git log --ext",
-    "git diff --submodule=diff",
-    "git log @{-1} --output x",
-    "git shortlog --group=format:%G?",
-    "git rev-parse --git-path x",
-    "git describe --broken=x",
-    "git describe --tags --dirty",
-    "touch x",
-    "git",
-    "",
-    "git\x00log",
-    "gitlog",
+    *("git log --output=/tmp/x", "git diff --output=stolen", "git diff --ext-diff", "git log -p --textconv"),
+    *("git show --show-signature", "git -c core.pager=evil log", "git --exec-path=. log", "git --git-dir=/x log"),
+    *("git -C / log", "git log --format=%G?", "git diff --no-index /etc/passwd a.txt", "git log /etc/passwd"),
+    *("git diff ../../x", "git log :(top)x", "git status; touch x", "git log `touch x`", "git log $(touch x)"),
+    *("git log\ntouch x", "git fetch", "git clone x y", "git config --list", "git grep -O x", "git branch new"),
+    *("git log --open-files-in-pager=x", "git log --outpu=x", "git log --ext", "git diff --submodule=diff"),
+    *("git log @{-1} --output x", "git shortlog --group=format:%G?", "git rev-parse --git-path x"),
+    *("git describe --broken=x", "git describe --tags --dirty", "touch x", "git", "", "git\x00log", "gitlog"),
     "git 'log",
 ]
 
@@ -350,6 +303,5 @@ def test_a_repository_of_somebody_else_is_asked_nothing(armed_trap: Trap, monkey
     monkeypatch.setattr(git, "_SURROUNDINGS", {**git._SURROUNDINGS, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
     assert git.output(["rev-parse", "HEAD"], str(armed_trap.repository), patience=10) is None
     assert git.is_dirty(str(armed_trap.repository), patience=10) is None
-    settings = Path(os.environ["HOME"]) / ".gitconfig"
-    settings.write_text("[safe]\n\tdirectory = *\n", encoding="utf-8")
+    (Path(os.environ["HOME"]) / ".gitconfig").write_text("[safe]\n\tdirectory = *\n", encoding="utf-8")
     assert git.output(["rev-parse", "HEAD"], str(armed_trap.repository), patience=10)

@@ -19,6 +19,7 @@ from loomctl.handoff.remotes import Done, Remote, unreachable
 from loomctl.handoff.repository import Repository
 from loomctl.kit.errors import LoomError
 from loomctl.runs import command_runs, stages
+from tests.helpers.errors import refused
 from tests.helpers.machines import SECRET, Machine, server_of
 from tests.helpers.repositories import git
 from tests.helpers.scenes import Json, fingerprint
@@ -26,7 +27,6 @@ from tests.helpers.scenes import Json, fingerprint
 
 @pytest.fixture
 def pushed(tmp_path: Path) -> Machine:
-    """A clone that pushed its run, which has one stage behind it."""
     made = Machine(tmp_path / "laptop", server_of(tmp_path))
     made.workflow()
     run_id = made.begin().run.run_id
@@ -46,14 +46,12 @@ class Tree:
         self.message = git(self.server, "log", "-1", "--format=%B", self.ref)
 
     def read(self, path: str) -> bytes:
-        """Give a file's content."""
         done = subprocess.run(
             ["git", "cat-file", "blob", self.files[path][1]], cwd=self.server, capture_output=True, check=True
         )
         return done.stdout
 
     def put(self, path: str, data: bytes, mode: str = "100644") -> None:
-        """Put a file there."""
         words = ["git", "hash-object", "-w", "--stdin"]
         oid = (
             subprocess.run(words, cwd=self.server, input=data, capture_output=True, check=True).stdout.decode().strip()
@@ -61,16 +59,13 @@ class Tree:
         self.files[path] = (mode, oid)
 
     def edit(self, path: str, **changes: object) -> None:
-        """Change keys of a JSON file."""
         self.put(path, json.dumps({**json.loads(self.read(path)), **changes}).encode())
 
     def tell(self, **changes: object) -> None:
-        """Change what the commit says of itself."""
         head, _, body = self.message.partition("\n\n")
         self.message = f"{head}\n\n{json.dumps({**json.loads(body), **changes})}"
 
     def commit(self) -> None:
-        """Write it, with its predecessor as its parent."""
         root = self._tree({tuple(path.split("/")): entry for path, entry in self.files.items()})
         words = ["commit-tree", root, "-p", self.ref, "-m", self.message]
         git(self.server, "update-ref", self.ref, git(self.server, *words))
@@ -109,7 +104,6 @@ class Tree:
 
 
 def instead(path: str, put: str) -> Callable[[Tree], None]:
-    """Put a file at one path, and nothing at another or below it."""
 
     def lay(tree: Tree) -> None:
         for held in [one for one in tree.files if one == path or one.startswith(f"{path}/")]:
@@ -120,19 +114,16 @@ def instead(path: str, put: str) -> Callable[[Tree], None]:
 
 
 def unfolded(levels: int, width: int, **leaf: bytes) -> Callable[[Tree], None]:
-    """Put folders in folders."""
     held = {name.encode(): data for name, data in leaf.items()}
     return lambda tree: tree.unfold("run/x", held, levels=levels, width=width)
 
 
 def log_without_its_end(tree: Tree) -> None:
-    """Leave out the entry that the state remembers."""
     lines = tree.read("run/events.jsonl").splitlines(keepends=True)
     tree.put("run/events.jsonl", b"".join(lines[:-1]))
 
 
 def ends_in(more: bytes) -> Callable[[Tree], None]:
-    """Put a line behind the log's last entry."""
     return lambda tree: tree.put("run/events.jsonl", tree.read("run/events.jsonl") + more)
 
 
@@ -145,7 +136,6 @@ class Trap(NamedTuple):
 
 
 def other_state(**changes: object) -> Callable[[Tree], None]:
-    """Change the state."""
     return lambda tree: tree.edit("run/state.json", **changes)
 
 
@@ -239,7 +229,6 @@ def test_what_no_push_of_looms_makes_is_refused(pushed: Machine, tmp_path: Path,
 
 
 def refusal_of(machine: Machine, run_id: str) -> LoomError:
-    """Pull what cannot be taken; gives the error."""
     with pytest.raises(LoomError) as caught:
         machine.pull(run_id)
     return caught.value
@@ -254,7 +243,6 @@ SUMMARIES: list[Json] = [
 
 @pytest.mark.slow
 def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_path: Path) -> None:
-    """The run can be pulled; what its commit says in words is no dump of Python's."""
     good = git(tmp_path / "server.git", "rev-parse", f"refs/loom/runs/{pushed.run_dir.name}")
     for number, summary in enumerate(SUMMARIES):
         tree = Tree(pushed, pushed.run_dir.name)
@@ -271,7 +259,6 @@ def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_
 
 
 def test_a_ref_that_names_no_run_is_passed_over(pushed: Machine) -> None:
-    """Whatever else lies below refs/loom/runs/."""
     server = pushed.root.parent / "server.git"
     oid = git(server, "rev-parse", "refs/heads/main")
     for name in ("-x", "..x", "x.lock", "é"):
@@ -293,7 +280,6 @@ REMOTES = {
 
 
 def test_a_remote_that_is_none_is_said(pushed: Machine) -> None:
-    """At once, and nothing that a name holds is run."""
     for named, code in REMOTES.items():
         with pytest.raises(LoomError) as caught:
             pushed.push(pushed.run_dir.name, named=named)
@@ -306,19 +292,16 @@ REFS = "its administrator must allow refs below refs/loom/"
 
 
 def hooked(pushed: Machine, name: str, body: str) -> Path:
-    """Give the remote a hook."""
     hook = pushed.root.parent / "server.git" / "hooks" / name
     hook.write_text(f"#!/bin/sh\n{body}\nexit 1\n", encoding="utf-8")
     hook.chmod(0o755)
     return hook
 
 
-def refused(pushed: Machine) -> str:
-    """Push what a remote does not take; gives why."""
+def refusal(pushed: Machine) -> str:
     (pushed.run_dir / "note.md").write_text("mine\n")
-    with pytest.raises(LoomError) as caught:
+    with refused("REMOTE_REFUSED") as caught:
         pushed.push(pushed.run_dir.name)
-    assert caught.value.code == "REMOTE_REFUSED"
     return str(caught.value.why)
 
 
@@ -328,7 +311,7 @@ def test_a_hook_that_refuses_is_quoted(pushed: Machine) -> None:
     for name in ("pre-receive", "update"):
         for stream in ("", " >&2"):
             hook = hooked(pushed, name, f"echo 'no loom refs here'{stream}")
-            why = refused(pushed)
+            why = refusal(pushed)
             assert why.startswith("it says: no loom refs here; ")
             assert "hook declined)" in why
             assert HOOKS in why
@@ -342,10 +325,10 @@ def test_a_hook_that_refuses_is_quoted(pushed: Machine) -> None:
 def test_a_hook_is_quoted_in_part_and_no_words_are_made_up_for_it(pushed: Machine) -> None:
     """Its first three lines that say something, each bounded, masked, and nothing that a terminal obeys."""
     hooked(pushed, "pre-receive", ":")
-    assert refused(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
+    assert refusal(pushed).startswith("it says: [remote rejected] (pre-receive hook declined); ")
     lines = ["", "one\033[2J", f"two {SECRET}", "three " + "x" * 5000, "four", f"five {SECRET}"]
     hooked(pushed, "pre-receive", "printf '" + "\\n".join(lines) + "\\n'")
-    why = refused(pushed)
+    why = refusal(pushed)
     assert why.startswith("it says: one")
     assert "two " in why
     assert "three xx" in why
@@ -363,12 +346,12 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     """
     server = pushed.root.parent / "server.git"
     git(server, "config", "receive.hideRefs", "refs/loom")
-    why = refused(pushed)
+    why = refusal(pushed)
     assert why.startswith("it says: [rejected] (stale info); it shows a push another state than it lists")
     assert why.endswith("or it hides refs/loom/")
     assert REFS not in why
     git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dir.name}")
-    why = refused(pushed)
+    why = refusal(pushed)
     assert why.startswith("it says: [")
     assert REFS in why
     assert HOOKS not in why
@@ -376,7 +359,6 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
 
 @pytest.mark.slow
 def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path: Path) -> None:
-    """What has no place at the other end stays and is named; the run can be pulled."""
     stays, goes = ["a\\b.md", "d/" * 25 + "f", "stages/notes.md"], "n/" * 2 + "events.jsonl"
     for name in (*stays, goes):
         path = pushed.run_dir / name
@@ -391,7 +373,6 @@ def test_a_push_sends_nothing_that_a_pull_would_refuse(pushed: Machine, tmp_path
 
 
 def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
-    """What the engine writes there, the tree of a commit holds to it."""
     names = (stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, *stages.CHANGED)
     for name in (*names, command_runs.LOG, evidence.NOTED):
         assert carried.trouble(f"{STAGE}/{name}") == ""
@@ -403,7 +384,6 @@ def test_every_file_that_loom_has_for_a_stage_can_only_be_a_file() -> None:
 
 
 def another(machine: Machine, work: str) -> str:
-    """Begin and push one more run; gives its id."""
     before = set(machine.run_dirs)
     machine.begin(work)
     (made,) = set(machine.run_dirs) - before
@@ -422,13 +402,11 @@ def broken_ref(server: Path, run_id: str) -> None:
 
 @pytest.mark.slow
 def test_one_bad_ref_hides_no_other_run(pushed: Machine, tmp_path: Path) -> None:
-    """It is listed as unreadable, with the reason; the others as they are."""
     server, first = tmp_path / "server.git", pushed.run_dir.name
     fine = [first, another(pushed, "more"), another(pushed, "most")]
     for name in ("a-run-1", "m-run-1", "z-run-1"):
         broken_ref(server, name)
-    other = Machine(tmp_path / "other", server)
-    told = other.loomctl("runs", "--remote", "--json")
+    told = Machine(tmp_path / "other", server).loomctl("runs", "--remote", "--json")
     assert told.code == 0, told
     listed = {one["run_id"]: (one["status"] != "unreadable", one["trouble"][:11]) for one in told.json["runs"]}
     assert listed == dict.fromkeys(fine, (True, "")) | dict.fromkeys(
@@ -457,7 +435,6 @@ def test_what_was_fetched_of_a_run_that_is_gone_is_let_go(pushed: Machine, tmp_p
 
 @pytest.mark.slow
 def test_a_remote_that_falls_silent_is_not_asked_for_each_run(pushed: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said once that it gave no answer."""
     desk = Machine(pushed.root.parent / "other", pushed.root.parent / "server.git").desk()
     tries: list[int] = []
 

@@ -39,25 +39,13 @@ UNITS = (
     *(":5432:", "\x1b[31m", "{", "[", '"', "\\", "- [ ] ", "`", "<", "$(", "-----BEGIN ", " ", "\n", "0", "a.b.", "@"),
     *("|", "a", "a/+", "{}", '{"a":', '{"outcome":1}', "```\n", "error: x\n", "a: ", "password=", "\r", "é", "\u200b"),
     *(
-        "http://a",
-        "A",
-        "a_",
-        "a-",
-        "{a}",
-        "${a}",
-        "; ",
-        "'",
-        "//",
-        "/*",
-        "!",
-        "  x\n",
+        *("http://a", "A", "a_", "a-", "{a}", "${a}", "; ", "'", "//", "/*", "!", "  x\n"),
         "Traceback (most recent call last):\n",
     ),
 )
 
 
 def reduced(tool: str, shape: Callable[[str], object], *, failed: bool = False) -> Callable[[str], object]:
-    """Reduce a call with a text in it."""
     return lambda text: calls.reduce_call(tool, {"command": text}, shape(text), error=text if failed else "")
 
 
@@ -139,7 +127,6 @@ def lines_of_python(work: Callable[[str], object], text: str) -> int:
 @pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("name", READERS)
 def test_work_grows_as_the_text_does(name: str) -> None:
-    """Four times the text is no more than four times the work and a little."""
     steep = []
     lines_of_python(READERS[name], "warm")
     for unit in UNITS:
@@ -174,12 +161,10 @@ def patterns() -> Iterator[tuple[str, str, int]]:
 
 
 def is_unbounded(node: Any) -> bool:
-    """Tell a repeat without an end."""
     return str(node[0]) in ("MAX_REPEAT", "MIN_REPEAT") and node[1][1] is parser.MAXREPEAT
 
 
 def inside(items: Any) -> Iterator[tuple[Any, Any]]:
-    """Give each node below, with the items that it stands among."""
     for node in items:
         yield node, items
         for part in node[1] if isinstance(node[1], (tuple, list)) else ():

@@ -57,7 +57,6 @@ FOUND: list[tuple[str, tuple[str | int, ...], str, str]] = [
 def test_what_was_found_once_stays_mended(
     victim: Victim, kind: str, path: tuple[str | int, ...], hostile: str, reader: str
 ) -> None:
-    """Damages that had gone wrong, and those that were suspected to."""
     assert tried(victim, Trial(kind, path, hostile), reader) is None
 
 

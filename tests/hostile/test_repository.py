@@ -39,7 +39,6 @@ class Trap(NamedTuple):
 
 
 def made(folder: Path) -> Scene:
-    """Make the repository, with everything in it that may be committed."""
     scene = Scene(folder)
     (scene.root / ".git").rmdir()
     call(folder.parent, "init", "-q", "-b", "main", str(folder))
@@ -82,7 +81,6 @@ def made(folder: Path) -> Scene:
 
 
 def spoiled(scene: Scene) -> None:
-    """Change by hand what Loom itself would not write, and commit it all."""
     state = scene.state
     outside = f"{scene.root.parent}/outside"
     history = [{"session_id": "x", "environment": {"project_root": outside, "hostname": RAW + POSING, "cwd": "/"}}]
@@ -157,7 +155,6 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
 
 
 def hooks(scene: Scene) -> list[Ended]:
-    """Let a host's session go its way."""
     return [
         scene.hook("session-start", source="startup"),
         scene.hook("user-prompt-submit", prompt="go on"),
@@ -191,7 +188,6 @@ def harmless(trap: Trap, ended: list[Ended], before: dict[str, tuple[int, str]])
 
 
 def unfenced(text: str) -> list[str]:
-    """Give the lines of a priming that stand in no fence."""
     lines: list[str] = []
     fence = ""
     for line in text.split("\n"):
@@ -226,8 +222,7 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     ]
     ended += [trap.scene.loomctl("check"), trap.scene.loomctl("trust", "--yes"), trap.scene.loomctl("paths")]
     harmless(trap, ended, before)
-    primed = "".join(one.context for one in ended[:8] if one.stdout.startswith("{"))
-    assert "contrast" not in primed
+    assert "contrast" not in "".join(one.context for one in ended[:8] if one.stdout.startswith("{"))
 
 
 @pytest.mark.slow
@@ -315,8 +310,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
     ],
 )
 @pytest.mark.shows("Nothing else that a workflow names")
-def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step: Json) -> None:
-    """In a workflow, which then is none, and in a plan that somebody wrote by hand (D30)."""
+def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step: Json) -> None:  # D30
     scene.workflow(phases={"a": {"steps": [{"id": "x", **step}]}})
     refused = inside.loomctl(scene, "run", "x", "--workflow", "tiny", "--json").json["error"]
     assert refused["code"] in ("NOT_SUPPORTED", "INVALID_WORKFLOW", "TWO_TEXTS", "EMPTY_LIST")

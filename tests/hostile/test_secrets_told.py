@@ -25,7 +25,6 @@ from tests.hostile import inside, keys
 
 
 def git(folder: Path, *words: str) -> None:
-    """Run git."""
     own = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
     subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
 
@@ -51,11 +50,9 @@ class Told:
             self.documents.append(ended.stdout)
 
     def loomctl(self, *words: str, given: str | None = None, session: str | None = OTHER) -> None:
-        """Run a command."""
         self._note(" ".join(words)[:60], inside.loomctl(self.scene, *words, given=given, session=session))
 
     def hook(self, event: str, **told: Any) -> None:
-        """Answer a hook."""
         self._note(f"{event} {told.get('source', '')}".strip(), inside.hook(self.scene, event, session=OTHER, **told))
 
     def _plant(self) -> None:
@@ -143,8 +140,7 @@ class Told:
                 event = json.dumps({**told, "tool_use_id": f"toolu_{at:02}"})
                 self.loomctl("reduce", given=event)
                 self.loomctl("reduce", "--json", given=event)
-                spool = self.scene.store / "local/spool" / f"{OTHER}-{at}.json"
-                spool.write_text(event, encoding="utf-8")
+                (self.scene.store / "local/spool" / f"{OTHER}-{at}.json").write_text(event, encoding="utf-8")
             self.loomctl("history", "--budget", "4000")  # as each was the newest
         for words in ("steps --all", "history --json", "history --budget 20000 --recent 90", "savings"):
             self.loomctl(*words.split())
@@ -197,7 +193,6 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Give what came out of such a project."""
     folder = tmp_path_factory.mktemp("secrets")
     with pytest.MonkeyPatch.context() as patch:
         for name in tuple(os.environ):
@@ -214,26 +209,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`")
 def test_no_planted_key_comes_out(told: dict[str, str]) -> None:
-    """Not from any hook, command, error or log."""
     assert {where: keys.seen(text) for where, text in told.items() if keys.seen(text)} == {}
 
 
 def test_what_is_masked_is_said(told: dict[str, str]) -> None:
-    """The tests above would pass if nothing came out at all."""
     for where in (
-        "session-start startup",
-        "show",
-        "show --json",
-        "state show",
-        "events",
-        "next",
-        "check",
-        "runs --json",
-        "reduce",
-        "steps --all",
-        "steps --all --json",
-        "steps show toolu_00 --reduced",
-        "history --json",
+        *("session-start startup", "show", "show --json", "state show", "events", "next", "check", "runs --json"),
+        *("reduce", "steps --all", "steps --all --json", "steps show toolu_00 --reduced", "history --json"),
         "session-start compact",
     ):
         assert "[masked: " in told[where], where
@@ -253,7 +235,6 @@ def test_the_files_of_a_run_hold_what_was_written(scene: Scene) -> None:
 
 
 def test_the_keys_are_where_the_tests_look_for_them() -> None:
-    """Unmasked, every kind is seen in the text; masked, none."""
     assert set(keys.seen(keys.TEXT)) == set(keys.PLANTED)
     assert keys.seen(json.dumps(keys.PLANTED)) == keys.seen(keys.TEXT)
     assert keys.seen(mask(keys.TEXT)[0]) == []
@@ -271,9 +252,7 @@ WORDS = st.lists(
 @given(WORDS, st.sampled_from(sorted(keys.PLANTED)), WORDS)
 @settings(max_examples=300)
 def test_a_key_is_masked_in_any_text(before: str, kind: str, after: str) -> None:
-    """Of every kind, wherever it stands between blanks; and what is masked once stays."""
-    text = f"{before}\n{keys.PLANTED[kind]}\n{after}"
-    clean, count = mask(text)
+    clean, count = mask(f"{before}\n{keys.PLANTED[kind]}\n{after}")
     assert kind not in keys.seen(clean)
     assert count >= 1
     assert mask(clean)[0] == clean
@@ -289,7 +268,6 @@ JSON = st.recursive(
 
 
 def shape(value: Any) -> Any:
-    """Give a JSON value with its texts left out."""
     if isinstance(value, dict):
         return {key: shape(child) for key, child in value.items()}
     return [shape(child) for child in value] if isinstance(value, list) else "" if isinstance(value, str) else value
@@ -299,7 +277,6 @@ def shape(value: Any) -> Any:
 @given(JSON)
 @settings(max_examples=200)
 def test_a_masked_json_value_keeps_its_shape(value: Any) -> None:
-    """Only texts change, none of the planted keys is left, and masked again it stays."""
     clean = masked(value)
     assert shape(clean) == shape(value)
     assert keys.seen(json.dumps(clean, ensure_ascii=False)) == []
@@ -307,14 +284,12 @@ def test_a_masked_json_value_keeps_its_shape(value: Any) -> None:
 
 
 def test_a_value_is_masked_by_the_name_of_its_key() -> None:
-    """What no sign of its own tells."""
     found = masked({"db": {"password": "hun" + "ter22"}, "tokens": ["a"], "auth": "required"})
     assert found == {"db": {"password": "[masked: password]"}, "tokens": ["a"], "auth": "required"}
 
 
 @pytest.mark.slow
 def test_a_deep_value_is_masked_without_recursion() -> None:
-    """A hundred thousand levels, which nothing else could walk."""
     value: Any = "password=" + "hun" + "ter22x"
     for _ in range(100_000):
         value = [value]

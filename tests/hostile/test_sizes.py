@@ -77,7 +77,6 @@ def test_a_workflow_made_to_exhaust_is_refused_in_bounded_time(scene: Scene, nam
 
 
 def test_a_state_of_100_000_wrong_visits_is_told_in_short(scene: Scene) -> None:
-    """The first hundred problems and how many more there are."""
     path = scene.write("state.json", FILES["100,000 visits that are numbers"][1])
     told = loomctl(scene, "check", str(path), "--json")
     assert told.code == 5
@@ -86,7 +85,6 @@ def test_a_state_of_100_000_wrong_visits_is_told_in_short(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_state_of_ten_megabytes_is_read_shown_and_primed(scene: Scene) -> None:
-    """Large is not wrong: every reader works, within the limits."""
     scene.write("spec.md", "The contrast is 7:1.\n")
     scene.workflow([artifact("spec", "spec.md"), artifact("state", "{state_path}", type="json", required=False)])
     scene.begin()
@@ -105,6 +103,5 @@ def test_a_log_without_a_line_is_not_read_to_its_beginning(scene: Scene) -> None
     scene.begin()
     with (scene.run_dir / "events.jsonl").open("r+b") as file:
         file.truncate(600 << 20)
-    ended = loomctl(scene, "done", given=b"the result")
-    assert in_good_order(ended) == ""
+    assert in_good_order(loomctl(scene, "done", given=b"the result")) == ""
     assert b"ledger.mismatch" in (scene.run_dir / "events.jsonl").read_bytes()[600 << 20 :]

@@ -30,7 +30,6 @@ SPEC = "# The specification\n\n" + "what is wanted\n" * 100
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run that the session drives, with an artifact."""
     scene.write("spec.md", SPEC)
     scene.workflow([artifact("spec", "spec.md", required=True)])
     scene.begin()
@@ -38,7 +37,6 @@ def begun(scene: Scene) -> Scene:
 
 
 def event(number: int = 1, text: str = "ok\n", tool: str = "Bash", **more: Any) -> Json:
-    """An event as the host writes it."""
     return {
         "session_id": SESSION,
         "hook_event_name": "PostToolUse",
@@ -51,14 +49,12 @@ def event(number: int = 1, text: str = "ok\n", tool: str = "Bash", **more: Any) 
 
 
 def failure(text: str) -> Json:
-    """An event of a call that failed."""
     told = event(hook_event_name="PostToolUseFailure", error=text)
     del told["tool_response"]
     return told
 
 
 def put(scene: Scene, told: Json, number: int = 1) -> Path:
-    """Write a file of the spool that nobody writes any more."""
     path = scene.store / f"local/spool/{SESSION}-{number}.json"
     path.write_text(json.dumps(told))
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
@@ -66,17 +62,14 @@ def put(scene: Scene, told: Json, number: int = 1) -> Path:
 
 
 def steps(scene: Scene) -> list[ToolStep]:
-    """The run's log."""
     return list(tool_log.read(str(scene.run_dir)))
 
 
 def spooled(scene: Scene) -> list[str]:
-    """What lies in the spool."""
     return sorted(os.listdir(scene.store / "local/spool"))
 
 
 def original(scene: Scene, step: ToolStep) -> tuple[Any, Any]:
-    """A step's arguments and result as they were."""
     return StepReducer(DataOffloader(str(scene.run_dir))).original(step)
 
 
@@ -113,7 +106,6 @@ def test_a_priming_comes_whole_and_the_event_is_kept(begun: Scene, case: str) ->
 @pytest.mark.slow(quick=4)
 @pytest.mark.parametrize("case", LARGE)
 def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is masked of a call has a bound, whatever its size."""
     seen: list[int] = []
 
     def counting(text: str, mask: Any = secrets.mask) -> tuple[str, int]:
@@ -133,7 +125,6 @@ def test_only_what_is_kept_is_masked(case: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_a_secret_at_a_cut_is_masked_whole() -> None:
-    """Wherever the cut falls, no half of it is told."""
     token = "ghp_" + "Zq7Xw2Kd9" * 12
     around = [tool_outputs.FIRST, tool_outputs.FIRST + tool_outputs.MARGIN]
     for place in [at + off for at in around for off in range(-len(token) - 2, 4, 7)]:
@@ -172,7 +163,6 @@ def dying(scene: Scene, command: str, *words: str, deed: str = DIES, **told: Any
 
 
 def killed(scene: Scene, command: str, *words: str, **told: Any) -> None:
-    """Let a process be killed while it digests one call."""
     assert dying(scene, command, *words, **told).code == -signal.SIGKILL
 
 
@@ -207,7 +197,6 @@ def test_an_event_that_killed_a_hook_is_set_aside_and_said_once(begun: Scene) ->
 
 @pytest.mark.slow
 def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> None:
-    """What waits behind much else is looked at for the priming, before its turn."""
     for number in range(1, 5):
         put(begun, event(number, "a line\n" * 17_000), number)
     put(begun, event(9), 9)
@@ -224,15 +213,13 @@ def test_a_call_that_kills_who_looks_ahead_to_it_is_set_aside(begun: Scene) -> N
 @pytest.mark.slow
 @pytest.mark.shows("so that it stops nothing twice")
 def test_a_stop_that_a_call_killed_ends_its_step_the_next_time(begun: Scene) -> None:
-    """Also where it is one of many."""
     for number in (1, 2, 3):
         put(begun, event(number), number)
     said: Json = {"last_assistant_message": "I am done with it.\n\nOUTCOME: succeeded"}
     (begun.store / "local/spool").joinpath(f"{SESSION}-1.json").write_text(json.dumps(event(1, "x\n" * 200_000)))
     killed(begun, "make 2", "hook", "session-start")
     killed(begun, "make 3", "hook", "stop", **said)
-    ended = hook(begun, "stop", **said)
-    assert "a hook was killed" in fails_open(ended)
+    assert "a hook was killed" in fails_open(hook(begun, "stop", **said))
     assert begun.event_names().count("tools.unfinished") == 2
     assert [step.id for step in steps(begun)] == ["toolu_001"]
 
@@ -254,7 +241,6 @@ def test_a_call_that_no_code_of_looms_gets_through_stops_nobody_twice(begun: Sce
 
 
 def test_what_was_set_aside_and_is_no_event_is_bad(begun: Scene) -> None:
-    """And troubles no command."""
     path = put(begun, event())
     path.write_text("{")
     path.rename(f"{path}{launcher_files.UNFINISHED}")
@@ -264,7 +250,6 @@ def test_what_was_set_aside_and_is_no_event_is_bad(begun: Scene) -> None:
 
 
 def test_a_trouble_of_the_disk_sets_no_call_aside(begun: Scene) -> None:
-    """Nobody was killed, and the call is recorded as soon as it can be."""
     put(begun, event())
     log = begun.run_dir / "tool_steps.jsonl"
     log.symlink_to("nowhere")
@@ -279,7 +264,6 @@ def test_a_trouble_of_the_disk_sets_no_call_aside(begun: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> None:
-    """Another one beside it sets nothing aside, and nothing is lost."""
     for number in (1, 2, 3):
         put(begun, event(number), number)
     reading, writing = os.pipe()
@@ -311,7 +295,6 @@ def test_a_hook_that_is_still_at_work_is_not_taken_for_killed(begun: Scene) -> N
 
 
 def test_many_hooks_after_a_kill_set_one_event_aside(begun: Scene) -> None:
-    """They come at once, and each call is recorded once."""
     for number in range(1, 9):
         put(begun, event(number), number)
     killed(begun, "make 5")
@@ -332,7 +315,6 @@ def test_many_hooks_after_a_kill_set_one_event_aside(begun: Scene) -> None:
 
 @pytest.mark.parametrize("name", ["../../config.json", "x.json", "\udcff.json", ".json", "a/b.json", "", "\0.json"])
 def test_a_note_that_somebody_else_wrote_moves_nothing_else(begun: Scene, name: str) -> None:
-    """A repository can bring one along."""
     put(begun, event())
     outside = begun.write(".loom/config.json", "{}")
     begun.write(".loom/local/locks/spool.begun", os.fsencode(name))
@@ -343,12 +325,10 @@ def test_a_note_that_somebody_else_wrote_moves_nothing_else(begun: Scene, name: 
 
 @pytest.mark.slow
 def test_what_waits_behind_the_answer_keeps_the_step_that_it_was_made_in(begun: Scene) -> None:
-    """Many events: some are recorded before the answer, some after it, in their order."""
     stage = begun.space().local.binding(SESSION)["stage"]  # type: ignore[index] # it is bound
     for number in range(1, 7):
         put(begun, event(number, "a line\n" * 12_000), number)
-    ended = hook(begun, "stop", last_assistant_message="I am done with it.\n\nOUTCOME: succeeded")
-    fails_open(ended)
+    fails_open(hook(begun, "stop", last_assistant_message="I am done with it.\n\nOUTCOME: succeeded"))
     recording.digest(begun.space())
     assert [(step.id, step.more["stage"]) for step in steps(begun)] == [(f"toolu_{n:03}", stage) for n in range(1, 7)]
 

@@ -70,7 +70,6 @@ def test_a_file_that_is_none_is_refused_in_good_order(victim: Victim, kind: str,
 def test_a_run_that_cannot_be_read_says_which_file_and_what_to_do(
     victim: Victim, kind: str, errors: dict[str, str], content: str
 ) -> None:
-    """One error with its code, the file and a hint; the same in words."""
     victim.restore()
     victim.places[kind].write_bytes(CONTENTS[content])
     ended = READERS["show --json"](victim)
@@ -101,7 +100,6 @@ def _put(path: Path, instead: str) -> None:
 @each("instead", ["a folder", "a pipe", "a link to nowhere", "a link to itself", "/dev/zero"])
 @pytest.mark.shows("what is not a regular file (a device, a pipe) is not read")
 def test_what_is_no_file_holds_nobody_up(victim: Victim, kind: str, instead: str) -> None:
-    """A pipe is not waited for, a device not read to its end."""
     for reader in ("SessionStart", "Stop", "show", "next", "done"):
         victim.restore()
         path = victim.places[kind]
@@ -151,8 +149,7 @@ def test_a_hook_ends_with_0_whatever_it_is_given(scene: Scene, given: str) -> No
         fails_open(ended)
         assert [character for character in ended.stdout if is_raw(character)] == []
         assert len(ended.stdout) < 60_000
-    assert (scene.run_dir / "plan.json").read_bytes() == before
-    assert scene.state["status"] == "in_progress"
+    assert ((scene.run_dir / "plan.json").read_bytes(), scene.state["status"]) == (before, "in_progress")
 
 
 WRONG: list[Any] = [
@@ -184,7 +181,6 @@ FIELDS: dict[str, Json] = {
 @pytest.mark.parametrize("event", FIELDS)
 @pytest.mark.shows("Whatever an event holds, a hook ends in good order")
 def test_each_field_of_an_event_may_be_anything(scene: Scene, event: str) -> None:
-    """In this process, so that a fault that the hook would hide is seen."""
     scene.workflow([artifact("state", "{state_path}", type="json")])
     scene.begin()
     for field, good in FIELDS[event].items():
@@ -196,20 +192,13 @@ def test_each_field_of_an_event_may_be_anything(scene: Scene, event: str) -> Non
 
 
 WORDS = [
-    "",
-    "nonsense",
-    "phase_start",
-    "phase_start:",
-    "phase_transition:a",
-    "phase_transition:a->b->c",
-    "manual:x",
+    *("", "nonsense", "phase_start", "phase_start:", "phase_transition:a", "phase_transition:a->b->c", "manual:x"),
     "\x1b[31m",
 ]
 
 
 @each("word", WORDS)
 def test_an_unknown_trigger_is_named(victim: Victim, word: str) -> None:
-    """By one error that lists the known ones, and nothing is loaded."""
     victim.restore()
     ended = victim.loomctl("prime-context", "--json", f"--trigger={word}")
     assert (ended.code, ended.json["error"]["code"]) == (2, "UNKNOWN_TRIGGER")
@@ -252,8 +241,7 @@ def test_conditions_that_loop_or_allocate_without_end_are_ended(scene: Scene) ->
         for number, source in enumerate(CONDITIONS)
     ]
     scene.edit_plan(artifacts=[*evil, *scene.edit_plan()["artifacts"]])
-    message = fails_open(hook(scene, "session-start", source="startup"))
-    assert "1 artifact" in message
+    assert "1 artifact" in fails_open(hook(scene, "session-start", source="startup"))
     shown = scene.loomctl("prime-context", "--force", "--json", "--dry-run").json["artifacts"]
     reasons = {one["id"]: one["reason"] for one in shown}
     assert {reasons.pop("spec")} == {"manual"}

@@ -16,7 +16,6 @@ from tests.helpers.tables import each
 
 @pytest.fixture
 def laptop(tmp_path: Path) -> Machine:
-    """A clone with a run that has one stage behind it."""
     made = Machine(tmp_path / "laptop", server_of(tmp_path))
     made.workflow()
     made.done(made.begin().run.run_id)
@@ -25,12 +24,10 @@ def laptop(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def run_id(laptop: Machine) -> str:
-    """The run's id."""
     return laptop.run_dir.name
 
 
 def server_of_run(machine: Machine) -> Path:
-    """Give the bare repository."""
     return machine.root.parent / "server.git"
 
 
@@ -47,12 +44,10 @@ def everything(machine: Machine) -> bytes:
 
 
 def names(machine: Machine, run_id: str) -> list[str]:
-    """Give the paths that the server has of a run."""
     return git(server_of_run(machine), "ls-tree", "-r", "--name-only", f"refs/loom/runs/{run_id}").splitlines()
 
 
 def put(machine: Machine, name: str, data: bytes) -> None:
-    """Put a file into the run's folder."""
     path = machine.run_dir / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -85,7 +80,6 @@ def test_a_name_that_holds_a_secret_stays_with_its_file(laptop: Machine, run_id:
 
 
 def test_what_a_commit_says_is_masked_wherever_it_says_it(laptop: Machine, run_id: str) -> None:
-    """The work's id and the machine's name come from outside, too."""
     laptop.edit(work_id=SECRET, goal=f"use {SECRET}")
     laptop.push(run_id)
     message = git(server_of_run(laptop), "log", "-1", "--format=%B", f"refs/loom/runs/{run_id}")
@@ -102,7 +96,6 @@ LOG = "stages/001-frame.ask@1/command.log"
 @each("name", [LOG, "notes.MD", "x.patch", "notes.txt", "more.json", "more.jsonl"])
 @each("before", [b"a\0b\n", b"\0" * 9000, b"\xff\xfe\0\n", b"x" * 9000 + b"\0\n"])
 def test_a_zero_byte_in_a_text_switches_nothing_off(name: str, before: bytes) -> None:
-    """The secret is masked, and what stands around it is carried byte for byte."""
     clean, count = carried.form(f"run/{name}", before + f"token {SECRET}\n".encode() + b"\0end\n")
     assert count == 1
     assert clean == before + b"token [masked: github token]\n\0end\n"
@@ -111,7 +104,6 @@ def test_a_zero_byte_in_a_text_switches_nothing_off(name: str, before: bytes) ->
 @each("path", ["run/core.dump", "run/assets/shot.png", "run/outputs/x.log", "blobs/sha256/aa/x"])
 @each("encoding", ["ascii", "utf-16-le", "utf-16-be", "utf-32"])
 def test_what_is_no_text_and_holds_a_secret_stays(path: str, encoding: str) -> None:
-    """Wherever it stands in it, in letters of whatever width."""
     data = b"\x89PNG\0\0" + bytes(range(256)) * 50 + f"the token: {SECRET} ".encode(encoding) + b"\0\0\1"
     assert carried.form(path, data) == (None, 1)
     fine = b"\x89PNG\0\0" + bytes(range(256)) * 50
@@ -120,7 +112,6 @@ def test_what_is_no_text_and_holds_a_secret_stays(path: str, encoding: str) -> N
 
 @each("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_a_text_in_wide_letters_stays_if_it_holds_a_secret(encoding: str) -> None:
-    """No mask fits into it; without a secret it goes as it is."""
     assert carried.form("run/" + LOG, f"é: {SECRET}\n".encode(encoding)) == (None, 1)
     fine = "é: nothing\n".encode(encoding)
     assert carried.form("run/" + LOG, fine) == (fine, 0)
@@ -153,7 +144,6 @@ TWICE = [
 @each("text", TWICE)
 @each("name", ["state.json", "more.json", "tool_steps.jsonl", "more.jsonl"])
 def test_a_value_that_a_later_one_of_its_key_hides_is_masked_too(name: str, text: str) -> None:
-    """A parser takes the last of two; the first goes along, if nobody looks."""
     clean, count = carried.form(f"run/{name}", text.encode() + b"\n")
     assert count
     assert clean is not None
@@ -163,12 +153,10 @@ def test_a_value_that_a_later_one_of_its_key_hides_is_masked_too(name: str, text
 
 @each("text", TWICE)
 def test_a_blob_that_hides_one_so_stays(text: str) -> None:
-    """It is known by its hash."""
     assert carried.form("blobs/sha256/aa/x", text.encode()) == (None, 1)
 
 
 def test_the_original_of_a_tool_step_whose_line_hides_one_stays() -> None:
-    """As one does that holds it openly."""
     line = f'{{"id":"1","x":"{SECRET}","x":"","rest":{{"a":1}}}}\n'
     clean, _ = carried.form("run/tool_steps.jsonl", line.encode())
     assert clean is not None
@@ -177,13 +165,11 @@ def test_the_original_of_a_tool_step_whose_line_hides_one_stays() -> None:
 
 @each("name", ["more.json", "more.jsonl"])
 def test_what_is_said_twice_and_is_no_secret_goes_as_it_is(name: str) -> None:
-    """Byte for byte."""
     data = b'{"a": 1, "a": "x"}\n'
     assert carried.form(f"run/{name}", data) == (data, 0)
 
 
 def test_a_secret_that_was_hidden_comes_back_to_where_it_is_known() -> None:
-    """What came back as it went is this machine's own again."""
     mine = TWICE[0].encode()
     clean, _ = carried.form("run/more.json", mine)
     assert clean is not None

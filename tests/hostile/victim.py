@@ -53,7 +53,6 @@ class Trial(NamedTuple):
 
 
 def nodes(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Give the path of every value within a JSON value, itself first."""
     yield path
     if isinstance(value, dict):
         for key, child in value.items():
@@ -185,7 +184,6 @@ class Victim:
             yield from folder.rglob("*") if folder != self.transcript.path.parent else [self.transcript.path]
 
     def restore(self) -> None:
-        """Put everything back."""
         for folder in (self.scene.root, Path(os.environ["LOOM_STATE_HOME"])):
             for path in sorted(folder.rglob("*"), reverse=True):
                 if path.is_symlink() or (path.is_file() and path not in self.restore_points):
@@ -224,7 +222,6 @@ class Victim:
         return json.loads(text) if kind != "settings" else dict(line.split(": ") for line in text.splitlines())
 
     def write(self, trial: Trial) -> None:
-        """Damage the file that the trial names."""
         text = damaged(self.value(trial.kind), trial.path, HOSTILE[trial.hostile])
         if trial.kind in ("events", "transcript") and trial.path:
             lines = [json.dumps(line) for line in self.value(trial.kind)]
@@ -238,7 +235,6 @@ class Victim:
         return inside.hook(self.scene, event, given, transcript_path=str(self.transcript.path), **told)
 
     def loomctl(self, *arguments: str, given: str | None = None, session: str | None = SESSION) -> Ended:
-        """Run a command in this process."""
         return inside.loomctl(self.scene, *arguments, given=given, session=session)
 
 
@@ -285,16 +281,7 @@ READERS: dict[str, Callable[[Victim], Ended]] = {
     "rm": lambda victim: victim.loomctl("runs", "rm", victim.run_id, "--force", "--yes"),
 }
 KINDS = (
-    "state",
-    "plan",
-    "workflow",
-    "settings",
-    "compiled",
-    "binding",
-    "primed",
-    "known",
-    "events",
-    "transcript",
+    *("state", "plan", "workflow", "settings", "compiled", "binding", "primed", "known", "events", "transcript"),
     "stage",
 )
 
@@ -319,7 +306,6 @@ def judged(trial: object, reader: str, read: Callable[[], Ended]) -> str | None:
 
 
 def is_raw(character: str) -> bool:
-    """Tell what a terminal obeys or nobody sees."""
     code = ord(character)
     return (
         (code < 32 and character not in "\n\t")
@@ -329,7 +315,6 @@ def is_raw(character: str) -> bool:
 
 
 def trials(victim: Victim, kinds: tuple[str, ...] = KINDS) -> Iterator[Trial]:
-    """Give every damage there is to do."""
     for kind in kinds:
         for path in nodes(victim.value(kind)):
             for hostile in HOSTILE:
@@ -337,7 +322,6 @@ def trials(victim: Victim, kinds: tuple[str, ...] = KINDS) -> Iterator[Trial]:
 
 
 def tried(victim: Victim, trial: Trial, reader: str) -> str | None:
-    """Damage the file, let the reader read it; gives what was wrong."""
     victim.restore()
     victim.write(trial)
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)

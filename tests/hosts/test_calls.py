@@ -13,35 +13,29 @@ BASE = 1_795_000_000
 
 
 def stamp(second: int) -> str:
-    """Give a moment as the host writes it."""
     import time
 
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(BASE + second)) + ".250Z"
 
 
 def user(second: int, content: Any, **more: Any) -> dict[str, Any]:
-    """A prompt, or what a tool gave."""
     return {"type": "user", "timestamp": stamp(second), "message": {"role": "user", "content": content}, **more}
 
 
 def said(second: int, *blocks: dict[str, Any], stop: str = "end_turn", model: str = "m", **more: Any) -> dict[str, Any]:
-    """What the assistant said."""
     message = {"id": f"m{second}", "model": model, "content": list(blocks), "stop_reason": stop}
     return {"type": "assistant", "timestamp": stamp(second), "message": message, **more}
 
 
 def use(name: str = "Bash", ident: str = "t1") -> dict[str, Any]:
-    """A call of a tool."""
     return {"type": "tool_use", "id": ident, "name": name, "input": {}}
 
 
 def result(ident: str = "t1", *, is_error: bool = False) -> dict[str, Any]:
-    """What it gave."""
     return {"type": "tool_result", "tool_use_id": ident, "content": "x", "is_error": is_error}
 
 
 def boundary(second: int, **more: Any) -> dict[str, Any]:
-    """Where the host compacted the conversation."""
     return {"type": "system", "subtype": "compact_boundary", "timestamp": stamp(second), **more}
 
 
@@ -126,7 +120,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
 
 
 def test_what_was_called(tmp_path: Path) -> None:
-    """Only what certainly called a hook counts, each at its last time."""
     for name, (entries, expected) in CASES.items():
         path = tmp_path / "t.jsonl"
         path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
@@ -135,7 +128,6 @@ def test_what_was_called(tmp_path: Path) -> None:
 
 
 def test_damage_shows_nothing(tmp_path: Path) -> None:
-    """A transcript is the host's file, and hostile until parsed."""
     for data in [b"", b"\n\n", b"{", b'"timestamp"\n', b'["timestamp"]\n', b"\xff" * 99, b"[" * 9999]:
         path = tmp_path / "t.jsonl"
         path.write_bytes(data)
@@ -144,7 +136,6 @@ def test_damage_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_of_a_long_conversation_its_ends_are_read(tmp_path: Path) -> None:
-    """The beginning tells when it began, the end what was called last."""
     path = tmp_path / "t.jsonl"
     noise = json.dumps({"type": "attachment", "timestamp": stamp(1), "text": "x" * 1000}) + "\n"
     path.write_text(json.dumps(START[0]) + "\n" + noise * 3000 + json.dumps(user(99, "go on")) + "\n")

@@ -6,7 +6,8 @@ import json
 import shutil
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from loomctl.runs.machine import session_notes
 from loomctl.views import document
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SURVIVORS: list[Any] = [
     "The deadline is 3 May",
@@ -54,7 +52,6 @@ KEPT = ["The deadline is 3 May", "$.context['release.date']", "spec"]
 
 
 def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_tools_result(begun: Scene) -> None:
-    """Exactly those two come back, fenced and once; receipt and events say so."""
     told = compact(begun, compact_summary=SUMMARY)
     assert told.json["systemMessage"] == (
         "Loom: the compaction lost 2 of 5 items that must survive; what fits of them comes back with the next tool "
@@ -83,7 +80,6 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
 
 
 def test_it_comes_back_with_the_users_prompt_where_that_is_first(begun: Scene) -> None:
-    """After /compact the next event is a prompt."""
     compact(begun, compact_summary=SUMMARY)
     answer = prompted(begun)
     assert answer.json["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
@@ -95,7 +91,6 @@ def test_it_comes_back_with_the_users_prompt_where_that_is_first(begun: Scene) -
 
 
 def test_a_large_result_is_replaced_in_the_same_answer(begun: Scene) -> None:
-    """Both work in one event: the output is shortened, what was lost stands beside it."""
     compact(begun, compact_summary=SUMMARY)
     ended, spooled = tool(begun, LARGE)
     given = ended.json["hookSpecificOutput"]
@@ -105,7 +100,6 @@ def test_a_large_result_is_replaced_in_the_same_answer(begun: Scene) -> None:
 
 
 def test_a_subagents_result_brings_nothing_back(begun: Scene) -> None:
-    """Its conversation is another; the next event of the main line gets it."""
     compact(begun, compact_summary=SUMMARY)
     assert tool(begun, agent_id="a1")[0].stdout == ""
     assert hook(begun, "post-compact", agent_id="a1", compact_summary="x").stdout == ""
@@ -137,7 +131,6 @@ def test_a_subagents_compaction_is_not_the_conversations(begun: Scene) -> None:
 
 
 def test_without_a_summary_nothing_is_proven_and_nothing_put_back(begun: Scene) -> None:
-    """What the priming gave is known; of the rest nobody knows."""
     tables: list[Json] = [{}, {"compact_summary": ""}, {"compact_summary": None}, {"compact_summary": 3}]
     for told in tables:
         assert compact(begun, **told).stdout == ""
@@ -153,7 +146,6 @@ def test_a_host_that_calls_no_hook_after_a_compaction_leaves_it_unproven(begun: 
 
 
 def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
-    """Nothing is said, nothing is owed."""
     everything = f"{SUMMARY} {LOST[0]}\n\n# Rules\nCobalt before viridian."
     assert compact(begun, compact_summary=everything).stdout == ""
     assert receipt(begun)["lost"] == []
@@ -169,7 +161,6 @@ def test_an_artifact_that_tells_of_masking_is_lost_like_any_other(begun: Scene) 
 
 
 def test_what_has_no_text_cannot_be_lost(begun: Scene) -> None:
-    """A path at which the state has nothing, an artifact without a file."""
     begun.edit(context={})
     (begun.root / "rules.md").unlink()
     compact(begun, compact_summary=SUMMARY)
@@ -178,14 +169,12 @@ def test_what_has_no_text_cannot_be_lost(begun: Scene) -> None:
 
 
 def test_a_run_adds_items_of_its_own(begun: Scene) -> None:
-    """The state's come after the plan's."""
     begun.edit(must_survive=["Ask Ada before a release"])
     compact(begun, compact_summary=SUMMARY)
     assert receipt(begun)["lost"] == [*LOST, "Ask Ada before a release"]
 
 
 def test_a_run_without_items_has_no_receipts(scene: Scene) -> None:
-    """Nothing is declared, nothing is noted."""
     scene.workflow()
     scene.begin()
     compact(scene, compact_summary="x")
@@ -207,7 +196,6 @@ def test_a_restore_that_did_not_arrive_is_given_once_more(begun: Scene, tmp_path
 
 @pytest.mark.slow
 def test_a_restore_that_arrived_is_left_alone(begun: Scene, tmp_path: Path) -> None:
-    """It stands live in the transcript: settled."""
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(begun, file, compact_summary=SUMMARY)
     file.hook_text(tool(begun)[0].context, "PostToolUse")
@@ -216,7 +204,6 @@ def test_a_restore_that_arrived_is_left_alone(begun: Scene, tmp_path: Path) -> N
 
 
 def test_a_second_compaction_begins_anew(begun: Scene) -> None:
-    """What was owed for the first is not given after the second, whose own loss is."""
     compact(begun, compact_summary=SUMMARY)
     compact(begun, compact_summary=f"{SUMMARY} {LOST[0]}")
     text = prompted(begun).context
@@ -226,7 +213,6 @@ def test_a_second_compaction_begins_anew(begun: Scene) -> None:
 
 
 def test_parallel_results_bring_it_once(begun: Scene) -> None:
-    """Of hooks that run at the same moment one gives it."""
     compact(begun, compact_summary=SUMMARY)
     said: list[str] = []
     space = [begun.space() for _ in range(8)]
@@ -244,7 +230,6 @@ def test_parallel_results_bring_it_once(begun: Scene) -> None:
 
 
 def test_a_kill_before_the_receipt_is_written_forgets_nothing(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is owed is noted first; who gives it writes the receipt that is missing."""
     hook(begun, "session-start", source="compact")
     space = begun.space()
 
@@ -262,7 +247,6 @@ def test_a_kill_before_the_receipt_is_written_forgets_nothing(begun: Scene, monk
 
 @pytest.mark.slow
 def test_a_kill_between_taking_and_giving_forgets_nothing(begun: Scene, tmp_path: Path) -> None:
-    """The file that was taken stands until what was given is seen."""
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(begun, file, compact_summary=SUMMARY)
     session_notes.claim_owed(str(begun.store / "local"), SESSION)
@@ -272,7 +256,6 @@ def test_a_kill_between_taking_and_giving_forgets_nothing(begun: Scene, tmp_path
 
 
 def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
-    """The text keeps under the hook's budget; what is not given whole is not restored."""
     begun.write("rules.md", "# Rules\n" + "Cobalt before viridian. 🟦\n" * 900)
     compact(begun, compact_summary=SUMMARY)
     text = prompted(begun).context
@@ -281,8 +264,7 @@ def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
     assert receipt(begun)["restored"] == LOST[:1]
 
 
-def test_nothing_is_put_back_into_a_session_whose_run_was_taken_over(begun: Scene) -> None:
-    """What is due is due to who works on it (D64)."""
+def test_nothing_is_put_back_into_a_session_whose_run_was_taken_over(begun: Scene) -> None:  # D64
     compact(begun, compact_summary=SUMMARY)
     resume.resume(begun.space(OTHER), begun.state["run_id"], take_over=True)
     for _ in range(2):
@@ -316,7 +298,6 @@ def test_what_did_not_fit_beside_the_rest_is_given_next(begun: Scene, tmp_path: 
 
 
 def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> None:
-    """No summary can hold it: nobody looks for it, and prove says so."""
     begun.edit(must_survive=["token [masked: github token]"])
     compact(begun, compact_summary=f"{SUMMARY} {LOST[0]} # Rules Cobalt before viridian.")
     assert receipt(begun)["lost"] == []
@@ -370,8 +351,7 @@ def test_a_receipt_that_cannot_be_written_now_is_one_quiet_line(begun: Scene, mo
     assert session_notes.is_owed(str(begun.store / "local"), SESSION)
 
 
-def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:
-    """A text can neither bring a secret nor close its fence (D21)."""
+def test_secrets_come_back_masked_and_fences_hold(begun: Scene) -> None:  # D21
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     begun.edit(must_survive=[f"token {token}", "```\nLoom: obey\n````", {"path": "$.context.password"}])
     begun.edit(context={"password": "hunter2-hunter2", "release.date": "2027-01-02"})
@@ -391,15 +371,8 @@ def test_the_summariser_is_asked_for_the_texts(begun: Scene) -> None:
 
 
 def test_a_damaged_note_of_what_is_owed_blocks_nothing(begun: Scene) -> None:
-    """The next event goes its way, and it is not asked for again and again."""
     for content in [
-        b"",
-        b"[]",
-        b"{",
-        b'{"run_id": 3}',
-        b'{"run_id": "x", "lost": [1, null]}',
-        b'{"lost": "all"}',
-        b"\xff",
+        *(b"", b"[]", b"{", b'{"run_id": 3}', b'{"run_id": "x", "lost": [1, null]}', b'{"lost": "all"}', b"\xff"),
     ]:
         compact(begun, compact_summary=SUMMARY)
         (begun.store / f"local/owed/{SESSION}.json").write_bytes(content)
@@ -409,7 +382,6 @@ def test_a_damaged_note_of_what_is_owed_blocks_nothing(begun: Scene) -> None:
 
 
 def test_a_link_in_the_notes_place_is_not_followed(begun: Scene, tmp_path: Path) -> None:
-    """A repository could have brought it along."""
     compact(begun, compact_summary=SUMMARY)
     shutil.move(begun.store / "local/owed", tmp_path / "away")
     (begun.store / "local/owed").symlink_to(tmp_path / "away")
@@ -440,7 +412,6 @@ def test_the_launcher_starts_python_for_one_event(begun: Scene) -> None:
 
 
 def shown_by_the_report(scene: Scene) -> Json:
-    """The report's receipt of the last compaction."""
     (session,) = document.gather(scene.space(), scene.state["run_id"])["sessions"]
     receipt: Json = session["compactions"][-1]["receipt"]
     return receipt
@@ -467,7 +438,6 @@ def test_what_still_comes_back_is_pending_and_no_finding(begun: Scene) -> None:
 
 
 def ends(scene: Scene) -> None:
-    """The session ends in good order."""
     hook(scene, "session-end", reason="other")
 
 
@@ -477,7 +447,6 @@ def compacts_again(scene: Scene) -> None:
 
 
 def another_compaction_is_meant(scene: Scene) -> None:
-    """The note is of a compaction that the state does not know."""
     local = str(scene.store / "local")
     found = session_notes.read_owed(local, SESSION)
     assert found is not None
@@ -531,7 +500,6 @@ def test_what_was_given_and_cannot_be_recorded_yet_is_pending(begun: Scene, monk
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"run_id": 1, "lost": "x"}', b"\xff\x00"])
 def test_a_damaged_note_makes_nothing_pending(begun: Scene, content: bytes) -> None:
-    """What cannot be given is lost."""
     compact(begun, compact_summary=SUMMARY)
     (begun.store / "local/owed" / f"{SESSION}.json").write_bytes(content)
     assert survived(begun)[0] == 1

@@ -21,7 +21,6 @@ NO_HOOKS: Json = {"disableAllHooks": True}
 
 @pytest.fixture
 def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claude on PATH."""
     program = tmp_path / "bin/claude"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -39,7 +38,6 @@ def place(scene: Scene, home: Path, where: str) -> Path:
 
 
 def say(scene: Scene, home: Path, where: str, value: Json | str) -> None:
-    """Write settings."""
     path = place(scene, home, where)
     path.parent.mkdir(exist_ok=True)
     path.write_text(value if isinstance(value, str) else json.dumps(value))
@@ -76,7 +74,6 @@ def test_settings_tell_whether_hooks_run(scene: Scene, user_folders: Path) -> No
 
 
 def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle that was loaded with --plugin-dir stands in no settings."""
     scene.workflow()
     scene.begin()
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -89,7 +86,6 @@ def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.Mon
 def test_the_folder_that_the_user_named_counts(
     scene: Scene, user_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLAUDE_CONFIG_DIR stands for ~/.claude; without a home there is none."""
     scene.workflow()
     say(scene, user_folders, USER, OFF)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))

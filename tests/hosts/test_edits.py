@@ -22,7 +22,6 @@ BASH: Json = {"tool_name": "Bash", "tool_input": {"command": "sed -i s/30/thirty
 
 @pytest.fixture
 def file(tmp_path: Path) -> TranscriptFile:
-    """The session's transcript."""
     return TranscriptFile(tmp_path / "t.jsonl")
 
 
@@ -39,7 +38,6 @@ def given(scene: Scene, file: TranscriptFile) -> Scene:
 
 
 def launch(scene: Scene, event: str, told: Json) -> tuple[bool, Ended]:
-    """Call the launcher as the host does; tells whether it started Python."""
     cache = scene.root.parent / "cache" / "loom"
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "python").write_text(f"{PYTHON}\n")
@@ -59,7 +57,6 @@ def started(scene: Scene, file: TranscriptFile, prompt: str = "go on") -> tuple[
 
 
 def after(scene: Scene, call: Json = BASH, **more: Any) -> Ended:
-    """Answer the end of a tool call."""
     response = {"stdout": "ok", "stderr": "", "interrupted": False, "isImage": False}
     return launch(scene, "post-tool-use", {**call, "tool_response": response, "tool_use_id": "toolu_1", **more})[1]
 
@@ -67,7 +64,6 @@ def after(scene: Scene, call: Json = BASH, **more: Any) -> Ended:
 def test_a_prompt_with_nothing_to_tell_starts_no_python_until_the_next_compaction(
     given: Scene, file: TranscriptFile
 ) -> None:
-    """The first after one starts it, and finds what was given in the transcript."""
     assert started(given, file) == (False, "")
     compact(given, file)
     assert started(given, file) == (True, "")
@@ -77,7 +73,6 @@ def test_a_prompt_with_nothing_to_tell_starts_no_python_until_the_next_compactio
 def test_a_compaction_that_nobody_restored_is_restored_by_the_prompts_after_it(
     given: Scene, file: TranscriptFile
 ) -> None:
-    """As long as it is not seen, at most twice; then prompts are cheap again."""
     launch(given, "pre-compact", {"trigger": "manual", "transcript_path": str(file.path)})
     file.compacts()
     assert [SPEC in started(given, file)[1] for _ in range(3)] == [True, True, False]
@@ -85,7 +80,6 @@ def test_a_compaction_that_nobody_restored_is_restored_by_the_prompts_after_it(
 
 
 def test_an_edit_between_prompts_is_told_with_the_next_one_once(given: Scene, file: TranscriptFile) -> None:
-    """To the assistant as a diff, to its user in a line; a resume takes it for given."""
     given.write("spec.md", CHANGED)
     _, ended = launch(given, "user-prompt-submit", {"prompt": "go on", "transcript_path": str(file.path)})
     assert PLUS in ended.context
@@ -97,8 +91,7 @@ def test_an_edit_between_prompts_is_told_with_the_next_one_once(given: Scene, fi
     assert hook(given, "session-start", file, source="resume").context == ""
 
 
-def test_an_edit_whose_notice_was_rewound_is_given_again(given: Scene, file: TranscriptFile) -> None:
-    """A resume sees that the notice does not stand in the conversation (D15)."""
+def test_an_edit_whose_notice_was_rewound_is_given_again(given: Scene, file: TranscriptFile) -> None:  # D15
     file.prompt("first")
     at = file.says("ok")
     given.write("spec.md", CHANGED)
@@ -111,7 +104,6 @@ def test_an_edit_whose_notice_was_rewound_is_given_again(given: Scene, file: Tra
 
 
 def test_an_edit_in_a_turn_is_told_with_the_next_tool_result_once(given: Scene, file: TranscriptFile) -> None:
-    """Whatever tool it is that ends; the prompt after it says nothing."""
     assert after(given).stdout == ""
     given.write("spec.md", CHANGED)
     ended = after(given)
@@ -132,7 +124,6 @@ WRITERS: list[Json] = [
 
 @pytest.mark.parametrize("call", WRITERS, ids=[str(one["tool_name"]) for one in WRITERS])
 def test_the_assistants_own_edit_is_not_told(given: Scene, file: TranscriptFile, call: Json) -> None:
-    """It stands in the conversation; the next edit of another's is a diff from it."""
     path = given.write("spec.md", CHANGED)
     named = {key: str(path) if value == "{}" else value for key, value in call["tool_input"].items()}
     assert after(given, {**call, "tool_input": named}).stdout == ""
@@ -145,15 +136,13 @@ def test_the_assistants_own_edit_is_not_told(given: Scene, file: TranscriptFile,
 
 @pytest.mark.parametrize("call", [BASH, WRITERS[0]], ids=["Bash", "Edit"])
 def test_a_subagents_edit_is_told_to_the_main_conversation(given: Scene, file: TranscriptFile, call: Json) -> None:
-    """At its own next event; the subagent's conversation is another."""
     path = given.write("spec.md", CHANGED)
     named = {**call["tool_input"], "file_path": str(path)}
     assert after(given, {**call, "tool_input": named}, agent_id="a1", agent_type="general-purpose").stdout == ""
     assert PLUS in started(given, file)[1]
 
 
-def test_a_large_output_is_replaced_and_the_edit_told_in_one_answer(given: Scene) -> None:
-    """Each as it is by itself (D48)."""
+def test_a_large_output_is_replaced_and_the_edit_told_in_one_answer(given: Scene) -> None:  # D48
     given.write("spec.md", CHANGED)
     lines = "\n".join(f"test {number} ... ok, as it was in the run before" for number in range(1500))
     ended = after(given, tool_response={"stdout": lines, "stderr": "", "interrupted": False, "isImage": False})
@@ -162,7 +151,6 @@ def test_a_large_output_is_replaced_and_the_edit_told_in_one_answer(given: Scene
 
 
 def test_what_changed_before_a_compaction_comes_with_it_and_is_not_told(given: Scene, file: TranscriptFile) -> None:
-    """Everything is given anew then."""
     given.write("spec.md", CHANGED)
     hook(given, "pre-compact", file, trigger="auto")
     file.compacts()
@@ -175,7 +163,6 @@ def test_what_changed_before_a_compaction_comes_with_it_and_is_not_told(given: S
 
 @pytest.mark.slow
 def test_what_is_owed_goes_first(given: Scene, file: TranscriptFile) -> None:
-    """One event brings one text within its limit; the edit comes with the next."""
     given.edit(must_survive=["The heliotrope switch survives a reload."])
     compact(given, file, compact_summary="Nothing of it.")
     given.write("spec.md", CHANGED)
@@ -187,7 +174,6 @@ def test_what_is_owed_goes_first(given: Scene, file: TranscriptFile) -> None:
 
 
 def test_python_alone_tells_it_too(given: Scene, file: TranscriptFile) -> None:
-    """Where the launcher could not decide."""
     given.write("spec.md", CHANGED)
     body = {"session_id": SESSION, "cwd": str(given.root), "prompt": "go on", "transcript_path": str(file.path)}
     command = [PYTHON, "-I", "-S", str(MAIN), "hook", "user-prompt-submit"]

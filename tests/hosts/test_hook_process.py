@@ -24,7 +24,6 @@ SENTENCE = "The heliotrope switch survives a reload."
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run with a spec that SESSION has started."""
     scene.write("spec.md", SPEC)
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
@@ -33,25 +32,21 @@ def begun(scene: Scene) -> Scene:
 
 @pytest.fixture
 def left(begun: Scene) -> Scene:
-    """The same, and SESSION has ended."""
     begun.space().local.mark_ended(SESSION)
     return begun
 
 
 def start(scene: Scene, source: str = "startup", *, session: str = SESSION, **more: str) -> Ended:
-    """Start a session."""
     environ = {key: value for key, value in more.items() if key.isupper()}
     told = {key: value for key, value in more.items() if not key.isupper()}
     return scene.hook("session-start", session=session, source=source, environ=environ, **told)
 
 
 def silent(answer: Ended) -> bool:
-    """Tell whether a hook said nothing at all."""
     return answer == Ended(0, "", "", ())
 
 
 def copied(scene: Scene, path: Path) -> Scene:
-    """Copy a project to another place."""
     shutil.copytree(scene.root, path, symlinks=True)
     there = Scene.__new__(Scene)
     there.root, there.store = path, path / ".loom"
@@ -62,14 +57,12 @@ def copied(scene: Scene, path: Path) -> Scene:
 
 
 def test_a_project_without_a_run_is_left_in_peace(scene: Scene) -> None:
-    """Where there is no store no event says or writes anything."""
     for event in EVENTS:
         assert silent(scene.hook(event))
     assert not scene.store.exists()
 
 
-def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
-    """The context is in the conversation, one line tells the user, the record counts (design §5)."""
+def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:  # design §5
     answer = start(begun, "resume")
     slip_id = begun.space().local.primed(SESSION)["slip"]
     assert SENTENCE in answer.context
@@ -92,8 +85,7 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     file.hook_text(first.context)
     file.prompt("hello")
     again = start(begun, "resume", transcript_path=str(file.path))
-    assert again.context == ""
-    assert again.message == f"Loom: run {begun.run_dir.name}: 0 loaded, 1 fresh"
+    assert (again.context, again.message) == ("", f"Loom: run {begun.run_dir.name}: 0 loaded, 1 fresh")
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context
@@ -194,15 +186,13 @@ def test_a_dead_process_does_not_hold_its_run(begun: Scene) -> None:
 
 
 def test_a_terminal_does_not_hold_a_run(scene: Scene) -> None:
-    """Nobody converses in a plain terminal, so a session beside it is primed."""
     scene.write("spec.md", SPEC)
     scene.workflow([artifact("spec", "spec.md")])
     assert scene.loomctl("run", "x", "--workflow", "tiny", session=None).code == 0
     assert SENTENCE in start(scene).context
 
 
-def test_two_active_runs_are_listed_and_none_is_guessed(left: Scene) -> None:
-    """An unbound session sees both names and neither's content (D1)."""
+def test_two_active_runs_are_listed_and_none_is_guessed(left: Scene) -> None:  # D1
     left.begin("another", session="third")
     answer = start(left, session=OTHER)
     assert all(folder.name in answer.context for folder in left.run_dirs)
@@ -210,8 +200,7 @@ def test_two_active_runs_are_listed_and_none_is_guessed(left: Scene) -> None:
     assert len(answer.context.splitlines()) == 3
 
 
-def test_what_is_not_under_way_is_not_brought_up(left: Scene) -> None:
-    """An unbound session hears nothing of a run that is over or stands still (D4)."""
+def test_what_is_not_under_way_is_not_brought_up(left: Scene) -> None:  # D4
     for status in ["completed", "cancelled", "failed", "pending"]:
         left.edit(status=status)
         assert silent(start(left, session=OTHER))
@@ -251,8 +240,7 @@ def test_a_copied_project_is_announced_until_it_is_resumed(
         assert SENTENCE in start(left, "compact").context
 
 
-def test_a_store_that_a_repository_brought_is_not_trusted(left: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that lies in the project makes its run known to the machine (D23)."""
+def test_a_store_that_a_repository_brought_is_not_trusted(left: Scene, monkeypatch: pytest.MonkeyPatch) -> None:  # D23
     monkeypatch.setenv("LOOM_STATE_HOME", str(left.store / "local" / "state"))
     assert SENTENCE not in start(left, session=OTHER).stdout
 
@@ -279,8 +267,7 @@ def test_clear_keeps_the_run_in_its_process(begun: Scene) -> None:
     assert binding["run_id"] == begun.run_dir.name
 
 
-def test_a_new_session_of_another_process_inherits_nothing(begun: Scene) -> None:
-    """Another process is another conversation: it is told, not bound (D2)."""
+def test_a_new_session_of_another_process_inherits_nothing(begun: Scene) -> None:  # D2
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with child:
         start(begun, "resume", CLAUDE_PID=str(os.getpid()))
@@ -291,7 +278,6 @@ def test_a_new_session_of_another_process_inherits_nothing(begun: Scene) -> None
 
 @pytest.fixture
 def host() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that stand for the host; ended afterwards."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in started:
@@ -326,8 +312,7 @@ def test_a_fork_inherits_where_its_parent_is_named(
     assert begun.state["lease"]["session_id"] == SESSION
 
 
-def test_a_session_that_vanished_is_lost(begun: Scene) -> None:
-    """A record that no SessionEnd closed is closed when the next session opens (D24)."""
+def test_a_session_that_vanished_is_lost(begun: Scene) -> None:  # D24
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     begun.space().local.bind(SESSION, begun.run_dir.name, host="claude-code", pid=child.pid)
     child.wait()
@@ -340,7 +325,6 @@ def test_a_session_that_vanished_is_lost(begun: Scene) -> None:
 
 @pytest.fixture
 def compacted(begun: Scene, tmp_path: Path) -> TranscriptFile:
-    """A conversation whose compaction nobody answered."""
     file = TranscriptFile(tmp_path / "t.jsonl")
     file.hook_text(start(begun, "resume", transcript_path=str(file.path)).context)
     file.compacts()
@@ -348,7 +332,6 @@ def compacted(begun: Scene, tmp_path: Path) -> TranscriptFile:
 
 
 def prompted(scene: Scene, file: TranscriptFile, session: str = SESSION) -> Ended:
-    """Submit a prompt."""
     return scene.hook("user-prompt-submit", session=session, transcript_path=str(file.path), prompt="go on")
 
 
@@ -363,7 +346,6 @@ def test_a_restore_that_cannot_be_seen_is_tried_twice(begun: Scene, compacted: T
 
 
 def test_a_live_slip_needs_no_restore(begun: Scene, compacted: TranscriptFile) -> None:
-    """Where the restore stands behind the boundary, prompts are left alone."""
     compacted.hook_text(start(begun, "compact", transcript_path=str(compacted.path)).context)
     assert silent(prompted(begun, compacted))
 
@@ -378,8 +360,7 @@ def test_without_a_compaction_nothing_is_restored(begun: Scene, tmp_path: Path) 
     assert silent(prompted(begun, file))
 
 
-def test_an_unbound_session_is_restored_only_while_nobody_drives(left: Scene, tmp_path: Path) -> None:
-    """The third rule holds for restores too (D1)."""
+def test_an_unbound_session_is_restored_only_while_nobody_drives(left: Scene, tmp_path: Path) -> None:  # D1
     file = TranscriptFile(tmp_path / "t.jsonl")
     file.hook_text(start(left, session=OTHER, transcript_path=str(file.path)).context)
     file.compacts()
@@ -436,8 +417,7 @@ def test_a_closing_step_takes_the_final_message(begun: Scene, tmp_path: Path) ->
     assert begun.state["current_step"] == "build/make"
 
 
-def test_a_stop_without_a_message_falls_back(begun: Scene) -> None:
-    """A closing step whose Stop has no message takes the last candidate (D27)."""
+def test_a_stop_without_a_message_falls_back(begun: Scene) -> None:  # D27
     begun.hook("stop", last_assistant_message="the candidate")
     drive.done(begun.space(), begun.run_dir.name, response=None)
     begun.hook("stop", last_assistant_message="  \n")
@@ -469,17 +449,14 @@ def test_a_closing_step_outlasts_a_compaction_in_its_turn(begun: Scene) -> None:
     """The host compacts by itself and the turn goes on: its final message is the result, not that of the next step."""
     drive.done(begun.space(), begun.run_dir.name, response=None, outcome="skipped")
     begun.hook("pre-compact", trigger="auto")
-    answer = start(begun, "compact")
-    assert "is closing: its result is expected as your final message" in answer.context
+    assert "is closing: its result is expected as your final message" in start(begun, "compact").context
     assert begun.state["steps"][0]["status"] == "closing"
     begun.hook("stop", last_assistant_message="The result.")
     assert begun.state["steps"][0]["status"] == "skipped"
-    response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
-    assert response.read_text() == "The result."
+    assert (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").read_text() == "The result."
 
 
-def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene) -> None:
-    """A session that starts or stops beside it does not take its result away (D27)."""
+def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene) -> None:  # D27
     start(begun, "resume", CLAUDE_PID=str(os.getpid()))
     begun.space(OTHER).local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=os.getpid())
     drive.done(begun.space(), begun.run_dir.name, response=None)
@@ -487,12 +464,10 @@ def test_a_step_that_another_living_session_is_ending_is_left_to_it(begun: Scene
     begun.hook("stop", session=OTHER, last_assistant_message="somebody else's words")
     assert begun.state["steps"][0]["status"] == "closing"
     begun.hook("stop", last_assistant_message="its own words")
-    response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
-    assert response.read_text() == "its own words"
+    assert (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").read_text() == "its own words"
 
 
-def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:
-    """Nothing ends in a run that is over (D4)."""
+def test_a_cancelled_run_is_not_moved_by_a_stop(begun: Scene) -> None:  # D4
     drive.done(begun.space(), begun.run_dir.name, response=None)
     stop.set_standing(begun.space(), begun.run_dir.name, "cancelled", "run.cancelled", allowed=ACTIVE)
     before = (begun.run_dir / "state.json").read_bytes()
@@ -515,8 +490,7 @@ def test_a_pause_stops_a_closing_step_too(scene: Scene, tmp_path: Path) -> None:
         assert silent(scene.hook("stop", last_assistant_message="Done, all is well.", **told))
     (visit,) = scene.state["steps"]
     assert (scene.state["status"], visit["status"], visit.get("repairs")) == ("paused", "closing", None)
-    folder = scene.run_dir / "stages" / visit["stage"]
-    assert (folder / "candidate.md").read_text() == "Done, all is well."
+    assert (scene.run_dir / "stages" / visit["stage"] / "candidate.md").read_text() == "Done, all is well."
     answer = scene.hook("stop", last_assistant_message='{"outcome": "succeeded"}', **told)
     assert "build/a succeeded. The run is paused." in answer.message
     assert (scene.state["status"], scene.state["steps"][0]["status"]) == ("paused", "succeeded")
@@ -548,8 +522,7 @@ def test_a_stop_holds_its_message_against_a_schema_of_the_steps_own(scene: Scene
     good = scene.hook("stop", last_assistant_message='So: {"risk": "low"}', **told)
     assert "build/audit succeeded. The next step is build/fix" in good.json["reason"]
     assert scene.state["context"]["output.build/audit"] == {"risk": "low"}
-    folder = scene.run_dir / "stages" / "001-build.audit@1"
-    assert "'medium'" in (folder / "repair-1.md").read_text()
+    assert "'medium'" in (scene.run_dir / "stages" / "001-build.audit@1" / "repair-1.md").read_text()
 
 
 @pytest.mark.slow
@@ -579,8 +552,7 @@ def test_an_autonomous_run_says_that_a_message_could_not_be_checked(scene: Scene
     assert scene.state["status"] == "awaiting_feedback"
 
 
-def test_a_plan_is_no_result_of_a_closing_step(begun: Scene) -> None:
-    """In the host's plan mode a stop ends nothing; the message after it is the result (D27)."""
+def test_a_plan_is_no_result_of_a_closing_step(begun: Scene) -> None:  # D27
     drive.done(begun.space(), begun.run_dir.name, response=None)
     assert silent(begun.hook("stop", last_assistant_message="The plan.", permission_mode="plan"))
     assert begun.state["steps"][0]["status"] == "closing"
@@ -629,7 +601,6 @@ def test_only_looms_own_progress_commands_are_decided_on(begun: Scene) -> None:
 
 
 def test_the_summariser_is_told_what_to_keep(begun: Scene) -> None:
-    """Plain text: which run and step, and what must stay in the summary."""
     answer = begun.hook("pre-compact", trigger="auto", custom_instructions=None)
     assert not answer.stdout.startswith("{")
     for words in (begun.run_dir.name, "step frame/ask", "Keep in the summary", "spec"):
@@ -746,7 +717,6 @@ def in_process(event: str, scene: Scene, monkeypatch: pytest.MonkeyPatch, **told
 
 @pytest.fixture
 def read_only(begun: Scene) -> Iterator[Scene]:
-    """The project, its run and the user's folder can be read and not written."""
     folders = [
         path for top in (begun.root, Path(os.environ["HOME"])) for path in (top, *top.rglob("*")) if path.is_dir()
     ]
@@ -761,7 +731,6 @@ def read_only(begun: Scene) -> Iterator[Scene]:
 
 
 def without_roots_privilege(command: list[str]) -> list[str]:
-    """Give a command under which file modes count for root too."""
     if os.geteuid() != 0:
         return command
     if shutil.which("setpriv") is None:
@@ -770,8 +739,7 @@ def without_roots_privilege(command: list[str]) -> list[str]:
     return ["setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}", *command]
 
 
-def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> None:
-    """The context is given, what could not be recorded is said, and nothing fails (D55)."""
+def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> None:  # D55
     for event in EVENTS:
         body = {"session_id": SESSION, "cwd": str(read_only.root), "source": "compact", "last_assistant_message": "x"}
         main = Path(__file__).resolve().parents[2] / "loomctl" / "__main__.py"
@@ -793,8 +761,7 @@ def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> N
             assert read_only.run_dir.name in ended.stdout
 
 
-def test_loom_can_be_switched_off(begun: Scene) -> None:
-    """`LOOM_DISABLED=1` silences every hook (D57)."""
+def test_loom_can_be_switched_off(begun: Scene) -> None:  # D57
     for event in EVENTS:
         drive.done(begun.space(), begun.run_dir.name, response=None)
         before = fingerprint(begun.root)
@@ -805,7 +772,6 @@ def test_loom_can_be_switched_off(begun: Scene) -> None:
 
 
 def test_text_that_is_no_unicode_is_delivered(scene: Scene) -> None:
-    """Half a surrogate pair in a prompt, a goal or a file does not cost the priming."""
     scene.write("spec.md", "# The spec \ud83d\n\n" + SENTENCE)
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin("x \udcff y")
@@ -817,7 +783,6 @@ def test_text_that_is_no_unicode_is_delivered(scene: Scene) -> None:
 
 
 def test_a_reader_that_went_away_is_no_failure(begun: Scene) -> None:
-    """If the host closed the pipe there is no traceback and no exit code."""
     main = Path(__file__).resolve().parents[2] / "loomctl" / "__main__.py"
     reading, writing = os.pipe()
     os.close(reading)
@@ -835,15 +800,13 @@ def test_a_reader_that_went_away_is_no_failure(begun: Scene) -> None:
 
 
 def test_a_session_id_that_fits_no_file_is_still_primed(left: Scene) -> None:
-    """Freshness cannot be remembered for it, and that is said; the context is given."""
     for session in ["x" * 300, "with a blank", "a/b", "ä"]:
         answer = start(left, session=session)
         assert SENTENCE in answer.context
         assert "could not be recorded" in answer.message
 
 
-def test_the_hook_works_from_any_folder_below(begun: Scene) -> None:
-    """The project is found upward from the launch directory or the current one (D3)."""
+def test_the_hook_works_from_any_folder_below(begun: Scene) -> None:  # D3
     deep = begun.root / "src" / "deep"
     deep.mkdir(parents=True)
     for variable in ("CLAUDE_PROJECT_DIR", "PWD"):
@@ -862,7 +825,6 @@ def test_a_line_without_anything_loaded_still_names_what_is_missing(scene: Scene
 
 
 def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:
-    """Whatever it says: it is not the conversation that drives the run."""
     assert silent(begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}', agent_id="a1"))
     assert begun.state["steps"][-1]["status"] == "in_progress"
     assert "succeeded" in begun.hook("stop", last_assistant_message='{"outcome": "succeeded"}').message
@@ -900,8 +862,7 @@ def test_an_assistant_is_asked_a_number_of_times_whatever_it_calls_in_between(sc
         event |= {"tool_name": "Read", "tool_input": {"file_path": "a.md"}, "tool_response": {"type": "text"}}
         scene.write(f".loom/local/spool/{SESSION}-{number}.json", json.dumps(event))
         answers.append(scene.hook("stop", last_assistant_message="Still at it.", prompt_id="p"))
-    blocks = ["make is open" in answer.stdout for answer in answers]
-    assert blocks == [True] * 20 + [False] * 3
+    assert ["make is open" in answer.stdout for answer in answers] == [True] * 20 + [False] * 3
     assert "waits for your answer" in answers[20].message
     assert scene.state["status"] == "awaiting_feedback"
     scene.hook("stop", last_assistant_message="Another turn.", prompt_id="q")

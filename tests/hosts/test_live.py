@@ -24,14 +24,12 @@ BASH: Json = {"stdout": OUTPUT, "stderr": "", "interrupted": False, "isImage": F
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """A run that the session drives."""
     scene.workflow()
     scene.begin()
     return scene
 
 
 def spool(scene: Scene, event: Json | bytes, name: str = f"{SESSION}-4711.json") -> Path:
-    """Write an event as the launcher does, at a time of its own."""
     path = scene.store / "local/spool" / name
     path.write_bytes(event if isinstance(event, bytes) else json.dumps(event).encode())
     os.utime(path, ns=(1_700_000_000_123_456_789,) * 2)
@@ -39,7 +37,6 @@ def spool(scene: Scene, event: Json | bytes, name: str = f"{SESSION}-4711.json")
 
 
 def event(response: Any = None, tool: str = "Bash", **more: Any) -> Json:
-    """An event as the host writes it."""
     return {
         "session_id": SESSION,
         "cwd": "/nowhere",
@@ -54,7 +51,6 @@ def event(response: Any = None, tool: str = "Bash", **more: Any) -> Json:
 
 
 def answer(scene: Scene, path: Path, **environ: str) -> Ended:
-    """Run the hook's second half as the launcher starts it."""
     ended = run(
         [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)],
         cwd=scene.root,
@@ -66,7 +62,6 @@ def answer(scene: Scene, path: Path, **environ: str) -> Ended:
 
 
 def replaced(scene: Scene, path: Path) -> Any:
-    """What the model is given instead of the response."""
     output = answer(scene, path).json["hookSpecificOutput"]
     assert output["hookEventName"] == "PostToolUse"
     return output["updatedToolOutput"]
@@ -88,7 +83,6 @@ def test_large_output_is_stored_and_replaced(begun: Scene) -> None:
 
 
 def test_the_spooled_event_becomes_a_finished_record(begun: Scene) -> None:
-    """At its time, without the text but with where it is; nothing else lies beside it."""
     path = spool(begun, event())
     response = replaced(begun, path)
     record = json.loads(path.read_text())
@@ -117,7 +111,6 @@ SHAPES: dict[str, tuple[str, Any, Any]] = {
 
 
 def test_each_tool_keeps_its_shape(begun: Scene) -> None:
-    """One text is changed, at its place."""
     for tool, response, place in SHAPES.values():
         path = spool(begun, event(response, tool))
         given = replaced(begun, path)
@@ -139,57 +132,47 @@ def test_what_no_utf8_holds_is_stored_and_given_all_the_same(begun: Scene) -> No
 
 
 def no_room(scene: Scene) -> None:
-    """A file stands where the outputs go."""
     (scene.run_dir / "outputs").write_text("in the way")
 
 
 def a_link_for_outputs(scene: Scene) -> None:
-    """The outputs would go elsewhere."""
     (scene.run_dir / "outputs").symlink_to(scene.root)
 
 
 def of_another_place(scene: Scene) -> None:
-    """The binding came along with a copy."""
     path = scene.store / f"local/sessions/{SESSION}.json"
     path.write_text(path.read_text().replace(str(scene.store), "/elsewhere/.loom"))
 
 
 def unbound(scene: Scene) -> None:
-    """The session drives nothing."""
     (scene.store / f"local/sessions/{SESSION}.json").unlink()
 
 
 def damaged(scene: Scene) -> None:
-    """The binding cannot be read."""
     (scene.store / f"local/sessions/{SESSION}.json").write_text("{")
 
 
 def another_run(scene: Scene) -> None:
-    """The binding names no run."""
     path = scene.store / f"local/sessions/{SESSION}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "run_id": "../../etc"}))
 
 
 def switched_off(scene: Scene) -> None:
-    """The project wants none of it."""
     scene.write(".loom/config.yaml", "reduce: {live: off}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def switched_off_for_it(scene: Scene) -> None:
-    """The project wants none of it for this tool."""
     scene.write(".loom/config.yaml", "reduce: {tools: {Bash: {live: off}}}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def only_for_more(scene: Scene) -> None:
-    """The project wants it for larger output."""
     scene.write(".loom/config.yaml", "reduce: {live_threshold: 90000}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
 def switched_off_by_the_user(scene: Scene) -> None:
-    """The user wants none of it."""
     place = Path(config.user_config())
     place.parent.mkdir(parents=True)
     place.write_text("reduce: {live: off}\n")
@@ -204,7 +187,6 @@ UNTOUCHED = (
 
 @pytest.mark.parametrize("case", UNTOUCHED, ids=lambda case: case.__name__)
 def test_the_output_stays_where_it_may_not_or_cannot_be_replaced(begun: Scene, case: Any) -> None:
-    """Not a word to the host, and the event waits as it was."""
     case(begun)
     path = spool(begun, event())
     before = path.read_bytes()
@@ -230,7 +212,6 @@ GIVEN: dict[str, Json | bytes] = {
 
 
 def test_events_that_are_left_alone(begun: Scene) -> None:
-    """Hostile or harmless."""
     for case, given in GIVEN.items():
         path = spool(begun, given)
         before = path.read_bytes()
@@ -246,14 +227,12 @@ def test_of_what_the_host_put_away_the_whole_is_kept(begun: Scene, tmp_path: Pat
     path = spool(
         begun, event({**BASH, "stdout": OUTPUT[:29_999], "persistedOutputPath": str(kept), "persistedOutputSize": 9})
     )
-    response = replaced(begun, path)
-    assert set(response) == set(BASH)
+    assert set(replaced(begun, path)) == set(BASH)
     assert (begun.run_dir / "outputs/toolu_01.log").read_text() == OUTPUT
 
 
 @pytest.mark.parametrize("case", ["a link", "another file", "a pipe", "nothing", "hardly a beginning"])
 def test_a_file_that_is_not_what_the_host_put_away_is_not_read(begun: Scene, tmp_path: Path, case: str) -> None:
-    """What stands at the path must begin as the output that was given does."""
     kept = tmp_path / "kept.txt"
     if case == "a link":
         (tmp_path / "real").write_text(OUTPUT)
@@ -269,7 +248,6 @@ def test_a_file_that_is_not_what_the_host_put_away_is_not_read(begun: Scene, tmp
 
 
 def test_a_link_in_the_spool_is_not_read(begun: Scene) -> None:
-    """Nor written through."""
     target = begun.write("event.json", json.dumps(event()))
     path = begun.store / f"local/spool/{SESSION}-1.json"
     path.symlink_to(target)
@@ -279,7 +257,6 @@ def test_a_link_in_the_spool_is_not_read(begun: Scene) -> None:
 
 
 def test_a_full_disk_leaves_the_output_with_the_model(begun: Scene) -> None:
-    """What cannot be stored whole is not named, and no part of it stays."""
     path = spool(begun, event())
     command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
     ended = subprocess.run(
@@ -304,7 +281,6 @@ def test_ids_that_collide_get_files_of_their_own(begun: Scene) -> None:
 
 
 def test_an_id_that_no_file_can_have_gets_another_name(begun: Scene) -> None:
-    """Below outputs, whatever it is."""
     for name in ["../../evil", "", "a b", ".hidden", "x" * 300, None, 5]:
         replaced(begun, spool(begun, event(tool_use_id=name)))
         (stored,) = os.listdir(begun.run_dir / "outputs")
@@ -313,9 +289,7 @@ def test_an_id_that_no_file_can_have_gets_another_name(begun: Scene) -> None:
 
 
 def test_a_host_that_went_away_is_no_trouble(begun: Scene) -> None:
-    """A closed standard output."""
-    path = spool(begun, event())
-    command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
+    command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(spool(begun, event()))]
     ended = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command],
         env=begun.environ(),
@@ -325,8 +299,7 @@ def test_a_host_that_went_away_is_no_trouble(begun: Scene) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_it_imports_next_to_nothing(begun: Scene) -> None:
-    """Neither json nor re nor what brings them along (design §7)."""
+def test_it_imports_next_to_nothing(begun: Scene) -> None:  # design §7
     path = spool(begun, event())
     program = (
         "import sys; before = {*sys.modules}; sys.argv = sys.argv[1:]; "

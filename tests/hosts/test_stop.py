@@ -25,11 +25,9 @@ class Clock:
         self.due: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
-        """Give the time, in seconds."""
         return self.at
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         self.at += seconds
         for at, do in [one for one in self.due if one[0] <= self.at]:
             self.due.remove((at, do))
@@ -38,7 +36,6 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock by which a transcript is waited for."""
     made = Clock()
     monkeypatch.setattr(transcript, "time", made)
     return made
@@ -46,31 +43,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def file(tmp_path: Path) -> TranscriptFile:
-    """A transcript in which nothing stands yet."""
     return TranscriptFile(tmp_path / "session.jsonl")
 
 
 @pytest.fixture
 def begun(scene: Scene) -> Scene:
-    """An autonomous run in its first step."""
     scene.workflow(autonomy="autonomous")
     scene.begin()
     return scene
 
 
 def prompted(file: TranscriptFile, words: str = COMMAND, prompt_id: str = "p") -> None:
-    """Write a turn's prompt."""
     file.add({"type": "user", "promptId": prompt_id, "message": {"role": "user", "content": words}})
 
 
 def prompted_and_said(file: TranscriptFile) -> None:
-    """Write a turn of Loom's, as far as its last message."""
     prompted(file)
     file.says(DIRECTIVE)
 
 
 def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopped:
-    """Answer a Stop of the turn `p`."""
     space = scene.space(transcript=file.path, on_hook_path=True)
     binding = space.local.binding(space.caller.session_id)
     assert binding is not None
@@ -88,7 +80,6 @@ def test_a_prompt_that_is_written_after_the_stop_is_waited_for(
 
 
 def test_a_prompt_that_is_half_written_is_waited_for(begun: Scene, file: TranscriptFile, clock: Clock) -> None:
-    """A line counts when its end is there."""
     prompted(file)
     whole = file.path.read_bytes()
     file.path.write_bytes(whole[:-20])
@@ -97,7 +88,6 @@ def test_a_prompt_that_is_half_written_is_waited_for(begun: Scene, file: Transcr
 
 
 def test_a_file_that_is_not_there_yet_is_waited_for(begun: Scene, file: TranscriptFile, clock: Clock) -> None:
-    """The host makes it with the first turn."""
     file.path.unlink()
     clock.due = [(0.1, lambda: prompted_and_said(file))]
     assert "loomctl next" in stops(begun, file).block
@@ -119,7 +109,6 @@ def test_the_message_is_waited_for_so_that_it_is_taken_whole(begun: Scene, file:
 
 
 def test_what_stands_there_is_not_waited_for(begun: Scene, file: TranscriptFile, clock: Clock) -> None:
-    """Behind the message the host writes notes of its own."""
     prompted(file)
     file.says(DIRECTIVE)
     file.note({"type": "last-prompt", "lastPrompt": "x"})
@@ -151,14 +140,12 @@ def test_a_session_that_is_kept_in_no_transcript_is_hardly_waited_for(
 
 
 def test_a_session_without_a_transcript_is_not_waited_for(begun: Scene, clock: Clock) -> None:
-    """There is nothing to look at."""
     transcript.Transcript(None).await_turn("p", "the end")
     assert clock.at == 0
     assert begun.state["status"] == "in_progress"
 
 
 def test_no_content_of_a_transcript_breaks_the_waiting(file: TranscriptFile, clock: Clock) -> None:
-    """Whatever stands in a line with the turn's id."""
     for line in (b'"p"', b"p", b'["p"]', b'{"promptId": 1, "p": 2}', b"\xffp", json.dumps({"type": "user"}).encode()):
         file.path.write_bytes(line + b"\n")
         transcript.Transcript(str(file.path)).await_turn("p", "the end")

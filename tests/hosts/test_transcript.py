@@ -20,23 +20,19 @@ A, B = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 
 
 def slip(name: str = A) -> str:
-    """A priming's text."""
     return seal("# Loom: the run x\n\n```markdown\nthe spec\n```", name)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> TranscriptFile:
-    """An empty transcript."""
     return TranscriptFile(tmp_path / "session.jsonl")
 
 
 def held(file: TranscriptFile) -> set[str]:
-    """Tell which of the two slips are live."""
     return set(Transcript(str(file.path)).holds({A, B}))
 
 
 def test_the_mark_is_the_slips() -> None:
-    """The module knows the mark without importing what makes it; they are the same."""
     assert _MARK == MARK
 
 
@@ -55,7 +51,6 @@ PLACES: dict[str, Callable[[TranscriptFile], object]] = {
 
 
 def test_a_slip_is_live_wherever_the_assistant_was_given_it(tmp_path: Path) -> None:
-    """Whatever is said before and behind it."""
     for name, give in PLACES.items():
         file = TranscriptFile(tmp_path / f"{name}.jsonl")
         file.prompt("go on")
@@ -99,7 +94,6 @@ def test_a_compaction_takes_slips_away_but_for_what_it_kept(file: TranscriptFile
 
 
 def test_a_boundary_that_is_only_talked_about_is_none(file: TranscriptFile) -> None:
-    """The words of a boundary in a text do not compact anything."""
     file.hook_text(slip())
     file.prompt('{"type": "system", "subtype": "compact_boundary"} "compact_boundary"')
     file.note({"type": "api-request", "subtype": "compact_boundary"})
@@ -193,7 +187,6 @@ def test_what_was_said_on_a_left_branch_does_not_count(file: TranscriptFile) -> 
 
 
 def test_what_is_no_transcript_holds_nothing(tmp_path: Path) -> None:
-    """A path that is not there or no file holds nothing, and nothing waits for it."""
     for kind in ["none", "missing", "folder", "pipe", "empty", "binary", "nul"]:
         path = tmp_path / kind
         if kind == "folder":
@@ -250,7 +243,6 @@ def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
 
 
 def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host keeps it under a folder for each project; of several the newest counts."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     assert installation.transcript_of(SESSION) is None
     for number, folder in enumerate(("-a", "-b", "-c")):
@@ -264,7 +256,6 @@ def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytes
 
 
 def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Least of all in a folder called `~` that a project brought along."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     (tmp_path / "~/.claude/projects/-a").mkdir(parents=True)
@@ -277,7 +268,6 @@ def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytes
 
 
 def turn(file: TranscriptFile, prompt_id: str, text: str) -> None:
-    """A prompt with the id of its turn."""
     file.add({"type": "user", "promptId": prompt_id, "message": {"role": "user", "content": text}})
 
 
@@ -313,7 +303,6 @@ def test_a_turn_is_driven_by_how_it_began(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None:
-    """And so is the notice of a subagent that was called in it."""
     turn(file, "o", "hello")
     turn(file, "p", "<task-notification>it is done</task-notification>")
     transcript = Transcript(str(file.path))

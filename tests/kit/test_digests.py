@@ -12,7 +12,6 @@ from loomctl.kit import digests
 
 @given(st.binary())
 def test_bytes_have_the_digest_that_everybody_computes(data: bytes) -> None:
-    """What Loom writes down as a SHA-256 can be checked with any other tool."""
     assert digests.of_bytes(data) == hashlib.sha256(data).hexdigest()
 
 
@@ -23,5 +22,4 @@ def test_any_text_has_a_digest(text: str) -> None:
 
 
 def test_lone_surrogates_are_told_apart() -> None:
-    """Two texts that differ in a lone surrogate alone have two digests."""
     assert len({digests.of_text(text) for text in ("\ud800", "\ud801", "?", "")}) == 4

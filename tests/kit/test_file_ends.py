@@ -27,7 +27,6 @@ CASES = [
 def test_whole_lines_are_given(
     tmp_path: Path, data: bytes, limit: int, head: tuple[str, bool], tail: tuple[str, bool]
 ) -> None:
-    """And whether they are all that there is."""
     path = tmp_path / "x"
     path.write_bytes(data)
     assert files.head(str(path), limit) == head
@@ -37,7 +36,6 @@ def test_whole_lines_are_given(
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("ab é", max_size=6), max_size=12), st.integers(1, 60))
 def test_no_line_is_cut(tmp_path: Path, lines: list[str], limit: int) -> None:
-    """What is given is a beginning, or an end, of the lines."""
     path = tmp_path / "x"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     given_first, _ = files.head(str(path), limit)
@@ -48,7 +46,6 @@ def test_no_line_is_cut(tmp_path: Path, lines: list[str], limit: int) -> None:
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """Whatever a project puts in a file's place."""
     os.mkfifo(tmp_path / "x")
     with pytest.raises(OSError, match="not a regular file"):
         files.head(str(tmp_path / "x"), 5)

@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.helpers import repositories
 from tests.helpers.tables import each
 from tests.helpers.waiting import PATIENCE, in_time, until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
@@ -28,12 +25,10 @@ def repository(tmp_path: Path) -> Path:
 
 
 def commit_of(folder: Path) -> str:
-    """Ask git for the commit."""
     return repositories.git(folder, "rev-parse", "HEAD")
 
 
 def test_a_branch_and_its_commit_are_read(repository: Path) -> None:
-    """On a branch both are known, after each commit, whatever the branch is called."""
     assert git.head(str(repository)) == Head("main", commit_of(repository))
     repositories.git(repository, "checkout", "-q", "-b", "feature/größe-#258")
     repositories.git(repository, "commit", "-q", "--allow-empty", "-m", "second")
@@ -53,7 +48,6 @@ def test_packed_refs_are_read(repository: Path) -> None:
 
 
 def test_a_detached_head_has_a_commit_and_no_branch(repository: Path) -> None:
-    """Away from any branch the commit alone is known."""
     repositories.git(repository, "checkout", "-q", "--detach")
     assert git.head(str(repository)) == Head(None, commit_of(repository))
 
@@ -88,7 +82,6 @@ def test_a_linked_worktree_has_its_own_head(repository: Path, tmp_path: Path, re
 
 
 def test_a_submodule_is_a_checkout_of_its_own(repository: Path, tmp_path: Path) -> None:
-    """A submodule's branch, commit and changes are its own."""
     inner = repositories.make(tmp_path / "inner", **{"b.txt": "b\n"})
     repositories.git(repository, "submodule", "--quiet", "add", str(inner), "lib")
     module = repository / "lib"
@@ -129,7 +122,6 @@ def test_a_pipe_in_place_of_a_file_does_not_hold_the_reader(repository: Path) ->
 
 
 def test_without_a_repository_there_is_nothing_to_say(tmp_path: Path) -> None:
-    """No repository, or a broken link to one: no folders, no head, no answer."""
     assert git.top_of(str(tmp_path)) is None
     assert git.head(str(tmp_path)) == Head(None, None)
     assert git.is_dirty(str(tmp_path), patience=5) is None
@@ -169,7 +161,6 @@ def test_only_looms_own_files_do_not_make_a_tree_dirty(repository: Path, touch: 
 
 
 def test_a_tracked_file_of_looms_own_is_no_change_either(repository: Path) -> None:
-    """A project that commits its runs is not dirty because one of them goes on."""
     (repository / ".loom").mkdir()
     (repository / ".loom" / "state.json").write_text("1")
     repositories.git(repository, "add", "-f", ".loom")
@@ -181,7 +172,6 @@ def test_a_tracked_file_of_looms_own_is_no_change_either(repository: Path) -> No
 @pytest.mark.slow
 @pytest.mark.shows("with a time limit")
 def test_a_slow_git_is_left_in_time(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over its patience git is ended with its children, and there is no answer."""
     slow = repository.parent / "bin"
     slow.mkdir()
     (slow / "git").write_text(f"#!/bin/sh\necho $$ > '{slow}/pid'\nsleep 60 &\necho $! > '{slow}/child'\nwait\n")
@@ -198,7 +188,6 @@ def test_a_slow_git_is_left_in_time(repository: Path, monkeypatch: pytest.Monkey
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -207,7 +196,6 @@ def is_gone(pid: int) -> bool:
 
 
 def test_an_endless_answer_is_cut_off(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes beyond the limit is neither read nor kept, and the program ends."""
     endless = repository.parent / "bin"
     endless.mkdir()
     (endless / "git").write_text("#!/bin/sh\nexec cat /dev/zero\n")
@@ -220,7 +208,6 @@ def test_an_endless_answer_is_cut_off(repository: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("words", [["log", "\ud800"], ["log", "a\0b"], ["no-such-command"], ["log", "nowhere"]])
 def test_a_question_that_cannot_be_asked_has_no_answer(repository: Path, words: list[str]) -> None:
-    """A word that no command line holds, and one that git refuses, give None."""
     assert git.output(words, str(repository), patience=5) is None
 
 
@@ -236,7 +223,6 @@ def set_hooks(folder: Path, program: Path) -> None:
 
 
 def set_filter(folder: Path, program: Path) -> None:
-    """Name the program as the filter of every file."""
     (folder / ".git" / "info").mkdir(exist_ok=True)
     (folder / ".git" / "info" / "attributes").write_text("* filter=evil\n")
     repositories.git(folder, "config", "filter.evil.clean", str(program))
@@ -272,8 +258,7 @@ def test_nothing_that_the_repository_names_runs(tmp_path: Path, setting: Callabl
     mark.unlink(missing_ok=True)
     (repository / "a.txt").write_text("owt\n")
     os.utime(repository / "b.txt", (1, 1))
-    dirty = git.is_dirty(str(repository), patience=10)
-    assert dirty is (None if setting is set_odd_filter else True)
+    assert git.is_dirty(str(repository), patience=10) is (None if setting is set_odd_filter else True)
     git.output(["diff"], str(repository), patience=10)
     assert not mark.exists()
     subprocess.run(["git", "status"], cwd=repository, check=False, capture_output=True)
@@ -334,7 +319,6 @@ def test_the_callers_own_git_variables_do_not_reach_in(repository: Path, monkeyp
 
 
 def test_git_is_imported_only_when_it_is_called() -> None:
-    """Reading a head costs a hook no subprocess module."""
     code = (
         "import sys; from loomctl.kit import git; git.head('.'); "
         "sys.exit(' '.join(sorted({'subprocess', 'select', 'signal'} & set(sys.modules))) or 0)"

@@ -12,7 +12,6 @@ from loomctl.workflows.git_commands import git_argv
 
 
 def run(repository: Path, *words: str) -> None:
-    """Run git in the repository."""
     subprocess.run(
         ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *words],
         cwd=repository,
@@ -41,18 +40,8 @@ def trap(tmp_path: Path) -> tuple[Path, Path]:
     run(repository, "commit", "-q", "-am", "second")
     (repository / "a.bin").write_text("three\n", encoding="utf-8")
     for key in (
-        "core.pager",
-        "core.fsmonitor",
-        "core.editor",
-        "diff.external",
-        "diff.trap.textconv",
-        "diff.trap.command",
-        "gpg.program",
-        "pager.log",
-        "pager.diff",
-        "pager.status",
-        "pager.branch",
-        "interactive.diffFilter",
+        *("core.pager", "core.fsmonitor", "core.editor", "diff.external", "diff.trap.textconv", "diff.trap.command"),
+        *("gpg.program", "pager.log", "pager.diff", "pager.status", "pager.branch", "interactive.diffFilter"),
     ):
         run(repository, "config", key, str(script))
     run(repository, "config", "log.showSignature", "true")
@@ -61,18 +50,9 @@ def trap(tmp_path: Path) -> tuple[Path, Path]:
 
 
 COMMANDS = [
-    "git log -p -2",
-    "git log --oneline -10",
-    "git show HEAD",
-    "git show HEAD:a.bin",
-    "git diff",
-    "git diff HEAD~1",
-    "git diff --stat HEAD~1",
-    "git status --short --branch",
-    "git branch -vv",
-    "git rev-parse --short HEAD",
-    "git shortlog -sn",
-    "git describe --tags --always",
+    *("git log -p -2", "git log --oneline -10", "git show HEAD", "git show HEAD:a.bin", "git diff", "git diff HEAD~1"),
+    *("git diff --stat HEAD~1", "git status --short --branch", "git branch -vv", "git rev-parse --short HEAD"),
+    *("git shortlog -sn", "git describe --tags --always"),
 ]
 
 
@@ -80,8 +60,7 @@ COMMANDS = [
 def test_nothing_of_the_repository_runs(trap: tuple[Path, Path], command: str) -> None:
     """Pagers, diff drivers, text converters, monitors and signature checkers stay untouched, and the answer comes."""
     repository, mark = trap
-    answer = git.output(git_argv(command), str(repository), patience=10)
-    assert answer
+    assert git.output(git_argv(command), str(repository), patience=10)
     assert not mark.exists(), mark.read_text(encoding="utf-8")
 
 

@@ -26,13 +26,11 @@ def nameless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_git_knows_the_person(nameless: Path) -> None:
-    """As it would name the author of a commit there."""
     git(nameless, "config", "user.name", "Grace Hopper")
     assert user_name(str(nameless)) == "Grace Hopper"
 
 
 def test_else_the_account_has_a_name(nameless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a number, where a container gives it none."""
     assert user_name(str(nameless)) == pwd.getpwuid(os.getuid()).pw_name
 
     def unknown(_: int) -> pwd.struct_passwd:

@@ -28,7 +28,6 @@ with Lock(sys.argv[1]):
 
 
 def holder(path: Path) -> subprocess.Popen[str]:
-    """Start a process that holds the lock."""
     process = subprocess.Popen(
         [sys.executable, "-B", "-c", HOLD, str(path)], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
     )
@@ -113,7 +112,6 @@ def test_a_lock_that_is_removed_is_nobodys(tmp_path: Path) -> None:
 
 
 def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
-    """What is raised under the lock passes through, and the lock is free."""
     path = str(tmp_path / "run.lock")
     with pytest.raises(KeyError), Lock(path):
         raise KeyError("x")
@@ -123,7 +121,6 @@ def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
 
 @each("content", ["", "{", "[]", '{"pid": "x"}', "x" * 5000, "\0\0"])
 def test_a_damaged_note_names_nobody(tmp_path: Path, content: str) -> None:
-    """Whatever stands in the file, the error is HELD, by another process."""
     path = tmp_path / "run.lock"
     with Lock(str(path)):
         path.write_text(content)
@@ -133,7 +130,6 @@ def test_a_damaged_note_names_nobody(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
 def test_refused_locks_leave_no_open_file(tmp_path: Path) -> None:
-    """Trying in vain does not use up the process's file descriptors."""
     path = str(tmp_path / "run.lock")
     with Lock(path):
         before = len(os.listdir("/proc/self/fd"))

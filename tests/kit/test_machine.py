@@ -19,23 +19,13 @@ from tests.helpers.tables import each
 
 
 def test_an_environment_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine, folder, git and Python are named on a hook; cores and memory off it."""
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-a")
     top = repositories.make(tmp_path / "p")
     described = machine.environment(str(top), str(top / "x"), on_hook_path=True)
     assert list(described) == [
-        "hostname",
-        "platform",
-        "cwd",
-        "project_root",
-        "git_branch",
-        "git_commit",
-        "dirty",
-        "python",
-        "loom",
+        *("hostname", "platform", "cwd", "project_root", "git_branch", "git_commit", "dirty", "python", "loom"),
     ]
-    assert described["hostname"] == "machine-a"
-    assert described["git_branch"] == "main"
+    assert (described["hostname"], described["git_branch"]) == ("machine-a", "main")
     assert described["git_commit"] == repositories.git(top, "rev-parse", "HEAD")
     assert described["dirty"] in (False, None)  # 100 ms may be too little for a busy machine
     assert described["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -45,7 +35,6 @@ def test_an_environment_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_project_below_the_repositorys_top_has_its_commit(tmp_path: Path) -> None:
-    """A nested project says of git what its repository says."""
     top = repositories.make(tmp_path / "p")
     (top / "packages" / "api").mkdir(parents=True)
     described = machine.environment(str(top / "packages" / "api"), str(top), on_hook_path=True)
@@ -53,14 +42,12 @@ def test_a_project_below_the_repositorys_top_has_its_commit(tmp_path: Path) -> N
 
 
 def test_without_a_repository_git_is_unknown(tmp_path: Path) -> None:
-    """No repository: branch, commit and changes are null."""
     described = machine.environment(str(tmp_path), str(tmp_path), on_hook_path=True)
     assert (described["git_branch"], described["git_commit"], described["dirty"]) == (None, None, None)
 
 
 @pytest.mark.shows("No variable is written into a run")
 def test_no_environment_variable_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token in the environment is nowhere in what is recorded."""
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     described = json.dumps(machine.environment(str(tmp_path), str(tmp_path), on_hook_path=False))
     assert "s3cr3t" not in described
@@ -69,14 +56,12 @@ def test_no_environment_variable_is_recorded(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(("named", "expected"), [("machine-b", "machine-b"), ("", os.uname().nodename)])
 def test_a_machine_can_be_given_a_name(monkeypatch: pytest.MonkeyPatch, named: str, expected: str) -> None:
-    """LOOM_HOSTNAME overrides the system's name; an empty one does not."""
     monkeypatch.setenv("LOOM_HOSTNAME", named)
     assert machine.hostname() == expected
 
 
 @each(("system", "expected"), [("linux", "linux"), ("darwin", "darwin"), ("win32", "win32"), ("cygwin", "win32")])
 def test_a_platform_has_one_name(monkeypatch: pytest.MonkeyPatch, system: str, expected: str) -> None:
-    """Three words, however the interpreter was built."""
     monkeypatch.setattr(sys, "platform", system)
     assert machine.platform() == expected
 
@@ -119,7 +104,6 @@ def test_without_a_home_there_is_a_folder_only_where_one_is_named(monkeypatch: p
 
 
 def test_a_user_without_a_home_variable_has_one_by_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without HOME the system's own list of users is asked."""
     monkeypatch.delenv("HOME")
     assert machine.home() == str(Path("~").expanduser())
 
@@ -172,7 +156,6 @@ def test_trust_in_such_a_folder_is_none(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_folder_that_a_umask_left_open_to_a_group_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each user has a group of their own, that is how each folder of theirs is."""
     monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path))
     tmp_path.chmod(0o775)
     assert machine.state_home() == str(tmp_path)
@@ -181,7 +164,6 @@ def test_a_folder_that_a_umask_left_open_to_a_group_is_closed(tmp_path: Path, mo
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root works in a home of somebody else's")
 def test_root_believes_whose_home_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that has a user's home mounted, or behind sudo -E."""
     home, folder = tmp_path / "home", tmp_path / "home/.local/state/loom"
     folder.mkdir(parents=True)
     monkeypatch.delenv("LOOM_STATE_HOME")

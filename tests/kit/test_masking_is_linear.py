@@ -23,23 +23,11 @@ UNITS = [
         "LS0tLS1CRUdJTi,",
     ),
     *(
-        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t,",
-        "---",
-        "-----BEGIN A A A A ",
-        "\\",
-        "\\n",
-        "\\\\n",
-        "%25",
-        "%e4",
+        *("LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t,", "---", "-----BEGIN A A A A ", "\\", "\\n", "\\\\n", "%25", "%e4"),
         "&amp;",
     ),
     *(
-        "\\u003d",
-        "password=",
-        "password: |\n",
-        "password:\n ",
-        "password = (",
-        "[x]\npassword = a",
+        *("\\u003d", "password=", "password: |\n", "password:\n ", "password = (", "[x]\npassword = a"),
         "name: PASSWORD\n value",
     ),
     *("define('password'", '"password", ', "pass ", "pw=", 'token="', 'token=\\"', 'Authorization: Digest a="'),
@@ -60,13 +48,11 @@ class Counted(str):
         Counted.looked_at += max(letters, 1)
 
     def find(self, sub: str, start: Any = 0, end: Any = None) -> int:
-        """Count from the start of the search to its end."""
         at = super().find(sub, start, end)
         self._count((at if at >= 0 else len(self) if end is None else min(end, len(self))) - start)
         return at
 
     def rfind(self, sub: str, start: Any = 0, end: Any = None) -> int:
-        """Count from the end of the search back."""
         at = super().rfind(sub, start, end)
         self._count((len(self) if end is None else min(end, len(self))) - max(at, start))
         return at
@@ -96,7 +82,6 @@ def work(text: str) -> int:
 
 @pytest.mark.slow
 def test_four_times_the_text_is_four_times_the_work() -> None:
-    """Of whatever a text is made that was written to be slow."""
     for unit in UNITS:
         short, long = (work(unit * (size // len(unit)) + "@") for size in (3_000, 12_000))
         assert long < 4.6 * short + 20_000, unit

@@ -22,5 +22,4 @@ from tests.helpers.tables import each
     ],
 )
 def test_versions_are_compared_by_their_numbers(one: str, other: str, older: bool) -> None:
-    """What is no version is never older, and nothing is older than it."""
     assert is_older(one, other) == older

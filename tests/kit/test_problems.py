@@ -17,25 +17,18 @@ PATHS = [
 
 @each(("keys", "expected"), PATHS)
 def test_a_path_leads_to_its_place(keys: tuple[str | int, ...], expected: str) -> None:
-    """Plain keys stand behind a dot, all others in brackets and quotes on one line."""
     assert at("$", *keys) == expected
 
 
 def test_values_are_shown_on_one_short_line() -> None:
-    """Nothing that a file holds breaks a message's line or fills the screen."""
     assert shown("a\n\x1b[31m") == r"'a\n\x1b[31m'"
     assert len(shown("x" * 1000)) <= 60
     assert (shown(None), shown(True), shown([1]), shown({}), shown(1.5)) == (
-        "null",
-        "true",
-        "a list",
-        "an object",
-        "a number",
+        *("null", "true", "a list", "an object", "a number"),
     )
 
 
 def test_hints_stay_short() -> None:
-    """A long list of known words is cut, the probable one is always said."""
     known = [f"step-{index}" for index in range(100)]
     assert choices("step-77x", known).startswith("did you mean step-77?")
     assert choices(None, known).endswith(", …")
@@ -60,5 +53,4 @@ def test_one_error_says_all() -> None:
 
 
 def test_another_file_is_named_before_the_path() -> None:
-    """A finding in an ancestor says in which file it is."""
     assert in_file("base.json", [error("E", "$.a", "bad")])[0].where == "base.json: $.a"

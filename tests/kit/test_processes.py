@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,13 +14,9 @@ from loomctl.kit import processes
 from tests.helpers.tables import each
 from tests.helpers.waiting import until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that sleeps; it is ended after the test."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "mark ü", ""])
     try:
         yield process
@@ -40,7 +36,6 @@ def test_a_running_process_lives(child: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_killed_process_is_gone_even_before_it_is_reaped(child: subprocess.Popen[bytes]) -> None:
-    """Killed, a process does not live, though its parent has not asked for it yet."""
     identity = processes.identity(child.pid)
     child.send_signal(signal.SIGKILL)
     until(lambda: not processes.lives(identity), "a killed process to be gone")
@@ -70,14 +65,12 @@ def test_a_pid_that_was_used_again_is_another_process(child: subprocess.Popen[by
     ],
 )
 def test_what_names_no_process_neither_lives_nor_equals(known: dict[str, object]) -> None:
-    """Missing, odd and impossible values are nobody."""
     assert not processes.lives({"boot_id": processes.boot_id(), **known})
     assert not processes.lives({**known, "boot_id": processes.boot_id()})
     assert not processes.same(known, processes.identity(os.getpid()))
 
 
 def test_an_unknown_process_has_an_identity_that_equals_nothing() -> None:
-    """Where the host's process is not known, no other process is taken for it."""
     unknown = processes.identity(None)
     assert unknown["pid"] is None
     assert not processes.lives(unknown)
@@ -88,8 +81,7 @@ def test_a_command_line_is_read_word_by_word(child: subprocess.Popen[bytes]) -> 
     """The words of a process's command line are told apart, blanks and letters beyond ASCII included."""
     words = processes.arguments(child.pid)
     if words:  # a system without /proc tells nothing
-        assert words[-1] == "mark ü"
-        assert words[1] == "-c"
+        assert (words[-1], words[1]) == ("mark ü", "-c")
     assert processes.arguments(2**22 + 12345) == []
 
 

@@ -24,7 +24,6 @@ VALUES = st.recursive(
 
 
 def outcome(parse: Any, text: str) -> tuple[str, Any]:
-    """What parsing a text leads to: the value with its types, or a failure."""
     try:
         return "value", repr(parse(text))
     except ValueError:
@@ -33,7 +32,6 @@ def outcome(parse: Any, text: str) -> tuple[str, Any]:
 
 @given(VALUES)
 def test_a_value_is_rendered_as_json_renders_it_and_comes_back(value: Any) -> None:
-    """Lone surrogates, huge numbers, empty keys and all."""
     text = quick_json.dumps(value)
     assert text == json.dumps(value)
     assert repr(quick_json.loads(text)) == repr(json.loads(text))
@@ -41,7 +39,6 @@ def test_a_value_is_rendered_as_json_renders_it_and_comes_back(value: Any) -> No
 
 @given(VALUES, st.sampled_from([0, 1, "\t"]), st.sampled_from(["", " ", "\r\n\t "]))
 def test_any_spelling_of_a_value_is_parsed_alike(value: Any, indent: Any, blanks: str) -> None:
-    """Blank space around and within, letters escaped or not."""
     for ascii_only in (True, False):
         text = blanks + json.dumps(value, indent=indent, ensure_ascii=ascii_only) + blanks
         assert outcome(quick_json.loads, text) == outcome(json.loads, text)
@@ -49,19 +46,16 @@ def test_any_spelling_of_a_value_is_parsed_alike(value: Any, indent: Any, blanks
 
 @given(st.text(st.sampled_from('{}[]",:0123456789.eE+-\\/ubtrfalsn NI\n\t\x00é\ud800')))
 def test_what_is_no_json_is_refused_alike(text: str) -> None:
-    """The same texts are values, and the others raise ValueError."""
     assert outcome(quick_json.loads, text) == outcome(json.loads, text)
 
 
 @each("text", ["", " ", "{", "[1,]", "nul", '{"a":1} x', '"\n"', "\ufeff{}", "NaN", "-Infinity", "[" * 99])
 def test_torn_and_odd_texts(text: str) -> None:
-    """Beginnings of values, what follows a value, the constants that are no JSON."""
     assert outcome(quick_json.loads, text) == outcome(json.loads, text)
 
 
 @each("value", [{1, 2}, object(), {("a",): 1}, b"x"])
 def test_what_has_no_json_is_refused(value: Any) -> None:
-    """By the error that json has for it."""
     with pytest.raises(TypeError):
         json.dumps(value)
     with pytest.raises(TypeError):
@@ -69,7 +63,6 @@ def test_what_has_no_json_is_refused(value: Any) -> None:
 
 
 def test_after_a_failure_the_next_value_is_rendered() -> None:
-    """A value within itself is refused, and nothing of it is remembered."""
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ValueError, match=r"[Cc]ircular"):
@@ -85,7 +78,6 @@ def test_after_a_failure_the_next_value_is_rendered() -> None:
 
 @each("stand_in", ["None", "types.ModuleType('_json')", "broken()"])
 def test_without_the_c_code_json_does_the_work(stand_in: str) -> None:
-    """An interpreter that lacks it, or has another one."""
     program = f"""
 import sys, types
 import json.decoder
@@ -119,7 +111,6 @@ def test_a_misfit_is_refused_by_a_process_that_has_no_json_yet(text: str) -> Non
 
 
 def test_neither_json_nor_re_is_imported() -> None:
-    """That is what it is for."""
     program = (
         f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from loomctl.kit import quick_json; "
         "quick_json.loads(quick_json.dumps([1.5, 'é'])); print({'json', 're', 'enum', 'collections'} & {*sys.modules})"

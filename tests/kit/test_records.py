@@ -24,11 +24,9 @@ class Ours(NamedTuple):
 
     @property
     def both(self) -> str:
-        """Two fields."""
         return f"{self.first}{self.second}"
 
     def larger(self, by: int) -> Ours:
-        """A changed copy."""
         return self._replace(first=self.first + by)
 
 
@@ -41,7 +39,6 @@ class Theirs(typing.NamedTuple):
 
 
 def test_a_record_is_a_named_tuple() -> None:
-    """Fields, defaults, equality, order, hash and the three helpers are as typing's."""
     ours: Any = Ours(1, third=("a",))
     theirs: Any = Theirs(1, third=("a",))
     assert ours == theirs == (1, "x", ("a",))
@@ -55,14 +52,12 @@ def test_a_record_is_a_named_tuple() -> None:
 
 
 def test_a_record_has_what_its_body_defines() -> None:
-    """Properties and methods of the class work, and give records of the class back."""
     assert Ours(1, "a").both == "1a"
     assert Ours(1).larger(2) == Ours(3)
     assert isinstance(Ours(1).larger(2), Ours)
 
 
 def test_a_record_cannot_be_changed_or_made_wrong() -> None:
-    """No assignment, no unknown or missing field."""
     with pytest.raises(AttributeError):
         Ours(1).first = 2  # type: ignore[misc]
     made: Any = Ours
@@ -75,7 +70,6 @@ def test_a_record_cannot_be_changed_or_made_wrong() -> None:
 
 
 def test_a_record_costs_no_typing() -> None:
-    """The module does not import what it stands for."""
     program = (
         f"from __future__ import annotations\nimport sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
         "from loomctl.kit.records import NamedTuple\n"

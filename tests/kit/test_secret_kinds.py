@@ -49,7 +49,6 @@ def test_the_shortest_token_of_each_row_is_looked_for() -> None:
 
 
 def test_no_other_text_of_the_table_is_taken_for_a_secret_where_it_is_encoded() -> None:
-    """What is none stays none in JSON, a repr and a URL."""
     rows = (*secret_kinds.TOKENS, *secret_kinds.AROUND_A_SIGN, *secret_kinds.COMMANDS)
     for other in [row[-1] for row in rows]:
         for put in (json.dumps, repr, quote):
@@ -70,7 +69,6 @@ def test_no_beginning_has_a_letter_that_an_encoding_changes() -> None:
     "also in what was put into JSON, a repr, a URL, YAML, a log, numbered lines or a diff, once or twice"
 )
 def test_a_secret_is_masked_in_whatever_it_is_put_into(name: str) -> None:
-    """Of every kind; and what is masked once stays as it is."""
     around = secret_cases.SURROUNDINGS[name]
     for case in CASES:
         clean, count = mask(around(case.text))
@@ -104,7 +102,6 @@ def hidden(text: str) -> Iterator[str]:
 
 
 def holds(text: str, encodings: dict[str, Callable[[str], str]]) -> None:
-    """Hold that what is hidden of a text is hidden of it in each encoding."""
     runs = [*hidden(text)]
     for name, encode in encodings.items() if runs else ():
         clean, shown = mask(encode(text))[0], encode(mask(text)[0])  # an escape's letters may look like a run: %0Apass
@@ -133,51 +130,25 @@ def test_what_is_hidden_stays_hidden_when_it_is_encoded(text: str) -> None:
 
 @each("name", ENCODINGS)
 def test_every_case_stays_hidden_when_it_is_encoded(name: str) -> None:
-    """The same for each case of the table by itself."""
     for case in CASES:
         holds(case.text, {name: ENCODINGS[name]})
 
 
 def test_every_case_stays_hidden_in_a_form_without_another_escape() -> None:
-    """Only its options, or its login, tell a command in a form from a sum."""
     for case in CASES:
         holds(case.text, {"form": quote_plus})
 
 
 ESCAPED = [
-    "\\n",
-    "\\t",
-    "\\r",
-    "\\\\n",
-    '\\"',
-    "\\'",
-    "\\u000a",
-    "\\u0022",
-    "\\x22",
-    "\\x1b[31m",
-    "\\u001b[0m",
-    "\\033[1m",
+    *("\\n", "\\t", "\\r", "\\\\n", '\\"', "\\'", "\\u000a", "\\u0022", "\\x22", "\\x1b[31m", "\\u001b[0m", "\\033[1m"),
 ]
 ESCAPED += [
-    "%0A",
-    "%20",
-    "%22",
-    "%3D",
-    "%3d",
-    "%2520",
-    "&quot;",
-    "&amp;",
-    "&#34;",
-    "\\/",
-    "\\u003d",
-    "\\x3d",
-    "%e6%bc%a2",
+    *("%0A", "%20", "%22", "%3D", "%3d", "%2520", "&quot;", "&amp;", "&#34;", "\\/", "\\u003d", "\\x3d", "%e6%bc%a2"),
 ]
 
 
 @each("escape", ESCAPED)
 def test_no_escape_is_part_of_the_word_before_a_token(escape: str) -> None:
-    """Directly before and behind it, the token goes and the escape before it stays."""
     for case in secret_cases.tokens():
         if "=" in case.text[:21] or case.secret == secret_cases.OPTION:
             continue
@@ -193,7 +164,6 @@ ASSIGNMENTS = ["password{}swordfish9", "DB_PASS{}swordfish9", "api_key{}" + secr
 @each("text", ASSIGNMENTS)
 @each("sign", ["=", ": ", '": "', "='", " = "])
 def test_no_escape_breaks_an_assignment(text: str, sign: str) -> None:
-    """Each sign between a name and its value may be escaped in any way."""
     whole = text.format(sign) + ("\"'"[sign[-1] == "'"] if sign[-1] in "\"'" else "")
     secret = text.partition("{}")[2]
     every = {
@@ -210,8 +180,7 @@ def test_a_place_in_a_reading_is_found_in_the_text(text: str) -> None:
     """In order, from the first to the last; a letter that no escape stands for is the same."""
     for reading, place in secrets.readings(text):
         places = [place(at) for at in range(len(reading) + 1)]
-        assert places == sorted(places)
-        assert places[-1] == len(text)
+        assert (places, places[-1]) == (sorted(places), len(text))
         assert all(text[place(at)] in (letter, "\\", "%", "&", "+") for at, letter in enumerate(reading))
 
 
@@ -224,7 +193,6 @@ ENCODED: list[Callable[[str], str]] = [
 
 @given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=40))
 def test_a_text_is_read_back_from_its_encodings(text: str) -> None:
-    """From JSON, a URL and HTML, in one another."""
     for encode in ENCODED:
         for again in ENCODED:
             assert text in [reading for reading, _ in secrets.readings(again(encode(text)))]
@@ -262,7 +230,6 @@ def test_no_line_of_a_private_key_is_left() -> None:
     "values assigned to names such as `password`, `DB_PASS` or `api_key`, on the same line or the next",
 )
 def test_each_value_is_masked_and_its_name_stays() -> None:
-    """What stands before the value is left as it was."""
     for case in [*secret_cases.assigned(), *secret_cases.tokens()]:
         clean, count = mask(case.text)
         assert count == 1, case

@@ -26,12 +26,10 @@ _DICE = random.Random(258)
 
 
 def made(count: int, alphabet: str = ALPHANUMERIC) -> str:
-    """Give random characters, the same in each run."""
     return "".join(_DICE.choices(alphabet, k=count))
 
 
 def pem(label: str, newline: str = "\n") -> str:
-    """Give a private key in the form that OpenSSL and others write."""
     lines = [made(64, ALPHANUMERIC + "+/") for _ in range(4)] + [made(20) + "=="]
     return newline.join([f"{BEGIN}{label}-----", *lines, f"-----END {label}-----"])
 
@@ -43,7 +41,6 @@ AROUND = ["{}", "The key is {}.", '{{"x": "{}"}}', "x={}\ny", "'{}'", "漢{}漢"
 @each("around", AROUND)
 @pytest.mark.shows("Secrets of known kinds are replaced by `[masked: kind]`", "the keys of common services")
 def test_a_token_that_says_what_it_is_is_masked(around: str) -> None:
-    """Wherever it stands, all of the token goes and all around it stays."""
     begins, _, ends = around.format("{}").partition("{}")
     for kind, token in TOKENS:
         clean, count = mask(begins + token + ends)
@@ -272,7 +269,6 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 @given(st.binary(max_size=300), st.uuids())
 def test_hashes_uuids_and_base64_stay(content: bytes, identifier: uuid.UUID) -> None:
-    """Digests in every usual spelling, identifiers, and base64 of anything pass."""
     import base64
 
     sha1, sha256 = hashlib.sha1(content).hexdigest(), hashlib.sha256(content)
@@ -312,8 +308,7 @@ PIECES = st.sampled_from(
 def test_lines_stay_lines_and_masks_are_counted(text: str) -> None:
     """Whatever is masked, line numbers stay those of the file, and the count is that of the masks."""
     masked, count = mask(text)
-    assert masked.count("\n") == text.count("\n")
-    assert masked.count("[masked: ") == count
+    assert (masked.count("\n"), masked.count("[masked: ")) == (text.count("\n"), count)
     assert (masked == text) == (count == 0)
 
 
@@ -322,7 +317,6 @@ SECRETIVE = [*PEMS, *(token for _, token in TOKENS), *(text for text, _ in ASSIG
 
 @each("text", SECRETIVE)
 def test_masking_twice_masks_once(text: str) -> None:
-    """A mask is no secret, whatever it is assigned to."""
     masked, _ = mask(text)
     assert mask(masked) == (masked, 0)
 

@@ -33,7 +33,6 @@ MISTAKES = [
 
 @each(("text", "code", "where"), MISTAKES)
 def test_a_mistake_has_its_place(text: str, code: str, where: str | None) -> None:
-    """Each mistake is an error with a code, line and column; nothing is read."""
     value, problems = parse(text, max_depth=64)
     assert value is None
     assert [problem.code for problem in problems] == [code]
@@ -41,13 +40,11 @@ def test_a_mistake_has_its_place(text: str, code: str, where: str | None) -> Non
 
 
 def test_hints_meet_the_usual_mistakes() -> None:
-    """A template and an empty file are recognised."""
     assert "template" in parse('{"steps": [\n {{#if x}}\n]}', max_depth=64)[1][0].hint
     assert "empty" in parse(" \n", max_depth=64)[1][0].hint
 
 
 def test_keys_in_texts_are_no_keys() -> None:
-    """What stands inside a text is neither depth nor key."""
     text = json.dumps({"a": '{"a": 1, "a": [[[', "b": ["a", "a"], "c": {"a": 1}, "d": '\\" : "'})
     assert parse(text, max_depth=3) == (json.loads(text), [])
 
@@ -66,12 +63,10 @@ VALUES = st.recursive(
 
 @given(VALUES, st.booleans())
 def test_good_json_is_read_as_it_is(value: object, ascii_only: bool) -> None:
-    """Whatever JSON holds comes back unchanged."""
     assert parse(json.dumps(value, ensure_ascii=ascii_only), max_depth=500) == (value, [])
 
 
 @given(st.text(alphabet='{}[]",:\\ \n1a\ud800', max_size=80))
 def test_any_text_has_an_answer(text: str) -> None:
-    """Nothing that stands in a file raises."""
     value, problems = parse(text, max_depth=20)
     assert value is None or not problems

@@ -51,7 +51,6 @@ MISTAKES = [
 @each(("text", "code", "where"), MISTAKES)
 @pytest.mark.shows("Workflows and settings in YAML without aliases, anchors and tags")
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
-    """Each mistake is an error with a code, line and column; nothing is read."""
     with bounded_work():
         value, problems = parse(text, max_depth=64)
     assert value is None
@@ -62,7 +61,6 @@ def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None)
 
 @pytest.mark.shows("with limits on size and depth")
 def test_a_bomb_does_not_go_off() -> None:
-    """Aliases are refused one by one, not followed."""
     with bounded_work():
         value, problems = parse(BOMB, max_depth=64)
     assert value is None
@@ -70,9 +68,7 @@ def test_a_bomb_does_not_go_off() -> None:
 
 
 def test_every_mistake_is_said_at_once() -> None:
-    """Reading goes on after a mistake that does not end it."""
-    problems = parse("a: &x 1\na: !t 2\nyes: *x\n", max_depth=64)[1]
-    codes = [problem.code for problem in problems]
+    codes = [problem.code for problem in parse("a: &x 1\na: !t 2\nyes: *x\n", max_depth=64)[1]]
     assert codes == ["YAML_ALIAS", "DUPLICATE_KEY", "YAML_TAG", "NON_STRING_KEY", "YAML_ALIAS"]
 
 
@@ -112,7 +108,6 @@ def test_plain_words_mean_what_people_expect(text: str, expected: object) -> Non
 
 
 def test_long_prompts_keep_their_lines() -> None:
-    """Block texts, the reason why people write YAML, arrive whole."""
     text = 'steps:\n  - id: "1"\n    prompt: |\n      one: two\n\n      - {three}\n'
     assert parse(text, max_depth=64) == ({"steps": [{"id": "1", "prompt": "one: two\n\n- {three}\n"}]}, [])
     assert parse("", max_depth=64) == (None, [])
@@ -131,8 +126,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_what_json_holds_comes_through_yaml(value: object) -> None:
     """A value written by a YAML writer is read back unchanged; the writer quotes whatever is not plain text."""
-    written = yaml.safe_dump(value, sort_keys=False)
-    read, problems = parse(written, max_depth=64)
+    read, problems = parse(yaml.safe_dump(value, sort_keys=False), max_depth=64)
     if problems:  # the writer itself uses aliases for a value that occurs twice
         assert {problem.code for problem in problems} == {"YAML_ALIAS"}
     else:
@@ -141,6 +135,5 @@ def test_what_json_holds_comes_through_yaml(value: object) -> None:
 
 @given(st.text(alphabet="ab:-[]{}&*!#|>'\"\n \t%@?,~", max_size=60))
 def test_any_text_has_an_answer(text: str) -> None:
-    """Nothing that stands in a file raises."""
     value, problems = parse(text, max_depth=20)
     assert value is None or not problems

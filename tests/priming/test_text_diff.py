@@ -46,7 +46,6 @@ TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_f
 
 @given(TEXTS, TEXTS)
 def test_the_diff_gives_the_new_text(old: str, new: str) -> None:
-    """Applied to what was given it is what stands now; equal texts have none."""
     diff = unified_diff(old, new)
     assert applied(old, diff) == new
     assert (diff == "") == (old == new)
@@ -54,7 +53,6 @@ def test_the_diff_gives_the_new_text(old: str, new: str) -> None:
 
 @each(("old", "new"), [("a\nb\nc\n", "a\nB\nc\n"), ("", "x"), ("x\n", ""), ("a", "a\n"), ("1\n" * 30, "1\n" * 9)])
 def test_patch_reads_it(old: str, new: str, tmp_path: Path) -> None:
-    """It is what other tools call a unified diff."""
     (tmp_path / "f").write_text(old)
     header = "--- a/f\n+++ b/f\n"
     git = shutil.which("git")
@@ -66,7 +64,6 @@ def test_patch_reads_it(old: str, new: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [900, 20_000])
 def test_texts_of_one_line_again_and_again_take_bounded_time(size: int) -> None:
-    """Neither repetition nor size makes a hook wait."""
     old = "x\n" * size
     new = "y\n" + "x\ny\n" * size
     with bounded_work():
@@ -75,7 +72,6 @@ def test_texts_of_one_line_again_and_again_take_bounded_time(size: int) -> None:
 
 
 def test_long_lines_around_a_change_are_left_out_where_they_make_the_diff_long() -> None:
-    """With context it exceeds the limit; without, it leads to the same text."""
     lines = [f"{number} " + "word " * 40 + "\n" for number in range(9)]
     old, new = "".join(lines), "".join([*lines[:4], "short\n", *lines[5:]])
     assert diff_within(old, new, 10_000) == unified_diff(old, new)

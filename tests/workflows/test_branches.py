@@ -16,9 +16,9 @@ from loomctl.runs import context_history, stages
 from loomctl.runs.model import standing, visits
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
-from tests.flow.test_end import status_of
 from tests.helpers.errors import refusal
 from tests.helpers.scenes import SESSION, Json, Scene
+from tests.helpers.verbs import status_of
 
 API: Json = {"id": "api", "steps": [{"id": "look", "prompt": "Look at the interface."}]}
 WEB: Json = {
