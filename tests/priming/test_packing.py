@@ -27,24 +27,21 @@ LONG = st.builds(
 )
 TEXTS = st.none() | ANY_TEXT | TRICKY | LONG | st.sampled_from(["x" * 40_000, '{"a": [1, {"b": null}]}', "`" * 3000])
 NAMES = ANY_TEXT | TRICKY | st.sampled_from(["- ```", "<!--", "- <div>", "~~~", "===", "- - -", "x" * 500, "[a]: /b"])
-PIECES = st.lists(
-    st.builds(
-        Piece,
-        id=NAMES,
-        heading=NAMES,
-        text=TEXTS,
-        info=NAMES,
-        pointer=NAMES,
-        required=st.booleans(),
-        read=NAMES,
-        numbered=st.booleans(),
-        own=st.booleans(),
-        diff=st.just(""),
-        base=st.just(""),
-        of=st.sampled_from(["", "", "listing", "command"]),
-    ),
-    max_size=12,
-)
+PIECES = st.lists(st.builds(
+    Piece,
+    id=NAMES,
+    heading=NAMES,
+    text=TEXTS,
+    info=NAMES,
+    pointer=NAMES,
+    required=st.booleans(),
+    read=NAMES,
+    numbered=st.booleans(),
+    own=st.booleans(),
+    diff=st.just(""),
+    base=st.just(""),
+    of=st.sampled_from(["", "", "listing", "command"]),
+), max_size=12)  # fmt: skip
 WITH_DIFFS = st.lists(
     st.builds(Piece, required=st.booleans(), text=TEXTS, diff=TRICKY | LONG, base=NAMES, of=st.just("")), max_size=8
 )

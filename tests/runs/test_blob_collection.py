@@ -77,24 +77,17 @@ def test_what_no_run_refers_to_goes_but_what_is_put_again_meanwhile_stays(begun:
 
 # Every file of a run in which a reference may stand, as text that holds it.
 PLACES: dict[str, str] = {
-    "state.backup.json": '{{"context": {{"a": "{ref}"}}}}',
-    "state.broken-1.json": '{{"context": {{"a": "{ref}"',
-    "state.replaced-1.json": '{{"a":["{ref}"]}}',
-    "state.v1.backup.json": '{{"a":["{ref}"]}}',
+    "state.backup.json": '{{"context": {{"a": "{ref}"}}}}', "state.broken-1.json": '{{"context": {{"a": "{ref}"',
+    "state.replaced-1.json": '{{"a":["{ref}"]}}', "state.v1.backup.json": '{{"a":["{ref}"]}}',
     "events.jsonl": '\n{{"event": "x", "properties": {{"output": "{ref}"}}}}\n',
-    "tool_steps.jsonl": '{{"id": "toolu_1", "result": "{ref}"}}\n',
-    "sessions.jsonl": '{{"a": "{ref}"}}\n',
+    "tool_steps.jsonl": '{{"id": "toolu_1", "result": "{ref}"}}\n', "sessions.jsonl": '{{"a": "{ref}"}}\n',
     "stages/001-frame.ask@1/status.json": '{{"context_updates": {{"a": "{ref}"}}}}',
     "stages/001-frame.ask@1/status.undone-1.json": '{{"context_updates": {{"a": "{ref}"}}}}',
-    "stages/001-frame.ask@1/prompt.md": "See {ref}.",
-    "stages/001-frame.ask@1/response.md": "{ref}",
-    "outputs/toolu_1.txt": "{ref}",
-    "anything/at/all": "\0\x1b{ref}",
-    "../half-made/plan.json": '{{"a": "{ref}"}}',
+    "stages/001-frame.ask@1/prompt.md": "See {ref}.", "stages/001-frame.ask@1/response.md": "{ref}",
+    "outputs/toolu_1.txt": "{ref}", "anything/at/all": "\0\x1b{ref}", "../half-made/plan.json": '{{"a": "{ref}"}}',
     "../without-a-state/stages/001-x.y@1/status.json": '{{"a": "{ref}"}}',
-    "../../local/spool/x.json": '{{"a": "{ref}"}}',
-    "../../../.fractary/faber/runs/p/notes.json": '{{"a": "{ref}"}}',
-}
+    "../../local/spool/x.json": '{{"a": "{ref}"}}', "../../../.fractary/faber/runs/p/notes.json": '{{"a": "{ref}"}}',
+}  # fmt: skip
 
 
 @each("name", PLACES)
@@ -184,16 +177,12 @@ def _a_folder(state: Path) -> None:
 
 
 UNREADABLE: dict[str, Callable[[Path], object]] = {
-    "torn": lambda state: state.write_bytes(state.read_bytes()[:40]),
-    "empty": lambda state: state.write_bytes(b""),
+    "torn": lambda state: state.write_bytes(state.read_bytes()[:40]), "empty": lambda state: state.write_bytes(b""),
     "newer": lambda state: state.write_text(json.dumps({**json.loads(state.read_text()), "schema_version": 99})),
     "another run's": lambda state: state.write_text(json.dumps({**json.loads(state.read_text()), "run_id": "x"})),
     "in conflict": lambda state: state.write_text("<<<<<<< a\n{}\n=======\n{}\n>>>>>>> b\n"),
-    "gone": lambda state: state.unlink(),
-    "a link": _linked,
-    "a pipe": _piped,
-    "a folder": _a_folder,
-}
+    "gone": lambda state: state.unlink(), "a link": _linked, "a pipe": _piped, "a folder": _a_folder,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNREADABLE)

@@ -283,12 +283,9 @@ def test_a_current_state_costs_no_migration(tmp_path: Path) -> None:
         "print([name for name in sys.modules if name.endswith('.recovery')])"
     )
     done = subprocess.run(
-        [sys.executable, "-B", "-c", program, store.folder, RUN_ID],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-B", "-c", program, store.folder, RUN_ID], cwd=CHECKOUT, capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     assert done.stdout == "[]\n"
 
 

@@ -89,16 +89,12 @@ def transitions(draw: st.DrawFn, ids: list[str]) -> Json:
     return found
 
 
-OUTCOMES = st.fixed_dictionaries(
-    {},
-    optional={
-        "outcome": st.sampled_from(visits.OUTCOMES),
-        "failure_reason": st.sampled_from(("it broke", "rate limit")),
-        "preferred_next_label": st.sampled_from((*LABELS, "a", "nothing like it")),
-        "suggested_next_ids": st.lists(st.sampled_from(("s0", "s1", "two/s2", "s0a1")), max_size=2),
-        "context_updates": st.fixed_dictionaries({"score": st.integers(0, 99), "flag": st.booleans()}),
-    },
-)
+OUTCOMES = st.fixed_dictionaries({}, optional={
+    "outcome": st.sampled_from(visits.OUTCOMES), "failure_reason": st.sampled_from(("it broke", "rate limit")),
+    "preferred_next_label": st.sampled_from((*LABELS, "a", "nothing like it")),
+    "suggested_next_ids": st.lists(st.sampled_from(("s0", "s1", "two/s2", "s0a1")), max_size=2),
+    "context_updates": st.fixed_dictionaries({"score": st.integers(0, 99), "flag": st.booleans()}),
+})  # fmt: skip
 
 
 def accepted(raw: Json) -> Json | None:

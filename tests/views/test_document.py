@@ -45,11 +45,8 @@ def test_a_rich_run_is_told_whole(scene: Scene) -> None:
         "id": "docs",
     }
     assert [one["name"] for one in stages["009-evaluate.test@1"]["texts"]] == [
-        "response.md",
-        "prompt.md",
-        "command.log",
-        "status.json",
-    ]
+        "response.md", "prompt.md", "command.log", "status.json",
+    ]  # fmt: skip
     others = {one["name"] for one in stages["009-evaluate.test@1"]["others"]}
     assert ("command.json" in others, "command.lock" in others) == (True, False)  # what only a process holds
     log = stages["009-evaluate.test@1"]["texts"][2]

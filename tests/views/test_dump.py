@@ -114,18 +114,12 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
 
 def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path) -> None:
     scene.write("test-results/x", "x")
-    scene.workflow(
-        phases={
-            "a": {
-                "steps": [
-                    {"id": "test", "run": f"printf '\\377\\000' > 'test-results/a\nü'; head -c {len(LARGE)} /dev/zero"},
-                    {"id": "ask", "prompt": "Ask.", "output_schema": "routing", "output_retries": 2},
-                    {"id": "make", "prompt": "Make.", "max_retries": 1},
-                    {"id": "send", "prompt": "Send."},
-                ]
-            }
-        }
-    )
+    scene.workflow(phases={"a": {"steps": [
+        {"id": "test", "run": f"printf '\\377\\000' > 'test-results/a\nü'; head -c {len(LARGE)} /dev/zero"},
+        {"id": "ask", "prompt": "Ask.", "output_schema": "routing", "output_retries": 2},
+        {"id": "make", "prompt": "Make.", "max_retries": 1},
+        {"id": "send", "prompt": "Send."},
+    ]}})  # fmt: skip
     run = scene.begin().run
     space, run_id = scene.space(), run.run_id
     command_trust.trust(space, run, command_trust.listed(space, run))

@@ -46,16 +46,13 @@ def a_report(text: str) -> dict[str, Any]:
     receipt = {"proven": True, "kept": [text], "lost": [text], "restored": [text], "pending": [text], "absent": [text]}
     names = ("session_id", "host", "started_at", "ended_at", "end_reason", "last_activity", "hostname", "platform")
     session = {
-        **dict.fromkeys((*names, "git_branch", "git_commit"), text),
-        "dirty": True,
-        "resumes": 1,
-        "phases_completed": [text],
-        "artifacts_loaded": [text],
+        **dict.fromkeys((*names, "git_branch", "git_commit"), text), "dirty": True, "resumes": 1,
+        "phases_completed": [text], "artifacts_loaded": [text],
         "compactions": [
             {"at": text, "trigger": text, "receipt": receipt},
             {"at": DAY, "trigger": text, "receipt": None},
         ],
-    }
+    }  # fmt: skip
     event = {
         **dict.fromkeys(("at", "event", "step_id", "session_id", "said"), text),
         "seq": 1,

@@ -236,8 +236,5 @@ def test_a_quoted_text_is_read_as_it_was(text: str) -> None:
 def test_places_are_counted_in_characters() -> None:
     lines = Report("aé\n\n  b")
     assert [lines.where(at) for at in (0, 1, 3, 6)] == [
-        "line 1, column 1",
-        "line 1, column 2",
-        "line 2, column 1",
-        "line 3, column 3",
-    ]
+        "line 1, column 1", "line 1, column 2", "line 2, column 1", "line 3, column 3",
+    ]  # fmt: skip

@@ -50,18 +50,12 @@ def test_a_line_of_steps_is_resolved(tmp_path: Path) -> None:
     folder = project(tmp_path, line__dot=LINE)
     found = resolved(tmp_path, "line.dot")
     assert found.merged == {
-        "id": "Line",
-        "description": "Ship it",
-        "default_fidelity": "full",
-        "phases": {
-            "main": {
-                "steps": [
-                    {"id": "plan", "name": "Plan", "kind": "prompt", "prompt": "Plan the goal of this run."},
-                    {"id": "test", "name": "Run tests", "run": "pytest -q", "timeout": 900},
-                ]
-            }
-        },
-    }
+        "id": "Line", "description": "Ship it", "default_fidelity": "full",
+        "phases": {"main": {"steps": [
+            {"id": "plan", "name": "Plan", "kind": "prompt", "prompt": "Plan the goal of this run."},
+            {"id": "test", "name": "Run tests", "run": "pytest -q", "timeout": 900},
+        ]}},
+    }  # fmt: skip
     assert checked(tmp_path, "line.dot") == [("note", "UNUSED_ATTRIBUTES", "$")]
     places = {"project_dir": str(tmp_path), "store": str(tmp_path / ".loom"), "bundle": str(CHECKOUT)}
     assert commands_of(str(folder / "line.dot"), **places) == [{"step": "main/test", "run": "pytest -q"}]

@@ -42,12 +42,9 @@ def chosen(
 ) -> routing.Choice | None:
     read = [transition(one) for one in written.split()]
     return routing.choose(
-        {"transitions": [one for one, _ in read]},
-        outcome=outcome,
-        label=label,
-        suggested=suggested,
+        {"transitions": [one for one, _ in read]}, outcome=outcome, label=label, suggested=suggested,
         truths=[truth for _, truth in read],
-    )
+    )  # fmt: skip
 
 
 ROWS: list[tuple[str, str, str | None, tuple[str, ...], str]] = [

@@ -61,11 +61,8 @@ def test_long_names_and_what_is_masked_alike_stay_apart() -> None:
     plan = {**PLAN, "must_survive": [f"token {SECRET}", f"token {other}", {"text": "$.goal"}, "text:$.goal", *longer]}
     names = [item.name for item in survival.items(plan, {})]
     assert names[:4] == [
-        "token [masked: github token]",
-        "token [masked: github token] #2",
-        "text:$.goal",
-        "text:$.goal #2",
-    ]
+        "token [masked: github token]", "token [masked: github token] #2", "text:$.goal", "text:$.goal #2",
+    ]  # fmt: skip
     assert names[5] == f"{names[4]} #2"
     assert len(survival.items({**PLAN, "must_survive": ["x #2", "x", {"text": "x"}]}, {})) == 2
 

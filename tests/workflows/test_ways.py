@@ -32,64 +32,41 @@ def when(condition: str, target: str, **more: Any) -> dict[str, Any]:
     return {"to": target, "condition": condition, "condition_code": compile_condition(condition), **more}
 
 
-REVIEW = plan(
-    {
-        "build": [
-            step("build/make"),
-            step(
-                "build/review",
-                transitions=[{"to": "build/fix", "label": "[F] Fix"}, {"to": "end", "label": "Approve"}],
-                max_visits=3,
-            ),
-            step("build/fix", transitions=to("build/review")),
-        ]
-    }
-)
-STRICT = plan(
-    {
-        "build": [
-            step("build/review", transitions=[when("outcome == 'skipped'", "build/b")], max_retries=1),
-            step("build/b"),
-        ]
-    }
-)
-RETRIED = plan(
-    {
-        "build": [
-            step("build/a", max_retries=1, transitions=[*to("build/b"), *to("build/mend", on_failure=True)]),
-            step(
-                "build/b", transitions=[when("state.steps.length < 6", "build/a"), *to("end", weight=1)], max_retries=1
-            ),
-            step("build/mend", transitions=to("build/a")),
-        ]
-    }
-)
+REVIEW = plan({"build": [
+    step("build/make"),
+    step(
+        "build/review", transitions=[{"to": "build/fix", "label": "[F] Fix"}, {"to": "end", "label": "Approve"}],
+        max_visits=3,
+    ),
+    step("build/fix", transitions=to("build/review")),
+]})  # fmt: skip
+STRICT = plan({"build": [
+    step("build/review", transitions=[when("outcome == 'skipped'", "build/b")], max_retries=1),
+    step("build/b"),
+]})  # fmt: skip
+RETRIED = plan({"build": [
+    step("build/a", max_retries=1, transitions=[*to("build/b"), *to("build/mend", on_failure=True)]),
+    step("build/b", transitions=[when("state.steps.length < 6", "build/a"), *to("end", weight=1)], max_retries=1),
+    step("build/mend", transitions=to("build/a")),
+]})  # fmt: skip
 TARGET = {
     **plan({"build": [step("build/a"), step("build/b", retry_target="build/b", max_visits=2), step("build/c")]}),
     "retry_target": "build/a",
 }
-CAUGHT = plan(
-    {
-        "build": [
-            step("build/a", on_failure="continue", transitions=to("build/c")),
-            step("build/b", on_failure="prompt"),
-            step("build/c", on_warning="stop"),
-        ]
-    }
-)
-PHASES = plan(
-    {
-        "frame": [step("frame/a")],
-        "hole": [],
-        "build": [
-            step("build/b"),
-            step("build/c", transitions=[{"to": "frame/a", "label": "back"}, *to("release/d", weight=1)]),
-        ],
-        "test": [step("test/t")],
-        "release": [step("release/d", transitions=[{"to": "build/b", "label": "redo"}, *to("end", weight=1)])],
-    },
-    ask=("build", "release"),
-)
+CAUGHT = plan({"build": [
+    step("build/a", on_failure="continue", transitions=to("build/c")),
+    step("build/b", on_failure="prompt"),
+    step("build/c", on_warning="stop"),
+]})  # fmt: skip
+PHASES = plan({
+    "frame": [step("frame/a")], "hole": [],
+    "build": [
+        step("build/b"),
+        step("build/c", transitions=[{"to": "frame/a", "label": "back"}, *to("release/d", weight=1)]),
+    ],
+    "test": [step("test/t")],
+    "release": [step("release/d", transitions=[{"to": "build/b", "label": "redo"}, *to("end", weight=1)])],
+}, ask=("build", "release"))  # fmt: skip
 ASSIST = plan(
     {"a": [step("a/x")], "b": [step("b/y", transitions=[{"to": "a/x", "label": "back"}, *to("end", weight=1)])]},
     level="assist",
@@ -333,33 +310,22 @@ OUTCOMES = ["done", "failed", "partial", "skip"]
 CONDITIONS = [
     "outcome == 'failed'", "context.n > 3", "state.steps.length < 9", "preferred_label == 'go'", "context.x.y",
 ]  # fmt: skip
-one_transition = st.fixed_dictionaries(
-    {"to": st.sampled_from([*KEYS, "end"])},
-    optional={
-        "label": st.sampled_from(["go", "[S] Stop"]),
-        "weight": st.integers(-1, 2),
-        "on_failure": st.booleans(),
-        "fidelity": st.just("full"),
-    },
-)
+one_transition = st.fixed_dictionaries({"to": st.sampled_from([*KEYS, "end"])}, optional={
+    "label": st.sampled_from(["go", "[S] Stop"]), "weight": st.integers(-1, 2), "on_failure": st.booleans(),
+    "fidelity": st.just("full"),
+})  # fmt: skip
 conditioned = st.builds(
     lambda made, source: {**made, "condition": source, "condition_code": compile_condition(source)},
     one_transition,
     st.sampled_from(CONDITIONS),
 )
-a_step = st.fixed_dictionaries(
-    {"max_retries": st.integers(0, 2)},
-    optional={
-        "transitions": st.lists(one_transition | conditioned, max_size=3),
-        "retry_target": st.sampled_from(KEYS),
-        "max_visits": st.integers(1, 4),
-        "on_failure": st.sampled_from(["stop", "prompt", "continue"]),
-        "on_warning": st.sampled_from(["stop", "prompt", "continue"]),
-        "on_success": st.sampled_from(["continue", "prompt"]),
-        "require_approval": st.booleans(),
-        "engine": st.just("prime-context"),
-    },
-)
+a_step = st.fixed_dictionaries({"max_retries": st.integers(0, 2)}, optional={
+    "transitions": st.lists(one_transition | conditioned, max_size=3), "retry_target": st.sampled_from(KEYS),
+    "max_visits": st.integers(1, 4), "on_failure": st.sampled_from(["stop", "prompt", "continue"]),
+    "on_warning": st.sampled_from(["stop", "prompt", "continue"]),
+    "on_success": st.sampled_from(["continue", "prompt"]), "require_approval": st.booleans(),
+    "engine": st.just("prime-context"),
+})  # fmt: skip
 
 
 @st.composite
