@@ -32,18 +32,6 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert working_tree.read_baseline(str(local), "r", "002-a.b@1") is None
 
 
-def test_a_runs_last_two_are_kept(tmp_path: Path) -> None:
-    local = tmp_path / ".loom" / "local"
-    for stage in ("998-a.b@1", "999-a.b@2", "1000-a.b@3"):
-        made(local, stage)
-    other = Path(working_tree.begin_baseline(str(local), "other", "001-a.b@1"))
-    made(local, "1001-a.b@4")
-    working_tree.keep_two_baselines(str(local), "r", "1001-a.b@4")
-    names = sorted(path.name for path in (local / "baselines" / "r").iterdir())
-    assert names == [f"{stage}{end}" for stage in ("1000-a.b@3", "1001-a.b@4") for end in (".git", ".noted")]
-    assert other.is_dir()
-
-
 def test_no_link_is_followed(tmp_path: Path) -> None:
     """Neither to where baselines stand nor inside of one that goes."""
     local, away = tmp_path / ".loom" / "local", tmp_path / "away"
@@ -62,9 +50,18 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
         working_tree.begin_baseline(str(local), "s", "001-a.b@1")
 
 
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_names_that_lead_elsewhere_are_refused_and_a_runs_last_two_are_kept(tmp_path: Path) -> None:
     """They come from files (D10)."""
     for run_id, stage in (("../r", "001-a@1"), ("r", "../../x"), ("r", "/x"), ("r", "")):
         with pytest.raises(LoomError, match="is no"):
             working_tree.begin_baseline(str(tmp_path / "local"), run_id, stage)
     assert not list(tmp_path.iterdir())
+    local = tmp_path / ".loom" / "local"
+    for stage in ("998-a.b@1", "999-a.b@2", "1000-a.b@3"):
+        made(local, stage)
+    other = Path(working_tree.begin_baseline(str(local), "other", "001-a.b@1"))
+    made(local, "1001-a.b@4")
+    working_tree.keep_two_baselines(str(local), "r", "1001-a.b@4")
+    names = sorted(path.name for path in (local / "baselines" / "r").iterdir())
+    assert names == [f"{stage}{end}" for stage in ("1000-a.b@3", "1001-a.b@4") for end in (".git", ".noted")]
+    assert other.is_dir()

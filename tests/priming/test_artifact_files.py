@@ -111,7 +111,7 @@ def test_a_text_is_read_whole_and_json_as_it_stands(tmp_path: Path) -> None:
     assert (reading.text, reading.kind) == ('{"b":1,   "a":[]}', "json")
 
 
-def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_given_and_what_is_no_readable_file_says_why(tmp_path: Path) -> None:
     for content, kind, problem in [
         (b"a\0b", "markdown", "binary"), (b"{", "json", "unparsable"), (b"\xff", "json", "unparsable"),
         (b"", "json", "unparsable"), (b"[" * 100_000, "json", "unparsable"), (b"x", "directory", "unreadable"),
@@ -122,9 +122,6 @@ def test_what_cannot_be_given_says_why(tmp_path: Path) -> None:
         assert (reading.text, reading.problem) == (None, problem)
         assert reading.message
         assert reading.path == "x"
-
-
-def test_what_is_not_a_readable_file_says_why(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     os.mkfifo(tmp_path / "pipe")
@@ -161,13 +158,17 @@ def test_a_large_file_warns_and_a_huge_one_takes_a_summary(tmp_path: Path) -> No
     assert reading("endless", "summary").problem == "too_large"
 
 
-def test_bytes_that_are_no_text_are_shown_and_told(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_shown_and_told_and_so_is_a_foreign_path(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes("größe".encode("latin-1"))
     (tmp_path / "real").write_text("�", encoding="utf-8")
     known, roots = place(tmp_path)
     latin = artifact_files.read({"id": "a", "type": "markdown"}, "latin", known, roots)
     assert (latin.text, [code for code, _ in latin.warnings]) == ("gr��e", ["NOT_UTF8"])
     assert artifact_files.read({"id": "a", "type": "markdown"}, "real", known, roots).warnings == ()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "x.md").write_text("x")
+    reading = read(tmp_path, "/home/b/shop/docs/x.md")
+    assert reading.warnings == (("REBASED_PATH", "/home/b/shop/docs/x.md was found here as docs/x.md"),)
 
 
 def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
@@ -189,13 +190,6 @@ def test_a_runs_own_state_is_the_same_after_a_priming(tmp_path: Path) -> None:
     shutil.copy(os.path.join(made.folder, "state.json"), tmp_path / "other.json")
     other = artifact_files.read(artifact, "other.json", known, roots, made)
     assert json.loads(other.text or "") == store.read_state(RUN_ID)
-
-
-def test_a_foreign_path_is_told(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "x.md").write_text("x")
-    reading = read(tmp_path, "/home/b/shop/docs/x.md")
-    assert reading.warnings == (("REBASED_PATH", "/home/b/shop/docs/x.md was found here as docs/x.md"),)
 
 
 def notes(folder: Path) -> Path:

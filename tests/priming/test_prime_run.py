@@ -147,7 +147,7 @@ def test_a_beginning_is_not_fresh_where_the_whole_fits(primed: Scene) -> None:
     assert prime(primed).loaded == []
 
 
-def test_an_event_loads_what_its_triggers_name(primed: Scene) -> None:
+def test_an_event_loads_what_its_triggers_name_and_an_unknown_artifact_is_named(primed: Scene) -> None:
     """An automatic event leaves out what does not name it; a manual priming takes everything (D13)."""
     start = prime(primed, triggers.session_start(), force=True, keep=False)
     assert forms(start)["notes"] == ("skip", "not_triggered", None)
@@ -155,6 +155,11 @@ def test_an_event_loads_what_its_triggers_name(primed: Scene) -> None:
     assert forms(compaction) == {"spec": ("load", "trigger", "full"), "notes": ("load", "trigger", "full")}
     manual = prime(primed, force=True, keep=False)
     assert forms(manual)["notes"] == ("load", "manual", "full")
+    made = prime(primed, only=["spec", "nonsense"], force=True)
+    assert forms(made)["nonsense"] == ("error", "unknown_artifact", None)
+    assert forms(made)["spec"] == ("load", "manual", "full")
+    assert forms(made)["notes"] == ("skip", "not_asked_for", None)
+    assert made.entries[-1].message == "known are notes, spec"
 
 
 def test_a_phase_has_its_own_artifacts(scene: Scene) -> None:
@@ -298,14 +303,6 @@ def test_an_optional_artifact_of_an_unknown_placeholder_is_left_out(scene: Scene
     scene.workflow([artifact("odd", "{nope}/x.md")], name="strict")
     with pytest.raises(LoomError, match="nope"):
         scene.begin(workflow="strict")
-
-
-def test_an_unknown_artifact_is_named_with_those_there_are(primed: Scene) -> None:
-    made = prime(primed, only=["spec", "nonsense"], force=True)
-    assert forms(made)["nonsense"] == ("error", "unknown_artifact", None)
-    assert forms(made)["spec"] == ("load", "manual", "full")
-    assert forms(made)["notes"] == ("skip", "not_asked_for", None)
-    assert made.entries[-1].message == "known are notes, spec"
 
 
 def test_what_only_the_assistant_can_load_is_deferred(scene: Scene) -> None:

@@ -90,32 +90,6 @@ def test_bytes_come_back_in_another_process_from_another_folder(store: Path) -> 
     assert done.stdout == data
 
 
-def test_the_same_content_is_written_once(store: Path) -> None:
-    """A second put keeps the file and makes it young again, so that nobody removes what is about to be named."""
-    blobs = Blobs(str(store))
-    path = Path(blobs.path(blobs.put(b"x" * 200_000)))
-    os.utime(path, (1, 1))
-    inode = path.stat().st_ino
-    blobs.put(b"x" * 200_000)
-    assert path.stat().st_ino == inode
-    assert path.stat().st_mtime > time.time() - 60
-    assert len(below(store)) == 1
-
-
-def test_an_unknown_blob_is_named(store: Path) -> None:
-    """NO_SUCH_BLOB says which, where it would stand, and where it may be had."""
-    ref = f"blob://sha256/{HELLO}"
-    for put in (False, True):
-        if put:
-            Blobs(str(store)).put(b"another")
-        error = refusal(Blobs(str(store)).get, ref)
-        assert (error.code, error.exit_code) == ("NO_SUCH_BLOB", EXIT_NO_RUN)
-        assert ref in error.what
-        assert error.where == str(store / "blobs" / "sha256" / "2c" / HELLO)
-        assert "archive" in error.why
-        assert error.hint.startswith("loomctl ")
-
-
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "another letter": lambda data: b"h" + data[1:].replace(b"l", b"k"),
     "cut": lambda data: data[:-1],
@@ -164,10 +138,21 @@ def test_no_link_is_followed(store: Path, tmp_path: Path, place: str) -> None:
     assert list((tmp_path / "elsewhere").rglob("*")) or (tmp_path / "elsewhere").read_bytes() == b"hello"
 
 
-def test_a_reference_leads_nowhere_else(store: Path) -> None:
+def test_a_reference_leads_nowhere_else_and_an_unknown_blob_is_named(store: Path) -> None:
+    """NO_SUCH_BLOB says which, where it would stand, and where it may be had."""
     for ref in ["", "x", f"blob://sha256/{HELLO[:-1]}", f"blob://sha256/../../{HELLO}", HELLO]:
         for deed in (Blobs(str(store)).get, Blobs(str(store)).path):
             assert refusal(deed, ref).code == "BAD_REF"
+    ref = f"blob://sha256/{HELLO}"
+    for put in (False, True):
+        if put:
+            Blobs(str(store)).put(b"another")
+        error = refusal(Blobs(str(store)).get, ref)
+        assert (error.code, error.exit_code) == ("NO_SUCH_BLOB", EXIT_NO_RUN)
+        assert ref in error.what
+        assert error.where == str(store / "blobs" / "sha256" / "2c" / HELLO)
+        assert "archive" in error.why
+        assert error.hint.startswith("loomctl ")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
@@ -223,7 +208,8 @@ def test_a_lock_that_is_held_is_said_and_not_waited_for_long(store: Path) -> Non
     assert below(store) == []
 
 
-def test_only_what_is_old_is_removed(store: Path) -> None:
+def test_only_what_is_old_is_removed_and_what_is_put_again_is_young_and_written_once(store: Path) -> None:
+    """So that nobody removes what is about to be named."""
     blobs = Blobs(str(store))
     ref = blobs.put(b"hello")
     put = os.stat(blobs.path(ref)).st_mtime
@@ -231,6 +217,13 @@ def test_only_what_is_old_is_removed(store: Path) -> None:
     assert blobs.discard(ref, before=put + 1)
     assert not blobs.discard(ref, before=put + 1)
     assert below(store) == []
+    path = Path(blobs.path(blobs.put(b"x" * 200_000)))
+    os.utime(path, (1, 1))
+    inode = path.stat().st_ino
+    blobs.put(b"x" * 200_000)
+    assert path.stat().st_ino == inode
+    assert path.stat().st_mtime > time.time() - 60
+    assert len(below(store)) == 1
 
 
 PUTS = """
@@ -342,18 +335,7 @@ def test_killed_at_each_step_of_a_put(store: Path) -> None:
     assert Blobs(str(store)).get(ref) == b"y" * 150_000
 
 
-def test_parts_are_stored_as_the_whole(tmp_path: Path) -> None:
-    store = Blobs(str(tmp_path))
-    ref = store.put_parts(iter([b'"a', b"", b'b"']))
-    assert (ref, store.get(ref)) == (ref_of(b'"ab"'), b'"ab"')
-    before = os.stat(store.path(ref)).st_ino
-    assert (store.put_parts([b'"ab"']), os.stat(store.path(ref)).st_ino) == (ref, before)
-    Path(store.path(ref)).write_bytes(b"damaged")
-    assert (store.put_parts([b'"ab"']), store.get(ref)) == (ref, b'"ab"')
-    assert [path.name for path in Path(store.folder).iterdir() if path.is_file()] == [".lock"]
-
-
-def test_parts_that_end_in_an_error_leave_nothing(tmp_path: Path) -> None:
+def test_parts_are_stored_as_the_whole_and_leave_nothing_if_they_end_in_an_error(tmp_path: Path) -> None:
     def parts() -> Iterator[bytes]:
         yield b"x"
         raise OSError(errno.EIO, "gone")
@@ -362,6 +344,13 @@ def test_parts_that_end_in_an_error_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         store.put_parts(parts())
     assert list(Path(store.folder).rglob("*")) == []
+    ref = store.put_parts(iter([b'"a', b"", b'b"']))
+    assert (ref, store.get(ref)) == (ref_of(b'"ab"'), b'"ab"')
+    before = os.stat(store.path(ref)).st_ino
+    assert (store.put_parts([b'"ab"']), os.stat(store.path(ref)).st_ino) == (ref, before)
+    Path(store.path(ref)).write_bytes(b"damaged")
+    assert (store.put_parts([b'"ab"']), store.get(ref)) == (ref, b'"ab"')
+    assert [path.name for path in Path(store.folder).iterdir() if path.is_file()] == [".lock"]
 
 
 HEX = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"

@@ -123,10 +123,13 @@ def test_a_command_works_in_its_folder_with_the_given_environment(bench: Bench) 
     assert bench.run("kill -INT $$").result["signal"] == signal.Signals(-ignored).name
 
 
-def test_its_files_are_its_users_alone(bench: Bench) -> None:
+def test_its_files_are_its_users_alone_and_a_timeout_that_is_not_needed_changes_nothing(bench: Bench) -> None:
     bench.run("echo x")
     for name in (command_runs.LOG, command_runs.RECORD, command_runs.LOCK):
         assert stat.S_IMODE((bench.folder / name).stat().st_mode) == 0o600, name
+    bench.folder = bench.folder.parent / "other"
+    standing = bench.run("exit 0", timeout=600)
+    assert (standing.result["timed_out"], standing.result["exit_code"]) == (False, 0)
 
 
 def test_output_is_there_while_the_command_runs(bench: Bench, tmp_path: Path) -> None:
@@ -158,16 +161,16 @@ def test_what_does_not_want_to_end_is_killed(bench: Bench) -> None:
     assert (standing.result["signal"], processes.started(own)) == ("SIGKILL", "")
 
 
-def test_a_command_may_end_well_within_its_time(bench: Bench) -> None:
-    standing = bench.run("exit 0", timeout=600)
-    assert (standing.result["timed_out"], standing.result["exit_code"]) == (False, 0)
-
-
-def test_what_a_command_leaves_in_its_group_ends_with_it(bench: Bench) -> None:
+def test_what_a_command_leaves_ends_with_it_and_one_that_was_suspended_can_be_ended(bench: Bench) -> None:
     bench.start("sleep 600 & echo $! > left; echo done")
     left = bench.pid("left")
     assert (bench.end().result["exit_code"], processes.started(left)) == (0, "")
     assert bench.log.read_bytes() == b"done\n"
+    bench.folder = bench.folder.parent / "other"
+    bench.start("echo there; kill -STOP $$; exit 5")
+    until(lambda: bench.log.read_bytes() == b"there\n" and bench.record["command"])
+    standing = command_runs.stop(str(bench.folder))
+    assert (standing.kind, standing.result["stopped"]) == (command_runs.ENDED, True)
 
 
 @pytest.mark.slow
@@ -180,7 +183,7 @@ def test_a_daemon_that_holds_the_pipe_keeps_nobody_waiting(bench: Bench) -> None
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
+def test_a_flood_is_read_to_its_end_and_stored_in_part_a_line_of_ten_megabytes_whole(bench: Bench) -> None:
     first, last = command_runs.MOST_HEAD, command_runs.MOST_END
     more = 5 * 1024 * 1024
     total = first + last + more
@@ -192,9 +195,7 @@ def test_a_flood_is_read_to_its_end_and_stored_in_part(bench: Bench) -> None:
     assert len(data) == standing.result["stored"] == first + last + len(note)
     assert data[first : first + len(note)] == note
     assert data.endswith(b"xEND\n")
-
-
-def test_a_line_of_ten_megabytes_is_stored_as_it_is(bench: Bench) -> None:
+    bench.folder = bench.folder.parent / "other"
     standing = bench.run("head -c 10485760 /dev/zero | tr '\\000' y")
     assert (standing.result["bytes"], bench.log.stat().st_size) == (10485760, 10485760)
 
@@ -212,13 +213,6 @@ def test_what_cannot_be_started_is_an_end_with_its_reason(bench: Bench) -> None:
     bench.folder = bench.folder.parent / "other"
     assert command_runs.start(bench.order(f": {'x' * (1 << 22)}"), os.environ)
     assert "could not be started" in bench.end().result["error"]
-
-
-def test_a_command_that_was_suspended_can_be_ended(bench: Bench) -> None:
-    bench.start("echo there; kill -STOP $$; exit 5")
-    until(lambda: bench.log.read_bytes() == b"there\n" and bench.record["command"])
-    standing = command_runs.stop(str(bench.folder))
-    assert (standing.kind, standing.result["stopped"]) == (command_runs.ENDED, True)
 
 
 def test_a_stages_command_is_run_once(bench: Bench) -> None:

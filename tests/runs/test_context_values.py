@@ -85,13 +85,21 @@ def test_what_is_over_the_limit_becomes_a_blob(begun: Scene, value: Any, goes: b
     assert context_values.value_of(space, run, values["k"]) == value
 
 
-def test_each_key_is_measured_by_itself(begun: Scene) -> None:
+def test_each_key_is_measured_by_itself_and_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None:
     space, _ = there(begun)
     small = {f"key{number}": "x" * 50_000 for number in range(10)}
     large = {"report": {"title": "t", "body": "y" * LIMIT}}
     values, _ = context_values.stored(space, {**small, **large})
     assert {key: values[key] for key in small} == small
     assert values["report"] == ref_of(compact(large["report"]))
+    space, run = there(begun)
+    stage = run.state["steps"][0]["stage"]
+    for response in ("short", "x" * (LIMIT - 2), "x" * (LIMIT - 1)):
+        stages.write_response(run.folder, stage, response)
+        value, warnings = context_values.response_value(space, stage, response)
+        by_file = {"$stage": stage, "file": "response.md"}
+        assert value == (by_file if len(response) <= LIMIT - 2 else ref_of(compact(response)))
+        assert (warnings, context_values.text_of(space, run, value)) == ([], response)
 
 
 @each("output", ["", "ok\n", "x" * 200_000])
@@ -183,17 +191,6 @@ def test_a_link_in_the_blobs_place_is_a_warning_too(begun: Scene, tmp_path: Path
 
 
 # ---- Reading.
-
-
-def test_a_response_is_held_by_its_stage_and_reads_as_text(begun: Scene) -> None:
-    space, run = there(begun)
-    stage = run.state["steps"][0]["stage"]
-    for response in ("short", "x" * (LIMIT - 2), "x" * (LIMIT - 1)):
-        stages.write_response(run.folder, stage, response)
-        value, warnings = context_values.response_value(space, stage, response)
-        by_file = {"$stage": stage, "file": "response.md"}
-        assert value == (by_file if len(response) <= LIMIT - 2 else ref_of(compact(response)))
-        assert (warnings, context_values.text_of(space, run, value)) == ([], response)
 
 
 @each(

@@ -66,11 +66,14 @@ def test_any_place_is_found_whatever_a_block_holds(run_dir: Path, block: int, mo
         assert (b"garbage" in found) == (count > 29)
 
 
-def test_only_what_is_wanted_counts(run_dir: Path) -> None:
+def test_only_what_is_wanted_counts_and_a_time_is_found_where_a_clock_was_set_back(run_dir: Path) -> None:
     write(run_dir, *["a", "b", "b"] * 50, *["c"] * 100)
     assert seqs(event_log.tail(str(run_dir), 3, lambda one: one["event"] == "a")) == [142, 145, 148]
     assert event_log.tail(str(run_dir), 3, lambda one: one["event"] == "d") == []
     assert event_log.tail(str(run_dir), 0) == []
+    log(run_dir).write_bytes(b"".join(entry(number, ts) for number, ts in enumerate("1352467", 1)))
+    found = event_log.since(str(run_dir), lambda one: one["ts"] < "4")
+    assert seqs(found) == [3, 5, 6, 7]
 
 
 def test_lines_that_mention_nothing_that_is_wanted_are_not_parsed(
@@ -92,13 +95,9 @@ def test_lines_that_mention_nothing_that_is_wanted_are_not_parsed(
     assert (seqs(found), len(parsed)) == ([1, 102, 103, b'{"seq": torn'], 4)
 
 
-def test_a_time_is_found_where_a_clock_was_set_back(run_dir: Path) -> None:
-    log(run_dir).write_bytes(b"".join(entry(number, ts) for number, ts in enumerate("1352467", 1)))
-    found = event_log.since(str(run_dir), lambda one: one["ts"] < "4")
-    assert seqs(found) == [3, 5, 6, 7]
-
-
-def test_what_is_no_entry_ends_nothing(run_dir: Path) -> None:
+def test_what_is_no_entry_ends_nothing_and_a_long_line_is_told_by_its_beginning(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for line in [
         *(b"", b"{}", b"[]", b"7", b"null", b"\x00\xff", b'{"seq": 1}', b"[" * 100_000, b"1" * 5000),
         *(b'{"seq": true, "event": "x", "prev": ""}', b'{"seq": 1, "event": 5, "prev": ""}'),
@@ -108,9 +107,6 @@ def test_what_is_no_entry_ends_nothing(run_dir: Path) -> None:
         assert seqs(found) == [1, *([line] if line else []), 2]
         if line:
             assert (found[1].at, found[1].bytes) == (len(entry(1)), len(line))
-
-
-def test_a_line_longer_than_any_entry_is_told_by_its_beginning(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "LONGEST_LINE", 100)
     log(run_dir).write_bytes(entry(1) + b"x" * 5000 + b"\n" + entry(2))
     long = event_log.tail(str(run_dir), 9)[1]

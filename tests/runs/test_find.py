@@ -73,18 +73,6 @@ def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene)
     assert third != there
 
 
-def test_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
-    """The third rule shows a run to an unbound session and refuses to write it."""
-    scene.workflow()
-    run_id = scene.begin().run.run_id
-    found = find.find(scene.space(OTHER))
-    assert (found.run_id, found.how, found.may_write) == (run_id, "only", False)
-    scene.let_go()
-    caught = refusal(find.to_drive, scene.space(OTHER))
-    assert caught.code == "NOT_BOUND"
-    assert run_id in caught.hint
-
-
 @pytest.mark.parametrize("status", ["completed", "cancelled", "failed", "pending"])
 def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
     """Completed, cancelled, failed and pending runs are not found by the third rule (D4)."""
@@ -123,9 +111,18 @@ def test_a_name_that_is_no_id_never_meets_the_file_system(scene: Scene, name: st
     assert (caught.code, caught.exit_code) == ("BAD_ID", EXIT_USAGE)
 
 
-def test_a_project_without_a_store_has_no_run(scene: Scene) -> None:
+def test_no_store_has_no_run_and_the_only_active_run_is_found_but_never_driven(scene: Scene) -> None:
+    """The third rule shows a run to an unbound session and refuses to write it."""
     assert find.find(scene.space()).how == "none"
     assert not scene.store.exists()
+    scene.workflow()
+    run_id = scene.begin().run.run_id
+    found = find.find(scene.space(OTHER))
+    assert (found.run_id, found.how, found.may_write) == (run_id, "only", False)
+    scene.let_go()
+    caught = refusal(find.to_drive, scene.space(OTHER))
+    assert caught.code == "NOT_BOUND"
+    assert run_id in caught.hint
 
 
 def test_folders_that_are_no_runs_and_a_binding_to_a_run_that_is_gone_count_for_nothing(

@@ -86,13 +86,21 @@ def edit(scene: Scene, **changes: Any) -> None:
     scene.edit(lease={**scene.state["lease"], **changes})
 
 
-def test_a_second_session_is_told_who_drives_and_what_it_may_do(begun: Scene) -> None:
+def test_a_second_session_is_told_who_drives_and_what_it_may_do_and_a_fork_gets_no_lease(begun: Scene) -> None:
     held = begun.state["lease"]
     said = str(refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name)))
     for part in (SESSION, "claude-code", held["hostname"], held["since"], held["seen"], "loomctl show"):
         assert part in said
     assert f"hint: loomctl resume {begun.run_dir.name} --take-over" in said
     assert begun.space(OTHER).local.binding(OTHER) is None
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "--resume", SESSION, "--fork-session"], stdin=subprocess.PIPE
+    ) as fork:
+        answer = begun.hook("session-start", session=OTHER, source="fork", environ={"CLAUDE_PID": str(fork.pid)})
+        fork.communicate(b"\n")
+    assert f"is driven by the session {SESSION}" in answer.message
+    assert begun.space().local.binding(OTHER) is not None
+    assert holder(begun) == SESSION
 
 
 @each("verb", [["next"], ["done"], ["undo"], ["rewind", "--to", "1"], ["resume"], ["context", "set", "k", "1"]])
@@ -121,12 +129,6 @@ def test_reading_needs_no_lease(begun: Scene, words: list[str]) -> None:
     assert begun.loomctl(*words, session=OTHER).code == 0
     after = {key: value for key, value in begun.state.items() if key not in ("revision", "ledger_head", "updated_at")}
     assert after == before
-
-
-def test_a_person_decides_beside_a_living_driver(begun: Scene) -> None:
-    for verb in ("pause", "cancel"):
-        assert (begun.loomctl(verb, session=None).code, holder(begun)) == (0, SESSION)
-    assert begun.state["status"] == "cancelled"
 
 
 def test_a_dead_driver_holds_nothing(begun: Scene, host: subprocess.Popen[bytes]) -> None:
@@ -219,17 +221,6 @@ def test_the_sessions_end_frees_the_run_and_a_clear_does_not(begun: Scene, host:
     assert begun.event_names()[-2:] == ["lease.released", "session.ended"]
 
 
-def test_a_fork_gets_no_lease(begun: Scene) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()", "--resume", SESSION, "--fork-session"], stdin=subprocess.PIPE
-    ) as fork:
-        answer = begun.hook("session-start", session=OTHER, source="fork", environ={"CLAUDE_PID": str(fork.pid)})
-        fork.communicate(b"\n")
-    assert f"is driven by the session {SESSION}" in answer.message
-    assert begun.space().local.binding(OTHER) is not None
-    assert holder(begun) == SESSION
-
-
 @pytest.mark.parametrize(
     ("silent", "held"), [(0, True), (SILENT_AFTER - 60, True), (SILENT_AFTER + 60, False), (-3600, False)]
 )
@@ -278,21 +269,31 @@ def test_a_prompt_that_the_launcher_answers_alone_is_a_sign(begun: Scene) -> Non
     assert begun.space(OTHER).store.held(run_id, begun.state) is not None
 
 
-def test_a_copy_of_a_project_has_no_driver(begun: Scene, tmp_path: Path) -> None:
+def test_a_copy_of_a_project_has_no_driver_and_taking_up_another_run_leaves_the_first(
+    begun: Scene, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(begun.root, copy)
     there = Scene.__new__(Scene)
     there.root, there.store = copy, copy / ".loom"
     resume.resume(there.space(OTHER), begun.run_dir.name)
     assert (holder(there), holder(begun)) == (OTHER, SESSION)
+    first = begun.run_dir.name
+    begun.begin("other work")
+    assert lease.holder(begun.state_of(begun.store / "runs" / first)) is None
+    assert run_notes.is_known(first, str(begun.store))
+    assert begun.loomctl("next", first, session=None).code == 0
 
 
-def test_a_state_without_a_lease_is_free(begun: Scene) -> None:
+def test_a_state_without_a_lease_is_free_and_one_of_another_shape_is_kept_beside(begun: Scene) -> None:
     state = begun.state
     del state["lease"]
     (begun.run_dir / "state.json").write_text(json.dumps(state))
     assert begun.loomctl("resume", begun.run_dir.name, session=None).code == 0
     assert begun.state["lease"]["epoch"] == 1
+    begun.edit(lease=["held by nobody that is known"])
+    assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
+    assert (begun.state["lease_before_loom"], holder(begun)) == (["held by nobody that is known"], OTHER)
 
 
 def test_a_value_that_a_person_sets_takes_no_lease(begun: Scene) -> None:
@@ -310,14 +311,6 @@ def test_a_value_that_a_person_sets_takes_no_lease(begun: Scene) -> None:
     assert holder(begun) == SESSION
     for words in (("context", "set", "k", "1", run_id), ("prove", run_id, "--add", "z")):
         assert begun.loomctl(*words, session=None).code == 6
-
-
-def test_taking_up_another_run_leaves_the_first(begun: Scene) -> None:
-    first = begun.run_dir.name
-    begun.begin("other work")
-    assert lease.holder(begun.state_of(begun.store / "runs" / first)) is None
-    assert run_notes.is_known(first, str(begun.store))
-    assert begun.loomctl("next", first, session=None).code == 0
 
 
 def test_a_fork_of_a_run_and_a_restored_state_are_nobodys(begun: Scene) -> None:
@@ -387,7 +380,7 @@ def test_a_hook_reads_who_drives_once(begun: Scene, host: subprocess.Popen[bytes
     assert names.count("/proc/sys/kernel/random/boot_id") <= 1
 
 
-def test_who_drives_is_shown(begun: Scene) -> None:
+def test_who_drives_is_shown_and_a_person_decides_beside_a_living_driver(begun: Scene) -> None:
     """In `show`, `runs` and the doctor, to who drives and to who does not."""
     assert "driver    this session" in begun.loomctl("show").stdout
     assert SESSION in begun.loomctl("show", session=None).stdout
@@ -395,6 +388,9 @@ def test_who_drives_is_shown(begun: Scene) -> None:
     assert "DRIVEN BY" in begun.loomctl("runs", session=None).stdout
     assert begun.loomctl("runs", "--json", session=None).json["runs"][0]["driver"]["session_id"] == SESSION
     assert begun.loomctl("show", "--json").json["driver"]["here"] is True
+    for verb in ("pause", "cancel"):
+        assert (begun.loomctl(verb, session=None).code, holder(begun)) == (0, SESSION)
+    assert begun.state["status"] == "cancelled"
 
 
 def test_a_run_that_another_drives_is_not_put_away_unasked(begun: Scene) -> None:
@@ -438,12 +434,6 @@ def test_a_key_of_fabers_own_of_that_name_is_nobodys_lease(scene: Scene) -> None
     assert (scene.loomctl("show").code, scene.loomctl("resume").code) == (0, 0)
     found = json.loads(path.read_text(encoding="utf-8"))
     assert (found["lease_before_loom"], found["lease"]["session_id"]) == ("held by faber", SESSION)
-
-
-def test_a_lease_of_another_shape_is_kept_beside(begun: Scene) -> None:
-    begun.edit(lease=["held by nobody that is known"])
-    assert begun.loomctl("resume", begun.run_dir.name, session=OTHER).code == 0
-    assert (begun.state["lease_before_loom"], holder(begun)) == (["held by nobody that is known"], OTHER)
 
 
 def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Scene) -> None:

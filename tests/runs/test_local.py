@@ -39,7 +39,7 @@ def host() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
+def test_a_binding_holds_until_it_is_taken_off_and_what_a_session_was_given_is_remembered(local: Local) -> None:
     assert local.binding("s1") is None
     assert local.bindings() == []
     made = local.bind("s1", "r1", host="claude-code", pid=os.getpid(), inherited_from="s0")
@@ -48,6 +48,10 @@ def test_a_binding_holds_until_it_is_taken_off(local: Local) -> None:
     assert local.binding(None) is None
     local.unbind("s1")
     assert local.binding("s1") is None
+    assert local.primed("s1") == local.primed(None) == {"epoch": 0, "artifacts": {}}
+    noted = {"run_id": "r1", "epoch": 3, "artifacts": {"a": {"sha256": "f", "form": "full", "slip": "x"}}, "slip": "x"}
+    local.note_primed("s1", noted)
+    assert local.primed("s1") == noted
 
 
 def test_sessions_whose_hosts_began_in_one_tick_are_two(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,13 +176,6 @@ def test_no_session_id_leads_out_of_the_folder(local: Local, session_id: str) ->
         with pytest.raises(LoomError, match="BAD_ID"):
             write()
     assert list(Path(local.folder).parent.rglob("*.json")) == []
-
-
-def test_what_a_session_was_given_is_remembered(local: Local) -> None:
-    assert local.primed("s1") == local.primed(None) == {"epoch": 0, "artifacts": {}}
-    noted = {"run_id": "r1", "epoch": 3, "artifacts": {"a": {"sha256": "f", "form": "full", "slip": "x"}}, "slip": "x"}
-    local.note_primed("s1", noted)
-    assert local.primed("s1") == noted
 
 
 @each("noted", [{"epoch": "3", "artifacts": []}, {"epoch": True}, {"artifacts": None}])

@@ -45,11 +45,15 @@ def line_of(data: bytes, at: int) -> int:
     return data.count(b"\n", 0, at) + 1
 
 
-def test_a_real_log_is_proven_to_its_end(tmp_path: Path, made: tuple[bytes, Any]) -> None:
+def test_a_real_log_is_proven_to_its_end_and_without_a_head_nothing_is(tmp_path: Path, made: tuple[bytes, Any]) -> None:
     data, head = made
     found = verdict_of(tmp_path / LOG, data, head)
     assert (found.ok, found.proven, found.unproven, found.torn, found.faults) == (True, True, 0, 0, [])
     assert (found.entries, found.checkpoint) == (data.count(b"\n"), head["seq"])
+    for head in (None, {}, {"seq": "3", "sha256": ""}, {"seq": 10**400, "sha256": "x"}, [1]):
+        found = verdict_of(tmp_path / LOG, data, head)
+        assert (found.ok, found.proven, found.checkpoint, found.unproven) == (True, False, None, data.count(b"\n"))
+    assert verdict_of(tmp_path / LOG, b"", {"seq": -7, "sha256": "x"}).faults
 
 
 @pytest.mark.slow
@@ -172,18 +176,9 @@ def test_damage_that_the_log_tells_of_stays_a_finding(scene: Scene) -> None:
     assert not found.proven
 
 
-def test_an_append_notices_that_the_checkpoint_behind_it_was_replaced(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    data, head = made
-    path = tmp_path / LOG
-    path.write_bytes(data[: data.rstrip(b"\n").rfind(b"\n") + 1])
-    events.append(str(tmp_path), "r", [Event("forged", {}), Event("too", {})], durable=False)
-    assert not verdict_of(path, path.read_bytes(), head).ok
-    after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=Head(head["seq"], head["sha256"]))
-    found = verdict_of(path, path.read_bytes(), after._asdict())
-    assert [fault.code for fault in found.faults] == ["TOLD_DAMAGE"]
-
-
-def test_what_stands_behind_the_checkpoint_is_unproven_and_counted(tmp_path: Path, made: tuple[bytes, Any]) -> None:
+def test_what_stands_behind_the_checkpoint_is_unproven_and_a_replaced_one_is_noticed(
+    tmp_path: Path, made: tuple[bytes, Any]
+) -> None:
     """Entries without a write of the state: how many, and where the first is; a broken one is a fault all the same."""
     data, head = made
     path = tmp_path / LOG
@@ -200,14 +195,12 @@ def test_what_stands_behind_the_checkpoint_is_unproven_and_counted(tmp_path: Pat
     assert (changed.proven, changed.fault and changed.fault.line) == (True, len(lines) - 1)
     first = whole[: len(data)] + whole[len(data) :].replace(head["sha256"].encode(), b"0" * 64, 1)
     assert (verdict_of(path, first, head).fault or event_log.Fault("", 0, 0, 0, "", "")).line == len(lines) - 2
-
-
-def test_a_state_that_remembers_nothing_proves_nothing(tmp_path: Path, made: tuple[bytes, Any]) -> None:
-    data, _ = made
-    for head in (None, {}, {"seq": "3", "sha256": ""}, {"seq": 10**400, "sha256": "x"}, [1]):
-        found = verdict_of(tmp_path / LOG, data, head)
-        assert (found.ok, found.proven, found.checkpoint, found.unproven) == (True, False, None, data.count(b"\n"))
-    assert verdict_of(tmp_path / LOG, b"", {"seq": -7, "sha256": "x"}).faults
+    path.write_bytes(data[: data.rstrip(b"\n").rfind(b"\n") + 1])
+    events.append(str(tmp_path), "r", [Event("forged", {}), Event("too", {})], durable=False)
+    assert not verdict_of(path, path.read_bytes(), head).ok
+    after = events.append(str(tmp_path), "r", [Event("c", {})], durable=False, known=Head(head["seq"], head["sha256"]))
+    found = verdict_of(path, path.read_bytes(), after._asdict())
+    assert [fault.code for fault in found.faults] == ["TOLD_DAMAGE"]
 
 
 HOSTILE = [

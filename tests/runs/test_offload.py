@@ -48,11 +48,20 @@ def test_any_bytes_under_any_name(tmp_path: Path, data: bytes, name: str, ext: s
     assert [path.name for path in (tmp_path / "outputs").iterdir() if path.name.startswith(".")] == []
 
 
-def test_two_texts_under_one_name_get_two_files(tmp_path: Path) -> None:
+def test_two_texts_under_one_name_get_two_files_and_one_that_is_gone_is_named(tmp_path: Path) -> None:
     keeper = DataOffloader(tmp_path)
     refs = [keeper.offload(text, "step_001", "log") for text in ("one", "two", "one", "three", "two")]
     assert refs == [f"outputs/step_001{end}.log" for end in ("", "-2", "", "-3", "-2")]
     assert [keeper.read(ref) for ref in refs] == [b"one", b"two", b"one", b"three", b"two"]
+    ref = keeper.offload("x", "a", "txt")
+    (tmp_path / ref).unlink()
+    for odd in (None, "pipe"):
+        if odd:
+            os.mkfifo(tmp_path / ref)
+        caught = refusal(keeper.read, ref)
+        assert (caught.code, caught.exit_code) == ("REF_GONE", 5)
+        assert caught.where == str(tmp_path / ref)
+        assert caught.hint.startswith("ls -l ")
 
 
 def test_a_file_is_its_owners_alone_and_its_reference_holds_from_another_folder(
@@ -110,19 +119,6 @@ def test_what_stands_in_a_files_place_is_left_alone(tmp_path: Path, kind: str) -
         os.mkfifo(place)
     ref = keeper.offload("untouched" if kind == "folder" else "mine", "a", "txt")
     assert (ref, target.read_text()) == ("outputs/a-2.txt", "untouched")
-
-
-def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
-    keeper = DataOffloader(tmp_path)
-    ref = keeper.offload("x", "a", "txt")
-    (tmp_path / ref).unlink()
-    for odd in (None, "pipe"):
-        if odd:
-            os.mkfifo(tmp_path / ref)
-        caught = refusal(keeper.read, ref)
-        assert (caught.code, caught.exit_code) == ("REF_GONE", 5)
-        assert caught.where == str(tmp_path / ref)
-        assert caught.hint.startswith("ls -l ")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])

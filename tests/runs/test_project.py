@@ -43,14 +43,11 @@ def test_a_store_is_found_from_any_folder_below_and_the_nearest_counts(top: Path
     assert (found(deep), found(top / "packages")) == ((deep.parent, inner), (top, here))
 
 
-def test_the_search_ends_at_the_repositorys_top(top: Path) -> None:
+def test_the_search_ends_at_the_top_of_the_repository_or_of_the_submodule(top: Path, tmp_path: Path) -> None:
     store(top.parent)
     (top / "src").mkdir()
     assert found(top / "src") is None
     assert found(top.parent) == (top.parent, top.parent / ".loom")
-
-
-def test_a_submodule_is_a_repository_of_its_own(top: Path, tmp_path: Path) -> None:
     store(top)
     inner = repositories.make(tmp_path / "inner")
     repositories.git(top, "submodule", "--quiet", "add", str(inner), "lib")
@@ -58,10 +55,11 @@ def test_a_submodule_is_a_repository_of_its_own(top: Path, tmp_path: Path) -> No
     assert found(top / "lib", top) == (top, top / ".loom")
 
 
-def test_without_a_repository_the_nearest_parent_counts(tmp_path: Path) -> None:
+def test_without_a_repository_the_nearest_parent_counts_and_the_last_folder_ends_the_search(tmp_path: Path) -> None:
     here = store(tmp_path / "a")
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     assert found(tmp_path / "a" / "b" / "c") == (tmp_path / "a", here)
+    assert found(os.sep) is None or os.path.isdir("/.loom")
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -77,30 +75,28 @@ def test_a_linked_worktree_uses_the_main_checkouts_store(top: Path, tmp_path: Pa
     assert found(tree / "src") == (tree, here)
 
 
-def test_a_worktree_inside_the_checkout_is_no_different(top: Path) -> None:
-    here = store(top)
-    tree = repositories.add_worktree(top, top / ".trees" / "side", "side")
-    assert found(tree) == (tree, here)
-
-
-def test_a_nested_store_serves_the_same_folder_of_a_worktree(top: Path, tmp_path: Path) -> None:
+def test_a_nested_store_serves_the_same_folder_of_a_worktree_also_inside_the_checkout(
+    top: Path, tmp_path: Path
+) -> None:
     inner = store(top / "packages" / "api")
     tree = repositories.add_worktree(top, tmp_path / "wt", "side")
     (tree / "packages" / "api" / "src").mkdir(parents=True)
     assert found(tree / "packages" / "api" / "src") == (tree / "packages" / "api", inner)
     assert found(tree) is None
+    here = store(top)
+    tree = repositories.add_worktree(top, top / ".trees" / "side", "inside")
+    assert found(tree) == (tree, here)
 
 
-def test_a_worktree_of_a_bare_repository_stands_for_itself(top: Path, tmp_path: Path) -> None:
+def test_a_worktree_of_a_bare_repository_or_of_a_checkout_that_is_gone_stands_for_itself(
+    top: Path, tmp_path: Path
+) -> None:
     repositories.git(tmp_path, "clone", "-q", "--bare", str(top), "bare.git")
     tree = repositories.add_worktree(tmp_path / "bare.git", tmp_path / "wt", "side")
     here = store(tree)
     assert found(tree) == (tree, here)
-
-
-def test_a_worktree_whose_main_checkout_is_gone_stands_for_itself(top: Path, tmp_path: Path) -> None:
     store(top)
-    tree = repositories.add_worktree(top, tmp_path / "wt", "side")
+    tree = repositories.add_worktree(top, tmp_path / "other", "side")
     shutil.rmtree(top)
     assert found(tree) is None
     assert project.new(str(tree)).store == str(tree / ".loom")
@@ -145,7 +141,3 @@ def test_the_bundle_lies_beside_the_package_or_in_it(tmp_path: Path, monkeypatch
     assert project.plugin_root() == str(tmp_path)
     (inside / "plugin.json").write_text("{}")
     assert project.plugin_root() == str(inside)
-
-
-def test_a_folder_that_cannot_be_left_ends_the_search() -> None:
-    assert found(os.sep) is None or os.path.isdir("/.loom")

@@ -264,11 +264,16 @@ def test_no_secret_and_no_folder_of_a_machine_leaves_in_a_report(scene: Scene) -
 @pytest.mark.slow
 def test_a_secret_at_the_place_where_a_file_is_cut_is_not_cut_in_two(scene: Scene) -> None:
     folder = reports.rich(scene)
-    path = folder / "stages" / "001-frame.fetch-work@1" / "response.md"
-    for shift in range(-45, 5):
-        path.write_text("x" * (8_000 + shift) + " " + SECRET + " " + "y" * 9_000)
-        stage = gathered(scene)["stages"][0]
-        assert SECRET[:12] not in json.dumps(stage["texts"][0]), shift
+    stages = [one["stage"] for one in gathered(scene)["stages"]]
+    shifts = list(range(-45, 5))
+    for some in (shifts[at : at + len(stages)] for at in range(0, len(shifts), len(stages))):
+        for stage, shift in zip(stages, some, strict=False):
+            text = "x" * (8_000 + shift) + " " + SECRET + " " + "y" * 9_000
+            (folder / "stages" / stage / "response.md").write_text(text)
+        told = {one["stage"]: one["texts"][0] for one in gathered(scene)["stages"]}
+        for stage, shift in zip(stages, some, strict=False):
+            assert (told[stage]["name"], told[stage]["bytes"]) == ("response.md", 17_000 + shift + 42)
+            assert SECRET[:12] not in json.dumps(told[stage]), shift
 
 
 @pytest.mark.slow

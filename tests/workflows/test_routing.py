@@ -143,7 +143,7 @@ def test_what_became_of_each(
     assert [one["why"].startswith(why) for one, why in zip(choice.weighed, wanted, strict=True)] == [True] * len(wanted)
 
 
-def test_of_a_failed_step_that_nothing_is_meant_for_the_transitions_are_told_too() -> None:
+def test_of_a_failed_step_the_transitions_are_told_too_and_no_two_reasons_have_one_name() -> None:
     told = routing.weigh(
         [{"to": "p/a", "condition": "x"}, {"to": "end", "label": "Go"}], outcome=BAD, label=None, truths=[False, None]
     )
@@ -151,6 +151,8 @@ def test_of_a_failed_step_that_nothing_is_meant_for_the_transitions_are_told_too
         {"to": "p/a", "condition": "x", "truth": False, "why": "its condition is false"},
         {"to": "end", "label": "Go", "why": "it is not meant for a step that failed"},
     ]
+    assert len(set(visits.REASONS)) == len(visits.REASONS) == 11
+    assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))
 
 
 LABELS: list[tuple[str, str, str]] = [
@@ -271,8 +273,3 @@ def test_no_choice_goes_against_its_rules(
     again = chosen(" ".join(shuffled), outcome, label, tuple(suggested))
     assert again is not None
     assert (again.step_id, again.by) == (choice.step_id, choice.by)
-
-
-def test_the_reasons_are_told_apart() -> None:
-    assert len(set(visits.REASONS)) == len(visits.REASONS) == 11
-    assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))

@@ -91,25 +91,19 @@ def test_a_name_that_finds_nothing_says_why_and_what_was_probably_meant(places: 
     assert caught.hint == "loomctl check default"
 
 
-def test_what_there_is_can_be_listed(places: Places) -> None:
+def test_what_there_is_can_be_listed_and_no_machine_is_in_a_portable_name(places: Places) -> None:
     assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
     assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
-
-
-def test_no_machine_is_in_a_portable_name(places: Places) -> None:
     assert portable(os.path.join(places.bundled, "core.json"), places) == "{plugin_root}/config/workflows/core.json"
     assert portable(os.path.join(places.project_dir, "flows", "x.yml"), places) == "{project_root}/flows/x.yml"
     assert portable("/elsewhere/y.json", places) == "y.json"
 
 
-def test_a_file_is_read_with_its_digest(tmp_path: Path) -> None:
+def test_a_file_is_read_with_its_digest_and_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"id": "a"}')
     (tmp_path / "a.yaml").write_text("id: a\n", encoding="utf-8")
     assert load(str(tmp_path / "a.json")).raw == load(str(tmp_path / "a.yaml")).raw
     assert len(load(str(tmp_path / "a.yaml")).sha256) == 64
-
-
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "bytes.json").write_bytes(b'{\n "a": "\xff"}')
