@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from loomctl.kit.errors import LoomError
-from loomctl.kit.problems import errors
-from loomctl.kit.strict_json import Fields
+from loomctl.kit.problems import Fields, errors
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import state, visits
 from loomctl.runs.tools.reducer import StepReducer

@@ -13,7 +13,7 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
 from loomctl.hosts.claude.sessions import Given
 from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
-from loomctl.kit import files, ids, strict_json, strict_yaml
+from loomctl.kit import files, ids, strict
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import at, error, kind_of, refusal, warning
 from loomctl.kit.text.fences import one_line, utf8_bytes, utf16_units
@@ -169,17 +169,17 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
     try:
         text = files.text_of(data)
     except UnicodeDecodeError as problem:
-        where = strict_json.position(data.decode("latin-1"), problem.start)
+        where = strict.position(data.decode("latin-1"), problem.start)
         return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
     is_json = (
         text.lstrip().startswith("{") if source == command_line.STDIN else not source.endswith(workflow_files.YAML)
     )
     if is_json:
-        return strict_json.parse(text, max_depth=strict_json.DEEPEST)
+        return strict.parse_json(text, max_depth=strict.DEEPEST)
     if len(data) > workflow_files.LARGEST_YAML:
         message = f"it has {len(data):,} bytes, {workflow_files.LARGEST_YAML:,} are read of YAML at most"
         return None, [error("TOO_LARGE", "$", message, "write it as JSON")]
-    return strict_yaml.parse(text, max_depth=strict_json.DEEPEST)
+    return strict.parse_yaml(text, max_depth=strict.DEEPEST)
 
 
 def _refuse(problems: list[Problem], what: str, source: str) -> None:
@@ -195,7 +195,7 @@ def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
     if given is None:
         return {}, []
     is_text = given.lstrip().startswith("{")
-    value, found = strict_json.parse(given, max_depth=strict_json.DEEPEST) if is_text else (_file(given), [])
+    value, found = strict.parse_json(given, max_depth=strict.DEEPEST) if is_text else (_file(given), [])
     if not found and not isinstance(value, dict):
         found = [error("BAD_CONTEXT", "$", f"expected an object, got {kind_of(value)}")]
     _refuse(found, "this context cannot be used", "" if is_text else given)

@@ -7,7 +7,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import files, strict_json
+from loomctl.kit import files, strict
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import at, error, kind_of, shown, warning
 
@@ -83,7 +83,7 @@ def loaded(data: bytes, where: str = "$", name: str = "") -> Loaded:
         text = files.text_of(data)
     except UnicodeDecodeError:
         return Loaded(None, [error("NOT_UTF8", where, f"{name} is not UTF-8 text", "save it as UTF-8")])
-    raw, problems = strict_json.parse(text, max_depth=strict_json.DEEPEST)
+    raw, problems = strict.parse_json(text, max_depth=strict.DEEPEST)
     if problems:
         told = [one._replace(where=where, message=f"{name}, {one.where}: {one.message}") for one in problems]
         return Loaded(None, told)

@@ -199,7 +199,7 @@ def _keep(level: _Level, compiled: dict[str, Any]) -> None:
 def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     if not path or not os.path.isfile(path):
         return {}, []
-    from loomctl.kit import strict_yaml
+    from loomctl.kit import strict
     from loomctl.kit.problems import shown
     from loomctl.kit.text.secrets import masked_line
 
@@ -208,7 +208,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
     except (UnicodeDecodeError, OSError) as error:
         hint = f"ls -l {quoted(path)}"
         raise LoomError("BAD_CONFIG", "the settings cannot be read", where=path, why=str(error), hint=hint) from None
-    raw, problems = strict_yaml.parse(text, max_depth=DEPTH)
+    raw, problems = strict.parse_yaml(text, max_depth=DEPTH)
     if problems:
         where = f"{path} {problems[0].where}"
         raise LoomError("BAD_CONFIG", problems[0].message, where=where, why=problems[0].hint, hint=_edit(path))

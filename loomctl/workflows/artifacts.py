@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholders import placeholder_problems
 from loomctl.expressions.state_paths import compile_path
-from loomctl.kit.problems import at, choices, error, kind_of, nearest, shown, warning
-from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects
+from loomctl.kit.problems import ID_RULE, Fields, at, choices, error, is_id, kind_of, nearest, objects, shown, warning
 from loomctl.kit.text.secrets import mask
 from loomctl.workflows import triggers
 from loomctl.workflows.git_commands import git_command_problem

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from loomctl.expressions.output_schemas import TYPES
 from loomctl.kit import files, trouble
 from loomctl.kit.errors import UPDATE, LoomError, quoted
-from loomctl.kit.problems import at, choices, error, errors, kind_of, placed, shown, warning, weight
-from loomctl.kit.strict_json import MOST_PROBLEMS, objects
+from loomctl.kit.problems import at, choices, error, errors, kind_of, objects, placed, shown, warning, weight
+from loomctl.kit.strict import MOST_PROBLEMS
 from loomctl.runs import faber_state, log_verdict
 from loomctl.runs.model import frozen_plan, state, visits
 from loomctl.runs.store import event_log, events

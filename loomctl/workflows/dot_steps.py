@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT, NAMES
 from loomctl.kit.ids import slug
-from loomctl.kit.problems import at, choices, nearest, note, shown
-from loomctl.kit.strict_json import is_id
+from loomctl.kit.problems import at, choices, is_id, nearest, note, shown
 from loomctl.runs.model.visits import JOINS
 from loomctl.workflows import dot_conditions
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions import engine
 from loomctl.expressions.conditions import ROOTS
-from loomctl.kit.problems import at, choices, error, shown, warning
-from loomctl.kit.strict_json import objects
+from loomctl.kit.problems import at, choices, error, objects, shown, warning
 from loomctl.runs.model.frozen_plan import after, is_human, is_routed, places
 from loomctl.runs.model.visits import END, FAILED, OUTCOMES, SPELLINGS
 from loomctl.workflows import artifacts, branches, routing, triggers

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.expressions.placeholders import NAMES
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError, quoted
-from loomctl.kit.strict_json import is_id
+from loomctl.kit.problems import is_id
 from loomctl.runs import faber_runs, faber_state
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.store import event_log, recovery

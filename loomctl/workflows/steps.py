@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholders import placeholder_problems
 from loomctl.kit.ids import slug
-from loomctl.kit.problems import at, choices, kind_of, shown
-from loomctl.kit.strict_json import ID_RULE, Fields, is_id, objects
+from loomctl.kit.problems import ID_RULE, Fields, at, choices, is_id, kind_of, objects, shown
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows import artifacts
 from loomctl.workflows.artifacts import EVIDENCE

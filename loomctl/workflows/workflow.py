@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.expressions.conditions import compile_condition
 from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT
 from loomctl.expressions.state_paths import compile_path
-from loomctl.kit.problems import choices, error, errors, refusal, shown
-from loomctl.kit.strict_json import ID_RULE, Fields, is_id
+from loomctl.kit.problems import ID_RULE, Fields, choices, error, errors, is_id, refusal, shown
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
 from loomctl.runs.model.visits import END, WAIT_ALL
 from loomctl.workflows import artifacts, steps

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import digests, files, strict_json, trouble
+from loomctl.kit import digests, files, strict, trouble
 from loomctl.kit.errors import EXIT_INVALID, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.files import is_inside
-from loomctl.kit.problems import at, choices, error, nearest, shown
-from loomctl.kit.strict_json import DEEPEST, is_id
+from loomctl.kit.problems import at, choices, error, is_id, nearest, shown
+from loomctl.kit.strict import DEEPEST
 from loomctl.workflows.steps import map_steps
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
     try:
         text = files.text_of(data)
     except UnicodeDecodeError as problem:
-        where = strict_json.position(data.decode("latin-1"), problem.start)
+        where = strict.position(data.decode("latin-1"), problem.start)
         return Loaded(None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")], sha256)
     if dot:
         from loomctl.workflows import dot_workflow
@@ -128,11 +128,9 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
         made = dot_workflow.convert(text, name=os.path.splitext(os.path.basename(path))[0])
         return Loaded(made.raw, made.problems, sha256, made.places)
     if yaml:
-        from loomctl.kit import strict_yaml
-
-        raw, problems = strict_yaml.parse(text, max_depth=max_depth)
+        raw, problems = strict.parse_yaml(text, max_depth=max_depth)
     else:
-        raw, problems = strict_json.parse(text, max_depth=max_depth)
+        raw, problems = strict.parse_json(text, max_depth=max_depth)
     return Loaded(raw, problems, sha256)
 
 

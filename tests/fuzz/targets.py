@@ -17,7 +17,7 @@ from loomctl.expressions import conditions, javascript, placeholders, state_path
 from loomctl.flow import route, undo
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude.transcript import Transcript
-from loomctl.kit import files, ids, strict_json, strict_yaml
+from loomctl.kit import files, ids, strict
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors
 from loomctl.kit.text import fences, hidden_characters, secrets
@@ -123,23 +123,23 @@ def plans(data: bytes) -> None:
 
 def yaml(data: bytes) -> None:
     """What is read is what JSON could hold, and nothing else."""
-    value, problems = strict_yaml.parse(data.decode("utf-8", "replace"), max_depth=64)
+    value, problems = strict.parse_yaml(data.decode("utf-8", "replace"), max_depth=64)
     if not problems:
         assert json.loads(json.dumps(value, allow_nan=False)) == value
 
 
-def strict(data: bytes) -> None:
+def strict_json(data: bytes) -> None:
     """JSON that people write is read as the library reads it, or refused with a place."""
     text = data.decode("utf-8", "replace")
-    value, problems = strict_json.parse(text, max_depth=64)
-    assert len(problems) <= strict_json.MOST_PROBLEMS
+    value, problems = strict.parse_json(text, max_depth=64)
+    assert len(problems) <= strict.MOST_PROBLEMS
     if not problems:
         assert json.loads(text) == value
 
 
 def workflows(data: bytes) -> None:
     """A workflow without errors becomes a plan that is accepted."""
-    raw, problems = strict_json.parse(data.decode("utf-8", "replace"), max_depth=64)
+    raw, problems = strict.parse_json(data.decode("utf-8", "replace"), max_depth=64)
     if problems:
         return
     parsed, found = workflow.parse(raw)
@@ -468,7 +468,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "state": states,
     "plan": plans,
     "yaml": yaml,
-    "strict-json": strict,
+    "strict-json": strict_json,
     "workflow": workflows,
     "dot": dot_targets.drawing,
     "dot-condition": dot_targets.condition,

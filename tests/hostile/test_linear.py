@@ -21,7 +21,7 @@ from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
-from loomctl.kit import cut_json, files, strict_json, strict_yaml
+from loomctl.kit import cut_json, files, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
 from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
@@ -92,10 +92,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "condition": conditions.compile_condition,
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,
-    "YAML": lambda text: strict_yaml.parse("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
+    "YAML": lambda text: strict.parse_yaml("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
     "a transcript": lambda text: list(transcript._on_the_line(transcript._backwards(text.encode("utf-8", "replace")))),
     "a transcript's texts": lambda text: transcript._marks([text]),
-    "strict JSON": lambda text: strict_json.parse(text, max_depth=64),
+    "strict JSON": lambda text: strict.parse_json(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
     "a transcript's entries": lambda text: transcript._on_the_line(entries_of(text)),
     "history": lambda text: history.compact_history(
@@ -144,7 +144,7 @@ def test_work_grows_as_the_text_does(name: str) -> None:
 def test_yaml_that_opens_without_end_has_a_bound() -> None:
     """The scanner looks ahead 1,024 signs for a key, over each level that is open; no further, however long it is."""
     counts = [
-        lines_of_python(lambda text: strict_yaml.parse(text, max_depth=64), "{" * size) for size in (1_200, 4_800)
+        lines_of_python(lambda text: strict.parse_yaml(text, max_depth=64), "{" * size) for size in (1_200, 4_800)
     ]
     assert counts[1] < counts[0] * GROWTH
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.strict_json import parse
+from loomctl.kit.strict import parse_json
 from tests.helpers.tables import each
 
 MISTAKES = [
@@ -33,20 +33,20 @@ MISTAKES = [
 
 @each(("text", "code", "where"), MISTAKES)
 def test_a_mistake_has_its_place(text: str, code: str, where: str | None) -> None:
-    value, problems = parse(text, max_depth=64)
+    value, problems = parse_json(text, max_depth=64)
     assert value is None
     assert [problem.code for problem in problems] == [code]
     assert where is None or problems[0].where == where
 
 
 def test_hints_meet_the_usual_mistakes() -> None:
-    assert "template" in parse('{"steps": [\n {{#if x}}\n]}', max_depth=64)[1][0].hint
-    assert "empty" in parse(" \n", max_depth=64)[1][0].hint
+    assert "template" in parse_json('{"steps": [\n {{#if x}}\n]}', max_depth=64)[1][0].hint
+    assert "empty" in parse_json(" \n", max_depth=64)[1][0].hint
 
 
 def test_keys_in_texts_are_no_keys() -> None:
     text = json.dumps({"a": '{"a": 1, "a": [[[', "b": ["a", "a"], "c": {"a": 1}, "d": '\\" : "'})
-    assert parse(text, max_depth=3) == (json.loads(text), [])
+    assert parse_json(text, max_depth=3) == (json.loads(text), [])
 
 
 VALUES = st.recursive(
@@ -63,10 +63,10 @@ VALUES = st.recursive(
 
 @given(VALUES, st.booleans())
 def test_good_json_is_read_as_it_is(value: object, ascii_only: bool) -> None:
-    assert parse(json.dumps(value, ensure_ascii=ascii_only), max_depth=500) == (value, [])
+    assert parse_json(json.dumps(value, ensure_ascii=ascii_only), max_depth=500) == (value, [])
 
 
 @given(st.text(alphabet='{}[]",:\\ \n1a\ud800', max_size=80))
 def test_any_text_has_an_answer(text: str) -> None:
-    value, problems = parse(text, max_depth=20)
+    value, problems = parse_json(text, max_depth=20)
     assert value is None or not problems

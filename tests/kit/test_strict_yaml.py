@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.kit.strict_yaml import parse
+from loomctl.kit.strict import parse_yaml
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
 
@@ -52,7 +52,7 @@ MISTAKES = [
 @pytest.mark.shows("Workflows and settings in YAML without aliases, anchors and tags")
 def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None) -> None:
     with bounded_work():
-        value, problems = parse(text, max_depth=64)
+        value, problems = parse_yaml(text, max_depth=64)
     assert value is None
     assert problems
     assert code is None or {problem.code for problem in problems} == {code}
@@ -62,13 +62,13 @@ def test_a_mistake_has_its_place(text: str, code: str | None, where: str | None)
 @pytest.mark.shows("with limits on size and depth")
 def test_a_bomb_does_not_go_off() -> None:
     with bounded_work():
-        value, problems = parse(BOMB, max_depth=64)
+        value, problems = parse_yaml(BOMB, max_depth=64)
     assert value is None
     assert {problem.code for problem in problems} == {"YAML_ALIAS"}
 
 
 def test_every_mistake_is_said_at_once() -> None:
-    codes = [problem.code for problem in parse("a: &x 1\na: !t 2\nyes: *x\n", max_depth=64)[1]]
+    codes = [problem.code for problem in parse_yaml("a: &x 1\na: !t 2\nyes: *x\n", max_depth=64)[1]]
     assert codes == ["YAML_ALIAS", "DUPLICATE_KEY", "YAML_TAG", "NON_STRING_KEY", "YAML_ALIAS"]
 
 
@@ -104,13 +104,13 @@ SCALARS = [
 @each(("text", "expected"), SCALARS)
 def test_plain_words_mean_what_people_expect(text: str, expected: object) -> None:
     """Dates, times, versions and octal-looking numbers stay text; decimal numbers and YAML's truth words do not."""
-    assert parse(f"a: {text}", max_depth=64) == ({"a": expected}, [])
+    assert parse_yaml(f"a: {text}", max_depth=64) == ({"a": expected}, [])
 
 
 def test_long_prompts_keep_their_lines() -> None:
     text = 'steps:\n  - id: "1"\n    prompt: |\n      one: two\n\n      - {three}\n'
-    assert parse(text, max_depth=64) == ({"steps": [{"id": "1", "prompt": "one: two\n\n- {three}\n"}]}, [])
-    assert parse("", max_depth=64) == (None, [])
+    assert parse_yaml(text, max_depth=64) == ({"steps": [{"id": "1", "prompt": "one: two\n\n- {three}\n"}]}, [])
+    assert parse_yaml("", max_depth=64) == (None, [])
 
 
 VALUES = st.recursive(
@@ -126,7 +126,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_what_json_holds_comes_through_yaml(value: object) -> None:
     """A value written by a YAML writer is read back unchanged; the writer quotes whatever is not plain text."""
-    read, problems = parse(yaml.safe_dump(value, sort_keys=False), max_depth=64)
+    read, problems = parse_yaml(yaml.safe_dump(value, sort_keys=False), max_depth=64)
     if problems:  # the writer itself uses aliases for a value that occurs twice
         assert {problem.code for problem in problems} == {"YAML_ALIAS"}
     else:
@@ -135,5 +135,5 @@ def test_what_json_holds_comes_through_yaml(value: object) -> None:
 
 @given(st.text(alphabet="ab:-[]{}&*!#|>'\"\n \t%@?,~", max_size=60))
 def test_any_text_has_an_answer(text: str) -> None:
-    value, problems = parse(text, max_depth=20)
+    value, problems = parse_yaml(text, max_depth=20)
     assert value is None or not problems
