@@ -21,11 +21,12 @@ from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
-from loomctl.kit import cut_json, files, strict
+from loomctl.kit import files, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
 from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
+from loomctl.runs.tools import recording
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -63,7 +64,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "reduce a failure": reduced("Bash", lambda _: None, failed=True),
     "reduce a listing": reduced("Glob", str),
     "reduce values": reduced("mcp__x__y", lambda text: [text[at : at + 8] for at in range(0, len(text), 8)]),
-    "cut JSON": lambda text: cut_json.read('{"a": ["' + text, text),
+    "cut JSON": lambda text: recording.read_cut('{"a": ["' + text, text),
     "plain": signal.plain,
     "trouble": lambda text: signal.trouble(text, 1000, 50),
     "paths": signal.paths,

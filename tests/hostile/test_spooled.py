@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from loomctl.kit import cut_json
 from loomctl.kit.text import secrets
 from loomctl.reduction import calls, observations, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
@@ -346,7 +345,7 @@ values = some.recursive(
 def test_the_beginning_of_an_object_is_read_up_to_any_cut(value: dict[str, Any], cut: int) -> None:
     """What stands whole before the cut is what it was; nothing else is raised than ValueError."""
     text = json.dumps(value)
-    found = cut_json.read(text[:cut], text[-20:])
+    found = recording.read_cut(text[:cut], text[-20:])
     found.pop("tool_use_id", None)
     keys = list(found)
     assert keys == list(value)[: len(keys)]

@@ -32,10 +32,10 @@ def read_event(*, ends_do: bool = False) -> dict[str, Any]:
         raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
     try:
         if ends_do and len(data) > 2 * _END:
-            from loomctl.kit import cut_json  # no host's event of this kind is that large
+            from loomctl.runs.tools import recording  # no host's event of this kind is that large
 
             head, tail = (part.decode("utf-8", "replace") for part in (data[:_END], data[-_END:]))
-            return cut_json.read(head, tail)
+            return recording.read_cut(head, tail)
         event = quick_json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
