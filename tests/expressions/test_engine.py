@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from loomctl.kit.errors import EXIT_SETUP
 from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 from tests.helpers.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATE: dict[str, Any] = {
     "steps": [{"id": "one", "status": "failed"}, {"id": "two", "status": "succeeded"}],

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loomctl.flow import route, undo
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL, new_state
 from loomctl.workflows import gates
-
-if TYPE_CHECKING:
-    from loomctl.runs.model.state import State
 
 OUTCOMES = {"done": "succeeded", "failed": "failed", "partial": "partially_succeeded", "skip": "skipped"}
 
@@ -44,7 +41,7 @@ class Walk:
     def __init__(self, of: dict[str, Any]) -> None:
         self.plan = of
         self.ticks = 0
-        self.state: State = new_state(of, run_id="shop-258-run-1", work_id=None, goal="x", at=self.now())
+        self.state: dict[str, Any] = new_state(of, run_id="shop-258-run-1", work_id=None, goal="x", at=self.now())
 
     def now(self) -> str:
         """Give a time that is later each time it is asked for."""

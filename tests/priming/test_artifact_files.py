@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,11 +17,8 @@ from loomctl.priming import artifact_files
 from loomctl.priming.artifact_files import LISTED, REFUSE_BYTES, SUMMARY_BYTES, WARN_BYTES, Reading
 from loomctl.runs.artifact_paths import Roots
 from tests.helpers import confinement, repositories
-from tests.helpers.confinement import SECRET
+from tests.helpers.confinement import SECRET, World
 from tests.helpers.runs import RUN_ID, make_run
-
-if TYPE_CHECKING:
-    from tests.helpers.confinement import World
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -13,9 +13,6 @@ from markdown_it import MarkdownIt
 from loomctl.kit.text.fences import utf8_bytes, utf16_units, visible
 from loomctl.priming.packing import Packed, Packing, Piece, pack
 from tests.helpers.tables import each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 TRICKY = st.text(st.sampled_from("`~ \n\r\t>-#<!=*a.😀"))

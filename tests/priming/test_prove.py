@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from loomctl.priming import prove
 from loomctl.priming.receipts import Compacted, Receipt
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN, SESSION = "loom-work-2026-11-23T00-00-00Z-abc123", "5f0c9a52-0000-4000-8000-000000000001"
 AT = "2026-11-23T10:00:00Z"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loomctl.priming import receipts
 from tests.helpers.scenes import SESSION, Json, Scene, TranscriptFile, artifact
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OTHER = "5f0c9a52-0000-4000-8000-000000000002"
 SPEC, TASKS = "# The spec\n\nThe heliotrope switch survives a reload.\n", "# Tasks\n\n- Mow.\n"

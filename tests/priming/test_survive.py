@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from loomctl.runs.machine import session_notes
 from loomctl.workflows import survival
 from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import SESSION, Scene, TranscriptFile, artifact
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 OTHER_SECRET = SECRET.replace("a1", "z9")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,9 +14,6 @@ from loomctl.reduction import tokens
 from loomctl.reduction.tokens import at_most, closely, common, estimate
 from tests.docs.tokens import count
 from tests.helpers.tables import each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = sorted(set(re.findall(r"[A-Za-z]+", (ROOT / "README.md").read_text(encoding="utf-8"))))

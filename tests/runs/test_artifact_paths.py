@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +14,10 @@ from loomctl.expressions.placeholders import to_portable
 from loomctl.kit.errors import LoomError
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, shown
 from tests.helpers import confinement
+from tests.helpers.confinement import World
 from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 from tests.helpers.waiting import bounded_work
-
-if TYPE_CHECKING:
-    from tests.helpers.confinement import World
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
 from loomctl.runs.machine.local import SILENT_AFTER, TERMINAL, Local
 from tests.helpers.tables import each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

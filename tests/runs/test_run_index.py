@@ -6,17 +6,14 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from loomctl.runs.store import run_index
+from loomctl.runs.store.layouts import Home
 from loomctl.runs.store.store import OPEN, Store
 from tests.helpers.runs import RUN_ID, make_run
-
-if TYPE_CHECKING:
-    from loomctl.runs.model.state import State
-    from loomctl.runs.store.layouts import Home
 
 HOUR = 3600
 
@@ -41,11 +38,11 @@ def reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     whole, glance = store.read_home, store.glance
 
-    def read_home(home: Home) -> State:
+    def read_home(home: Home) -> dict[str, Any]:
         seen.append(home.run_id)
         return whole(home)
 
-    def glanced(home: Home) -> State:
+    def glanced(home: Home) -> dict[str, Any]:
         seen.append(home.run_id)
         return glance(home)
 

@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,11 +32,6 @@ from loomctl.runs.store.store import Store
 from tests.helpers.errors import refusal
 from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
 from tests.helpers.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loomctl.runs.model.state import State
 
 CHECKOUT = Path(__file__).parents[2]
 WRITER = """
@@ -89,7 +85,7 @@ def test_a_change_is_made_to_the_state_that_stands_in_the_file(tmp_path: Path) -
     store, _ = make_run(tmp_path)
     read, met = store.read(RUN_ID).state, []
 
-    def look(state: State) -> tuple[State, list[Event]]:
+    def look(state: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:
         met.append(state)
         return state, []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import quickjs
 from hypothesis import example, given
@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from loomctl.expressions import conditions, engine
 from loomctl.workflows.graph_checks import bare_word
 from tests.helpers.tables import each
-
-if TYPE_CHECKING:
-    from typing import Any
 
 SCOPE: dict[str, Any] = {
     "state": {"status": "in_progress", "steps": [{"visit": 1}]},
