@@ -276,9 +276,14 @@ def test_hostile_sizes_take_no_time(source: str) -> None:
         stdlib(code, {"state": {}})
 
 
-def test_a_source_beyond_the_limit_is_not_simple() -> None:
+def test_a_source_beyond_the_limit_is_not_simple_and_what_is_not_json_is_left_to_the_engine() -> None:
+    """A set or a date in the scope is not silently taken for something else."""
     assert compile_condition("1||" * (MAX_SOURCE // 3) + "1") is not None
     assert compile_condition("1||" * 350_000 + "1") is None
+    code = compile_condition("state.a == 1")
+    assert code is not None
+    with pytest.raises(NeedsEngine):
+        evaluate(code, {"state": {"a": {1}}})
 
 
 def test_the_inherited_names_are_all_that_the_engine_has() -> None:
@@ -286,11 +291,3 @@ def test_the_inherited_names_are_all_that_the_engine_has() -> None:
 
     names = json.loads(quickjs.Context().eval("JSON.stringify(Object.getOwnPropertyNames(Object.prototype))"))
     assert set(names) <= OBJECT_PROTOTYPE
-
-
-def test_a_value_that_is_not_json_is_left_to_the_engine() -> None:
-    """A set or a date in the scope is not silently taken for something else."""
-    code = compile_condition("state.a == 1")
-    assert code is not None
-    with pytest.raises(NeedsEngine):
-        evaluate(code, {"state": {"a": {1}}})

@@ -185,16 +185,13 @@ def test_what_is_wrong_is_said_in_few_words_with_its_place(schema: Json, value: 
     assert said_against(value, schema) == expected
 
 
-def test_five_are_told_the_nearest_to_the_top_first_and_none_is_long() -> None:
+def test_five_are_told_the_nearest_to_the_top_first_none_is_long_and_secrets_are_masked() -> None:
     item: Json = {"type": "object", "required": [LONG, "b"], "properties": {"c": {"enum": [LONG, 1]}}}
     schema: Json = {"required": ["top"], "properties": {"a": {"items": item}, LONG: {"pattern": LONG}}}
     value = {"a": [{"c": LONG}] * 500, LONG: LONG}
     told = said_against(value, schema)
     assert (len(told), told[0]) == (MOST_ERRORS, ("", "the key 'top' is missing"))
     assert all(len(where) <= 200 and len(message) <= 400 for where, message in told)
-
-
-def test_secrets_in_a_value_are_masked() -> None:
     secret = "ghp_" + "a1B2" * 9
     ((_, message),) = said_against({"a": secret}, {"properties": {"a": {"type": "number"}}})
     assert secret not in message

@@ -126,19 +126,16 @@ def test_hostile_sizes_take_no_time(source: str) -> None:
         assert compile_path(source) is None
 
 
-def test_the_limits_are_what_they_say() -> None:
+def test_the_limits_are_what_they_say_and_missing_is_neither_null_nor_true() -> None:
     assert compile_path("a" + ".a" * (MAX_STEPS - 1)) is not None
     assert compile_path("a" + ".a" * MAX_STEPS) is None
     assert compile_path("a" * MAX_SOURCE) is not None
     assert compile_path("a" * (MAX_SOURCE + 1)) is None
+    assert not MISSING
+    assert MISSING is not None
+    assert repr(MISSING) == "MISSING"
 
 
 @each("steps", [[None], [True, {}], [[]], [1.5], [10**30]])
 def test_a_damaged_plan_finds_nothing(steps: list[Any]) -> None:
     assert read(steps, ["a"]) is MISSING
-
-
-def test_missing_is_not_null_and_not_true() -> None:
-    assert not MISSING
-    assert MISSING is not None
-    assert repr(MISSING) == "MISSING"

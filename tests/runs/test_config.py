@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -167,17 +165,6 @@ def test_where_nothing_can_be_written_settings_hold_all_the_same(store: Path, mo
     monkeypatch.setenv("LOOM_STATE_HOME", "")
     monkeypatch.setenv("HOME", "")
     assert load(str(store), with_yaml=True) == Settings(hook_budget=5000)
-
-
-def test_a_hook_reads_settings_without_yaml(store: Path) -> None:
-    code = (
-        "import sys; sys.path.insert(0, '.'); from loomctl.runs import config\n"
-        "config.load(sys.argv[1], with_yaml=False)\n"
-        "sys.exit(' '.join(sorted({'yaml', 'dataclasses', 'pathlib'} & set(sys.modules))) or 0)"
-    )
-    command = [sys.executable, "-I", "-S", "-B", "-c", code, str(store)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> None:

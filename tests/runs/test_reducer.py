@@ -133,17 +133,14 @@ def test_what_cannot_be_stored_stays_in_the_record(tmp_path: Path, monkeypatch: 
         assert reducer.original(ToolStep.from_dict(as_json(step.to_dict()))) == ({"command": "x"}, result)
 
 
-def test_steps_are_counted_where_the_host_names_none(tmp_path: Path) -> None:
+def test_steps_are_counted_where_the_host_names_none_and_a_users_rule_comes_first(tmp_path: Path) -> None:
+    """Another threshold, other arguments: the table is open at its front."""
     for text in ("a\n", "b\n"):
         reducer = StepReducer(DataOffloader(tmp_path))
         steps = [reducer.reduce("Bash", {"command": "x"}, {"stdout": text * 900}) for _ in range(2)]
         assert [step.id for step in steps] == ["step_001", "step_002"]
         assert [reducer.original(step)[1] for step in steps] == [{"stdout": text * 900}] * 2
     assert len(list((tmp_path / "outputs").iterdir())) == 4
-
-
-def test_a_users_rule_comes_first(tmp_path: Path) -> None:
-    """Another threshold, other arguments: the table is open at its front."""
     rule = Rule(("weather:*",), "other", keep=("location",), threshold=0)
     reducer = StepReducer(DataOffloader(tmp_path), [rule])
     step = reducer.reduce("weather:get", {"location": "Bern", "units": "C"}, {"temp": 4})
@@ -185,7 +182,7 @@ def shell(command: str, *, lines: int = 0, success: bool = True) -> ToolStep:
     )
 
 
-def test_what_failed_and_what_was_written_keep_their_room(tmp_path: Path) -> None:
+def test_what_failed_and_what_was_written_keep_their_room_and_looms_own_commands_a_line(tmp_path: Path) -> None:
     """However long the recent steps are, a third of the budget is theirs (D50)."""
     written = StepReducer(DataOffloader(tmp_path)).reduce("Write", {"file_path": "notes.md", "content": "x"}, {})
     steps = [shell("ls nowhere", success=False), written, *[shell("make", lines=8)] * 6]
@@ -194,9 +191,6 @@ def test_what_failed_and_what_was_written_keep_their_room(tmp_path: Path) -> Non
     assert "Wrote notes.md" in told.text
     assert told.full >= 1
     assert history.compacted([*[shell("ls")] * 6, *[shell("make", lines=8)] * 3], 500).full >= told.full
-
-
-def test_looms_own_commands_are_told_by_a_line() -> None:
     steps = [shell("cd api && loomctl done", lines=3), shell("make loomctl", lines=3)]
     text = history.compact_history(steps, 500)
     assert text.count("an error of number 2") == 1

@@ -86,9 +86,16 @@ def test_the_first_line_is_one_line_that_can_be_shown(tmp_path: Path, tool: str,
     assert not step.observation.startswith("a\n")
 
 
-def test_a_history_can_be_written() -> None:
+def test_a_history_can_be_written_and_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) -> None:
     step = ToolStep("x", "a\ud800", {}, "b\ud800", "outputs/\ud800", True)
     history.compact_history([step] * 3, 500).encode()
+    for tool, args, text in (
+        ("Bash", {"command": "ls -l src"}, "total 8\n-rw-r--r-- 1 me me 120 a.py\n-rw-r--r-- 1 me me 90 b.py\n"),
+        ("Read", {"file_path": "a"}, "x = 1\n" * 9),
+    ):
+        result = {"stdout": text} if tool == "Bash" else {"file": {"content": text}}
+        step = reducer(tmp_path).reduce(tool, args, result)
+        assert step.tokens_after <= step.tokens_before
 
 
 @each("value", [float("nan"), float("inf")])
@@ -119,16 +126,6 @@ def test_depth_is_no_error(tmp_path: Path, depth: int, tool: str) -> None:
     step = red.reduce(tool, {"a": value}, {"b": value}, step_id="x")
     files.to_json_line(step.to_dict())
     assert red.original(step)[1] == {"b": value}
-
-
-def test_a_reduction_of_anything_but_the_smallest_never_grows(tmp_path: Path) -> None:
-    for tool, args, text in (
-        ("Bash", {"command": "ls -l src"}, "total 8\n-rw-r--r-- 1 me me 120 a.py\n-rw-r--r-- 1 me me 90 b.py\n"),
-        ("Read", {"file_path": "a"}, "x = 1\n" * 9),
-    ):
-        result = {"stdout": text} if tool == "Bash" else {"file": {"content": text}}
-        step = reducer(tmp_path).reduce(tool, args, result)
-        assert step.tokens_after <= step.tokens_before
 
 
 @each("damage", [b"{", b"\xff\xfe", b""])

@@ -27,9 +27,14 @@ FULL["pending_approvals"] = [{"id": "phase:release"}]
 FULL["approvals"] = [{"id": "phase:build", "granted_at": "2026-01-01T00:00:00Z", "after_rank": 1}]
 
 
-def test_the_full_example_is_valid() -> None:
+def test_the_full_example_is_valid_and_another_runs_state_is_refused() -> None:
+    """The id in the file is the id asked for (D6)."""
     assert list(SCHEMA.iter_errors(FULL)) == []
     assert state.accepted(FULL, where="x", run_id=FULL["run_id"]) is FULL
+    error = refusal(state.accepted, FULL, where="/p/state.json", run_id="another")
+    assert error.code == "RUN_ID_MISMATCH"
+    assert FULL["run_id"] in error.what
+    assert "another" in error.what
 
 
 @each(
@@ -75,14 +80,6 @@ def test_a_wrong_type_has_its_place(path: tuple[str | int, ...], value: object, 
 @each("raw", [None, [], "x", 7, True])
 def test_what_is_no_object_is_no_state(raw: object) -> None:
     assert refusal(state.accepted, raw, where="/p/state.json").where == "/p/state.json $"
-
-
-def test_another_runs_state_is_refused() -> None:
-    """The id in the file is the id asked for (D6)."""
-    error = refusal(state.accepted, FULL, where="/p/state.json", run_id="another")
-    assert error.code == "RUN_ID_MISMATCH"
-    assert FULL["run_id"] in error.what
-    assert "another" in error.what
 
 
 @each("path", sorted(VALID.glob("*.json")))

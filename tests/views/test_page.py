@@ -199,7 +199,7 @@ def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> 
     assert made.index("Content-Security-Policy") < made.index("<title>")
 
 
-def test_a_link_leads_to_a_file_beside_the_page_or_nowhere() -> None:
+def test_a_link_leads_beside_the_page_or_nowhere_and_the_templates_hold_no_handler_or_style() -> None:
     for link in ("javascript:x", "//x.example", "https://x.example", "data:text/html,x", "file:///etc", "/etc", "a"):
         assert not page.is_relative(link)
     for link in ("./a%20b/c.md", "../../x/y@1.md", "#events"):
@@ -207,9 +207,6 @@ def test_a_link_leads_to_a_file_beside_the_page_or_nowhere() -> None:
     text = a_report("z")
     text["stages"][0]["others"] = [{"name": "x", "at": "x", "href": href} for href in ("javascript:x", "./x")]
     assert [one for one in Shape(page.page(text)).links if not one.startswith("#")] == ["./x"]
-
-
-def test_the_templates_hold_no_handler_and_no_style_of_an_elements_own() -> None:
     for name in (one for one in os.listdir(FOLDER) if one.endswith(".html")):
         for tag in re.findall(r"<[a-z][^<]*?(?<!-)>", (FOLDER / name).read_text(encoding="utf-8")):
             assert not re.search(r"\s(on\w+|style)=", tag), tag

@@ -13,17 +13,14 @@ from tests.helpers.tables import each
 FULL = Line("fix-123", "build/review@2", "in_progress", 7, 12, 5, 84.4, "approve", "")
 
 
-def test_the_forms_of_a_line() -> None:
+def test_the_forms_of_a_line_and_that_an_alarm_stands_first_and_stays() -> None:
+    """It is in every form, for it is what the line is looked at for."""
     assert FULL.forms() == [
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · saved 84% · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · 5 artifacts · next: approve",
         "loom fix-123 · build/review@2 · 7/12 · next: approve", "loom fix-123 · build/review@2 · next: approve",
         "loom fix-123 · build/review@2", "loom build/review@2", "loom build/…", "loom…",
     ]  # fmt: skip
-
-
-def test_an_alarm_stands_first_and_stays() -> None:
-    """It is in every form, for it is what the line is looked at for."""
     forms = FULL._replace(alarm="hook stop silent").forms()
     assert all(form.startswith("! ho") for form in forms)
     assert forms[0].startswith("! hook stop silent · loom fix-123 · build/review@2")

@@ -214,7 +214,7 @@ def test_all_branches_failed(scene: Scene) -> None:
     assert fan_visit(scene)["branches"][0]["steps"][0]["visit"] == 2  # of the step, in the whole run
 
 
-def test_a_failed_branch_leaves_the_others_whole(scene: Scene) -> None:
+def test_a_failed_branch_leaves_the_others_whole_and_a_cancelled_run_none(scene: Scene) -> None:
     begun(scene)
     opened(scene, "web")
     worked(scene, "api", outcome="failed")
@@ -222,6 +222,9 @@ def test_a_failed_branch_leaves_the_others_whole(scene: Scene) -> None:
     assert statuses(scene) == {"api": "failed", "web": "in_progress"}
     assert done(scene, "web").move.step == "build/fan.web.check"
     assert "run.failed" not in scene.event_names()
+    stop.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
+    refused("BAD_STATUS", lambda: opened(scene, "web"))
+    refused("BAD_STATUS", lambda: done(scene, "web"))
 
 
 def test_retries_and_loops_are_the_branch_s_own(scene: Scene) -> None:
@@ -426,15 +429,6 @@ def test_large_values_of_a_branch_are_blobs_that_count(scene: Scene) -> None:
     worked(scene, "web", "a", "b")
     assert scene.state["context"]["big"] == ref
     assert contexts.held(scene.space(), lines.read(scene.space(), scene.run_dir.name), "big").value == large
-
-
-def test_a_cancelled_run(scene: Scene) -> None:
-    """Its branches are over with it."""
-    begun(scene)
-    opened(scene, "web")
-    stop.set_standing(scene.space(), scene.run_dir.name, "cancelled", "run.cancelled", allowed=["in_progress"])
-    refused("BAD_STATUS", lambda: opened(scene, "web"))
-    refused("BAD_STATUS", lambda: done(scene, "web"))
 
 
 # ---- Taken back.

@@ -83,13 +83,17 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
     assert [severity for severity, _, _ in checked(tmp_path, raw)] == ["error"] * 7 + ["warning"] * 2
 
 
-def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_findings_and_a_newer_one_is_not_judged(tmp_path: Path) -> None:
+    """A schema from the future is one finding, not a list of guesses (D56)."""
     assert checked(tmp_path, '{"id": "a", "id": "b", "phases": {}}') == [
         ("error", "DUPLICATE_KEY", "line 1, column 13")
     ]
     assert checked(tmp_path, "id: a\nphases: {}\nid: b", "a.yaml") == [("error", "DUPLICATE_KEY", "line 3, column 1")]
     assert checked(tmp_path, "digraph {}", "a.dot") == [("error", "NO_STEPS", "line 1, column 1")]
     assert check(tmp_path / "missing.json") == [("error", "UNREADABLE", "$")]
+    for kind, name in (("plan", "one-step"), ("state", "in-progress")):
+        raw = {**example(kind, name), "schema_version": 2, "phases": 7}
+        assert checked(tmp_path, raw) == [("error", "SCHEMA_TOO_NEW", "$.schema_version")]
 
 
 def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
@@ -104,14 +108,11 @@ def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
     assert ".test(" not in said
 
 
-def test_depth_never_breaks_it(tmp_path: Path) -> None:
+def test_depth_never_breaks_it_and_of_a_workflow_it_is_less_than_of_a_plan(tmp_path: Path) -> None:
     """A thousand levels and a million are the same clear error, at once."""
     for text in ["[" * 1000 + "]" * 1000, '{"phases":' * 1000 + "1" + "}" * 1000, "[" * 1_000_000]:
         with bounded_work():
             assert [code for _, code, _ in checked(tmp_path, text)] == ["TOO_DEEP"]
-
-
-def test_depth_of_a_workflow_is_less_than_of_a_plan(tmp_path: Path) -> None:
     deep: Any = ["state"]
     for _ in range(250):
         deep = ["!", deep]
@@ -122,7 +123,8 @@ def test_depth_of_a_workflow_is_less_than_of_a_plan(tmp_path: Path) -> None:
     assert [code for _, code, _ in checked(tmp_path, workflow)] == ["TOO_DEEP"]
 
 
-def test_a_plans_names_are_held_against_each_other(tmp_path: Path) -> None:
+def test_names_in_a_plan_and_in_a_state_are_held_against_each_other(tmp_path: Path) -> None:
+    """Phases, visits and ranks stand once; the folder bears the run's id (D6)."""
     plan = example("plan", "one-step")
     plan["phases"].append(copy.deepcopy(plan["phases"][0]))
     plan["artifacts"].append(copy.deepcopy(plan["artifacts"][0]))
@@ -134,10 +136,6 @@ def test_a_plans_names_are_held_against_each_other(tmp_path: Path) -> None:
     plan = example("plan", "one-step")
     plan["phases"][0]["id"] = "test"
     assert checked(tmp_path, plan) == [("error", "KEY_MISMATCH", "$.phases[0].steps[0].key")]
-
-
-def test_a_states_names_are_held_against_each_other(tmp_path: Path) -> None:
-    """The current phase is one of the phases; visits and ranks stand once; the folder bears the run's id (D6)."""
     state = example("state", "in-progress")
     state["current_phase"] = "biuld"
     state["steps"].append({**state["steps"][0], "status": "succeeded"})
@@ -149,13 +147,6 @@ def test_a_states_names_are_held_against_each_other(tmp_path: Path) -> None:
     good = example("state", "in-progress")
     assert checked(tmp_path, good, f"runs/{good['run_id']}/state.json") == []
     assert checked(tmp_path, good, "runs/other/state.json") == [("error", "RUN_ID_MISMATCH", "$.run_id")]
-
-
-def test_a_newer_file_is_not_judged(tmp_path: Path) -> None:
-    """A schema from the future is one finding, not a list of guesses (D56)."""
-    for kind, name in (("plan", "one-step"), ("state", "in-progress")):
-        raw = {**example(kind, name), "schema_version": 2, "phases": 7}
-        assert checked(tmp_path, raw) == [("error", "SCHEMA_TOO_NEW", "$.schema_version")]
 
 
 def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

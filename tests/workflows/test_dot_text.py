@@ -146,10 +146,14 @@ def test_what_is_wrong_is_said_with_its_place(text: str, where: str, said: str) 
     assert said in problems[0].message
 
 
-def test_a_name_that_dot_wants_quoted_is_said_to_want_it() -> None:
+def test_a_name_that_dot_wants_quoted_is_said_to_want_it_and_places_are_counted_in_characters() -> None:
     graph, problems = parse("digraph { run-tests -> b }")
     assert graph is None
     assert '"run-tests"' in problems[0].hint
+    lines = Report("aé\n\n  b")
+    assert [lines.where(at) for at in (0, 1, 3, 6)] == [
+        "line 1, column 1", "line 1, column 2", "line 2, column 1", "line 3, column 3",
+    ]  # fmt: skip
 
 
 HOSTILE = [
@@ -231,10 +235,3 @@ def test_what_the_standard_allows_graphviz_and_we_read_alike(statements: list[st
 def test_a_quoted_text_is_read_as_it_was(text: str) -> None:
     value = read(f"digraph {{ a [x={quoted(text)}] }}").nodes["a"].own["x"]
     assert value.text == text.replace("\r", "").replace("\0", "")
-
-
-def test_places_are_counted_in_characters() -> None:
-    lines = Report("aé\n\n  b")
-    assert [lines.where(at) for at in (0, 1, 3, 6)] == [
-        "line 1, column 1", "line 1, column 2", "line 2, column 1", "line 3, column 3",
-    ]  # fmt: skip

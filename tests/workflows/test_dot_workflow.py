@@ -322,7 +322,7 @@ def test_what_changes_what_the_workflow_does_is_warned_of(more: str, code: str) 
     assert code in [one for one, _ in codes(body, "warning")]
 
 
-def test_what_changes_nothing_is_one_note() -> None:
+def test_what_changes_nothing_is_one_note_and_problems_of_the_raw_workflow_have_places() -> None:
     body = (
         'rankdir=LR; node [fontname=Arial, model="m"]; start -> a -> b -> exit [color=red]; a [class=x, prompt=p] '
         "b [class=y, prompt=p, goal_gate=false, selection=deterministic]"
@@ -330,9 +330,6 @@ def test_what_changes_nothing_is_one_note() -> None:
     found = converted(body).problems
     assert [(one.severity, one.code) for one in found] == [("note", "UNUSED_ATTRIBUTES")]
     assert found[0].message.endswith(": class (2 times), color, fontname, model, rankdir")
-
-
-def test_problems_of_the_raw_workflow_have_places() -> None:
     places = converted('start -> a;\na [prompt="x",\n fidelity=full]\na -> a [label=l]; a -> exit').places
     assert places["$.phases.main.steps[0]"] == "line 2, column 10"
     assert places["$.phases.main.steps[0].fidelity"] == "line 4, column 11"

@@ -50,10 +50,14 @@ def test_the_kind_of_a_commands_end(command: dict[str, Any], reason: str, kind: 
     }
 
 
-def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
+def test_an_answer_that_never_fitted_is_not_tried_again_and_only_what_passes_is_waited_for() -> None:
     """Whatever its reason says (D36)."""
     told = routing.error_of("rate limit", final=True)
     assert (told["type"], told["retryable"]) == ("TERMINAL", False)
+    assert routing.not_before(routing.error_of("the tests fail"), 1, AT) is None
+    assert routing.not_before(None, 1, AT) is None
+    assert routing.not_before(routing.error_of("rate limit"), 1, "yesterday") is None
+    assert routing.not_before(routing.error_of("rate limit"), 1, "2026-99-01T00:00:00Z") is None
 
 
 @each(
@@ -63,13 +67,6 @@ def test_an_answer_that_never_fitted_is_not_tried_again() -> None:
 def test_how_long_a_retry_waits(attempt: int, wanted: str) -> None:
     error = routing.error_of("rate limit")
     assert routing.not_before(error, attempt, AT) == f"2026-01-01T{wanted}Z"
-
-
-def test_only_what_passes_is_waited_for() -> None:
-    assert routing.not_before(routing.error_of("the tests fail"), 1, AT) is None
-    assert routing.not_before(None, 1, AT) is None
-    assert routing.not_before(routing.error_of("rate limit"), 1, "yesterday") is None
-    assert routing.not_before(routing.error_of("rate limit"), 1, "2026-99-01T00:00:00Z") is None
 
 
 @given(st.datetimes(datetime(2000, 1, 1), datetime(2400, 1, 1)), st.integers(1, 9))  # noqa: DTZ001 - UTC, as it is written

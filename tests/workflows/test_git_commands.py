@@ -67,13 +67,10 @@ def test_all_else_is_refused(command: str) -> None:
     assert (caught.code, caught.why) == ("GIT_COMMAND", reason)
 
 
-def test_words_are_split_as_a_shell_would() -> None:
+def test_words_are_split_as_a_shell_would_and_shortlog_waits_for_nobody() -> None:
+    """Without a revision shortlog would read stdin: it gets HEAD."""
     argv = git_argv("git log --format='%h  %s' --grep=\"it's\" -n 3")
     assert argv[-4:] == ["--format=%h  %s", "--grep=it's", "-n", "3"]
-
-
-def test_shortlog_waits_for_nobody() -> None:
-    """Without a revision shortlog would read stdin: it gets HEAD."""
     assert git_argv("shortlog -sn")[-2:] == ["HEAD", "-sn"]
     assert git_argv("shortlog -sn main")[-2:] == ["-sn", "main"]
 

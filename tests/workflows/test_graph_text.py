@@ -94,14 +94,10 @@ def test_what_the_engine_does_itself_is_not_drawn_and_an_empty_plan_is() -> None
     assert graphviz.rendered(draw.dot(lay_out(simple())))
 
 
-def test_a_run_that_is_over_has_reached_its_end() -> None:
+def test_a_run_that_is_over_has_reached_its_end_and_long_texts_are_cut() -> None:
     over = {**drawings.UNDER_WAY, "status": "completed"}
     assert [node.mark for node in lay_out(LOOPING, over).loose] == ["", "done"]
     assert not any(node.mark for node in each_node(lay_out(LOOPING).groups))
-
-
-def test_long_texts_are_cut() -> None:
-    """A name and a condition are one line each."""
     way = {"to": "end", "condition": "context.x == " + "1" * 900}
     plan = simple({"id": "a", "name": "n" * 300, "prompt": "x", "transitions": [way]})
     drawn = lay_out(plan)

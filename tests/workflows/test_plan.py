@@ -73,7 +73,7 @@ def test_what_a_step_says_of_its_outcome_stands_in_the_plan(step: dict[str, Any]
     assert said == said & set(step)
 
 
-def test_a_plan_lists_what_it_would_run() -> None:
+def test_what_a_plan_would_run_is_listed_and_what_is_disabled_or_skipped_is_left_out() -> None:
     """In the order of the steps; what is skipped or disabled is not run (D23)."""
     steps = [
         {"id": "one", "run": "make"},
@@ -83,12 +83,9 @@ def test_a_plan_lists_what_it_would_run() -> None:
     off = {"enabled": False, "steps": [{"id": "four", "run": "rm -rf build"}]}
     made = planned(phases={"build": {"steps": steps}, "off": off}, skip_steps=["build/one"])
     assert made["commands"] == [{"step": "build/three", "run": "pytest", "workdir": "a"}]
-
-
-def test_what_is_disabled_or_skipped_is_left_out() -> None:
-    steps = {"pre_steps": [{"id": "a", "prompt": "x"}], "steps": [{"id": "b", "prompt": "x"}]}
+    both = {"pre_steps": [{"id": "a", "prompt": "x"}], "steps": [{"id": "b", "prompt": "x"}]}
     made = planned(
-        phases={"one": steps, "two": steps, "off": {**steps, "enabled": False}}, skip_steps=["a", "two/b", "nobody"]
+        phases={"one": both, "two": both, "off": {**both, "enabled": False}}, skip_steps=["a", "two/b", "nobody"]
     )
     assert [(phase["id"], [step["key"] for step in phase["steps"]]) for phase in made["phases"]] == [
         ("one", ["one/b"]),
