@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow.commands import run_commands
-    from loomctl.flow.finish_records import Gathered
     from loomctl.flow.outcomes.directives import Reading
     from loomctl.priming.slip import Slip
     from loomctl.runs.model.state import State
@@ -149,17 +148,20 @@ def done(
     given = Given(response, "done", outcome, note, artifacts or {})
     told = {} if branch or stage else _told_of(space, run_id)
     notes = recording.noted(space)
+    run = space.store.read(run_id)
     if stage is not None:
-        told, branch = _named(space, run_id, stage, branch)
-    if told and (before := _had_ended(space, run_id, told, notes, branch)):
+        told, branch = _named(run, stage, branch)
+    if told and (before := _had_ended(run, told, notes, branch)):
         if stage is None:  # whose result it would have been drives no more, and keeps it
             space.store.refuse_held(run_id, before.run.state)
         return before
     try:
-        return _done(space, run_id, given, branch, told, ask, notes, named=stage is not None)
+        return _done(space, run, given, branch, told, ask, notes, named=stage is not None)
     except LoomError as error:
         # Somebody else ended it, and with it its branch or the parallel step, since it was looked at.
-        before = _had_ended(space, run_id, told, notes) if error.code in _OVER_BY_NOW and told else None
+        if error.code not in _OVER_BY_NOW or not told:
+            raise
+        before = _had_ended(space.store.read(run_id), told, notes)
         if before is None:
             raise
         return before
@@ -167,7 +169,7 @@ def done(
 
 def _done(
     space: Workspace,
-    run_id: str,
+    run: Run,
     given: Given,
     branch: str | None,
     told: Mapping[str, Any],
@@ -176,24 +178,21 @@ def _done(
     *,
     named: bool,
 ) -> Driven:
-    from loomctl.flow.commands import command_events
-
-    run = lines.read(space, run_id, branch)
     if branch:
-        run = _begun_to_be_ended(space, run, given.outcome)
-    if branch and not told:
-        branches.refuse_ended(run.state)
-    open_now = _open_now(run)
-    # A person ends a command step by hand, whose command may end in this moment, and the run go on (D30).
-    by_hand = (not named or told["stage"] == open_now.get("stage")) and command_events.take_over(
-        space, run, given.outcome
-    )
+        run = _begun_to_be_ended(space, lines.seen(run, branch), given.outcome)
+        if not told:
+            branches.refuse_ended(run.state)
+    begun = visits.open_visit(run.state)
+    is_meant = not named or (begun is not None and told["stage"] == begun.get("stage"))
+    by_hand = is_meant and _taken_over(space, run, begun, given.outcome)
     space = leases.deciding(space) if by_hand else space  # their decision, beside whoever drives
-    told = open_now if by_hand or not told else told
-    ends = given.response is not None or bool(by_hand) or branch is not None or space.caller.host == TERMINAL
+    if begun is not None and (by_hand or not told):
+        told = {"stage": begun["stage"], "step": begun["step_id"]}
+    ends = given.response is not None or by_hand or branch is not None or space.caller.host == TERMINAL
     if ends and not by_hand:
-        given = _with_a_result(run, given, ask)
-    known = _known(space, run, given) if ends else None
+        given = _with_a_result(run, begun, given, ask)
+    goes_on = run.state["status"] not in OVER
+    known = finish.gather(space, run, begun, with_mark(begun, given)) if ends and begun and goes_on else None
     found = None if ends else turn_ends.ready(space, run, run.state)
     if ends and given.response is None:
         given = given._replace(source="none")
@@ -226,6 +225,15 @@ def _done(
     return _gone_on(space, run, settled[0], ended[0], notes, in_a_branch=branch is not None)
 
 
+def _taken_over(space: Workspace, run: Run, begun: Mapping[str, Any] | None, outcome: str | None) -> bool:
+    """Let a person end a command step, whose command may end in this moment, and the run go on (D30)."""
+    if begun is None or not settle.is_command(run, begun):
+        return False
+    from loomctl.flow.commands import command_events
+
+    return command_events.take_over(space, run, outcome)
+
+
 def _gone_on(
     space: Workspace, run: Run, settled: settle.Settled, ended: Ended, notes: list[str], *, in_a_branch: bool
 ) -> Driven:
@@ -235,13 +243,6 @@ def _gone_on(
     if ended.entry is not None:
         notes += finish.unregistered(run, ended.entry)
     return Driven(run, settled.move, ended.entry, made, None, notes, ended.reading, ended.repair)
-
-
-def _known(space: Workspace, run: Run, given: Given) -> Gathered | None:
-    entry = visits.open_visit(run.state)
-    if entry is None or run.state["status"] in OVER:
-        return None
-    return finish.gather(space, run, entry, with_mark(entry, given))
 
 
 def _closed(
@@ -267,30 +268,26 @@ def _closed(
     return []
 
 
-def _named(space: Workspace, run_id: str, stage: str, branch: str | None) -> tuple[Mapping[str, Any], str | None]:
+def _named(run: Run, stage: str, branch: str | None) -> tuple[Mapping[str, Any], str | None]:
     """Give the stage that is meant, as `_told_of` does, and its branch. Raises NO_SUCH_STAGE."""
-    state = space.store.read_state(run_id)
-    found = visits.named(state, stage)
+    found = visits.named(run.state, stage)
     if found is None or (branch and branch != found[1]):
         where = f"the branch {branch}" if branch else "this run"
-        known = [entry["stage"] for entry in visits.every(state) if entry.get("stage")]
+        known = [entry["stage"] for entry in visits.every(run.state) if entry.get("stage")]
         raise LoomError(
             "NO_SUCH_STAGE",
             f"there is no stage {stage!r:.80} in {where}",
             why=f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back",
-            hint=f"loomctl next {run_id}",
+            hint=f"loomctl next {run.run_id}",
             exit_code=EXIT_NO_RUN,
         )
     return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
 
 
-def _had_ended(
-    space: Workspace, run_id: str, told: Mapping[str, Any], notes: list[str], branch: str | None = None
-) -> Driven | None:
-    entry = _ended_since(space.store.read_state(run_id), told)
+def _had_ended(run: Run, told: Mapping[str, Any], notes: list[str], branch: str | None = None) -> Driven | None:
+    entry = _ended_since(run.state, told)
     if entry is None:
         return None
-    run = space.store.read(run_id)
     fan = branches.fan(run.state) if branch else None
     if branch and fan is not None and any(one is entry for one in visits.within(fan)):
         run = lines.seen(run, branch)
@@ -302,14 +299,11 @@ def _ended_since(state: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str,
     return found[0] if found is not None and found[0]["status"] not in visits.OPEN else None
 
 
-def _open_now(run: Run) -> Mapping[str, Any]:
-    entry = visits.open_visit(run.state)
-    return {"stage": entry["stage"], "step": entry["step_id"]} if entry is not None else {}
-
-
-def _with_a_result(run: Run, given: Given, ask: Callable[[str], str | None] | None) -> Given:
+def _with_a_result(
+    run: Run, entry: Mapping[str, Any] | None, given: Given, ask: Callable[[str], str | None] | None
+) -> Given:
     """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
-    entry, branch = visits.open_visit(run.state), visits.seen_from(run.state).name
+    branch = visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
     if is_result(with_mark(entry or {}, given)):

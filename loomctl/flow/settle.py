@@ -242,7 +242,7 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
         from loomctl.flow.commands import command_events
 
         command_events.stop_left(space, line)
-    if settled.opened is not None and not _is_command(run, settled.opened):
+    if settled.opened is not None and not is_command(run, settled.opened):
         note_visit(space, run, settled.opened)
     if not os.path.isdir(os.path.join(space.store.local, lines.EVIDENCE, run.run_id)):
         return []
@@ -259,7 +259,8 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     from loomctl.changes import track  # a session's start opens no visit
 
     track.begin(space, run, entry)
-    if not isinstance(entry.get("stage"), str):
+    place = frozen_plan.find(run.plan, entry["step_id"])
+    if place is None or not place.step.get("evidence") or not isinstance(entry.get("stage"), str):
         return
     try:
         from loomctl.flow.outcomes import evidence
@@ -269,7 +270,8 @@ def note_visit(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
         return
 
 
-def _is_command(run: Run, entry: Mapping[str, Any]) -> bool:
+def is_command(run: Run, entry: Mapping[str, Any]) -> bool:
+    """Tell whether a visit is one of a command step."""
     place = frozen_plan.place_of(run.plan, entry["step_id"])
     return place is not None and place.step.get("kind") == "command"
 

@@ -245,14 +245,14 @@ def stop_left(space: Workspace, line: Run) -> None:
     space.store.tell(line.run_id, lambda _: end(space, line, work, standing))
 
 
-def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:
-    """Let a person end a command step by hand; gives it if the open step is one. Raises COMMAND_STEP otherwise.
+def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
+    """Let a person end the open command step by hand; False where none has begun. Raises COMMAND_STEP.
 
     It takes an outcome, and a terminal: what an assistant says is no result of a command. A running one is stopped.
     """
     work = open_work(run)
     if work is None:
-        return None
+        return False
     if space.caller.host != TERMINAL or outcome is None:
         raise LoomError(
             "COMMAND_STEP",
@@ -262,4 +262,4 @@ def take_over(space: Workspace, run: Run, outcome: str | None) -> Work | None:
             exit_code=EXIT_USAGE,
         )
     stop_open(leases.deciding(space), run)
-    return work
+    return True
