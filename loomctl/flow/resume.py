@@ -93,7 +93,7 @@ def resume(
         state, came = leases.enter(space, state, "bound", environment)
         happened.extend(came)
         state = _under_way(lines.answered(space, state, happened), run.plan)
-        settled = _settled(space, run, state)
+        settled = settle.settle(space, run, state) if state["status"] == "in_progress" else settle.rest(state)
         held[:] = [settled]
         before = {"status_before": run.state["status"]}
         resumed = Event("run.resumed", before, space.caller.session_id)
@@ -132,17 +132,10 @@ def _over(run: Run) -> LoomError:
     )
 
 
-def _settled(space: Workspace, run: Run, state: State) -> settle.Settled:
-    if state["status"] == "in_progress":
-        return settle.settle(space, run, state)
-    return settle.Settled(state, [], [], False, route.Move("approval", step=state.get("current_step")))
-
-
 def _primed(space: Workspace, run: Run, settled: settle.Settled, begun: str, *, later: bool) -> Slip:
     event = triggers.run_start(run.state.get("current_phase"))
-    for before, after in settled.entered:
-        event = event._replace(facts=(*event.facts, *triggers.phase_transition(before, after).facts))
-    event = settle.with_owed(event, run.state)
+    entered = (fact for fact in settled.facts if fact != triggers.MANUAL)
+    event = settle.with_owed(event._replace(facts=(*event.facts, *entered)), run.state)
     if later:
         return prime_run.owe(space, run, event, begun)
     made = prime_run.prime(space, run, event, prime_run.command_budget(space), may_write=True)

@@ -32,16 +32,15 @@ _WARNINGS = 5  # of a preamble that the event of a stage's start names
 class Settled(NamedTuple):
     """Where a run came to rest.
 
-    entered: the phases that were entered, as (before, after); engine_primed: a step that is only a priming was
-    passed (D7). opened: the visit that was opened, if one was. left: branches that a join on the way went on
-    without, as they were seen then (D43).
+    facts: what that makes due: phases that were entered, then a step that is only a priming (D7, D13). opened: the
+    visit that was opened, if one was. left: branches that a join on the way went on without, as they were seen
+    then (D43).
     """
 
     state: State
     happened: list[Event]
-    entered: list[tuple[str | None, str]]
-    engine_primed: bool
     move: route.Move
+    facts: Sequence[str] = ()
     opened: Mapping[str, Any] | None = None
     left: Sequence[Run] = ()
 
@@ -49,26 +48,32 @@ class Settled(NamedTuple):
 def settle(space: Workspace, run: Run, state: State) -> Settled:
     """Go on to the first step that is not done: pass what the engine does itself, open a visit, write its prompt."""
     happened: list[Event] = []
-    entered: list[tuple[str | None, str]] = []
-    engine_primed = False
+    facts: list[str] = []
     while True:
         at = clock.now()
         state, move = _advanced(run, state, happened, space.caller.session_id, at=at)
         if move.after is not None:
-            entered.append((move.before, move.after))
+            facts = together(facts, triggers.phase_transition(move.before, move.after).facts)
         if move.kind != "step" or move.step is None:
-            return Settled(state, happened, entered, engine_primed, move)
+            return Settled(state, happened, move, facts)
         place = frozen_plan.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
         if not place.step.get("engine"):
             came = _come_to(space, run, state, happened, place, move, at=at)
-            return came._replace(
-                happened=happened, entered=[*entered, *came.entered], engine_primed=engine_primed or came.engine_primed
-            )
-        engine_primed = True
+            return came._replace(happened=happened, facts=together(facts, came.facts))
+        facts = together(facts, (triggers.MANUAL,))
         state, goes_on = _primed(space, run, state, happened, place, at=at)
         if not goes_on:
-            return Settled(state, happened, entered, engine_primed, rest(state).move)
+            return Settled(state, happened, rest(state).move, facts)
+
+
+def together(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Join what is due: phases in their order, a priming of everything last."""
+    every = [*before, *now]
+    return [
+        *(fact for fact in every if fact != triggers.MANUAL),
+        *([triggers.MANUAL] if triggers.MANUAL in every else ()),
+    ]
 
 
 def _advanced(
@@ -116,7 +121,7 @@ def _come_to(
         return late
     if frozen_plan.is_human(place.step):
         state, move = asking(space, run, state, happened, at=at), route.Move("approval", step=place.key)
-    return Settled(state, happened, [], False, move, opened)
+    return Settled(state, happened, move, opened=opened)
 
 
 def _primed(
@@ -145,7 +150,7 @@ def _joined_late(
     entry = branches.fan(now)
     found = _joined(space, run, now, happened, branches.ended_last(entry), None) if entry is not None else None
     if found is None and now is not state:
-        return Settled(now, happened, [], False, route.Move("step", step=place.key))
+        return Settled(now, happened, route.Move("step", step=place.key))
     return found
 
 
@@ -223,11 +228,10 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     if not standing.goes_on(state):
         return rest(state)
     settled = settle(space, run, state)
-    facts = _facts(settled)
-    if not facts:
+    if not settled.facts:
         return settled
     owed = _owed(settled.state)
-    more = [fact for fact in facts if fact not in owed]
+    more = [fact for fact in settled.facts if fact not in owed]
     return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
 
 
@@ -279,7 +283,7 @@ def is_command(run: Run, entry: Mapping[str, Any]) -> bool:
 def told_of(space: Workspace, run: Run, settled: Settled) -> Slip | None:
     """Make and record the slip of phase transitions that were made or are owed to this session; None: nothing is."""
     owed = _owed(run.state) if find.is_bound(space, run.run_id) else []
-    facts = [*owed, *(fact for fact in _facts(settled) if fact not in owed)]
+    facts = [*owed, *(fact for fact in settled.facts if fact not in owed)]
     if not facts:
         return None
     made = prime_run.prime(space, run, triggers.of_facts(facts), prime_run.command_budget(space), may_write=True)
@@ -292,11 +296,6 @@ def with_owed(event: triggers.Event, state: Mapping[str, Any]) -> triggers.Event
     return event._replace(facts=(*event.facts, *_owed(state)))
 
 
-def _facts(settled: Settled) -> list[str]:
-    facts = [fact for before, after in settled.entered for fact in triggers.phase_transition(before, after).facts]
-    return [*facts, triggers.MANUAL] if settled.engine_primed else facts
-
-
 def _owed(state: Mapping[str, Any]) -> list[str]:
     owed = state.get("pending_triggers")
     return [fact for fact in owed if isinstance(fact, str)] if isinstance(owed, list) else []
@@ -306,7 +305,7 @@ def rest(state: State) -> Settled:
     """Settle a run that stands still where it is."""
     status = state["status"]
     kind = "approval" if status == "awaiting_feedback" else status
-    return Settled(state, [], [], False, route.Move(kind, step=state.get("current_step")))
+    return Settled(state, [], route.Move(kind, step=state.get("current_step")))
 
 
 # ---- The join of a parallel step: its visit ends with what its branches came to, and the run goes on (D43).

@@ -179,7 +179,7 @@ def _begin(space: Workspace, run: Run, notes: list[str], warnings: list[Problem]
     run = run._replace(state=space.store.update(run.run_id, change))
     settle.begun(space, run, held[0])
     event = triggers.run_start(run.state.get("current_phase"))
-    if held[0].engine_primed:
+    if triggers.MANUAL in held[0].facts:
         event = event._replace(facts=(*event.facts, triggers.MANUAL))
     if later:
         made = prime_run.owe(space, run, event, "run")

@@ -286,7 +286,7 @@ def _taken(
             return state, happened
         ended = finish.end(space, run, state, happened, given, known)
         now = settle.rest_here(space, run, ended.state)
-        held[:] = [(_following(settled, now), ended.entry)]
+        held[:] = [(now._replace(facts=settle.together(settled.facts, now.facts)), ended.entry)]
         return sessions.active(now.state, space.caller.session_id, at=clock.now()), happened + now.happened
 
     run = settle.update(space, run, change, may_end=True)
@@ -303,14 +303,8 @@ def _as_it_stands(before: Settled, state: State) -> Settled:
     entry = visits.open_visit(state)
     if entry is not None and standing.goes_on(state):
         move = route.Move("step", step=entry["step_id"])
-        return _following(before, settle.Settled(state, [], [], False, move))
-    return _following(before, settle.rest(state))
-
-
-def _following(before: Settled, now: Settled) -> Settled:
-    return now._replace(
-        entered=[*before.entered, *now.entered], engine_primed=before.engine_primed or now.engine_primed
-    )
+        return settle.Settled(state, [], move, before.facts)
+    return settle.rest(state)._replace(facts=before.facts)
 
 
 def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.Given:
