@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.flow.outcomes.directives import Reading
-    from loomctl.flow.outcomes.evidence import Checked, Command, Item
+    from loomctl.flow.outcomes.evidence import Checked
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
@@ -138,14 +138,10 @@ def _shown(
     claim = evidence.claim(outcome, given.response)
     by = None
     if may_run and not space.caller.on_hook_path:  # hooks never execute (D23)
-        by = functools.partial(_run_evidence, space, run)
+        from loomctl.flow.commands import evidence_commands
+
+        by = functools.partial(evidence_commands.run, space, run)
     return evidence.check(space, run, entry, step, outcome, updates, run_command=by, claim=claim)
-
-
-def _run_evidence(space: Workspace, run: Run, asked: Command) -> Item:
-    from loomctl.flow.commands import evidence_commands
-
-    return evidence_commands.run(space, run, asked)
 
 
 def asks_for_evidence(run: Run, state: Mapping[str, Any], known: Gathered) -> bool:

@@ -69,7 +69,9 @@ def resume(
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
-    notes = [*driven, *_ignored(run), *_noted_known(space, run)]
+    unnoted = run_notes.note_known(run.run_id, space.store.folder)
+    notes = [*driven, *_ignored(run), *others_under_way(space, run), *leases.without_git(space)]
+    notes += [unnoted] if unnoted else []
     space.store.prepare(commit_runs=space.settings.commit_runs)
     notes += recording.noted(space)
     environment = leases.surroundings(space)
@@ -107,11 +109,6 @@ def resume(
     notes += _write_prompt_anew(space, run)
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differs, notes)
-
-
-def _noted_known(space: Workspace, run: Run) -> list[str]:
-    trouble = run_notes.note_known(run.run_id, space.store.folder)
-    return [*others_under_way(space, run), *leases.without_git(space), *([trouble] if trouble else [])]
 
 
 def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:

@@ -64,7 +64,8 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
 
     notes += command_events.stop_all(space, run)
     memory_of_session.forget_run(space, run_id)
-    from_here = _from(run, stage)
+    every = [str(one["stage"]) for one in stages.entries(run)]
+    from_here = every[every.index(stage) :]
     changed = touched(run, from_here)
     had_patch = {name for name in from_here if os.path.isfile(patch_path(run, name))}
     held: list[tuple[list[Back], list[str], settle.Settled | None]] = []
@@ -210,11 +211,6 @@ def _branches_anew(space: Workspace, run: Run, state: State, stage: str) -> tupl
         return state, None
     settled = settle.rest_here(space, run, undo.cut(state, stage, with_it=True))
     return settled.state, settled
-
-
-def _from(run: Run, stage: str) -> list[str]:
-    every = [str(entry["stage"]) for entry in stages.entries(run)]
-    return every[every.index(stage) :]
 
 
 def touched(run: Run, names: Sequence[str]) -> list[str]:

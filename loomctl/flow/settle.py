@@ -70,10 +70,8 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
 def together(before: Sequence[str], now: Sequence[str]) -> list[str]:
     """Join what is due: phases in their order, a priming of everything last."""
     every = [*before, *now]
-    return [
-        *(fact for fact in every if fact != triggers.MANUAL),
-        *([triggers.MANUAL] if triggers.MANUAL in every else ()),
-    ]
+    facts = [fact for fact in every if fact != triggers.MANUAL]
+    return facts if len(facts) == len(every) else [*facts, triggers.MANUAL]
 
 
 def _advanced(
@@ -385,7 +383,7 @@ def _joined(
     from loomctl.flow import finish, finish_records
 
     run = run._replace(state=state)
-    left = [_seen(run, entry, name) for name in made.left]
+    left = [lines.seen(run, name, entry["stage"]) for name in made.left]
     records = entry["branches"]
     state = branches.cancel_open(state)
     for name in made.left:
@@ -415,11 +413,6 @@ def _joined(
     settled = rest_here(space, run, state)
     happened += settled.happened
     return settled._replace(left=left)
-
-
-def _seen(run: Run, entry: Mapping[str, Any], name: str) -> Run:
-    view = branches.view(run.state, run.plan, name, entry["stage"])
-    return run._replace(state=view.state, plan=view.plan)
 
 
 def _context(space: Workspace, made: branches.FanIn) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -13,7 +13,7 @@ from loomctl.runs.store import layouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from loomctl.runs.project import Project
@@ -147,11 +147,9 @@ def real(folder: str) -> str:
 
 
 def _inside(path: str, roots: Roots) -> bool:
-    return any(is_inside(path, real(root)) for root in _all(roots) if root)
-
-
-def _all(roots: Roots) -> Sequence[str]:
-    return (roots.project, roots.run_dir, roots.plugin, *roots.extra)
+    return any(
+        is_inside(path, real(root)) for root in (roots.project, roots.run_dir, roots.plugin, *roots.extra) if root
+    )
 
 
 def shown(path: str, roots: Roots) -> str:

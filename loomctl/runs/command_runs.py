@@ -103,7 +103,7 @@ def look(folder: str) -> Standing:
     alive = _is_watched(folder)  # before the record: a supervisor writes the result, then goes
     record = _record(folder)
     result = (record or {}).get("result")
-    size = _size(folder)
+    size = size_of(folder)
     if isinstance(result, dict):
         return Standing(ENDED, record or {}, result, size)
     if alive:
@@ -244,7 +244,8 @@ def _record(folder: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {}
 
 
-def _size(folder: str) -> int:
+def size_of(folder: str) -> int:
+    """Give the bytes that a stage's log holds; 0 where there is none."""
     try:
         return os.lstat(os.path.join(folder, LOG)).st_size
     except OSError:

@@ -64,7 +64,10 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
         return Found(space.store.match(named), "named")
     binding = space.local.binding(space.caller.session_id)
     bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
-    if binding is not None and bound and not _is_of_another_worktree(space, binding):
+    root = space.project.root
+    # A terminal may have been bound in another worktree than it is in now: a shell goes from one to the other.
+    is_here = binding is not None and (binding.get("host") != TERMINAL or binding.get("root", root) == root)
+    if binding is not None and bound and is_here:
         return Found(binding["run_id"], "bound")
     active, unreadable = _standing(space)
     own = _of_this_worktree(space, active) if bound or len(active) > 1 else None
@@ -78,11 +81,6 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     if pointed in active:
         return Found(pointed, "only", active, unreadable)
     return Found(None, "none", active, unreadable)
-
-
-def _is_of_another_worktree(space: Workspace, binding: dict[str, Any]) -> bool:
-    """Tell whether a terminal was bound in another worktree than it is in now: a shell goes from one to the other."""
-    return binding.get("host") == TERMINAL and binding.get("root", space.project.root) != space.project.root
 
 
 def _of_this_worktree(space: Workspace, active: Sequence[str]) -> str | None:

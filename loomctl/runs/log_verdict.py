@@ -106,14 +106,15 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
             hint=f"ls -l {quoted(path)}",
             exit_code=EXIT_INVALID,
         ) from None
+    beyond = found.beyond
     return Verdict(
         run_id=run_id,
         path=path,
         entries=found.entries,
         checkpoint=head.seq if head else None,
-        proven=head is not None and found.met and not _within(found.faults, found.beyond),
+        proven=head is not None and found.met and all(beyond and fault.at >= beyond.at for fault in found.faults),
         unproven=found.unproven,
-        beyond=found.beyond,
+        beyond=beyond,
         torn=found.torn,
         torn_at=found.torn_at,
         told_torn=found.told_torn,
@@ -139,10 +140,6 @@ def warning(store: Store, run_id: str) -> str:
         return ""
     where = f": line {fault.line}" if fault is not None else ""
     return f"its log is not the one that was written{where}; loomctl verify {run_id}" if fault is not None else ""
-
-
-def _within(faults: Sequence[Fault], beyond: Place | None) -> bool:
-    return any(beyond is None or fault.at < beyond.at for fault in faults)
 
 
 def _gone(path: str, run_id: str, head: Head | None) -> Verdict:

@@ -394,7 +394,12 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
         return read_current(space, word), stage
     if "@" in word:  # no run's id has that
         return _with_stage(space, word), word
-    run_id, trouble = _matched(space, word)
+    run_id: str | None = None
+    trouble: LoomError | None = None
+    try:
+        run_id = space.store.match(word)
+    except LoomError as error:
+        trouble = error
     if run_id == word:
         return space.store.read(run_id, to_show=True), None
     here = _current(space)
@@ -414,13 +419,6 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
 def read_current(space: Workspace, named: str | None = None) -> Run:
     """Read the run that is named, or the current one. Raises what `find.to_read` and reading it do."""
     return space.store.read(find.run_to_read(space, named), to_show=True)
-
-
-def _matched(space: Workspace, word: str) -> tuple[str | None, LoomError | None]:
-    try:
-        return space.store.match(word), None
-    except LoomError as error:
-        return None, error
 
 
 def _current(space: Workspace) -> Run | None:

@@ -127,7 +127,7 @@ def stored(space: Workspace, folder: str) -> tuple[Any, list[dict[str, str]]]:
     except (OSError, LoomError) as error:
         why = error.what if isinstance(error, LoomError) else str(error)
     end = _end(folder, _INLINE)[0].decode("utf-8", "replace")
-    message = f"{size_of(folder):,} bytes are in command.log, the end of them in the state: {why}"
+    message = f"{command_runs.size_of(folder):,} bytes are in command.log, the end of them in the state: {why}"
     return end, [{"code": "NOT_OFFLOADED", "where": KEY, "message": message}]
 
 
@@ -139,20 +139,12 @@ def _as_json(folder: str) -> Iterator[bytes]:
     yield files.to_json_line(decoder.decode(b"", final=True))[1:-2] + b'"'
 
 
-def size_of(folder: str) -> int:
-    """Give the bytes that a stage's log holds; 0 where there is none."""
-    try:
-        return os.lstat(os.path.join(folder, command_runs.LOG)).st_size
-    except OSError:
-        return 0
-
-
 def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Say what of an output is not in its log, as (code, words). result: as `command_runs.Standing` has it."""
     if result.get("log_error"):
         why = masked_line(str(result["log_error"]), 200)
         return [("OUTPUT_LOST", f"the output could not be stored any more: {why}")]
-    if isinstance(result.get("stored"), int) and size_of(folder) < result["stored"]:
+    if isinstance(result.get("stored"), int) and command_runs.size_of(folder) < result["stored"]:
         return [("OUTPUT_LOST", f"of {result['stored']:,} bytes that were stored in command.log not all are there")]
     most = command_runs.MOST_HEAD + command_runs.MOST_END
     if isinstance(result.get("bytes"), int) and result["bytes"] > most:

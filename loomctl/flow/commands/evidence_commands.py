@@ -16,6 +16,7 @@ from loomctl.flow.outcomes.evidence import COMMAND, TIMEOUT, Command, Item, name
 from loomctl.kit import digests, files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages
@@ -62,7 +63,9 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
         if not _may_be_waited_for(at, claim):
-            _clear(at)
+            if os.path.lexists(at.folder):
+                command_runs.stop(at.folder)
+                _put_aside(at)
             command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
             cwd = command_trust.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
@@ -72,7 +75,7 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
             _start(at, order, note, command_trust.environment(at.run_id, str(entry["step_id"]), at.folder))
             if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
                 stop(space, run, [at.stage])
-        supervisor = _noted(at).get("supervisor")
+        supervisor = read(at).get("supervisor")
         lock.remove()
     standing = command_runs.wait(at.folder, until)
     name = name_of(wanted)
@@ -101,20 +104,16 @@ def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:
     return Place(space.store.local, run.run_id, stage, number, folder)
 
 
-def _noted(at: Place) -> dict[str, Any]:
-    return read(at.local, at.run_id, at.stage, at.number)
-
-
 def _start(at: Place, order: command_runs.Order, note: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Note that a command is started, start it, and note who watches it: one of a kill in between counts nothing."""
-    write(at.local, at.run_id, at.stage, at.number, note)
+    write(at, note)
     command_runs.start(order, environ)
     supervisor = command_runs.look(at.folder).record.get("supervisor")
-    write(at.local, at.run_id, at.stage, at.number, {**note, "supervisor": supervisor})
+    write(at, {**note, "supervisor": supervisor})
 
 
 def _may_be_waited_for(at: Place, claim: str) -> bool:
-    standing, note = command_runs.look(at.folder), _noted(at)
+    standing, note = command_runs.look(at.folder), read(at)
     is_its = note.get("claim") == claim and _is_of(standing, note.get("supervisor"))
     return standing.kind == command_runs.RUNNING and is_its
 
@@ -124,20 +123,13 @@ def _is_of(standing: command_runs.Standing, supervisor: object) -> bool:
     return isinstance(supervisor, dict) and isinstance(told, dict) and processes.same(told, supervisor)
 
 
-def _clear(at: Place) -> None:
-    """End what runs in a command's place, and put what is there aside. Raises OSError, LoomError."""
-    if os.path.lexists(at.folder):
-        command_runs.stop(at.folder)
-        _put_aside(at)
-
-
 def _put_aside(at: Place) -> str:
     """Keep what a command left under a name of its own, so that the next check runs it anew; gives its log's path."""
     number = 1
     while os.path.lexists(f"{at.folder}.{number}"):
         number += 1
     os.rename(at.folder, f"{at.folder}.{number}")
-    forget(at.local, at.run_id, at.stage, at.number)
+    forget(at)
     return os.path.join(f"{at.folder}.{number}", command_runs.LOG)
 
 
@@ -200,7 +192,7 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
     said = []
     how = {"patience": 0.0} if space.caller.on_hook_path else {}
     for at in _begun(space, run, only):
-        before, name = command_runs.look(at.folder).kind, masked_line(str(_noted(at).get("name")), 300)
+        before, name = command_runs.look(at.folder).kind, masked_line(str(read(at).get("name")), 300)
         if command_runs.stop(at.folder, **how).kind == command_runs.RUNNING:
             failed = "could not be stopped; its processes are named in command.json."
             said.append(f"The evidence `{name}` {'is being stopped.' if how else failed}")
@@ -214,13 +206,12 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
     return said
 
 
-def read(local: str, run_id: str, stage: str, number: int) -> dict[str, Any]:
+def read(at: Place) -> dict[str, Any]:
     """Give the note of one command; empty where there is none that can be read."""
     try:
-        found = files.read_json(_file(local, run_id, stage, number))
+        return as_object(files.read_json(_file(at)))
     except (OSError, LoomError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def listed(local: str, run_id: str) -> list[tuple[str, int]]:
@@ -237,16 +228,16 @@ def _counts(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 5
 
 
-def write(local: str, run_id: str, stage: str, number: int, note: Mapping[str, Any]) -> None:
+def write(at: Place, note: Mapping[str, Any]) -> None:
     """Note that a command is started. Raises OSError, BAD_ID, UNSAFE_LINK."""
-    path = _file(local, run_id, stage, number)
+    path = _file(at)
     files.make_folder(os.path.dirname(path))
     files.write_atomically(path, files.to_json(dict(note)), durable=False)
 
 
-def forget(local: str, run_id: str, stage: str, number: int) -> None:
+def forget(at: Place) -> None:
     """Remove the note of a command that is over. Raises OSError, BAD_ID, UNSAFE_LINK."""
-    path = _file(local, run_id, stage, number)
+    path = _file(at)
     files.remove(path)
     try:
         os.rmdir(os.path.dirname(path))
@@ -265,8 +256,8 @@ def _folder(local: str, run_id: str) -> str:
     return path
 
 
-def _file(local: str, run_id: str, stage: str, number: int) -> str:
-    checked_id(stage.replace("@", "."), what="stage")
-    path = os.path.join(_folder(local, run_id), f"{stage}.{number}")
-    files.refuse_links(os.path.dirname(local), path)
+def _file(at: Place) -> str:
+    checked_id(at.stage.replace("@", "."), what="stage")
+    path = os.path.join(_folder(at.local, at.run_id), f"{at.stage}.{at.number}")
+    files.refuse_links(os.path.dirname(at.local), path)
     return path

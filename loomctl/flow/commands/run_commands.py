@@ -119,7 +119,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
             run = command_events.tell_start(space, run, work, standing)
         if standing.kind in (command_runs.NONE, command_runs.RUNNING):
-            standing = _awaited(work, until, tell)
+            standing = command_runs.wait(work.folder, until, tell and (lambda now: tell(_running(work, now))))
     except KeyboardInterrupt:
         if command_runs.look(work.folder).kind != command_runs.RUNNING:
             raise
@@ -204,12 +204,6 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
 
     lines.update(space, run, change)
     return command_runs.look(work.folder)
-
-
-def _awaited(work: Work, until: float, tell: Callable[[Pending], None] | None) -> Standing:
-    if tell is None:
-        return command_runs.wait(work.folder, until)
-    return command_runs.wait(work.folder, until, lambda standing: tell(_running(work, standing)))
 
 
 def _interrupted(run: Run, work: Work) -> LoomError:
@@ -322,7 +316,7 @@ def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.G
         "duration_ms": told.get("duration_ms"),
         "timed_out": bool(told.get("timed_out")),
         "output": output,
-        "bytes": told.get("bytes", command_events.size_of(work.folder)),
+        "bytes": told.get("bytes", command_runs.size_of(work.folder)),
     }
     context = {command_events.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"

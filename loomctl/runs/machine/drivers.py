@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import files, processes
+from loomctl.kit import files, processes, quick_json
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.runs.machine.local import TERMINAL
@@ -205,5 +205,4 @@ def _store(local: str) -> str:
 
 
 def _process(found: dict[str, Any]) -> dict[str, Any]:
-    process = found.get("process")
-    return process if isinstance(process, dict) else {}
+    return quick_json.as_object(found.get("process"))

@@ -11,7 +11,7 @@ from loomctl.kit.ids import checked_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 # A binding of a session whose process is not known counts as alive for this long after its last sign.
@@ -75,6 +75,8 @@ class Local:
 
     def bind(self, session_id: str, run_id: str, *, host: str, pid: int | None, **more: Any) -> dict[str, Any]:
         """Bind a session to a run; only run and resume do (and /clear and a fork inherit)."""
+        from loomctl.runs.machine import launcher_files
+
         binding = {
             "session_id": session_id,
             "run_id": run_id,
@@ -86,13 +88,8 @@ class Local:
         }
         self._write(self._sessions, session_id, binding)
         self._mark(session_id)
-        self._make_room()
-        return binding
-
-    def _make_room(self) -> None:
-        from loomctl.runs.machine import launcher_files
-
         launcher_files.make_rooms(self.folder)
+        return binding
 
     def refresh(self, binding: dict[str, Any], *, pid: int | None, transcript_path: str | None) -> dict[str, Any]:
         """Note what a hook event tells of a bound session; the file's time is the session's last sign of life."""
@@ -154,7 +151,10 @@ class Local:
             if found_here is not None and not gone and self._may_live(found_here):
                 living.append((_last_sign(self._path(self._sessions, name)), found_here))
             else:
-                self._tried(files.remove, os.path.join(self._live, name))
+                try:
+                    files.remove(os.path.join(self._live, name))
+                except OSError:  # who may not write looks all the same
+                    pass
         return [binding for _, binding in sorted(living, key=lambda pair: pair[0])]
 
     def _marks(self) -> list[str]:
@@ -164,14 +164,6 @@ class Local:
                 return [entry.name for entry, _ in zip(entries, range(_MOST_LIVING), strict=False)]
         except OSError:
             return []
-
-    @staticmethod
-    def _tried(write: Callable[[str], None], name: str) -> None:
-        """Do a write that only makes looking quicker: who may not write, or has no room, looks all the same."""
-        try:
-            write(name)
-        except (OSError, LoomError):
-            pass
 
     def _mark(self, session_id: str) -> None:
         mark = os.path.join(self._live, session_id)
@@ -222,12 +214,11 @@ class Local:
     def primed(self, session_id: str | None) -> dict[str, Any]:
         """Give what a session was given: `{run_id, epoch, artifacts: {id: {sha256, form, slip}}, restores: {…}}`."""
         found = self._read(self._primed, session_id) or {}
-        artifacts = found.get("artifacts")
         epoch = found.get("epoch")
         return {
             **found,
             "epoch": epoch if type(epoch) is int else 0,
-            "artifacts": artifacts if isinstance(artifacts, dict) else {},
+            "artifacts": quick_json.as_object(found.get("artifacts")),
         }
 
     def primed_of(self, run_id: str) -> list[str]:
@@ -335,8 +326,7 @@ def _identity(path: str) -> tuple[int, ...]:
 
 
 def _process(binding: Mapping[str, Any]) -> dict[str, Any]:
-    process = binding.get("process")
-    return process if isinstance(process, dict) else {}
+    return quick_json.as_object(binding.get("process"))
 
 
 def _started(binding: dict[str, Any]) -> tuple[str, ...]:

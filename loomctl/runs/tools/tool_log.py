@@ -250,18 +250,12 @@ def write_new(path: str, content: bytes) -> None:
     """Write a file that is not there yet, for its owner alone; of one that could not be written whole nothing stays."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        _write_all(descriptor, content)
+        files.write_all(descriptor, content)
     except OSError as error:
         os.unlink(path)
         raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(descriptor)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def name_of(step_id: str, ext: str) -> tuple[str, str]:
