@@ -13,7 +13,7 @@ import click
 
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish, finish_records, undo
+from loomctl.flow import drive, finish, finish_records, rewind
 from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import ROUTING, Reading
@@ -226,7 +226,7 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl undo
     """
     space = command_line.space()
-    return told(space, undo.undo(space, find.to_drive(space, run), branch), as_json=as_json)
+    return told(space, rewind.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:

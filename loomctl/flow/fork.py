@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import stage_changes
-from loomctl.flow import rewind, undo
+from loomctl.flow import rewind
 from loomctl.flow.commands import command_trust
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
@@ -93,7 +93,7 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
             _bring_blobs(space, origin.run, folder)
         state = _placed(space, folder, state, told)
     run = _run(space.store, state, origin.run.plan)
-    notes += [*left, *rewind.set_by_hand(run, str(origin.entry["completed_at"]))]
+    notes += [*left, *context_history.set_by_hand(run, str(origin.entry["completed_at"]))]
     notes += _known_here(space, origin.run, run)
     warned = log_verdict.warning(space.store, run_id)
     notes += [f"run {run_id}: {warned}"] if warned else []
@@ -145,10 +145,10 @@ def _origin(run: Run, named: str) -> _Origin:
 def _state(origin: _Origin) -> tuple[State, list[str]]:
     run, stage = origin.run, str(origin.entry["stage"])
     state: State = {**run.state, "status": "in_progress"}  # of a cancelled run, too
-    backs: list[undo.Back] = []
+    backs: list[rewind.Back] = []
     if origin.later:
         state, backs = rewind.back_to(run, state, origin.later[0], None)
-    state = undo.as_it_ended(state, run.plan, stage)
+    state = rewind.as_it_ended(state, run.plan, stage)
     at = clock.now()
     state = {
         **lease.without(state),
@@ -160,7 +160,7 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
     roots = sessions.roots(run.state)
     if roots:  # what paths of other places begin with (D9)
         state["sessions"]["earlier_roots"] = roots
-    return state, undo.left(backs)
+    return state, rewind.left_as_is(backs)
 
 
 def _told(origin: _Origin) -> list[Event]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files
 from loomctl.kit.errors import LoomError
-from loomctl.kit.text.secrets import masked
+from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.runs import context_values, stages
 from loomctl.runs.model import run_context
 from loomctl.runs.store import blobs, event_log, events
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from loomctl.runs.store.store import Run
 
@@ -290,3 +290,21 @@ def _alike(key: str, one: Any, other: Any) -> bool:
 
 def _ref(value: Any) -> str:
     return str(value) if blobs.is_ref(value) else blobs.ref_of(context_values.encoded(value))
+
+
+def set_by_hand(run: Run, since: str) -> list[str]:
+    """Say which values of the context somebody set by hand since a time.
+
+    They are no stage's, and stay; those of a branch are its own, and are gone with it.
+    """
+    look = f"(loomctl context history {run.run_id})"
+    kept = _listed(by_hand_since(run, since))
+    gone = _listed(by_hand_in_branches(run, since))
+    return [
+        *([f"set by hand since then, and left as it is: {kept} {look}"] if kept else []),
+        *([f"set by hand in branches since then, and gone with them: {gone}"] if gone else []),
+    ]
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(masked_line(key, 80) for key in keys[:10]) + (f", and {len(keys) - 10} more" if keys[10:] else "")

@@ -11,7 +11,7 @@ import pytest
 
 from loomctl.care import file_checks
 from loomctl.care.file_checks import Files
-from loomctl.flow import drive, undo
+from loomctl.flow import drive, rewind
 from loomctl.handoff import copies
 from loomctl.runs import context_values
 from loomctl.runs.machine import run_notes
@@ -82,7 +82,7 @@ def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scen
 def test_an_answer_that_was_undone_is_proven_where_it_was_put(scene: Scene) -> None:
     run_id = begun(scene)
     drive.done(scene.space(), run_id, response="First.")
-    undo.undo(scene.space(), run_id)
+    rewind.undo(scene.space(), run_id)
     assert held(scene)[:3] == (1 + 3, 0, 0)
     drive.done(scene.space(), run_id, response="Second.")
     assert held(scene)[:3] == (1 + 6, 0, 0)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from loomctl.flow import decide, drive, undo
+from loomctl.flow import decide, drive, rewind
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import Scene
@@ -51,7 +51,7 @@ def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
     space, run_id = scene.space(), scene.run_dir.name
     drive.done(space, run_id, response="no", outcome="failed", note="why")
     drive.done(space, run_id, response='{"context_updates": {"a": 1}}')
-    undo.undo(space, run_id)
+    rewind.undo(space, run_id)
     drive.done(space, run_id, response="x")
     decide.approve(space, run_id)
     drive.done(space, run_id, response="y")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loomctl.flow import decide as deciding
-from loomctl.flow import resume, undo
+from loomctl.flow import resume, rewind
 from loomctl.flow.drive import Driven
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -242,7 +242,7 @@ def test_a_decision_is_taken_back_and_made_anew(scene: Scene) -> None:
     assert scene.state["pending_approvals"][0]["stage"] == GATE
     decide(scene, "choose", "fix", note="first")
     scene.let_go()
-    driven = undo.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    driven = rewind.undo(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
     assert (driven.move.kind, scene.state["status"]) == ("approval", "awaiting_feedback")
     assert scene.state["approvals"] == []
     assert not {"human.gate.label", "human.gate.text"} & scene.state["context"].keys()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import decide, drive, undo
+from loomctl.flow import decide, drive, rewind
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import LoomError
@@ -88,9 +88,9 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
         lambda: drive.next_step(space, name),
         lambda: drive.done(space, name, response=answer, artifacts={"spec": "spec.md"}),
         lambda: drive.done(space, name, response=None),
-        lambda: undo.undo(space, name),
+        lambda: rewind.undo(space, name),
         lambda: drive.done(space, name, response="It failed.", outcome="failed", note="no"),
-        lambda: undo.undo(space, name),
+        lambda: rewind.undo(space, name),
         lambda: stopping.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
     ]
     for verb in verbs:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.changes import stage_changes, track
-from loomctl.flow import contexts, decide, drive, resume, rewind, undo
+from loomctl.flow import contexts, decide, drive, resume, rewind
 from loomctl.flow import fork as forking
 from loomctl.flow.commands import command_trust
 from loomctl.flow.fork import Forked
@@ -211,7 +211,7 @@ def test_a_fork_explains_its_context(scene: Scene) -> None:
     """Each key by the stage or the person that set it, without a gap; also of a fork of a fork, and after an undo."""
     worked(scene)
     contexts.put(scene.space(), scene.run_dir.name, {"a": 7, "mine": "x" * 3000})
-    undo.undo(scene.space(), scene.run_dir.name)
+    rewind.undo(scene.space(), scene.run_dir.name)
     contexts.put(scene.space(), scene.run_dir.name, {"d": 1})
     done(scene, says("approve", b="better"))
     space = scene.space()
@@ -225,7 +225,7 @@ def test_a_fork_explains_its_context(scene: Scene) -> None:
         assert made["c"].stage == "003-build.fix@1"
         assert all(one.at for one in found)
     resume.resume(scene.space(OTHER), run_id)
-    undo.undo(scene.space(OTHER), run_id)
+    rewind.undo(scene.space(OTHER), run_id)
     drive.done(scene.space(OTHER), run_id, response=says(c=[9]))
     found = context_history.of_run(space.store.read(run_id))
     assert "unknown" not in {one.by for one in found}, found

@@ -10,7 +10,6 @@ import pytest
 from loomctl.flow import decide, drive, stop
 from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
-from loomctl.flow import undo as undoing
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs.project import Workspace
 from loomctl.workflows import triggers

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import contexts, decide, drive, undo
+from loomctl.flow import contexts, decide, drive
 from loomctl.flow import rewind as rewinding
 from loomctl.flow.commands import command_trust, run_commands
 from loomctl.flow.rewind import Rewound
@@ -107,7 +107,7 @@ def test_it_is_undo_as_often_as_it_takes(scene: Scene, tmp_path: Path) -> None:
         worked(one)
     rewind(scene, "1")
     while stages_of(other.state) != ["001-build.make@1"] or other.state["steps"][0]["status"] != "in_progress":
-        undo.undo(other.space(), other.run_dir.name)
+        rewinding.undo(other.space(), other.run_dir.name)
     told = [{**essence(one.state), "run_id": "", "plan_id": ""} for one in (scene, other)]
     assert told[0] == told[1]
     assert events(scene, "stage.undone") == events(other, "stage.undone")

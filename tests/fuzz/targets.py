@@ -14,7 +14,7 @@ from typing import Any
 
 from loomctl.cli import main
 from loomctl.expressions import conditions, javascript, placeholders, state_paths
-from loomctl.flow import route, undo
+from loomctl.flow import rewind, route
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import files, ids, strict
@@ -73,7 +73,7 @@ def states(data: bytes) -> None:
     for change in (
         lambda: route.advance(found, frozen, at=AT),
         lambda: route.end_visit(found, frozen, outcome="failed", at=AT, note="x", artifacts={"a": "b"}),
-        lambda: undo.undone(found, frozen),
+        lambda: rewind.undone(found, frozen),
         lambda: gates.approve(found, at=AT),
         lambda: gates.reject(found, at=AT, by="Ada", note="x"),
         lambda: gates.ask(found, frozen, at=AT),

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import project_checks
-from loomctl.flow import drive, fork, resume, undo
+from loomctl.flow import drive, fork, resume, rewind
 from loomctl.handoff import copies, handoff, pull, push
 from loomctl.handoff.push import Parcel
 from loomctl.handoff.repository import Repository
@@ -361,7 +361,7 @@ def test_what_goes_on_from_here_saves_nothing_whatever_was_done_there(
     desktop.pull(run_id)
     torn_whole(desktop, run_id)
     desktop.done(run_id, "Made.")
-    undo.undo(desktop.space(), run_id)
+    rewind.undo(desktop.space(), run_id)
     desktop.push(run_id)
     told = laptop.pull(run_id)
     assert (told.kind, told.saved, len(laptop.run_dirs)) == (pull.FORWARD, None, 1)

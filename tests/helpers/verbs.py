@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from loomctl.flow import drive, undo
+from loomctl.flow import drive, rewind
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.runs.model import visits
@@ -50,7 +50,7 @@ def go_on(scene: Scene, conversation: Conversation | None = None, **more: Any) -
 
 def take_back(scene: Scene, session: str | None = SESSION) -> Driven:
     """Undo the last end."""
-    return undo.undo(scene.space(session), scene.run_dir.name)
+    return rewind.undo(scene.space(session), scene.run_dir.name)
 
 
 def stop(scene: Scene, message: str, *, on_hook_path: bool = False, **more: Any) -> stopping.Stopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loomctl.flow import route, undo
+from loomctl.flow import rewind, route
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL, new_state
@@ -58,7 +58,7 @@ class Walk:
             self.state = visits.mark_closing(self.state, outcome=None, note="", artifacts={}, at=self.now())
             return self.stands()
         elif verb == "undo":
-            self.state, _ = undo.undone(self.state, self.plan)
+            self.state, _ = rewind.undone(self.state, self.plan)
             return self.stands()
         elif verb == "approve":
             self.state, _ = gates.approve(self.state, at=self.now())

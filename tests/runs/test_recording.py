@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive, resume, undo
+from loomctl.flow import drive, resume, rewind
 from loomctl.kit import files
 from loomctl.kit.processes import Lock
 from loomctl.reduction.tool_steps import ToolStep
@@ -419,7 +419,7 @@ def test_what_waits_is_digested_before_anything_changes(begun: Scene, verb: str)
         drive.next_step(begun.space(), begun.run_dir.name)
     else:
         assert verb == "undo"
-        undo.undo(begun.space(), begun.run_dir.name)
+        rewind.undo(begun.space(), begun.run_dir.name)
     assert [step.more["stage"] for step in steps(begun)] == [stage]
     assert waiting(begun) == []
 

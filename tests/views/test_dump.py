@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.flow import drive, finish_records, resume, undo
+from loomctl.flow import drive, finish_records, resume, rewind
 from loomctl.flow.commands import command_trust
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store import blobs
@@ -132,7 +132,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     inner = scene.state["context"]["l"]
     nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}
     drive.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
-    undo.undo(other, run_id)
+    rewind.undo(other, run_id)
     drive.done(other, run_id, response=json.dumps(nested))
     before = fingerprint(scene.run_dir)
     told = dumped(scene, tmp_path / "out")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import contexts, decide, drive, lines, preambles, resume, rewind, stop, undo
+from loomctl.flow import contexts, decide, drive, lines, preambles, resume, rewind, stop
 from loomctl.flow.drive import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import context_history, stages
@@ -378,7 +378,7 @@ def test_a_join_that_was_met_while_the_run_stood_still(scene: Scene) -> None:
     assert (statuses(scene), scene.state["status"]) == ({"api": "failed", "web": "succeeded"}, "paused")
     resumed = resume.resume(scene.space(), scene.run_dir.name)
     assert (resumed.move.step, fan_visit(scene)["status"]) == ("build/sum", "partially_succeeded")
-    undo.undo(scene.space(), scene.run_dir.name)
+    rewind.undo(scene.space(), scene.run_dir.name)
     assert statuses(scene) == {"api": "in_progress", "web": "succeeded"}
 
 
@@ -439,13 +439,13 @@ def test_an_undo_in_a_branch(scene: Scene) -> None:
     worked(scene, "api", sets(a=1))
     opened(scene, "web")
     done(scene, "web", sets(w=1))
-    assert "web" in refused("IN_PARALLEL", lambda: undo.undo(scene.space(), scene.run_dir.name)).why
-    undo.undo(scene.space(), scene.run_dir.name, "web")
+    assert "web" in refused("IN_PARALLEL", lambda: rewind.undo(scene.space(), scene.run_dir.name)).why
+    rewind.undo(scene.space(), scene.run_dir.name, "web")
     line = lines.read(scene.space(), scene.run_dir.name, "web")
     assert "w" not in line.state["context"]
     assert line.state["current_step"] == "build/fan.web.draw"
     assert statuses(scene) == {"api": "succeeded", "web": "in_progress"}
-    undo.undo(scene.space(), scene.run_dir.name, "api")
+    rewind.undo(scene.space(), scene.run_dir.name, "api")
     assert statuses(scene) == {"api": "in_progress", "web": "in_progress"}
     worked(scene, "api", sets(a=2))
     worked(scene, "web", sets(w=2), "b")
@@ -466,7 +466,7 @@ def test_an_undo_of_a_join(scene: Scene, join: str) -> None:
         before = scene.state
     worked(scene, "api", sets(a=1))
     assert scene.state["current_step"] == "build/sum"
-    undo.undo(scene.space(), scene.run_dir.name)
+    rewind.undo(scene.space(), scene.run_dir.name)
     state = scene.state
     assert state["context"] == before["context"]
     web = "succeeded" if join == "wait_all" else "in_progress"
@@ -485,7 +485,7 @@ def test_an_undo_of_a_join_whose_file_is_damaged(scene: Scene) -> None:
     worked(scene, "api")
     worked(scene, "web", "a", "b")
     (scene.run_dir / "stages/001-build.fan@1/status.json").write_text("{", encoding="utf-8")
-    driven = undo.undo(scene.space(), scene.run_dir.name)
+    driven = rewind.undo(scene.space(), scene.run_dir.name)
     assert "the context stays as it is" in driven.notes[0]
     assert statuses(scene) == {"api": "pending", "web": "pending"}
     assert opened(scene, "api").move.step == "build/fan.api.look"
@@ -695,7 +695,7 @@ def test_a_late_join_is_taken_back_whatever_was_open(scene: Scene) -> None:
     done(scene, "api", outcome="failed")
     resume.resume(scene.space(), scene.run_dir.name)
     assert scene.state["current_step"] == "build/sum"
-    undo.undo(scene.space(), scene.run_dir.name)
+    rewind.undo(scene.space(), scene.run_dir.name)
     assert statuses(scene) == {"api": "in_progress", "web": "in_progress"}
     done(scene, "api", outcome="failed")
     rewind.rewind(scene.space(), scene.run_dir.name, "plan")
@@ -736,7 +736,7 @@ def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.Monke
     begun(scene, fan({"id": "slow", "steps": [{"id": "go", "run": "sleep 600"}]}, API))
     assert scene.loomctl("trust", "--yes", session=None).code == 0
     assert scene.loomctl("next", "--branch", "slow").code == 0
-    refused("NOTHING_TO_UNDO", lambda: undo.undo(scene.space(), scene.run_dir.name, "slow"))
+    refused("NOTHING_TO_UNDO", lambda: rewind.undo(scene.space(), scene.run_dir.name, "slow"))
     assert "command.ended" not in scene.event_names()
     assert "was stopped" in scene.loomctl("cancel").stdout
 
