@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from loomctl.changes import track
 from loomctl.cli import bundle
 from loomctl.flow import decide, drive
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.flow.outcomes import directives
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.model import visits
@@ -60,7 +60,7 @@ def worked(scene: Scene) -> Scene:
     scene.workflow(phases=PHASES)
     run = scene.begin().run
     space = scene.space(conversation=Counted())
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     drive.next_step(space, run.run_id)
     step = ToolStep("toolu_1", "Write", {"file_path": "/elsewhere/x"}, "written", None, success=True)
     tool_log.append(str(scene.run_dir), [step._replace(more={"stage": "003-a.ask@1", "at": "2999"})])

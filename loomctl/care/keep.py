@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.flow.commands import command_events, evidence_commands
+from loomctl.flow.commands import evidence_commands
 from loomctl.kit import clock, files, git, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted
@@ -115,7 +115,7 @@ def _stop_command(space: Workspace, run_id: str, *, force: bool) -> None:
     """Stop a command that runs in a run that is put away: nobody could find it later. Raises RUN_IS_ACTIVE."""
     _refuse_active(space, run_id, force=force)
     with suppress(LoomError):  # a run that cannot be read is put away all the same
-        command_events.stop_all(space, space.store.read(run_id))
+        evidence_commands.stop_all(space, space.store.read(run_id))
 
 
 def _out_of_sight(space: Workspace, run_id: str) -> str:

@@ -10,7 +10,7 @@ import click
 from loomctl.cli import answer, command_line, output, step
 from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import decide, stop
-from loomctl.flow.commands import command_events, command_trust
+from loomctl.flow.commands import command_steps, evidence_commands
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
@@ -162,7 +162,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     if verb == "cancel":
         command_line.must_decide(space, verb, run_id)
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
-    said = command_events.stop_all(space, changed) if status == "cancelled" else []
+    said = evidence_commands.stop_all(space, changed) if status == "cancelled" else []
     if as_json:
         output.document({"run_id": changed.run_id, "status": status, "notes": said})
     else:
@@ -195,8 +195,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         why = f"a person types loomctl trust {run_id} in a terminal"
         raise LoomError("NOT_BOUND", what, why=why, hint=find.way_in(space, run_id), exit_code=EXIT_NO_RUN)
     the_run = space.store.read(run_id)
-    commands = command_trust.listed(space, the_run)
-    digest = command_trust.digest_of(commands)
+    commands = command_steps.listed(space, the_run)
+    digest = command_steps.digest_of(commands)
     loads = {
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in the_run.plan["artifacts"]
@@ -213,12 +213,12 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
             "NOT_CONFIRMED", "the run is not trusted", hint=f"loomctl trust {run_id} --yes", exit_code=EXIT_USAGE
         )
     command_line.must_decide(space, "trust", run_id)
-    trouble = command_trust.trust(space, the_run, commands)
+    trouble = command_steps.trust(space, the_run, commands)
     if trouble:
         raise LoomError(
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
         )
-    waited = command_trust.answer(space, the_run)
+    waited = command_steps.answer(space, the_run)
     if as_json:
         output.document({"run_id": run_id, "trusted": digest, "commands": commands, "artifacts": loads})
         return EXIT_OK

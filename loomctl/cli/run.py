@@ -10,7 +10,7 @@ import click
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
 from loomctl.flow import drive, fork, resume, rewind, start
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
@@ -122,7 +122,7 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
     return {
         **_run_document(space, begun.run, begun.slip),
         "dry_run": begun.slip is None,
-        "commands": command_trust.listed(space, begun.run),
+        "commands": command_steps.listed(space, begun.run),
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
@@ -134,7 +134,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     verb = "would start" if begun.slip is None else "started"
     lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
     lines += answer.plan_lines(begun.run)
-    if begun.slip is None and (commands := command_trust.listed(space, begun.run)):
+    if begun.slip is None and (commands := command_steps.listed(space, begun.run)):
         lines += ["It would execute these commands:", *answer.command_lines(commands)]
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
@@ -210,7 +210,7 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
 
 def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     try:
-        commands = command_trust.untrusted(space, run)
+        commands = command_steps.untrusted(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
         return [f"Its commands cannot be run here: {error.what}"]
     if not commands:
@@ -223,7 +223,7 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
     if not output.is_agreed("Trust these commands on this machine?"):
         return [f"Its commands are not trusted, and none of them is run. {later}"]
-    trouble = command_trust.trust(space, run, commands)
+    trouble = command_steps.trust(space, run, commands)
     return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]
 
 

@@ -229,9 +229,9 @@ def _taken_over(space: Workspace, run: Run, begun: Mapping[str, Any] | None, out
     """Let a person end a command step, whose command may end in this moment, and the run go on (D30)."""
     if begun is None or not settle.is_command(run, begun):
         return False
-    from loomctl.flow.commands import command_events
+    from loomctl.flow.commands import command_steps
 
-    return command_events.take_over(space, run, outcome)
+    return command_steps.take_over(space, run, outcome)
 
 
 def _gone_on(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.changes import stage_changes
 from loomctl.flow import rewind
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.kit import clock, digests, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages
@@ -285,8 +285,8 @@ def _known_here(space: Workspace, origin: Run, run: Run) -> list[str]:
         return []
     said = run_notes.note_known(run.run_id, space.store.folder)
     try:
-        if not said and command_trust.is_trusted(space, origin):
-            said = command_trust.trust(space, run, command_trust.listed(space, run))
+        if not said and command_steps.is_trusted(space, origin):
+            said = command_steps.trust(space, run, command_steps.listed(space, run))
     except LoomError:  # a command that cannot be filled in is said where it is come to
         pass
     return [said] if said else []

@@ -63,12 +63,12 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     """
     notes = recording.noted(space)
     run = lines.read(space, run_id, branch)
-    from loomctl.flow.commands import command_events
+    from loomctl.flow.commands import command_steps, evidence_commands
 
     if visits.open_visit(run.state) is not None:
         _refuse_begun(run.state)
         one_back(run, run.state, None)  # what is refused stops no command
-    notes += filter(None, [command_events.stop_open(space, run), *command_events.stop_evidence(space, run)])
+    notes += filter(None, [command_steps.stop_open(space, run), *evidence_commands.stop_evidence(space, run)])
 
     def change(state: State) -> tuple[State, list[Event]]:
         session_id = space.caller.session_id
@@ -319,9 +319,9 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     _refuse(run, run.state, stage)
     if _is_untouched(run.state, stage):
         return _open_already(space, run, stage, notes)
-    from loomctl.flow.commands import command_events
+    from loomctl.flow.commands import evidence_commands
 
-    notes += command_events.stop_all(space, run)
+    notes += evidence_commands.stop_all(space, run)
     memory_of_session.forget_run(space, run_id)
     every = [str(one["stage"]) for one in stages.entries(run)]
     from_here = every[every.index(stage) :]

@@ -241,9 +241,9 @@ def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:
     `failed` or `skipped` do; gives a line for each of the latter.
     """
     for line in settled.left:
-        from loomctl.flow.commands import command_events
+        from loomctl.flow.commands import evidence_commands
 
-        command_events.stop_left(space, line)
+        evidence_commands.stop_left(space, line)
     if settled.opened is not None and not is_command(run, settled.opened):
         note_visit(space, run, settled.opened)
     if not os.path.isdir(os.path.join(space.store.local, lines.EVIDENCE, run.run_id)):

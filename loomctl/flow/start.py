@@ -6,7 +6,7 @@ import os
 
 from loomctl.expressions import placeholders
 from loomctl.flow import route, settle
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.kit import clock, ids, machine
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
@@ -94,7 +94,7 @@ def start(
         warnings += prove.warnings(plan, state, must_survive, prove.BEGUN_WITH)
     run = _new_run(space, run_id, state, plan)
     _check_placeholders(space, run)
-    command_trust.listed(space, run)  # what cannot be filled in is said before anything is written
+    command_steps.listed(space, run)  # what cannot be filled in is said before anything is written
     _check_lengths(run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         return Started(run, route.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
@@ -103,7 +103,7 @@ def start(
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
     trouble = run_notes.note_known(run.run_id, space.store.folder)
-    trouble = trouble or command_trust.trust_the_bundles(space, run, resolved.sources)
+    trouble = trouble or command_steps.trust_the_bundles(space, run, resolved.sources)
     notes = [
         *made_here,
         *noted,

@@ -233,17 +233,17 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if place is None or place.step.get("kind") != "command" or not is_under_way(run.state):
         return None
-    from loomctl.flow.commands import command_trust  # most stops are at no command
+    from loomctl.flow.commands import command_steps  # most stops are at no command
     from loomctl.runs.model import standing
 
     try:
-        commands = command_trust.untrusted(space, run)
+        commands = command_steps.untrusted(space, run)
     except LoomError:  # of a run that was made elsewhere: `next` says what cannot be filled in here
         return None
     if not commands:
         return None
     was_told = standing.waits_for_trust(run.state) and not turn.driven
-    command_trust.wait(space, run, commands)
+    command_steps.wait(space, run, commands)
     return Stopped(line="" if was_told else f"Loom: {standing.trust_line(run.run_id, commands)}", waits=turn.driven)
 
 

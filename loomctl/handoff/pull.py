@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import IO, Any, NamedTuple
 
-from loomctl.flow.commands import command_events
+from loomctl.flow.commands import evidence_commands
 from loomctl.handoff import carried, copies, handoff
 from loomctl.handoff.carried import Look
 from loomctl.handoff.handoff import Desk, Message, Standing
@@ -208,7 +208,7 @@ class _Pull:
             run = self._store.read(self._run_id)
         except LoomError:  # one that cannot be read has no open step either
             return
-        if command_events.runs_now(self._space, run):
+        if evidence_commands.runs_now(self._space, run):
             what = f"a command of the run {self._run_id} runs on this machine; nothing was changed"
             why, hint = "its output belongs to the state that is here", f"loomctl next {self._run_id}"
             raise LoomError("COMMAND_RUNS", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_HELD)

@@ -17,7 +17,7 @@ import pytest
 from loomctl.care import keep
 from loomctl.flow import drive, rewind
 from loomctl.flow import stop as stopping
-from loomctl.flow.commands import command_events, command_trust
+from loomctl.flow.commands import command_steps, evidence_commands
 from loomctl.flow.stop import Stopped
 from loomctl.kit import processes
 from loomctl.runs import command_runs, log_verdict
@@ -34,7 +34,7 @@ STAGE = "001-build.make@1"
 
 
 def trust(scene: Scene, run: Run) -> None:
-    command_trust.trust(scene.space(), run, command_trust.listed(scene.space(), run))
+    command_steps.trust(scene.space(), run, command_steps.listed(scene.space(), run))
 
 
 def begin(scene: Scene, *wanted: Any, trusted: bool = True, **more: Any) -> str:
@@ -164,7 +164,7 @@ def test_a_command_that_nobody_trusts_is_not_run(scene: Scene) -> None:
     space = scene.space()
     run = space.store.read(run_id)
     assert run.plan["commands"] == [{"step": "build/make", "run": "touch ran {run_id}"}]
-    (listed,) = command_trust.listed(space, run)
+    (listed,) = command_steps.listed(space, run)
     assert (listed["step"], run_id in listed["run"]) == ("build/make", True)
     for _ in range(4):
         assert "loomctl trust" in done(scene).repair
@@ -373,7 +373,7 @@ def test_a_record_that_no_command_made_counts_nothing(scene: Scene, record: Json
 def cancelled(scene: Scene) -> None:
     space = scene.space()
     run = stopping.set_standing(space, scene.run_dir.name, "cancelled", "run.cancelled", allowed=("in_progress",))
-    assert command_events.stop_all(space, run) == [STOPPED]
+    assert evidence_commands.stop_all(space, run) == [STOPPED]
 
 
 def removed(scene: Scene) -> None:
@@ -427,7 +427,7 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     folder = scene.run_dir / "stages" / "002-build.make@1" / "evidence-1"
     record = command_runs.look(str(folder)).record
     assert processes.lives(record["supervisor"])
-    assert command_events.runs_now(scene.space(), scene.space().store.read(run.run_id))
+    assert evidence_commands.runs_now(scene.space(), scene.space().store.read(run.run_id))
     act(scene)
     standing = command_runs.wait(str(folder), time.monotonic() + 20)
     assert standing.kind == command_runs.NONE or standing.result["stopped"]

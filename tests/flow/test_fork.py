@@ -18,7 +18,7 @@ from loomctl.care import keep
 from loomctl.changes import stage_changes, track
 from loomctl.flow import contexts, decide, drive, resume, rewind
 from loomctl.flow import fork as forking
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.flow.fork import Forked
 from loomctl.runs import context_history, context_values, find, run_blobs, stages
 from loomctl.runs.machine import run_notes
@@ -195,13 +195,13 @@ def test_trust_comes_along_where_there_was_some(scene: Scene, trusted: bool) -> 
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
     if trusted:
-        command_trust.trust(space, run, command_trust.listed(space, run))
+        command_steps.trust(space, run, command_steps.listed(space, run))
     done(scene)
     forked = fork(scene, "x")
-    assert command_trust.is_trusted(space, space.store.read(forked.run.run_id)) is trusted
+    assert command_steps.is_trusted(space, space.store.read(forked.run.run_id)) is trusted
     plan = (scene.run_dirs[0] / "plan.json").read_text().replace("echo ", "rm ")
     (Path(forked.run.folder) / "plan.json").write_text(plan)
-    assert not command_trust.is_trusted(space, space.store.read(forked.run.run_id))
+    assert not command_steps.is_trusted(space, space.store.read(forked.run.run_id))
 
 
 # ---- What it can tell of itself.

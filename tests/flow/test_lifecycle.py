@@ -127,7 +127,7 @@ class Told:
         self.hold("approve")
 
     def undo(self) -> None:
-        undoing.undo(self.space(), self.run_id)
+        rewinding.undo(self.space(), self.run_id)
         self.hold("undo")
 
     def rewind(self, to: str) -> None:

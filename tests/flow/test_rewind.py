@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loomctl.flow import contexts, decide, drive
 from loomctl.flow import rewind as rewinding
-from loomctl.flow.commands import command_trust, run_commands
+from loomctl.flow.commands import command_steps, run_commands
 from loomctl.flow.rewind import Rewound
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run, slip
@@ -305,7 +305,7 @@ def test_a_running_command_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPa
     run_id = scene.run_dir.name
     space = scene.space()
     run = space.store.read(run_id)
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0.2")
     done(scene)
     pending = drive.next_step(scene.space(), run_id).pending

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from loomctl.flow import decide, drive, preambles, resume, route
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.runs import stages
 from loomctl.runs.store.blobs import Blobs
 from loomctl.simulate import play
@@ -256,7 +256,7 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
     scene.begin()
     space = scene.space(None)
     run = space.store.read(scene.run_dir.name)
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     done(scene)
     scene.let_go()
     driven = drive.next_step(space, run.run_id)

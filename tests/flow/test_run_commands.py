@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.flow import drive
-from loomctl.flow.commands import command_events, command_trust, run_commands
+from loomctl.flow.commands import command_steps, run_commands
 from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs
@@ -36,8 +36,8 @@ def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *,
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
-    assert command_trust.trust_the_bundles(space, run, [{"id": "x", "path": path} for path in paths]) == ""
-    assert command_trust.is_trusted(space, run) is trusted
+    assert command_steps.trust_the_bundles(space, run, [{"id": "x", "path": path} for path in paths]) == ""
+    assert command_steps.is_trusted(space, run) is trusted
 
 
 def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None:
@@ -55,8 +55,8 @@ def test_trust_is_of_one_run_in_one_place(scene: Scene) -> None:
     scene.workflow(phases=COMMANDS)
     run, other = scene.begin("one").run, scene.begin("two").run
     space = scene.space()
-    command_trust.trust(space, run, command_trust.listed(space, run))
-    assert [command_trust.is_trusted(space, each) for each in (run, other)] == [True, False]
+    command_steps.trust(space, run, command_steps.listed(space, run))
+    assert [command_steps.is_trusted(space, each) for each in (run, other)] == [True, False]
 
 
 def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -> None:  # D38
@@ -65,7 +65,7 @@ def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -
     )
     run = scene.begin().run
     space = scene.space()
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     (scene.store / "blobs").write_text("in the way")
     assert [one.status for one in drive.next_step(space, run.run_id).ran] == ["succeeded"]
     kept = scene.state["context"]["command.output"]
@@ -81,7 +81,7 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     driven = drive.next_step(scene.space(on_hook_path=True), run.run_id)
     assert (driven.ran, driven.pending) == ((), None)
     assert not (scene.run_dir / "stages" / "001-build.c1@1" / "command.json").exists()
@@ -109,7 +109,7 @@ def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -
     tool: Json = {"tool_name": "Write", "tool_input": {"file_path": str(in_git.root / "edited.txt"), "content": "x"}}
     in_git.write("edited.txt", "x")
     in_git.hook("post-tool-use", tool_use_id="toolu_1", tool_response={"type": "create"}, **tool)
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     drive.next_step(space, run.run_id)
     ended = of_the_command(in_git)
     assert ended["files_touched"] == ["made", "test-results/new.txt"]
@@ -135,7 +135,7 @@ def test_an_output_is_stored_as_the_json_of_its_text(scene: Scene, parts: list[b
     folder.mkdir(exist_ok=True)
     data = b"".join(parts) * 50_000
     (folder / "command.log").write_bytes(data)
-    ref, warnings = command_events.stored(scene.space(), str(folder))
+    ref, warnings = command_steps.stored(scene.space(), str(folder))
     assert warnings == []
     assert Blobs(str(scene.store)).get(ref) == context_values.encoded(data.decode("utf-8", "replace"))
 
@@ -148,10 +148,10 @@ def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
         log.truncate(64 << 20)
     program = (
         "import resource, sys; sys.path.insert(0, sys.argv[1]); "
-        "from types import SimpleNamespace as Named; from loomctl.flow.commands import command_events; "
+        "from types import SimpleNamespace as Named; from loomctl.flow.commands import command_steps; "
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize(); "
         "resource.setrlimit(resource.RLIMIT_AS, (now + (40 << 20),) * 2); "
-        "print(command_events.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
+        "print(command_steps.stored(Named(store=Named(folder=sys.argv[2])), sys.argv[3]))"
     )
     command = [sys.executable, "-c", program, str(MAIN.parents[1]), str(scene.store), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -173,7 +173,7 @@ def test_a_command_that_meddles_with_its_own_files(scene: Scene, does: str, said
     scene.workflow(phases={"build": {"steps": [{"id": "c1", "run": f'cd "$LOOM_STAGE_DIR"; {does}; echo after'}]}})
     run = scene.begin().run
     space = scene.space()
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     driven = drive.next_step(space, run.run_id)
     assert [(one.status, one.reason) for one in driven.ran] == [("succeeded", "")]
     assert [note for note in driven.notes if "command.log" in note] == ([f"build/c1: {said}"] if said else [])

@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.flow import drive, finish_records, resume, rewind
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import LoomError
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
@@ -122,7 +122,7 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     ]}})  # fmt: skip
     run = scene.begin().run
     space, run_id = scene.space(), run.run_id
-    command_trust.trust(space, run, command_trust.listed(space, run))
+    command_steps.trust(space, run, command_steps.listed(space, run))
     drive.next_step(space, run_id)
     for _ in range(2):
         drive.done(space, run_id, response='{"outcome": 7} \x00 \ud800')

@@ -1,7 +1,8 @@
 """Commands that are evidence: run by `loomctl done`, each for one answer, and ended with what they are to show.
 
 A result counts only where this machine started the command for this very answer, and where it still ran as the `done`
-began that takes it: what ended unseen may be of another tree by now, and is run again.
+began that takes it: what ended unseen may be of another tree by now, and is run again. Here is also what stops all that
+a run has running.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 
 from loomctl.changes import working_tree
 from loomctl.flow import lines
-from loomctl.flow.commands import command_trust
+from loomctl.flow.commands import command_steps
 from loomctl.flow.outcomes.evidence import COMMAND, TIMEOUT, Command, Item, name_of
 from loomctl.kit import digests, files, processes
 from loomctl.kit.errors import LoomError
@@ -48,7 +49,7 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
     Without trust nothing is run. Raises nothing of its own.
     """
     try:
-        if not command_trust.untrusted(space, run):
+        if not command_steps.untrusted(space, run):
             return _run(space, run, asked)
         why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
     except (LoomError, OSError) as error:
@@ -59,20 +60,20 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
 def _run(space: Workspace, run: Run, asked: Command) -> Item:
     entry, wanted, number, claim = asked.entry, asked.wanted, asked.number, asked.claim
     at = _place(space, run, str(entry["stage"]), number)
-    until = time.monotonic() + command_trust.patience()
+    until = time.monotonic() + command_steps.patience()
     seconds = float(wanted.get("timeout") or TIMEOUT)
     with space.store.lock(f"{run.run_id}.command") as lock:
         if not _may_be_waited_for(at, claim):
             if os.path.lexists(at.folder):
                 command_runs.stop(at.folder)
                 _put_aside(at)
-            command = command_trust.expanded(space, run, {**asked.step, "run": wanted["run"]})
-            cwd = command_trust.workdir(space, run, command.get("workdir"))
+            command = command_steps.expanded(space, run, {**asked.step, "run": wanted["run"]})
+            cwd = command_steps.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
             )
             note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
-            _start(at, order, note, command_trust.environment(at.run_id, str(entry["step_id"]), at.folder))
+            _start(at, order, note, command_steps.environment(at.run_id, str(entry["step_id"]), at.folder))
             if _is_over(space, run, at.stage):  # somebody ended the step, or cancelled the run, in this moment
                 stop(space, run, [at.stage])
         supervisor = read(at).get("supervisor")
@@ -157,11 +158,6 @@ def _begun(space: Workspace, run: Run, only: Collection[str] | None) -> list[Pla
     return found
 
 
-def runs_now(space: Workspace, run: Run) -> bool:
-    """Tell whether a command that is evidence in a run runs on this machine."""
-    return any(command_runs.look(at.folder).kind == command_runs.RUNNING for at in _begun(space, run, None))
-
-
 def _is_over(space: Workspace, run: Run, stage: str) -> bool:
     whole = space.store.read(run.run_id)
     return whole.state["status"] in OVER or stage not in _open(whole)
@@ -204,6 +200,38 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
         if before == command_runs.RUNNING:
             said.append(f"The evidence `{name}` was stopped.")
     return said
+
+
+def runs_now(space: Workspace, run: Run) -> bool:
+    """Tell whether a command of a run's open visits, or of its branches', runs on this machine; or one as evidence."""
+    works = [command_steps.open_work(line) for line in lines.every(run)]
+    folders = [*(at.folder for at in _begun(space, run, None)), *(work.folder for work in works if work is not None)]
+    return any(command_runs.look(folder).kind == command_runs.RUNNING for folder in folders)
+
+
+def stop_all(space: Workspace, run: Run) -> list[str]:
+    """Stop the commands of a run and of its branches, and those that are evidence.
+
+    Gives a line for each that ran, or could not be stopped.
+    """
+    steps = [said for line in lines.every(run) if (said := command_steps.stop_open(space, line))]
+    return [*steps, *stop(space, run)]
+
+
+def stop_evidence(space: Workspace, line: Run) -> list[str]:
+    """Stop what runs as evidence of a line's open visit; gives a line for each that ran, or could not be stopped."""
+    entry = visits.open_visit(line.state)
+    return stop(space, line, [entry["stage"]]) if entry is not None else []
+
+
+def stop_left(space: Workspace, line: Run) -> None:
+    """Stop the command of a branch that its parallel step went on without; its end is told in the run's log."""
+    stop_evidence(space, line)
+    work = command_steps.open_work(line)
+    if work is None or command_runs.look(work.folder).kind == command_runs.NONE:
+        return
+    standing = command_runs.stop(work.folder)
+    space.store.tell(line.run_id, lambda _: command_steps.end(space, line, work, standing))
 
 
 def read(at: Place) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import os
 import time
 
 from loomctl.flow import finish, finish_records, lines, route, settle
-from loomctl.flow.commands import command_events, command_trust
-from loomctl.flow.commands.command_trust import environment, open_work, patience, workdir
+from loomctl.flow.commands import command_steps
+from loomctl.flow.commands.command_steps import environment, open_work, patience, workdir
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.records import NamedTuple
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.flow.commands.command_trust import Work
+    from loomctl.flow.commands.command_steps import Work
     from loomctl.flow.settle import Settled
     from loomctl.runs.command_runs import Standing
     from loomctl.runs.model.state import State
@@ -55,7 +55,7 @@ class Pending(NamedTuple):
 
     kind: RUNNING; STOPPED: while it was waited for; NOT_TRUSTED: nothing was run; NOT_BEGUN: commands before it, or its
     own back-off, took all the time that `next` waits. not_before: the time until which it backs off, UTC.
-    commands: what the run would run here, as `command_trust.listed` gives it; bytes, seconds, tail: of one that runs.
+    commands: what the run would run here, as `command_steps.listed` gives it; bytes, seconds, tail: of one that runs.
     """
 
     kind: str
@@ -98,16 +98,16 @@ def carried(space: Workspace, run: Run, settled: Settled, tell: Callable[[Pendin
 def waiting_for_trust(space: Workspace, run: Run) -> Pending | None:
     """Give the command step at which a run waits for trust that it was not given on this machine; else None."""
     work = open_work(run) if standing.waits_for_trust(run.state) else None
-    commands = command_trust.untrusted(space, run) if work is not None else []
+    commands = command_steps.untrusted(space, run) if work is not None else []
     return _pending(NOT_TRUSTED, work, commands=commands) if work is not None and commands else None
 
 
 def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callable[[Pending], None] | None) -> Carried:
     run = come.run
     _refuse_within(work, run)
-    commands = command_trust.untrusted(space, run)
+    commands = command_steps.untrusted(space, run)
     if commands:
-        run = command_trust.wait(space, run, commands)
+        run = command_steps.wait(space, run, commands)
         return come._replace(run=run, pending=_pending(NOT_TRUSTED, work, commands=commands))
     standing = _standing(space, run, work)
     held = _held_back(space, come, work, until) if standing.kind == command_runs.NONE else None
@@ -117,7 +117,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         if standing.kind == command_runs.NONE:
             run = begun(space, run, work)
         elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
-            run = command_events.tell_start(space, run, work, standing)
+            run = command_steps.tell_start(space, run, work, standing)
         if standing.kind in (command_runs.NONE, command_runs.RUNNING):
             standing = command_runs.wait(work.folder, until, tell and (lambda now: tell(_running(work, now))))
     except KeyboardInterrupt:
@@ -132,7 +132,7 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
     run, settled, one = _taken(space, run, come.settled, work, standing)
     if one is None:
         return come._replace(run=run, settled=settled)
-    lost = [f"{one.step_id}: {said}" for _, said in command_events.losses(work.folder, standing.result)]
+    lost = [f"{one.step_id}: {said}" for _, said in command_steps.losses(work.folder, standing.result)]
     return Carried(run, settled, [*come.ran, one], None, [*come.notes, *lost])
 
 
@@ -160,7 +160,7 @@ def _standing(space: Workspace, run: Run, work: Work) -> Standing:
     standing = command_runs.look(work.folder)
     if standing.kind == command_runs.ENDED and standing.result.get("stopped"):
         standing = _cleared(space, run, work)
-    if standing.kind == command_runs.NONE and command_events.is_running_by_the_log(run, work.stage):
+    if standing.kind == command_runs.NONE and command_steps.is_running_by_the_log(run, work.stage):
         return standing._replace(kind=command_runs.LOST)
     return standing
 
@@ -173,7 +173,7 @@ def _looked_again(space: Workspace, come: Carried, work: Work, standing: Standin
     run = lines.again(space, come.run)
     now = _work(run)
     if now is not None and now.stage == work.stage and standing.kind == command_runs.ENDED:
-        run = command_events.tell_end(space, run, work, standing)
+        run = command_steps.tell_end(space, run, work, standing)
         return come._replace(run=run, pending=_pending(STOPPED, work))
     return come._replace(run=run, settled=_as_it_stands(come.settled, run.state))
 
@@ -198,7 +198,7 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
         standing = command_runs.look(work.folder)
         if standing.kind != command_runs.ENDED or not standing.result.get("stopped"):
             return state, []
-        happened = command_events.end(space, run, work, standing)
+        happened = command_steps.end(space, run, work, standing)
         stages.set_aside(run.folder, work.stage)
         return state, happened
 
@@ -218,7 +218,7 @@ def _interrupted(run: Run, work: Work) -> LoomError:
 
 
 def _running(work: Work, standing: Standing) -> Pending:
-    pending = _pending(RUNNING, work, tail=command_events.tail_of(work.folder, 2000))
+    pending = _pending(RUNNING, work, tail=command_steps.tail_of(work.folder, 2000))
     return pending._replace(seconds=_seconds(standing.record), bytes=standing.bytes)
 
 
@@ -246,14 +246,14 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
             settle.note_visit(space, run, work.entry)
             command_runs.start(order, environment(run.run_id, work.step_id, work.folder))
         lock.remove()
-    run = command_events.tell_start(space, run, work, command_runs.look(work.folder))
+    run = command_steps.tell_start(space, run, work, command_runs.look(work.folder))
     if run.state["status"] in OVER:  # somebody cancelled it in this moment
-        command_events.stop_open(space, run)
+        command_steps.stop_open(space, run)
     return run
 
 
 def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
-    command = command_trust.expanded(space, run, work.step)
+    command = command_steps.expanded(space, run, work.step)
     cwd = workdir(space, run, command.get("workdir"))
     timeout = work.step.get("timeout")
     seconds = float(timeout) if isinstance(timeout, (int, float)) else None
@@ -274,7 +274,7 @@ def _taken(
         if entry is None or entry["stage"] != work.stage:
             held[:] = [(_as_it_stands(settled, state), None)]
             return state, []
-        happened = command_events.end(space, run, work, standing)
+        happened = command_steps.end(space, run, work, standing)
         if state["status"] in OVER:
             held[:] = [(_as_it_stands(settled, state), None)]
             return state, happened
@@ -288,7 +288,7 @@ def _taken(
     settle.begun(space, run, now)
     if ended is None:
         return run, now, None
-    tail = command_events.tail_of(work.folder, 4000 if given.note else 1000)
+    tail = command_steps.tail_of(work.folder, 4000 if given.note else 1000)
     ran = Ran(ended["step_id"], ended["stage"], ended["status"], given.note, given.command or {}, work.log, tail)
     return run, now, ran
 
@@ -306,9 +306,9 @@ def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.G
     told = standing.result
     exit_code = told.get("exit_code") if type(told.get("exit_code")) is int else None
     reason = _reason(work, standing, exit_code)
-    output, warnings = command_events.stored(space, work.folder)
-    for name, message in command_events.losses(work.folder, told):
-        warnings.append({"code": name, "where": command_events.KEY, "message": message})
+    output, warnings = command_steps.stored(space, work.folder)
+    for name, message in command_steps.losses(work.folder, told):
+        warnings.append({"code": name, "where": command_steps.KEY, "message": message})
     command = {
         "script": work.step["run"],
         "exit_code": exit_code,
@@ -318,7 +318,7 @@ def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.G
         "output": output,
         "bytes": told.get("bytes", command_runs.size_of(work.folder)),
     }
-    context = {command_events.KEY: output, "command.exit_code": exit_code}
+    context = {command_steps.KEY: output, "command.exit_code": exit_code}
     outcome = "failed" if reason else "succeeded"
     return finish_records.Given(None, "command", outcome, reason, command=command, context=context, warnings=warnings)
 
