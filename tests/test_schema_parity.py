@@ -21,17 +21,14 @@ from loomctl.runs.tools.tool_log import DataOffloader
 from loomctl.workflows import artifacts, branches, check, steps, workflow
 from loomctl.workflows.check import check_file, document_kind
 from loomctl.workflows.resolve import resolve
+from loomctl.workflows.workflow_files import Places
 from tests.helpers.tables import each
 from tests.runs.test_reducer import CALLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests" / "examples"
 SCHEMAS = {kind: check.schema(kind, bundle=str(ROOT)) for kind in ("workflow", "plan", "state", "tool_step")}
-PLACES: dict[str, Any] = {
-    "project_dir": str(ROOT / "no-project"),
-    "store": str(ROOT / "no-project" / ".loom"),
-    "bundle": str(ROOT),
-}
+PLACES = Places(str(ROOT / "no-project"), str(ROOT / "no-project" / ".loom"), str(ROOT))
 # What only meaning tells: no schema can say these.
 BEYOND_A_SCHEMA = {"DUPLICATE_ID", "UNRESOLVED_PLACEHOLDER", "GIT_COMMAND"}
 
@@ -102,7 +99,7 @@ def test_invalid_workflows_fail_both(path: Path) -> None:
 @each("path", [*examples("workflow", "invalid"), *examples("plan", "invalid")])
 def test_check_says_one_thing_once(path: Path) -> None:
     """Schema and reader together name a place once: no finding is doubled."""
-    found = errors(check_file(str(path), **PLACES))
+    found = errors(check_file(str(path), PLACES))
     assert found
     assert len({problem.where for problem in found}) == len(found), found
 
@@ -120,7 +117,7 @@ def test_valid_plans_and_states_pass(path: Path) -> None:
     """A valid plan or state is recognised by its content and passes without a word."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     assert document_kind(raw) == path.parts[-3]
-    assert check_file(str(path), **PLACES) == []
+    assert check_file(str(path), PLACES) == []
     if path.parts[-3] == "state":
         assert state_accepts(raw)
 
@@ -129,7 +126,7 @@ def test_valid_plans_and_states_pass(path: Path) -> None:
 def test_invalid_plans_and_states_fail(path: Path) -> None:
     """An invalid plan or state is refused, a state by the engine's own reader too."""
     raw = json.loads(path.read_text(encoding="utf-8"))
-    assert errors(check_file(str(path), **PLACES))
+    assert errors(check_file(str(path), PLACES))
     if path.parts[-3] == "state":
         assert not schema_accepts("state", raw)
         assert not state_accepts(raw)
@@ -225,7 +222,7 @@ def test_the_schema_has_the_words_of_the_classes() -> None:
 @pytest.mark.parametrize("name", ["core", "default"])
 def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     """What `build_plan` writes satisfies plan.schema.json and has all of its properties and no other."""
-    resolved = resolve(name, **PLACES)
+    resolved = resolve(name, PLACES)
     assert resolved.problems == []
     built = workflow.build_plan(
         resolved.checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=resolved.sources
@@ -250,7 +247,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
 def test_a_new_state_has_the_keys_of_its_schema() -> None:
     """A run's first state satisfies state.schema.json; its keys are that schema's, all but what comes later."""
     built = workflow.build_plan(
-        resolve("core", **PLACES).checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=[]
+        resolve("core", PLACES).checked(), plan_id="shop-258", created_at="2026-01-01T00:00:00Z", sources=[]
     )
     first = state.new_state(
         built, run_id="shop-258-run-2026-01-01T00-00-00Z", work_id=None, goal="x", at="2026-01-01T00:00:00Z"

@@ -47,27 +47,18 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
       loomctl check core
       loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl
     """
-    project = command_line.space(make=True).project
-    places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
+    places = workflow_files.places_of(command_line.space(make=True).project)
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
     for target in targets or _own(places):
         path = target if os.path.exists(target) else workflow_files.locate(target, places).path
-        found[target] = check_file(
-            path, project_dir=places.project_dir, store=places.store, bundle=places.bundle, by_user=bool(targets)
-        )
+        found[target] = check_file(path, places, by_user=bool(targets))
         if not errors(found[target]):
-            runs[target] = commands_of(path, project_dir=places.project_dir, store=places.store, bundle=places.bundle)
+            runs[target] = commands_of(path, places)
     failed = any(errors(problems) for problems in found.values())
     if as_json:
-        files = [
-            {
-                "target": target,
-                "problems": [problem._asdict() for problem in problems],
-                "commands": runs.get(target, []),
-            }
-            for target, problems in found.items()
-        ]
+        said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
+        files = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]
         output.document({"ok": not failed, "files": files})
     else:
         told = [_lines(target, problems, runs.get(target, ())) for target, problems in found.items()]

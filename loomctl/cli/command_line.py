@@ -296,10 +296,7 @@ def complete_workflows(space: Workspace, context: click.Context, incomplete: str
     """Complete workflow ids: the project's and the bundle's."""
     from loomctl.workflows import workflow_files
 
-    project = space.project
-    return workflow_files.available(
-        project_dir=os.path.dirname(project.store), store=project.store, bundle=project.plugin_root
-    )
+    return workflow_files.available(workflow_files.places_of(space.project))
 
 
 @completion

@@ -129,14 +129,7 @@ def simulate(
 
 
 def _plan(space: Workspace, workflow: str) -> dict[str, Any]:
-    project = space.project
-    resolved = resolve.resolve(
-        workflow,
-        project_dir=os.path.dirname(project.store),
-        store=project.store,
-        bundle=project.plugin_root,
-        base=space.caller.cwd,
-    )
+    resolved = resolve.resolve(workflow, workflow_files.places_of(space.project), base=space.caller.cwd)
     return build_plan(resolved.checked(), plan_id="simulation", created_at=play.AT, sources=resolved.sources)
 
 

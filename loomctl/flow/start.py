@@ -23,6 +23,7 @@ from loomctl.workflows import refreeze, triggers
 from loomctl.workflows.resolve import resolve
 from loomctl.workflows.survival import KEY
 from loomctl.workflows.workflow import build_plan
+from loomctl.workflows.workflow_files import places_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,14 +72,8 @@ def start(
     """
     work = _said(work)
     project = space.project
-    resolved = resolve(
-        workflow or space.settings.default_workflow,
-        project_dir=os.path.dirname(project.store),
-        store=project.store,
-        bundle=project.plugin_root,
-        base=space.caller.cwd,
-        by_user=workflow is not None,
-    )
+    named = workflow or space.settings.default_workflow
+    resolved = resolve(named, places_of(project), base=space.caller.cwd, by_user=workflow is not None)
     merged = resolved.checked()
     warnings = [problem for problem in resolved.problems if problem.severity == "warning"]
     work_id = work.lstrip("#") if ids.is_work_id(work) else None

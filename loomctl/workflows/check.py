@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
     from loomctl.kit.problems import Problem
+    from loomctl.workflows.workflow_files import Places
 
 WORKFLOW, PLAN, STATE = "workflow", "plan", "state"
 KINDS = (WORKFLOW, PLAN, STATE)
@@ -34,13 +35,13 @@ _LARGEST = 64 << 20
 _COPY = "what is gone is in no other file of Loom's; a copy of yours may have it"
 
 
-def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user: bool = True) -> list[Problem]:
+def check_file(path: str, places: Places, *, by_user: bool = True) -> list[Problem]:
     """Give every problem of a workflow, plan or state file, or of a run's log, errors first; none: all is well.
 
     A log is known by its name, the others by their content. by_user: its user named it; a file that was only found in
     the project is not read where it is a link out of it (D10). Raises nothing for what is in the file.
     """
-    if not by_user and not files.is_inside(path, project_dir):
+    if not by_user and not files.is_inside(path, places.project_dir):
         return [outside(path)]
     if os.path.basename(path) == events.FILE:
         return _check_log(path)
@@ -52,15 +53,15 @@ def check_file(path: str, *, project_dir: str, store: str, bundle: str, by_user:
         hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
         return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
     if kind == WORKFLOW:
-        found = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).problems
+        found = resolve_file(path, places).problems
     else:
         raw, found = _as_today(raw, kind)
         found += _plan_problems(raw) if kind == PLAN else _state_problems(raw, path)
     if not _is_foreign(kind, raw) and not any(problem.code in ("TOO_DEEP", "SCHEMA_TOO_NEW") for problem in found):
         spoken = {problem.where for problem in errors(found)} if loaded.places else ()
-        more = placed(_beyond(raw, kind, bundle=bundle, known=found), loaded.places)
+        more = placed(_beyond(raw, kind, bundle=places.bundle, known=found), loaded.places)
         found += [problem for problem in more if problem.where not in spoken]
-    found = [one._replace(hint=trouble.update(bundle)) if one.hint == UPDATE else one for one in found]
+    found = [one._replace(hint=trouble.update(places.bundle)) if one.hint == UPDATE else one for one in found]
     return _first(sorted(found, key=weight))
 
 
@@ -85,7 +86,7 @@ def _check_log(path: str) -> list[Problem]:
     return found
 
 
-def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list[dict[str, str]]:
+def commands_of(path: str, places: Places) -> list[dict[str, str]]:
     """List what a run of the workflow in a file would run, in its order; nothing for other files, or one with errors.
 
     Each is `{step, run, workdir?}`, its placeholders as they stand.
@@ -94,7 +95,7 @@ def commands_of(path: str, *, project_dir: str, store: str, bundle: str) -> list
         return []
     if document_kind(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
         return []
-    merged = resolve_file(path, project_dir=project_dir, store=store, bundle=bundle).merged
+    merged = resolve_file(path, places).merged
     if merged is None:
         return []
     commands: list[dict[str, str]] = build_plan(merged, plan_id="check", created_at="", sources=[])["commands"]

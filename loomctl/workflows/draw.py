@@ -305,10 +305,8 @@ def draw(space: Workspace, word: str | None, form: str) -> Drawn:
 
 def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str, Any], Mapping[str, Any] | None]:
     if word is not None and word not in space.store.run_ids():
-        project = space.project
-        places = workflow_files.Places(os.path.dirname(project.store), project.store, project.plugin_root)
         try:
-            found = resolve(word, **places._asdict())
+            found = resolve(word, workflow_files.places_of(space.project))
         except LoomError as unknown:
             if unknown.code not in ("UNKNOWN_WORKFLOW", "BAD_ID"):
                 raise

@@ -150,13 +150,7 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
 
 def _resolved(project: Project, named: str) -> Resolved | None:
     try:
-        return resolve(
-            named,
-            project_dir=os.path.dirname(project.store),
-            store=project.store,
-            bundle=project.plugin_root,
-            base=project.root,
-        )
+        return resolve(named, workflow_files.places_of(project), base=project.root)
     except LoomError:
         return None
 
@@ -419,10 +413,9 @@ def _left_of(path: str) -> dict[str, Any]:
 
 
 def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
-    project = space.project
-    project_dir = os.path.dirname(project.store)
+    places = workflow_files.places_of(space.project)
     named = recipe.sources[-1]["path"]
-    for mark, root in (("{project_root}/", project_dir), ("{plugin_root}/", project.plugin_root)):
+    for mark, root in (("{project_root}/", places.project_dir), ("{plugin_root}/", places.bundle)):
         if named.startswith(mark):
             path = os.path.normpath(os.path.join(root, named.removeprefix(mark)))
             break
@@ -432,7 +425,7 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
         raise _lost(folder, f"its workflow {named} leads out of the project")
     if not os.path.isfile(path):
         raise _lost(folder, f"the workflow's file {named} is gone")
-    resolved = resolve_file(path, project_dir=project_dir, store=project.store, bundle=project.plugin_root)
+    resolved = resolve_file(path, places)
     if resolved.sources != recipe.sources:
         now = {source["path"]: source["sha256"] for source in resolved.sources}
         other = [one["path"] for one in recipe.sources if now.get(one["path"]) != one["sha256"]]

@@ -12,13 +12,13 @@ from loomctl.workflows import graph_checks, workflow_files
 from loomctl.workflows.steps import PARTS, step_id
 from loomctl.workflows.survival import KEY
 from loomctl.workflows.workflow import build_plan, parse
-from loomctl.workflows.workflow_files import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.workflows.workflow import Workflow
+    from loomctl.workflows.workflow_files import Places
 
 
 class Resolved(NamedTuple):
@@ -63,16 +63,13 @@ class _Link(NamedTuple):
         return in_file(self.name, found) if self.name else found
 
 
-def resolve(
-    ref: str, *, project_dir: str, store: str, bundle: str, base: str | None = None, by_user: bool = True
-) -> Resolved:
+def resolve(ref: str, places: Places, *, base: str | None = None, by_user: bool = True) -> Resolved:
     """Resolve a workflow by its name: id, `loom:id`, `project:id` or path.
 
     base: the folder that paths are relative to, the current directory by default. by_user: a path may lie anywhere,
     for its user named it; what a project's settings name stays in the project. Raises LoomError if nothing goes by
     that name; what is wrong with the files is in `problems`.
     """
-    places = Places(project_dir, store, bundle)
     found = workflow_files.locate(ref, places, base=base)
     named = by_user and ("/" in ref or "\\" in ref or ref.endswith(workflow_files.SUFFIXES))
     resolved = _resolved(found.path, places, trusted=named)
@@ -81,9 +78,9 @@ def resolve(
     return resolved
 
 
-def resolve_file(path: str, *, project_dir: str, store: str, bundle: str) -> Resolved:
+def resolve_file(path: str, places: Places) -> Resolved:
     """Resolve the workflow in one file."""
-    return _resolved(os.path.abspath(path), Places(project_dir, store, bundle), trusted=True)
+    return _resolved(os.path.abspath(path), places, trusted=True)
 
 
 def _resolved(path: str, places: Places, *, trusted: bool) -> Resolved:

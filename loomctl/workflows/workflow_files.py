@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
+    from loomctl.runs.project import Project
 
 YAML = (".yaml", ".yml")
 DOT = (".dot", ".gv", ".fabro")
@@ -44,6 +45,11 @@ class Places(NamedTuple):
     def bundled(self) -> str:
         """The bundle's own workflows."""
         return os.path.join(self.bundle, "config", "workflows")
+
+
+def places_of(project: Project) -> Places:
+    """Give where the workflows of a project are looked for."""
+    return Places(os.path.dirname(project.store), project.store, project.plugin_root)
 
 
 class Found(NamedTuple):
@@ -100,9 +106,8 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
     raise LoomError("UNKNOWN_WORKFLOW", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-def available(*, project_dir: str, store: str, bundle: str) -> list[str]:
+def available(places: Places) -> list[str]:
     """List the ids that `locate` knows, for completion and messages."""
-    places = Places(project_dir, store, bundle)
     return sorted({name for folder in (*project_folders(places), places.bundled) for name in _listed(folder)})
 
 

@@ -29,6 +29,7 @@ from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.reducer import StepReducer
 from loomctl.runs.tools.tool_log import DataOffloader
 from loomctl.workflows import check, refreeze
+from loomctl.workflows.workflow_files import Places
 from tests.helpers.errors import refused
 from tests.helpers.routed import answers, begun, essence, plans, play, says, stages_of, worked
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
@@ -47,7 +48,7 @@ def events_of(folder: str | Path) -> list[Json]:
 def problems(scene: Scene, folder: str) -> list[str]:
     top, store, bundle = str(scene.root), str(scene.store), scene.space().project.plugin_root
     paths = [os.path.join(folder, name) for name in ("state.json", "plan.json", "events.jsonl")]
-    found = [check.check_file(path, project_dir=top, store=store, bundle=bundle) for path in paths]
+    found = [check.check_file(path, Places(top, store, bundle)) for path in paths]
     return [one.code for each in found for one in each]
 
 

@@ -133,7 +133,7 @@ def write(tmp_path: Path, name: str, content: Any) -> None:
 
 
 def resolved(tmp_path: Path, name: str) -> Resolved:
-    return resolve(name, **Places(str(tmp_path), str(tmp_path / ".loom"), BUNDLE)._asdict())
+    return resolve(name, Places(str(tmp_path), str(tmp_path / ".loom"), BUNDLE))
 
 
 def step(step_id: str, schema: str) -> Json:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from loomctl.workflows.check import check_file
+from loomctl.workflows.workflow_files import Places
 from tests.helpers.faber import unknown_is_kept
 from tests.helpers.scenes import CHECKOUT, Scene
 
@@ -70,9 +71,7 @@ def test_real_files_are_not_refused() -> None:
     found = {
         path.name: [
             problem.code
-            for problem in check_file(
-                str(path), project_dir=str(path.parent), store=str(path.parent / ".loom"), bundle=str(CHECKOUT)
-            )
+            for problem in check_file(str(path), Places(str(path.parent), str(path.parent / ".loom"), str(CHECKOUT)))
             if problem.severity == "error"
         ]
         for path in sorted(CORPUS.glob("*/*.json"))

@@ -12,6 +12,7 @@ import pytest
 from loomctl.runs.model import frozen_plan, state
 from loomctl.runs.model.state import Step
 from loomctl.workflows.check import check_file, document_kind
+from loomctl.workflows.workflow_files import Places
 from tests.helpers.waiting import bounded_work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,7 @@ def example(kind: str, name: str) -> dict[str, Any]:
 
 def check(path: Path) -> list[tuple[str, str, str]]:
     """Check a file in a project that has nothing else."""
-    problems = check_file(str(path), project_dir=str(path.parent), store=str(path.parent / ".loom"), bundle=str(ROOT))
+    problems = check_file(str(path), Places(str(path.parent), str(path.parent / ".loom"), str(ROOT)))
     return [(problem.severity, problem.code, problem.where) for problem in problems]
 
 
@@ -101,7 +102,7 @@ def test_a_condition_in_dot_is_refused_in_dots_words(tmp_path: Path) -> None:
         x -> x [condition="context.name matches '('"] }"""
     (tmp_path / "a.dot").write_text(text, encoding="utf-8")
     store = str(tmp_path / ".loom")
-    found = check_file(str(tmp_path / "a.dot"), project_dir=str(tmp_path), store=store, bundle=str(ROOT))
+    found = check_file(str(tmp_path / "a.dot"), Places(str(tmp_path), store, str(ROOT)))
     ((where, said),) = [(one.where, one.message) for one in found if one.code == "CONDITION_SYNTAX"]
     assert where.startswith("line 2, ")
     assert "JavaScript" not in said
@@ -160,7 +161,7 @@ def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch
         path = tmp_path / f"{kind}.json"
         path.write_text(json.dumps(example(kind, name)))
         before = path.read_bytes()
-        (found,) = check_file(str(path), project_dir=str(tmp_path), store=str(tmp_path), bundle=str(ROOT))
+        (found,) = check_file(str(path), Places(str(tmp_path), str(tmp_path), str(ROOT)))
         assert (found.severity, found.code, found.where) == ("warning", "OLDER_SCHEMA", "$.schema_version")
         assert found.message == "schema 1 is older than 2; it would be migrated by: give it a goal, mark it"
         assert path.read_bytes() == before

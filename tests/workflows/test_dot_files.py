@@ -28,7 +28,7 @@ def test_a_file_is_found_and_read(tmp_path: Path, name: str) -> None:
     (folder / name).write_text(LINE, encoding="utf-8")
     places = Places(str(tmp_path), str(tmp_path / ".loom"), str(tmp_path / "bundle"))
     assert locate("line", places).path == locate(name, places, base=str(folder)).path == str(folder / name)
-    assert available(**places._asdict()) == ["line"]
+    assert available(places) == ["line"]
     loaded = load(str(folder / name))
     assert loaded.raw == {
         "id": "Line",

@@ -8,7 +8,7 @@ from pathlib import Path
 from loomctl.workflows import resolve
 from loomctl.workflows.check import check_file, commands_of
 from loomctl.workflows.resolve import Resolved, resolve_file
-from loomctl.workflows.workflow_files import load
+from loomctl.workflows.workflow_files import Places, load
 from tests.helpers.scenes import CHECKOUT, Scene
 
 LINE = """digraph Line {
@@ -35,14 +35,12 @@ def project(tmp_path: Path, **files: str) -> Path:
 
 def resolved(tmp_path: Path, name: str) -> Resolved:
     folder = tmp_path / ".loom" / "workflows"
-    return resolve_file(
-        str(folder / name), project_dir=str(tmp_path), store=str(tmp_path / ".loom"), bundle=str(CHECKOUT)
-    )
+    return resolve_file(str(folder / name), Places(str(tmp_path), str(tmp_path / ".loom"), str(CHECKOUT)))
 
 
 def checked(tmp_path: Path, name: str) -> list[tuple[str, str, str]]:
     path = str(tmp_path / ".loom" / "workflows" / name)
-    found = check_file(path, project_dir=str(tmp_path), store=str(tmp_path / ".loom"), bundle=str(CHECKOUT))
+    found = check_file(path, Places(str(tmp_path), str(tmp_path / ".loom"), str(CHECKOUT)))
     return [(problem.severity, problem.code, problem.where) for problem in found]
 
 
@@ -57,8 +55,8 @@ def test_a_line_of_steps_is_resolved(tmp_path: Path) -> None:
         ]}},
     }  # fmt: skip
     assert checked(tmp_path, "line.dot") == [("note", "UNUSED_ATTRIBUTES", "$")]
-    places = {"project_dir": str(tmp_path), "store": str(tmp_path / ".loom"), "bundle": str(CHECKOUT)}
-    assert commands_of(str(folder / "line.dot"), **places) == [{"step": "main/test", "run": "pytest -q"}]
+    places = Places(str(tmp_path), str(tmp_path / ".loom"), str(CHECKOUT))
+    assert commands_of(str(folder / "line.dot"), places) == [{"step": "main/test", "run": "pytest -q"}]
 
 
 def test_what_is_wrong_with_a_step_is_said_with_its_line(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from loomctl.workflows import draw
 from loomctl.workflows.draw import cut, lay_out
 from loomctl.workflows.resolve import resolve_file
 from loomctl.workflows.workflow import build_plan
+from loomctl.workflows.workflow_files import Places
 from tests.helpers import drawings, graphviz, mermaid
 from tests.helpers.scenes import CHECKOUT
 
@@ -24,7 +25,7 @@ CORE = ["Fetch the work", "Write the specification", "Implement", "Verify", "Shi
 
 def core() -> dict[str, Any]:
     path = CHECKOUT / "config" / "workflows" / "core.json"
-    found = resolve_file(str(path), project_dir="/nowhere", store="/nowhere/.loom", bundle=str(CHECKOUT))
+    found = resolve_file(str(path), Places("/nowhere", "/nowhere/.loom", str(CHECKOUT)))
     return build_plan(found.checked(), plan_id="p", created_at="", sources=[])
 
 

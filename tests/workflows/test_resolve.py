@@ -56,7 +56,7 @@ def keys(resolved: Resolved) -> list[str]:
 
 
 def test_the_bundles_own_workflows_are_without_fault(places: Places) -> None:
-    core, default = resolve("core", **places._asdict()), resolve("default", **places._asdict())
+    core, default = resolve("core", places), resolve("default", places)
     assert (core.problems, default.problems) == ([], [])
     assert list(core.checked()["phases"]) == ["frame", "architect", "build", "evaluate", "release"]
     assert 5 <= len(keys(core)) <= 8
@@ -76,7 +76,7 @@ def test_a_chain_is_followed_to_its_root(places: Places, write: Write) -> None:
     base = Path(places.project_dir) / "flows" / "base.yml"
     base.parent.mkdir()
     base.write_text("id: base\nextends: loom:core\n", encoding="utf-8")
-    resolved = resolve("child", **places._asdict())
+    resolved = resolve("child", places)
     assert resolved.problems == []
     assert keys(resolved)[-3:] == ["build/one", "evaluate/verify", "release/ship"]
     assert [source["id"] for source in resolved.sources] == ["core", "base", "middle", "child"]
@@ -103,7 +103,7 @@ def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
     for links, expected in CYCLES:
         for name, parent in links.items():
             write(name, extends=parent, phases={})
-        resolved = resolve("a", **places._asdict())
+        resolved = resolve("a", places)
         assert [problem.code for problem in resolved.problems] == ["EXTENDS_CYCLE"]
         assert expected in resolved.problems[0].message
         assert refusal(resolved.checked).code == "EXTENDS_CYCLE"
@@ -111,7 +111,7 @@ def test_a_cycle_is_named_in_full(places: Places, write: Write) -> None:
 
 def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Write) -> None:
     write("core", extends="loom:default", phases={"build": {"post_steps": [STEP]}})
-    resolved = resolve("core", **places._asdict())
+    resolved = resolve("core", places)
     assert resolved.problems == []
     assert [source["path"] for source in resolved.sources] == [
         "{plugin_root}/config/workflows/core.json",
@@ -124,7 +124,7 @@ def test_problems_of_all_files_come_together(places: Places, write: Write) -> No
     write("child", extends="parent", phases={"build": {"steps": [{"id": "x"}]}})
     write("parent", extends="nobody", phases={"build": {"steps": [{"id": "y", "prompt": "{what}"}]}})
     parent = "{project_root}/.loom/workflows/parent.json: "
-    assert found(resolve("child", **places._asdict())) == [
+    assert found(resolve("child", places)) == [
         ("MISSING_TEXT", "$.phases.build.steps[0]"),
         ("UNRESOLVED_PLACEHOLDER", parent + "$.phases.build.steps[0].prompt"),
         ("UNKNOWN_PARENT", parent + "$.extends"),
@@ -159,13 +159,13 @@ def test_the_syntax_of_conditions_and_paths_is_checked(places: Places, write: Wr
     """What nothing would read is found before a run begins (D11, D12), also in a file with other faults."""
     for source, code in CONDITIONS:
         write("w", phases={}, critical_artifacts={"conditional_load": [artifact(condition=source, required=None)]})
-        problems = resolve("w", **places._asdict()).problems
+        problems = resolve("w", places).problems
         at = "$.critical_artifacts.conditional_load[0].condition"
         assert [problem.code for problem in problems if problem.where == at] == ([code] if code else [])
     for source, code in PATHS:
         artifacts = {"phase_specific": {"x": [without_path(path_from_state=source)]}}
         write("w", phases={"x": {"steps": [STEP]}}, critical_artifacts=artifacts)
-        codes = [problem.code for problem in resolve("w", **places._asdict()).problems if problem.severity == "error"]
+        codes = [problem.code for problem in resolve("w", places).problems if problem.severity == "error"]
         assert codes == ([code] if code else [])
 
 
@@ -182,7 +182,7 @@ def test_names_that_exist_nowhere_are_warned_of(places: Places, write: Write) ->
             "phase_specific": {"test": [artifact(id="b")]},
         },
     )
-    resolved = resolve("child", **places._asdict())
+    resolved = resolve("child", places)
     assert [(problem.severity, *pair) for problem, pair in zip(resolved.problems, found(resolved), strict=True)] == [
         ("warning", "UNKNOWN_STEP", "$.skip_steps[2]"),
         ("warning", "UNKNOWN_STEP", "$.skip_steps[3]"),
@@ -209,7 +209,7 @@ def test_a_workflow_without_a_step_is_refused_and_the_slip_that_led_to_it_said(p
     """A run of it would be completed at once, with nothing done; a key that was meant for one is named."""
     for workflow in EMPTY:
         write("w", **workflow)
-        resolved = resolve("w", **places._asdict())
+        resolved = resolve("w", places)
         assert [one.code for one in errors(resolved.problems)] == ["NO_STEPS"]
         refused = refusal(resolved.checked)
         assert refused.code == "NO_STEPS"
@@ -219,7 +219,7 @@ def test_a_workflow_without_a_step_is_refused_and_the_slip_that_led_to_it_said(p
             [True],
         )
     write("w", phase={"build": {"steps": [STEP]}})
-    assert "did you mean phases?" in refusal(resolve("w", **places._asdict()).checked).why
+    assert "did you mean phases?" in refusal(resolve("w", places).checked).why
 
 
 @pytest.mark.shows("if they are inside the project, the run's folder or the bundle")
@@ -230,45 +230,45 @@ def test_nothing_outside_is_read(places: Places, write: Write, tmp_path: Path) -
         write(name, extends=ref, phases={})
     os.symlink(outside, tmp_path / "project" / ".loom" / "workflows" / "link.json")
     for name in ("dots", "absolute", "through"):
-        assert found(resolve(name, **places._asdict())) == [("PATH_ESCAPE", "$.extends")]
-    assert found(resolve("project:link", **places._asdict())) == [("PATH_ESCAPE", "$")]
+        assert found(resolve(name, places)) == [("PATH_ESCAPE", "$.extends")]
+    assert found(resolve("project:link", places)) == [("PATH_ESCAPE", "$")]
 
 
 def test_a_file_that_the_user_names_may_lie_anywhere(places: Places, write: Write, tmp_path: Path) -> None:
     write("base", "outside/base.json", phases={"build": {"steps": [STEP]}})
     named = write("mine", "outside/mine.json", extends="./base.json")
-    resolved = resolve(str(named), **places._asdict())
+    resolved = resolve(str(named), places)
     assert keys(resolved) == ["build/one"]
     assert [source["path"] for source in resolved.sources] == ["base.json", "mine.json"]
     assert str(tmp_path) not in json.dumps(resolved.sources)
-    assert resolve_file(str(named), **places._asdict()).merged == resolved.merged
+    assert resolve_file(str(named), places).merged == resolved.merged
 
 
 def test_fabers_parent_is_stood_in_for(places: Places, write: Write) -> None:
     """A workflow that extends FABER's core runs on Loom's where FABER's is not there, and is told so (D5)."""
     write("team", extends="fractary-faber:core", phases={"build": {"steps": [], "post_steps": [STEP]}})
-    resolved = resolve("team", **places._asdict())
+    resolved = resolve("team", places)
     assert found(resolved) == [("STAND_IN", "$.extends")]
     assert "build/one" in keys(resolved)
     assert "build/implement" in keys(resolved)
-    assert found(resolve("fractary-faber:default", **places._asdict())) == [("STAND_IN", "$")]
+    assert found(resolve("fractary-faber:default", places)) == [("STAND_IN", "$")]
 
 
 def test_what_must_survive_is_held_against_the_merged_workflow(places: Places, write: Write) -> None:
     declared = {"always_load": [artifact(id="design-brief")]}
     write("base", extends="core", critical_artifacts=declared, must_survive=["x"])
     write("child", extends="base", must_survive=["design-brief", "design-breif", {"artifact": "spec"}, "x"])
-    assert [(one.severity, one.code, one.where) for one in resolve("child", **places._asdict()).problems] == [
+    assert [(one.severity, one.code, one.where) for one in resolve("child", places).problems] == [
         ("warning", "POSSIBLE_TYPO", "$.must_survive[1]"),
         ("error", "UNKNOWN_ARTIFACT", "$.must_survive[2].artifact"),
     ]
     write("child", extends="base", must_survive=["design-brief"])
-    assert resolve("child", **places._asdict()).checked()["must_survive"] == ["x", "design-brief"]
+    assert resolve("child", places).checked()["must_survive"] == ["x", "design-brief"]
 
 
 def test_an_unknown_name_raises(places: Places) -> None:
     """What goes by no name is an error at once, with what there is."""
-    caught = refusal(resolve, "nobody", **places._asdict())
+    caught = refusal(resolve, "nobody", places)
     assert caught.code == "UNKNOWN_WORKFLOW"
     assert "core" in caught.hint
 
@@ -278,7 +278,7 @@ def test_depth_is_a_clear_error(places: Places, write: Write) -> None:
     for _ in range(900):
         deep = {"x": deep}
     write("deep", phases={}, x=deep)
-    assert [code for code, _ in found(resolve("deep", **places._asdict()))] == ["TOO_DEEP"]
+    assert [code for code, _ in found(resolve("deep", places))] == ["TOO_DEEP"]
     yaml = Path(places.project_dir) / ".loom" / "workflows" / "deeper.yaml"
     yaml.write_text("id: deeper\nphases: {}\nx: " + "[" * 1000 + "]" * 1000, encoding="utf-8")
-    assert [code for code, _ in found(resolve("deeper", **places._asdict()))] == ["TOO_DEEP"]
+    assert [code for code, _ in found(resolve("deeper", places))] == ["TOO_DEEP"]

@@ -92,8 +92,8 @@ def test_a_name_that_finds_nothing_says_why_and_what_was_probably_meant(places: 
 
 
 def test_what_there_is_can_be_listed_and_no_machine_is_in_a_portable_name(places: Places) -> None:
-    assert available(**places._asdict()) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
-    assert available(project_dir="/nowhere", store="/nowhere/.loom", bundle=places.bundle) == ["core", "default"]
+    assert available(places) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
+    assert available(Places("/nowhere", "/nowhere/.loom", places.bundle)) == ["core", "default"]
     assert portable(os.path.join(places.bundled, "core.json"), places) == "{plugin_root}/config/workflows/core.json"
     assert portable(os.path.join(places.project_dir, "flows", "x.yml"), places) == "{project_root}/flows/x.yml"
     assert portable("/elsewhere/y.json", places) == "y.json"

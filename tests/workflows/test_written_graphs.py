@@ -23,6 +23,7 @@ from loomctl.workflows import draw
 from loomctl.workflows.check import check_file
 from loomctl.workflows.resolve import resolve_file
 from loomctl.workflows.workflow import build_plan
+from loomctl.workflows.workflow_files import Places
 from tests.helpers.scenes import CHECKOUT, Json
 from tests.simulate.test_play import JUDGE, LABELS, OUTCOMES, hold, scripted, workflows
 
@@ -42,8 +43,8 @@ def planned(folder: Path, name: str, text: str) -> Json | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     own, bundle = str(folder), str(CHECKOUT)
-    refused = errors(check_file(str(path), project_dir=own, store=str(store), bundle=bundle))
-    resolved = resolve_file(str(path), project_dir=own, store=str(store), bundle=bundle)
+    refused = errors(check_file(str(path), Places(own, str(store), bundle)))
+    resolved = resolve_file(str(path), Places(own, str(store), bundle))
     assert bool(errors(resolved.problems)) <= bool(refused)
     if refused:
         assert all(one.where and one.message for one in refused)
