@@ -211,10 +211,8 @@ def _host(space: Workspace, line: list[Process]) -> int:
     if processes.first_is_the_systems():  # who has marks of that number is an assistant in a container
         known -= {1}
     for at, process in enumerate(line[1:], start=1):
-        if (
-            process.pid in known
-            and launcher_files.marks(space.store.local, process.pid).last >= process.started - _TICK
-        ):
+        last = launcher_files.marks(space.store.local, process.pid).last if process.pid in known else None
+        if last is not None and last >= process.started - _TICK:
             return at
     return 0
 
@@ -326,9 +324,8 @@ def run_argument(command: Command) -> Command:
 
 def branch_option(command: Command) -> Command:
     """Add `--branch NAME`: a branch of the parallel step that is open (D43)."""
-    return click.option("--branch", metavar="NAME", help="Of the open parallel step: the branch that is meant.")(
-        command
-    )
+    meant = "Of the open parallel step: the branch that is meant."
+    return click.option("--branch", metavar="NAME", help=meant)(command)
 
 
 # ---- Files that are named on the line, or standard input, where `-` is named (D52).
@@ -352,14 +349,9 @@ def read(source: str, *, hint: str, largest: int = LARGEST, why: str = "") -> by
         error.exit_code, error.why = EXIT_USAGE, why or error.why
         raise
     except OSError as error:
-        raise LoomError(
-            "UNREADABLE",
-            "the file cannot be read",
-            where=source,
-            why=error.strerror or str(error),
-            hint=trouble.look(source),
-            exit_code=EXIT_USAGE,
-        ) from None
+        said, hint = error.strerror or str(error), trouble.look(source)
+        what = "the file cannot be read"
+        raise LoomError("UNREADABLE", what, where=source, why=said, hint=hint, exit_code=EXIT_USAGE) from None
 
 
 def read_text(source: str, *, hint: str, largest: int = LARGEST, why: str = "") -> str:

@@ -88,14 +88,10 @@ def prime_context(
 def _event(word: str | None) -> triggers.Event:
     event = triggers.from_word(word) if word is not None else triggers.manual()
     if event is None:
-        raise LoomError(
-            "UNKNOWN_TRIGGER",
-            f"{word!r:.80} is no trigger that names one event",
-            why="there are session_start, compaction_detected, manual, phase_start:build, "
-            "phase_transition:architect->build",
-            hint="loomctl prime-context --trigger manual --dry-run",
-            exit_code=EXIT_USAGE,
-        )
+        known = "session_start, compaction_detected, manual, phase_start:build, phase_transition:architect->build"
+        what = f"{word!r:.80} is no trigger that names one event"
+        hint = "loomctl prime-context --trigger manual --dry-run"
+        raise LoomError("UNKNOWN_TRIGGER", what, why=f"there are {known}", hint=hint, exit_code=EXIT_USAGE)
     return event
 
 
@@ -170,17 +166,7 @@ def on(where: str, yes: bool, as_json: bool) -> int:
     was_on = found.is_on and found.has_line
     if not was_on and not yes:
         if not as_json:
-            output.note(
-                "\n".join(
-                    [
-                        "Loom would write:",
-                        *_would_write(found),
-                        "The price:",
-                        *(f"  - {line}" for line in _price(found)),
-                        *_warnings(found),
-                    ]
-                )
-            )
+            output.note("\n".join(["Loom would write:", *_would_write(found), *_costs(found)]))
         again = "loomctl memory on" if where == "CLAUDE.local.md" else "loomctl memory on --in rule"
         output.must_agree(
             "Switch memory on?",
@@ -207,11 +193,8 @@ def off(as_json: bool) -> int:
       loomctl memory off
     """
     changed = memory_switch.off(command_line.space(make=True))
-    output.answer(
-        {"on": False, "changed": changed},
-        ["Loom: memory is off" + ("; what was written for it is gone" if changed else " already")],
-        as_json=as_json,
-    )
+    line = "Loom: memory is off" + ("; what was written for it is gone" if changed else " already")
+    output.answer({"on": False, "changed": changed}, [line], as_json=as_json)
     return EXIT_OK
 
 
@@ -238,7 +221,7 @@ def _lines(found: Standing) -> list[str]:
         lines = [f"Loom: memory is on, but {found.file} has lost its line; `loomctl memory on` puts it back"]
     else:
         lines = [f"Loom: memory is on: {found.file} imports .loom/{NOW} ({found.line})"]
-    return [*lines, *_brought(found), "The price:", *(f"  - {line}" for line in _price(found)), *_warnings(found)]
+    return [*lines, *_brought(found), *_costs(found)]
 
 
 def _would_write(found: Standing) -> list[str]:
@@ -271,13 +254,13 @@ def _price(found: Standing) -> list[str]:
     ]
 
 
-def _warnings(found: Standing) -> list[str]:
+def _costs(found: Standing) -> list[str]:
     warnings = []
     if found.ignored is False:
         warnings.append(f"git does not ignore {found.file}: a commit would take the line along")
     if found.has_line and not found.is_on:
         warnings.append(f"{found.file} has the line already, and not from Loom: `loomctl memory off` leaves it")
-    return [f"! {line}" for line in warnings]
+    return ["The price:", *(f"  - {line}" for line in _price(found)), *(f"! {line}" for line in warnings)]
 
 
 _SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it

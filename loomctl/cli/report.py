@@ -57,7 +57,11 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
     _check_words(target, with_files=with_files, as_json=as_json)
     space = command_line.space()
     with document.open_run(space, run, partial(command_line.run_id, space)) as (where, run_id):
-        path = None if target == STDOUT or (as_json and target is None) else os.path.abspath(_name(target, run_id))
+        path = (
+            None
+            if target == STDOUT or (as_json and target is None)
+            else os.path.abspath(target or f"report-{run_id}.html")
+        )
         if path is not None:
             own = (space.store.folder, where.store.run_dir(run_id))
             _check_place(path, run_id, own, with_files=with_files, force=force)
@@ -95,10 +99,6 @@ def _check_words(target: str | None, *, with_files: bool, as_json: bool) -> None
         what = f"{target[:120]!r} names no file"
     if what:
         raise LoomError("USAGE", what, hint="loomctl report --help", exit_code=EXIT_USAGE)
-
-
-def _name(target: str | None, run_id: str) -> str:
-    return f"report-{run_id}.html" if target is None else target
 
 
 def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
@@ -226,15 +226,8 @@ def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int
     if path is not None:
         files.write_atomically(path, mask(found.text)[0].encode(), mode=0o644)
     if as_json:
-        output.document(
-            {
-                "workflow_id": found.workflow_id,
-                "run_id": found.run_id,
-                "format": form,
-                "output": path,
-                "text": None if path is not None else found.text,
-            }
-        )
+        told = {"workflow_id": found.workflow_id, "run_id": found.run_id, "format": form, "output": path}
+        output.document({**told, "text": None if path is not None else found.text})
     elif path is None:
         output.text(found.text.removesuffix("\n"))
     return EXIT_OK

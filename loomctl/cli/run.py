@@ -77,9 +77,8 @@ def run(
             raise LoomError("USAGE", "--resume takes up a run as it is", hint=hint, exit_code=EXIT_USAGE)
         return tell_resumed(resumed, reopen=reopen, take_over=take_over, as_json=as_json)
     if take_over:
-        raise LoomError(
-            "USAGE", "--take-over is for a run that there is", hint="loomctl run --help", exit_code=EXIT_USAGE
-        )
+        what = "--take-over is for a run that there is"
+        raise LoomError("USAGE", what, hint="loomctl run --help", exit_code=EXIT_USAGE)
     space = command_line.space(make=True)
     later = command_line.in_a_body() and not as_json
     begun = start.start(
@@ -108,11 +107,7 @@ def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, ob
     return {
         "run_id": run.run_id,
         "run_dir": run.folder,
-        "plan_id": state["plan_id"],
-        "workflow_id": state["workflow_id"],
-        "work_id": state["work_id"],
-        "goal": state["goal"],
-        "status": state["status"],
+        **{key: state[key] for key in ("plan_id", "workflow_id", "work_id", "goal", "status")},
         "step": answer.step_document(space, run),
         "slip": made.with_text() if made is not None else None,
     }
@@ -200,12 +195,8 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
 
 
 def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
-    return {
-        **_run_document(space, taken.run, taken.slip),
-        "sessions": sessions.summary(taken.run.state),
-        "differences": taken.differences,
-        "notes": taken.notes,
-    }
+    told = {"sessions": sessions.summary(taken.run.state), "differences": taken.differences, "notes": taken.notes}
+    return {**_run_document(space, taken.run, taken.slip), **told}
 
 
 def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
@@ -259,10 +250,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
                 "status": rewound.run.state["status"],
                 "stage": rewound.stage,
                 "changed": rewound.changed,
-                "undone": list(rewound.undone),
-                "gone": list(rewound.gone),
-                "files": list(rewound.files),
-                "patches": list(rewound.patches),
+                **{key: list(getattr(rewound, key)) for key in ("undone", "gone", "files", "patches")},
                 "next": answer.step_document(space, rewound.run),
                 "notes": list(rewound.notes),
             }
@@ -318,25 +306,19 @@ def fork_command(run: str | None, stage: str, as_json: bool) -> int:
     """
     space = command_line.space()
     forked = fork.fork(space, find.run_to_read(space, run), stage)
-    if as_json:
-        state = forked.run.state
-        output.document(
-            {
-                "run_id": forked.run.run_id,
-                "run_dir": forked.run.folder,
-                "status": state["status"],
-                "forked_from": state["forked_from"],
-                "stages": list(forked.stages),
-                "way": state["steps"][-1].get("next"),
-                "tool_steps": forked.tool_steps,
-                "files_copied": forked.copied,
-                "files": list(forked.changed),
-                "patches": list(forked.patches),
-                "notes": list(forked.notes),
-            }
-        )
-        return EXIT_OK
-    output.text("\n".join(_forked(forked)))
+    state = forked.run.state
+    told = {
+        "run_id": forked.run.run_id,
+        "run_dir": forked.run.folder,
+        **{key: state[key] for key in ("status", "forked_from")},
+        "stages": list(forked.stages),
+        "way": state["steps"][-1].get("next"),
+        "tool_steps": forked.tool_steps,
+        "files_copied": forked.copied,
+        "files": list(forked.changed),
+        **{key: list(getattr(forked, key)) for key in ("patches", "notes")},
+    }
+    output.answer(told, _forked(forked), as_json=as_json)
     return EXIT_OK
 
 

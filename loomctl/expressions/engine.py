@@ -172,11 +172,6 @@ def _from_line(line: bytes) -> Answer:
     return Answer(status, values[0] if values else MISSING if status == "ok" else None, message)
 
 
-def child_main() -> int:
-    """Be the child: answer the questions on stdin (see sandbox.serve)."""
-    return serve()
-
-
 def held_against(value: Any, schema: Any, *, environment_python: str | None) -> Answer:
     """Ask a child what a schema says against a value; its value is a list of [JSON Pointer, message].
 
@@ -206,8 +201,8 @@ _IN_WORDS = {
 }
 
 
-def serve() -> int:
-    """Answer the questions on stdin: their JSON is the first line, the scope's JSON the second.
+def child_main() -> int:
+    """Be the child: answer the questions on stdin: their JSON is the first line, the scope's JSON the second.
 
     Writes "ready", then for each question as it is answered a line of JSON: [status, [value] or [], message].
     """
