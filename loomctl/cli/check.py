@@ -56,13 +56,10 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
         if not errors(found[target]):
             runs[target] = commands_of(path, places)
     failed = any(errors(problems) for problems in found.values())
-    if as_json:
-        said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
-        files = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]
-        output.document({"ok": not failed, "files": files})
-    else:
-        told = [_lines(target, problems, runs.get(target, ())) for target, problems in found.items()]
-        output.text("\n".join(line for lines in told for line in lines) or "nothing to check here")
+    said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
+    listed = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]
+    lines = [line for one, problems in found.items() for line in _lines(one, problems, runs.get(one, ()))]
+    output.answer({"ok": not failed, "files": listed}, lines or ["nothing to check here"], as_json=as_json)
     return EXIT_INVALID if failed else EXIT_OK
 
 

@@ -163,13 +163,9 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
         command_line.must_decide(space, verb, run_id)
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = evidence_commands.stop_all(space, changed) if status == "cancelled" else []
-    if as_json:
-        output.document({"run_id": changed.run_id, "status": status, "notes": said})
-    else:
-        again = " --reopen" if status == "cancelled" else ""
-        output.text(f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}")
-        for one in said:
-            output.text(one)
+    again = " --reopen" if status == "cancelled" else ""
+    line = f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}"
+    output.answer({"run_id": changed.run_id, "status": status, "notes": said}, [line, *said], as_json=as_json)
     return EXIT_OK
 
 
@@ -219,11 +215,9 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
         )
     waited = command_steps.answer(space, the_run)
-    if as_json:
-        output.document({"run_id": run_id, "trusted": digest, "commands": commands, "artifacts": loads})
-        return EXIT_OK
+    told = {"run_id": run_id, "trusted": digest, "commands": commands, "artifacts": loads}
     again = f" It waited for that; to go on: loomctl next {run_id}" if waited else ""
-    output.text(f"Loom: it is trusted on this machine.{again}")
+    output.answer(told, [f"Loom: it is trusted on this machine.{again}"], as_json=as_json)
     return EXIT_OK
 
 

@@ -74,9 +74,8 @@ def push_command(
     parcel = push.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.log_warnings(space, run_id)
-        output.document({**_parcel_document(desk, parcel), "notes": damaged}) if as_json else output.text(
-            "\n".join([_listing(desk, parcel, "would go"), *damaged])
-        )
+        told = {**_parcel_document(desk, parcel), "notes": damaged}
+        output.answer(told, [_listing(desk, parcel, "would go"), *damaged], as_json=as_json)
         return EXIT_OK
     more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
     if parcel.is_due and not as_json:
@@ -92,11 +91,8 @@ def push_command(
         )
     command_line.must_decide(space, "push", run_id, *shlex.split(more))
     pushed = push.send(desk, parcel)
-    if as_json:
-        told = {"commit": pushed.commit, "notes": list(pushed.notes)}
-        output.document({**_parcel_document(desk, pushed.parcel), **told})
-    else:
-        output.text("\n".join(_pushed_lines(desk, pushed)))
+    told = {**_parcel_document(desk, pushed.parcel), "commit": pushed.commit, "notes": list(pushed.notes)}
+    output.answer(told, _pushed_lines(desk, pushed), as_json=as_json)
     return EXIT_OK
 
 
@@ -202,9 +198,8 @@ def pull_command(
     if not every:
         run_id = _meant(desk, run, there)
         pulled = pull.pull(desk, run_id, there[run_id], keep=keep)
-        output.document(_pulled_document(desk, pulled)) if as_json else output.text(
-            "\n".join(_pulled_lines(desk, pulled))
-        )
+        lines = [] if as_json else _pulled_lines(desk, pulled)
+        output.answer(_pulled_document(desk, pulled), lines, as_json=as_json)
         return EXIT_OK
     return _pull_all(desk, there, keep, as_json=as_json)
 

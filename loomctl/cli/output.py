@@ -164,8 +164,11 @@ def styled(value: str, style: str) -> str:
     return value if plain else f"\033[{_STYLES[style]}m{value}\033[0m"
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Set rows under a header, columns aligned, two spaces between."""
+def table(header: list[str], rows: list[list[str]], *, always: int | None = None) -> str:
+    """Set rows under a header, columns aligned, two spaces between. always: later columns go where they are empty."""
+    if always is not None:
+        kept = [at for at in range(len(header)) if at < always or any(row[at] for row in rows)]
+        header, *rows = [[row[at] for at in kept] for row in (header, *rows)]
     cells = [header, *[[visible(cell).replace("\n", " ") for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -178,15 +178,12 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
     """
     space = command_line.space()
     made = dump.dump(space, command_line.run_id(space, run), folder, force=force)
-    if as_json:
-        told = made._asdict() | {"troubles": [one.to_dict() for one in made.troubles]}
-        output.document({"run_id": space.store.match(run), **told})
-    else:
-        lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
-        counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
-        size = _size(made._asdict())
-        lines.append(f"Loom: {space.store.match(run)} written to {one_line(made.path, 300)}: {counts}; {size}")
-        output.text("\n".join(lines))
+    run_id = space.store.match(run)
+    told = {"run_id": run_id, **made._asdict(), "troubles": [one.to_dict() for one in made.troubles]}
+    lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
+    counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
+    lines.append(f"Loom: {run_id} written to {one_line(made.path, 300)}: {counts}; {_size(made._asdict())}")
+    output.answer(told, lines, as_json=as_json)
     return EXIT_FINDINGS if made.troubles else EXIT_OK
 
 

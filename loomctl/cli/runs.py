@@ -82,11 +82,8 @@ def _list_here(as_json: bool) -> int:
         for one in run_index.summaries(space.store)
     ]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
-    if as_json:
-        output.document({"runs": found})
-        return EXIT_OK
-    if not found:
-        output.text('No runs here yet. Start one: loomctl run "what to do"')
+    if as_json or not found:
+        output.answer({"runs": found}, ['No runs here yet. Start one: loomctl run "what to do"'], as_json=as_json)
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
     copies = {one["run_id"]: standing.saved_from_line(one["saved_from"]) for one in found if one.get("saved_from")}
@@ -103,8 +100,7 @@ def _list_here(as_json: bool) -> int:
         for one in found
     ]
     header = ["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED", "DRIVEN BY", "COPY OF"]
-    shown = [at for at in range(len(header)) if at < 5 or any(row[at] for row in rows)]
-    output.text(output.table([header[at] for at in shown], [[row[at] for at in shown] for row in rows]))
+    output.text(output.table(header, rows, always=5))
     return EXIT_OK
 
 
@@ -116,11 +112,10 @@ def _list_there(named: str, as_json: bool) -> int:
         command_line.space(make=True), None if named == _UNNAMED else named, asks=not as_json and sys.stdin.isatty()
     )
     found = copies.list_runs(desk)
-    if as_json:
-        output.document({"remote": desk.remote.shown, "runs": [one._asdict() for one in found]})
-        return EXIT_OK
-    if not found:
-        output.text(f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}")
+    if as_json or not found:
+        none = f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}"
+        told = {"remote": desk.remote.shown, "runs": [one._asdict() for one in found]}
+        output.answer(told, [none], as_json=as_json)
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
     at = [f"{one.at} by {one.by} ({one.machine})" if one.at else "" for one in found]

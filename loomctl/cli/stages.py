@@ -64,9 +64,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     if not records:
         output.text(f"{run_id}: no stage has begun yet")
         return EXIT_OK
-    rows = [_row(record) for record in records]
-    shown = [at for at in range(len(_HEADER)) if at < _ALWAYS or any(row[at] for row in rows)]
-    table = output.table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
+    table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS)
     output.text(f"{table}\n\n{run_id}: {_summary(every, len(records))}")
     return EXIT_OK
 

@@ -257,11 +257,7 @@ def savings_command(run: str | None, as_json: bool) -> int:
     if as_json:
         recovery = {
             "steps": told.whole.steps,
-            "recovered": told.recovered,
-            "bytes": told.bytes,
-            "bytes_recovered": told.bytes_recovered,
-            "dangling": told.dangling,
-            "missing": told.missing,
+            **{key: getattr(told, key) for key in ("recovered", "bytes", "bytes_recovered", "dangling", "missing")},
             "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
         }
         tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
