@@ -193,7 +193,8 @@ def _own_filters(
     Git is asked only where a configuration file may hold any. A filter of the user's own configuration is theirs.
     """
     own = (os.path.join(folders[1], "config"), os.path.join(folders[0], "config.worktree"))
-    if not any(word in _content(path).lower() for path in own for word in (b"filter", b"include")):
+    settings = b"\n".join(map(_content, own)).lower()
+    if b"filter" not in settings and b"include" not in settings:
         return []
     command = [*git, "config", "--null", "--show-scope", "--includes", "--get-regexp", r"^filter\..*"]
     answer = _run(command, top, surroundings, deadline, 1 << 20, fine=(0, 1))

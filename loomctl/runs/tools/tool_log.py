@@ -8,11 +8,12 @@ import os
 from loomctl.kit import digests, files, ids, quick_json
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
-from loomctl.reduction.tool_steps import ToolStep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from loomctl.reduction.tool_steps import ToolStep
 
 FILE = "tool_steps.jsonl"
 LONGEST_LINE = 64 * 1024 * 1024
@@ -94,7 +95,11 @@ def _step(line: bytes) -> ToolStep | None:
         raw = quick_json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
-    return ToolStep.from_dict(raw) if isinstance(raw, dict) and isinstance(raw.get("id"), str) else None
+    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str):
+        return None
+    from loomctl.reduction.tool_steps import ToolStep  # every hook has the log, and few read it
+
+    return ToolStep.from_dict(raw)
 
 
 # ---- What their reduction saved: two sums, which go on where they ended (D51).
