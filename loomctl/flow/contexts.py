@@ -86,13 +86,10 @@ def held(space: Workspace, run: Run, key: str) -> Held:
     scope = run_context.scope(run.state)
     if key not in scope:
         known = ", ".join(one_line(name, 60) for name in [one for one in scope if not is_reserved(one)][:20])
-        raise LoomError(
-            "NO_SUCH_KEY",
-            f"the context of {run.run_id} has no key {one_line(key, 80)!r}",
-            why=f"there are {known}" if known else "no step and no person has set one yet",
-            hint=f"loomctl context list --all {run.run_id}",
-            exit_code=EXIT_NO_RUN,
-        )
+        what = f"the context of {run.run_id} has no key {one_line(key, 80)!r}"
+        why = f"there are {known}" if known else "no step and no person has set one yet"
+        hint = f"loomctl context list --all {run.run_id}"
+        raise LoomError("NO_SUCH_KEY", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     found = _held(space, run, key, scope[key])
     if found.trouble is not None:
         raise found.trouble
@@ -141,12 +138,8 @@ def take_away(space: Workspace, run_id: str, key: str, *, branch: str | None = N
 
     def change(state: State) -> Changes:
         if key not in state["context"]:
-            raise LoomError(
-                "NO_SUCH_KEY",
-                f"the context of {run_id} has no key {one_line(key, 80)!r}",
-                hint=f"loomctl context list {run_id}",
-                exit_code=EXIT_NO_RUN,
-            )
+            what = f"the context of {run_id} has no key {one_line(key, 80)!r}"
+            raise LoomError("NO_SUCH_KEY", what, hint=f"loomctl context list {run_id}", exit_code=EXIT_NO_RUN)
         return Changes({}, [key])
 
     return _changed(space, run_id, change, [], patience, branch)
@@ -225,26 +218,17 @@ def _noted(space: Workspace, value: Any) -> Any:
 def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
     branches.refuse_ended(state)
     if state["status"] in OVER:
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {state['status']}",
-            why="what a run that is over has left stays as it is",
-            hint=f"loomctl resume {run_id} --reopen",
-            exit_code=EXIT_USAGE,
-        )
+        why, hint = "what a run that is over has left stays as it is", f"loomctl resume {run_id} --reopen"
+        raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _refuse_fan(state: Mapping[str, Any]) -> None:
     entry = branches.fan(state)
     if entry is not None:
         left = ", ".join(str(record["id"]) for record in branches.open_records(entry))
-        raise LoomError(
-            "IN_PARALLEL",
-            f"the run's context stands still while the branches of {entry['step_id']} are worked on",
-            why=f"each has a copy of its own, and they are merged when the step ends; open: {left}",
-            hint="loomctl context set --help",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"the run's context stands still while the branches of {entry['step_id']} are worked on"
+        why = f"each has a copy of its own, and they are merged when the step ends; open: {left}"
+        raise LoomError("IN_PARALLEL", what, why=why, hint="loomctl context set --help", exit_code=EXIT_USAGE)
 
 
 def way_back(run: Run, last: Change) -> str:

@@ -74,13 +74,9 @@ def choose(
 
 def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> Said:
     if len(note) > LONGEST_NOTE:
-        raise LoomError(
-            "TOO_LARGE",
-            f"a note has at most {LONGEST_NOTE:,} characters",
-            why="what is longer is written into a file, and that is named",
-            hint=f"loomctl {verb} --help",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"a note has at most {LONGEST_NOTE:,} characters"
+        why = "what is longer is written into a file, and that is named"
+        raise LoomError("TOO_LARGE", what, why=why, hint=f"loomctl {verb} --help", exit_code=EXIT_USAGE)
     name = masked_line(by.strip() or git.user_name(space.project.root), LONGEST_NAME)
     return Said(verb, name, directives.mended(note.strip()), label)
 
@@ -130,14 +126,10 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
         return run if branch is None else lines.seen(run, branch)
     waiting = list(dict.fromkeys(str(one["branch"]) for one in run.state["pending_approvals"] if one.get("branch")))
     if len(waiting) > 1:
-        raise LoomError(
-            "AMBIGUOUS_BRANCH",
-            f"{len(waiting)} branches of {entry['step_id']} wait for somebody",
-            where=run.state_path,
-            why=f"they are {', '.join(waiting)}",
-            hint=gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run_id, "", waiting[0]),
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{len(waiting)} branches of {entry['step_id']} wait for somebody"
+        why = f"they are {', '.join(waiting)}"
+        hint = gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run_id, "", waiting[0])
+        raise LoomError("AMBIGUOUS_BRANCH", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return lines.seen(run, waiting[0]) if waiting else run
 
 
@@ -152,13 +144,9 @@ def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], stat
         return
     last = (state.get("approvals") or [{}])[-1]
     who = masked_line(str(last.get("by") or ""), LONGEST_NAME)
-    raise LoomError(
-        "DECIDED_MEANWHILE",
-        f"the run {run_id} waits for this no more" + (f": {who} decided it" if who else ""),
-        why="somebody else decided in the same moment; what was decided stands",
-        hint=f"loomctl show {run_id}",
-        exit_code=EXIT_HELD,
-    )
+    what = f"the run {run_id} waits for this no more" + (f": {who} decided it" if who else "")
+    why = "somebody else decided in the same moment; what was decided stands"
+    raise LoomError("DECIDED_MEANWHILE", what, why=why, hint=f"loomctl show {run_id}", exit_code=EXIT_HELD)
 
 
 def _gate_answered(space: Workspace, state: State, event: str, said: Said, happened: list[Event]) -> State:

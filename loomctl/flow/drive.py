@@ -274,13 +274,9 @@ def _named(run: Run, stage: str, branch: str | None) -> tuple[Mapping[str, Any],
     if found is None or (branch and branch != found[1]):
         where = f"the branch {branch}" if branch else "this run"
         known = [entry["stage"] for entry in visits.every(run.state) if entry.get("stage")]
-        raise LoomError(
-            "NO_SUCH_STAGE",
-            f"there is no stage {stage!r:.80} in {where}",
-            why=f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back",
-            hint=f"loomctl next {run.run_id}",
-            exit_code=EXIT_NO_RUN,
-        )
+        what = f"there is no stage {stage!r:.80} in {where}"
+        why = f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back"
+        raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl next {run.run_id}", exit_code=EXIT_NO_RUN)
     return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
 
 
@@ -315,13 +311,9 @@ def _with_a_result(
         return given._replace(response=line)
     step = entry["step_id"] if entry is not None else f"the branch {branch}'s step"
     of = "" if entry is not None else f" --branch {branch}"
-    raise LoomError(
-        "NO_RESPONSE",
-        f"the result of {step} is missing",
-        why="without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note",
-        hint=f"{visits.done_command(entry)} {run.run_id}{of} --response-file result.md",
-        exit_code=EXIT_USAGE,
-    )
+    why = "without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note"
+    hint = f"{visits.done_command(entry)} {run.run_id}{of} --response-file result.md"
+    raise LoomError("NO_RESPONSE", f"the result of {step} is missing", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _marked(space: Workspace, state: State, given: Given) -> State:
@@ -371,12 +363,8 @@ def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
     """
     branches.refuse_ended(state)
     if state["status"] in OVER:
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {state['status']}",
-            hint=f"loomctl resume {run_id} --reopen",
-            exit_code=EXIT_USAGE,
-        )
+        hint = f"loomctl resume {run_id} --reopen"
+        raise LoomError("BAD_STATUS", f"the run is {state['status']}", hint=hint, exit_code=EXIT_USAGE)
 
 
 def refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
@@ -384,13 +372,8 @@ def refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
     branches.refuse_ended(state)
     status = state["status"]
     if status in ("paused", "failed"):
-        raise LoomError(
-            "BAD_STATUS",
-            f"the run is {status}",
-            why="a run that is paused or failed goes on after it was resumed",
-            hint=f"loomctl resume {run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        why, hint = "a run that is paused or failed goes on after it was resumed", f"loomctl resume {run_id}"
+        raise LoomError("BAD_STATUS", f"the run is {status}", why=why, hint=hint, exit_code=EXIT_USAGE)
     refuse_over(state, run_id)
 
 
@@ -416,13 +399,10 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: Given) -> None:
     wanted = (place.step.get("evidence") or ()) if place else ()
     if given.outcome in WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
-    raise LoomError(
-        "NO_RESPONSE",
-        f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input",
-        why="a command has to pass before it counts as done, and only `loomctl done` runs it",
-        hint=f"{visits.done_command(entry)} {run.run_id} --response-file result.md",
-        exit_code=EXIT_USAGE,
-    )
+    what = f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input"
+    why = "a command has to pass before it counts as done, and only `loomctl done` runs it"
+    hint = f"{visits.done_command(entry)} {run.run_id} --response-file result.md"
+    raise LoomError("NO_RESPONSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _refuse_human(run: Run, state: State) -> None:
@@ -431,26 +411,19 @@ def _refuse_human(run: Run, state: State) -> None:
     if found is None:
         return
     offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
-    raise LoomError(
-        "HUMAN_STEP",
-        f"{found[1].key} is decided by a person, not ended by its result",
-        why=f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else "",
-        hint=gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch),
-        exit_code=EXIT_USAGE,
-    )
+    what = f"{found[1].key} is decided by a person, not ended by its result"
+    why = f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else ""
+    hint = gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch)
+    raise LoomError("HUMAN_STEP", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
     """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
     if not told or told["stage"] == entry.get("stage"):
         return
-    raise LoomError(
-        "STAGE_MOVED",
-        f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}",
-        why="a step is ended by who worked on it",
-        hint=f"loomctl next {run_id}",
-        exit_code=EXIT_USAGE,
-    )
+    what = f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}"
+    why = "a step is ended by who worked on it"
+    raise LoomError("STAGE_MOVED", what, why=why, hint=f"loomctl next {run_id}", exit_code=EXIT_USAGE)
 
 
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
@@ -471,11 +444,7 @@ def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
     left = [
         str(record["id"]) for record in entry["branches"] if record["status"] not in (*visits.OUTCOMES, "cancelled")
     ]
-    return LoomError(
-        "PARALLEL_STEP",
-        f"{entry['step_id']} is a parallel step: it ends with its branches",
-        where=run.state_path,
-        why=f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed",
-        hint=f"loomctl next --branch {left[0] if left else 'NAME'}",
-        exit_code=EXIT_USAGE,
-    )
+    what = f"{entry['step_id']} is a parallel step: it ends with its branches"
+    why = f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed"
+    hint = f"loomctl next --branch {left[0] if left else 'NAME'}"
+    return LoomError("PARALLEL_STEP", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -335,23 +335,15 @@ def portable(space: Workspace, run_id: str, path: str) -> str:
     if not os.path.exists(found):
         found = os.path.normpath(os.path.join(root, path))
     if not os.path.exists(found):
-        raise LoomError(
-            "MISSING",
-            f"there is no {path}",
-            where=os.path.normpath(os.path.join(space.caller.cwd, path)),
-            why="a file is written first; a relative path counts from here or from the project's root",
-            hint=trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path))),
-            exit_code=EXIT_USAGE,
-        )
+        where = os.path.normpath(os.path.join(space.caller.cwd, path))
+        why = "a file is written first; a relative path counts from here or from the project's root"
+        hint = trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path)))
+        raise LoomError("MISSING", f"there is no {path}", where=where, why=why, hint=hint, exit_code=EXIT_USAGE)
     allowed = (root, run_dir, space.project.plugin_root, *space.settings.extra_roots)
     if not any(is_inside(os.path.realpath(found), os.path.realpath(folder)) for folder in allowed):
-        raise LoomError(
-            "PATH_ESCAPE",
-            f"{path} lies outside of the project, so no session could be given it",
-            where=found,
-            why="symbolic links are followed before this is decided",
-            hint=f"cp -r {quoted(found)} {quoted(root)}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{path} lies outside of the project, so no session could be given it"
+        why = "symbolic links are followed before this is decided"
+        hint = f"cp -r {quoted(found)} {quoted(root)}"
+        raise LoomError("PATH_ESCAPE", what, where=found, why=why, hint=hint, exit_code=EXIT_USAGE)
     found = os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))
     return placeholders.to_portable(found, root, run_dir=run_dir)

@@ -113,14 +113,9 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
 def _refuse_fabers(space: Workspace, run_id: str) -> None:
     home = space.store.home(run_id)
     if home.faber:
-        raise LoomError(
-            "NOT_LOOMS",
-            f"the run {run_id} is FABER's; Loom makes no second one of it",
-            where=home.state,
-            why="FABER would know nothing of it",
-            hint=f"loomctl show {run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"the run {run_id} is FABER's; Loom makes no second one of it"
+        why, hint = "FABER would know nothing of it", f"loomctl show {run_id}"
+        raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _origin(run: Run, named: str) -> _Origin:
@@ -130,14 +125,9 @@ def _origin(run: Run, named: str) -> _Origin:
     if entry["status"] not in visits.OUTCOMES:
         before = [one["stage"] for one in every[:at] if one["status"] in visits.OUTCOMES]
         earlier = f"loomctl fork {run.run_id} --at {quoted(before[-1])}" if before else f"loomctl stages {run.run_id}"
-        raise LoomError(
-            "STAGE_OPEN",
-            f"{entry['stage']} has not ended, and a fork goes on from where a stage had",
-            where=run.state_path,
-            why="an earlier one can be named; to do this one differently here, loomctl rewind goes back to it",
-            hint=earlier,
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{entry['stage']} has not ended, and a fork goes on from where a stage had"
+        why = "an earlier one can be named; to do this one differently here, loomctl rewind goes back to it"
+        raise LoomError("STAGE_OPEN", what, where=run.state_path, why=why, hint=earlier, exit_code=EXIT_USAGE)
     kept = [visit["stage"] for one in every[: at + 1] for visit in (one, *visits.within(one))]
     return _Origin(run, entry, kept, [one["stage"] for one in every[at + 1 :]])
 

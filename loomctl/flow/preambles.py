@@ -95,13 +95,8 @@ def of(
     the step; None: as the run's state tells. Raises NO_SUCH_STEP and BAD_FIDELITY.
     """
     if fidelity is not None and fidelity not in FIDELITIES:
-        raise LoomError(
-            "BAD_FIDELITY",
-            f"{fidelity!r:.60} is no fidelity",
-            why=f"there are {', '.join(FIDELITIES)}",
-            hint="loomctl preamble --help",
-            exit_code=EXIT_USAGE,
-        )
+        what, why = f"{fidelity!r:.60} is no fidelity", f"there are {', '.join(FIDELITIES)}"
+        raise LoomError("BAD_FIDELITY", what, why=why, hint="loomctl preamble --help", exit_code=EXIT_USAGE)
     place = _meant(run, step_key)
     return _made(space, run, place, _all(run.state), fidelity=fidelity, transition=transition)
 
@@ -173,14 +168,9 @@ def _meant(run: Run, step_key: str | None) -> Place:
     if len(found) == 1:
         return found[0]
     known = ", ".join(place.key for place in every[:40])
-    raise LoomError(
-        "NO_SUCH_STEP",
-        f"{str(step_key or '')!r:.80} names {len(found)} steps of this run",
-        where=run.plan_path,
-        why=masked_line(f"there are {known or 'none'}", 600),
-        hint=f"loomctl show {run.run_id}",
-        exit_code=EXIT_NO_RUN,
-    )
+    what = f"{str(step_key or '')!r:.80} names {len(found)} steps of this run"
+    why, hint = masked_line(f"there are {known or 'none'}", 600), f"loomctl show {run.run_id}"
+    raise LoomError("NO_SUCH_STEP", what, where=run.plan_path, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
 
 # ---- Which stages there are, and which of them a conversation knows.

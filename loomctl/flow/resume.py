@@ -119,14 +119,10 @@ def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
 
 
 def _over(run: Run) -> LoomError:
-    return LoomError(
-        "BAD_STATUS",
-        f"the run is {run.state['status']}",
-        where=run.state_path,
-        why="completed and cancelled runs are not taken up by themselves",
-        hint=f"loomctl resume {run.run_id} --reopen",
-        exit_code=EXIT_USAGE,
-    )
+    what = f"the run is {run.state['status']}"
+    why = "completed and cancelled runs are not taken up by themselves"
+    hint = f"loomctl resume {run.run_id} --reopen"
+    return LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _primed(space: Workspace, run: Run, settled: settle.Settled, begun: str, *, later: bool) -> Slip:

@@ -151,13 +151,9 @@ def _refuse_begun(state: State) -> None:
     entry = branches.fan(state)
     begun = [str(record["id"]) for record in entry[branches.KEY] if record["steps"]] if entry is not None else []
     if entry is not None and begun:
-        raise LoomError(
-            "IN_PARALLEL",
-            f"the branches of {entry['step_id']} are worked on, and the last `done` was of one of them",
-            why=f"begun: {', '.join(begun)}; to take all of them back there is loomctl rewind --to {entry['stage']}",
-            hint=f"loomctl undo --branch {begun[0]}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"the branches of {entry['step_id']} are worked on, and the last `done` was of one of them"
+        why = f"begun: {', '.join(begun)}; to take all of them back there is loomctl rewind --to {entry['stage']}"
+        raise LoomError("IN_PARALLEL", what, why=why, hint=f"loomctl undo --branch {begun[0]}", exit_code=EXIT_USAGE)
 
 
 def left_as_is(found: list[Back]) -> list[str]:
@@ -199,12 +195,8 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         return state, visits.open_visit(state) or closing
     last = visits.last_ended(state)
     if last is None or state["status"] == "cancelled":
-        raise LoomError(
-            "NOTHING_TO_UNDO",
-            "no step of this run has been ended yet" if last is None else "the run is cancelled",
-            hint="loomctl show",
-            exit_code=EXIT_USAGE,
-        )
+        what = "no step of this run has been ended yet" if last is None else "the run is cancelled"
+        raise LoomError("NOTHING_TO_UNDO", what, hint="loomctl show", exit_code=EXIT_USAGE)
     entry = dict(last)
     first = state["steps"].index(last)
     inside = [one for after in state["steps"][first + 1 :] for one in visits.within(after)]
@@ -377,14 +369,10 @@ def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     outer = next((one for one in run.state["steps"] if any(v is found for v in visits.within(one))), None)
     if outer is not None:
         option = "--to" if verb == "rewind" else "--at"
-        raise LoomError(
-            "IN_PARALLEL",
-            f"{found['stage']} belongs to a branch of the parallel step {outer['step_id']}",
-            where=run.state_path,
-            why="branches are worked on side by side; the step is taken as a whole, with all of them",
-            hint=f"loomctl {verb} {run.run_id} {option} {quoted(str(outer['stage']))}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{found['stage']} belongs to a branch of the parallel step {outer['step_id']}"
+        why = "branches are worked on side by side; the step is taken as a whole, with all of them"
+        hint = f"loomctl {verb} {run.run_id} {option} {quoted(str(outer['stage']))}"
+        raise LoomError("IN_PARALLEL", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return found
 
 
@@ -412,24 +400,15 @@ def _is_untouched(state: Mapping[str, Any], stage: str) -> bool:
 
 def _refuse(run: Run, state: Mapping[str, Any], stage: str) -> None:
     if state["status"] == "cancelled":
-        raise LoomError(
-            "BAD_STATUS",
-            "the run is cancelled",
-            where=run.state_path,
-            why="it is taken up again first",
-            hint=f"loomctl resume {run.run_id} --reopen",
-            exit_code=EXIT_USAGE,
-        )
+        what, why = "the run is cancelled", "it is taken up again first"
+        hint = f"loomctl resume {run.run_id} --reopen"
+        raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     at = [entry.get("stage") for entry in state["steps"]].index(stage)
     fabers = [str(entry["step_id"]) for entry in state["steps"][at:] if entry.get("by") == "faber"]
     if fabers:
-        raise LoomError(
-            "NOT_LOOMS",
-            f"FABER did {masked_line(fabers[0], 120)} since, and nothing of FABER's is taken back",
-            where=run.state_path,
-            hint=f"loomctl show {run.run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"FABER did {masked_line(fabers[0], 120)} since, and nothing of FABER's is taken back"
+        hint = f"loomctl show {run.run_id}"
+        raise LoomError("NOT_LOOMS", what, where=run.state_path, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

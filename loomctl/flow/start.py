@@ -113,13 +113,8 @@ def _said(work: str) -> str:
     """Give what is to be done. Raises NO_WORK."""
     if work.strip():
         return work.strip()
-    raise LoomError(
-        "NO_WORK",
-        "a run needs something to do",
-        why='it is said in words, or by a tracker\'s id: loomctl run "add dark mode"',
-        hint="loomctl run --help",
-        exit_code=EXIT_USAGE,
-    )
+    why = 'it is said in words, or by a tracker\'s id: loomctl run "add dark mode"'
+    raise LoomError("NO_WORK", "a run needs something to do", why=why, hint="loomctl run --help", exit_code=EXIT_USAGE)
 
 
 def _new_store(space: Workspace) -> list[str]:
@@ -128,13 +123,9 @@ def _new_store(space: Workspace) -> list[str]:
         return []
     root = space.project.root
     if root in (os.path.sep, os.path.realpath(machine.home() or os.path.sep)):
-        raise LoomError(
-            "NO_PROJECT",
-            f"{root} is no project",
-            why="a store here would be found from all folders below that are in no repository; go into a project first",
-            hint=f"ls -d {quoted(root).rstrip(os.sep)}/*/.git",
-            exit_code=EXIT_USAGE,
-        )
+        why = "a store here would be found from all folders below that are in no repository; go into a project first"
+        hint = f"ls -d {quoted(root).rstrip(os.sep)}/*/.git"
+        raise LoomError("NO_PROJECT", f"{root} is no project", why=why, hint=hint, exit_code=EXIT_USAGE)
     return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
 
 
@@ -242,11 +233,7 @@ def _check_lengths(run: Run) -> None:
     needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
     most = os.pathconf(os.path.sep, "PC_PATH_MAX")
     if needed > most:
-        raise LoomError(
-            "PATH_TOO_LONG",
-            "the path of this project leaves no room for the names of a run's files",
-            where=run.folder,
-            why=f"paths here have at most {most} bytes, and these would have up to {needed}",
-            hint=f"ls -ld {quoted(run.folder.partition('/.loom/')[0])}",
-            exit_code=EXIT_USAGE,
-        )
+        what = "the path of this project leaves no room for the names of a run's files"
+        why = f"paths here have at most {most} bytes, and these would have up to {needed}"
+        hint = f"ls -ld {quoted(run.folder.partition('/.loom/')[0])}"
+        raise LoomError("PATH_TOO_LONG", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_USAGE)

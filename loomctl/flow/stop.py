@@ -387,14 +387,9 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
         if state["status"] == status == "cancelled":
             return state, []
         if state["status"] not in allowed:
-            raise LoomError(
-                "BAD_STATUS",
-                f"the run is {state['status']}",
-                where=run.state_path,
-                why=f"from {', '.join(allowed)} it can become {status}",
-                hint=f"loomctl show {run_id}",
-                exit_code=EXIT_USAGE,
-            )
+            what, why = f"the run is {state['status']}", f"from {', '.join(allowed)} it can become {status}"
+            hint = f"loomctl show {run_id}"
+            raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
         return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
 
     return run._replace(state=space.store.update(run_id, change))

@@ -237,13 +237,9 @@ def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> N
     if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
         return
     owner = as_object(entry.get("closing")).get("session_id")
-    raise LoomError(
-        "HELD",
-        f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive",
-        why="its result is expected as that session's final message; with --response-file you end the step yourself",
-        hint=f"loomctl show {run_id}",
-        exit_code=EXIT_HELD,
-    )
+    what = f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive"
+    why = "its result is expected as that session's final message; with --response-file you end the step yourself"
+    raise LoomError("HELD", what, why=why, hint=f"loomctl show {run_id}", exit_code=EXIT_HELD)
 
 
 def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:

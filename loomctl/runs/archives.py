@@ -79,13 +79,9 @@ def _below(folder: str, inside: str = "") -> Iterator[str]:
             elif entry.is_file(follow_symlinks=False):
                 yield relative
             else:
-                raise LoomError(
-                    "NOT_A_FILE",
-                    "the run's folder holds a link or another thing that no archive brings back",
-                    where=entry.path,
-                    why="Loom itself makes none there; once it is removed, the rest can be packed",
-                    hint=f"ls -l {quoted(entry.path)}",
-                )
+                what = "the run's folder holds a link or another thing that no archive brings back"
+                why = "Loom itself makes none there; once it is removed, the rest can be packed"
+                raise LoomError("NOT_A_FILE", what, where=entry.path, why=why, hint=f"ls -l {quoted(entry.path)}")
 
 
 def _compare(path: str, folder: str, name: str) -> int:
@@ -233,13 +229,8 @@ def _opened(path: str) -> Iterator[tarfile.TarFile]:
 
 
 def _bad(path: str, why: str) -> LoomError:
-    return LoomError(
-        "BAD_ARCHIVE",
-        "this is no archive of a run, and nothing was unpacked",
-        where=path,
-        why=one_line(why, 300),
-        hint=f"tar -tzf {quoted(path)}",
-    )
+    what = "this is no archive of a run, and nothing was unpacked"
+    return LoomError("BAD_ARCHIVE", what, where=path, why=one_line(why, 300), hint=f"tar -tzf {quoted(path)}")
 
 
 def named_archive(store_folder: str, named: str) -> str:
@@ -257,10 +248,6 @@ def named_archive(store_folder: str, named: str) -> str:
     found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
     if named and len(found) == 1:
         return os.path.join(folder, found[0])
-    raise LoomError(
-        "NO_SUCH_ARCHIVE",
-        f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}",
-        why="there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none"),
-        hint=f"ls -l {quoted(store_folder)}",
-        exit_code=EXIT_NO_RUN,
-    )
+    what = f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}"
+    why = "there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none")
+    raise LoomError("NO_SUCH_ARCHIVE", what, why=why, hint=f"ls -l {quoted(store_folder)}", exit_code=EXIT_NO_RUN)

@@ -96,13 +96,9 @@ def expanded(declared: str, known: Mapping[str, str | None]) -> str:
     """Give a declared path or command with its placeholders replaced. Raises UNRESOLVED_PLACEHOLDER (D8)."""
     expansion = placeholders.expand(declared, known)
     if expansion.missing:
-        raise LoomError(
-            "UNRESOLVED_PLACEHOLDER",
-            f"{{{expansion.missing[0]:.80}}} has no value in this run",
-            where=masked_line(declared, 300),
-            why="known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES),
-            hint="loomctl paths",
-        )
+        what = f"{{{expansion.missing[0]:.80}}} has no value in this run"
+        why = "known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES)
+        raise LoomError("UNRESOLVED_PLACEHOLDER", what, where=masked_line(declared, 300), why=why, hint="loomctl paths")
     return expansion.text
 
 

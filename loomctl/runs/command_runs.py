@@ -88,14 +88,10 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
     if code in (RUNS, WAS_RUN):
         return code == RUNS
     lines = said.decode("utf-8", "replace").strip().splitlines()
-    raise LoomError(
-        "NOT_STARTED",
-        f"the command of {order.step_id} could not be started",
-        where=order.folder,
-        why=lines[-1][:300] if lines else f"its supervisor ended with {code}",
-        hint=f"loomctl next {order.run_id}",
-        exit_code=EXIT_SETUP,
-    )
+    what = f"the command of {order.step_id} could not be started"
+    why = lines[-1][:300] if lines else f"its supervisor ended with {code}"
+    hint = f"loomctl next {order.run_id}"
+    raise LoomError("NOT_STARTED", what, where=order.folder, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 
 def look(folder: str) -> Standing:

@@ -374,13 +374,9 @@ def _leads_out(path: str) -> bool:
 
 
 def _led_out(path: str) -> LoomError:
-    return LoomError(
-        "UNSAFE_LINK",
-        "the project's settings are a link that leads out of the project",
-        where=path,
-        why="nothing of what stands there is read; a file of its own is, and so is your own config.yaml",
-        hint=f"ls -l {quoted(path)}",
-    )
+    what = "the project's settings are a link that leads out of the project"
+    why = "nothing of what stands there is read; a file of its own is, and so is your own config.yaml"
+    return LoomError("UNSAFE_LINK", what, where=path, why=why, hint=f"ls -l {quoted(path)}")
 
 
 def _warnings(compiled: dict[str, Any]) -> list[tuple[str, str]]:

@@ -101,12 +101,9 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
         return value
     text = stages.read_text(run.folder, stage, stages.RESPONSE)
     if text is None:
-        gone = LoomError(
-            "RESPONSE_GONE",
-            f"the response of the stage {stage} is not there",
-            where=os.path.join(stages.folder(run.folder, stage), stages.RESPONSE),
-            hint=f"loomctl show {run.run_id}",
-        )
+        what = f"the response of the stage {stage} is not there"
+        where = os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
+        gone = LoomError("RESPONSE_GONE", what, where=where, hint=f"loomctl show {run.run_id}")
         raise instead(gone, run.folder, f"stages/{stage}/{stages.RESPONSE}")
     return text
 
@@ -232,13 +229,8 @@ def _artifact(space: Workspace, run: Run, named: str, folder: str) -> str:
 
 
 def _escape(what: str, named: str) -> LoomError:
-    return LoomError(
-        "PATH_ESCAPE",
-        what,
-        where=masked_line(named, 300),
-        why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
-        hint="loomctl paths",
-    )
+    why = "links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml"
+    return LoomError("PATH_ESCAPE", what, where=masked_line(named, 300), why=why, hint="loomctl paths")
 
 
 class _Copy(NamedTuple):
@@ -430,14 +422,9 @@ def _error(ref: str, run_id: str, where: str, why: str, note: Mapping[str, Any])
     how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(run_id)}; then here"
     remote = str(note.get("remote") or "origin")
     option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
-    return LoomError(
-        "REF_NOT_HERE",
-        f"{masked_line(ref, 200)} was not carried here",
-        where=where,
-        why=how,
-        hint="loomctl runs --remote" if run_id == "RUN" else f"loomctl pull {run_id}{option}",
-        exit_code=EXIT_NO_RUN,
-    )
+    what = f"{masked_line(ref, 200)} was not carried here"
+    hint = "loomctl runs --remote" if run_id == "RUN" else f"loomctl pull {run_id}{option}"
+    return LoomError("REF_NOT_HERE", what, where=where, why=how, hint=hint, exit_code=EXIT_NO_RUN)
 
 
 def _push(run_id: str) -> str:

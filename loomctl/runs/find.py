@@ -169,14 +169,8 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
     unusable = space.local.unusable_binding(space.caller.session_id)
     if unusable:
         why = "its binding is damaged, or was made in another place"
-    raise LoomError(
-        "NOT_BOUND",
-        f"this session does not drive the run {run_id}",
-        where=unusable,
-        why=why,
-        hint=way,
-        exit_code=EXIT_NO_RUN,
-    )
+    what = f"this session does not drive the run {run_id}"
+    raise LoomError("NOT_BOUND", what, where=unusable, why=why, hint=way, exit_code=EXIT_NO_RUN)
 
 
 def way_in(space: Workspace, run_id: str) -> str:

@@ -98,14 +98,9 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
     except FileNotFoundError:
         return _gone(path, run_id, head)
     except OSError as error:
-        raise LoomError(
-            "UNREADABLE",
-            "the run's log cannot be read",
-            where=path,
-            why=str(error.strerror or error),
-            hint=f"ls -l {quoted(path)}",
-            exit_code=EXIT_INVALID,
-        ) from None
+        what, why = "the run's log cannot be read", str(error.strerror or error)
+        hint = f"ls -l {quoted(path)}"
+        raise LoomError("UNREADABLE", what, where=path, why=why, hint=hint, exit_code=EXIT_INVALID) from None
     beyond = found.beyond
     return Verdict(
         run_id=run_id,

@@ -318,13 +318,8 @@ def find_stage(run: Run, named: str) -> dict[str, Any]:
     if len(found) == 1:
         return found[0]
     known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
-    raise LoomError(
-        "NO_SUCH_STAGE",
-        f"{named!r:.80} names {len(found)} stages of this run",
-        why=f"there are {known or 'none'}",
-        hint=f"loomctl stages {run.run_id}",
-        exit_code=EXIT_NO_RUN,
-    )
+    what, why = f"{named!r:.80} names {len(found)} stages of this run", f"there are {known or 'none'}"
+    raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl stages {run.run_id}", exit_code=EXIT_NO_RUN)
 
 
 def matches(run: Run, named: str) -> list[dict[str, Any]]:
@@ -430,13 +425,9 @@ def _current(space: Workspace) -> Run | None:
 
 def _ambiguous(word: str, run_id: str | None, here: Run, stages: list[str]) -> LoomError:
     run = f"of the run {run_id}" if run_id else "of several runs"
-    error = LoomError(
-        "AMBIGUOUS_WORD",
-        f"{word!r:.80} may mean a run or a stage",
-        why=f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.run_id}",
-        hint=shown(here.run_id),
-        exit_code=EXIT_USAGE,
-    )
+    what = f"{word!r:.80} may mean a run or a stage"
+    why = f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.run_id}"
+    error = LoomError("AMBIGUOUS_WORD", what, why=why, hint=shown(here.run_id), exit_code=EXIT_USAGE)
     error.meant = {"run": here.run_id, "stage": word}
     return error
 

@@ -68,20 +68,12 @@ def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, s
     values = artifact_paths.placeholder_values(space.project, run)
     key, found = str(step["key"]), placeholders.expand_in_shell(str(step["run"]), values)
     if found.missing:
-        raise LoomError(
-            "UNRESOLVED_PLACEHOLDER",
-            f"{key} needs {{{found.missing[0]:.80}}}, which has no value in this run",
-            where=run.plan_path,
-            hint="loomctl paths",
-        )
+        what = f"{key} needs {{{found.missing[0]:.80}}}, which has no value in this run"
+        raise LoomError("UNRESOLVED_PLACEHOLDER", what, where=run.plan_path, hint="loomctl paths")
     if found.refused:
-        raise LoomError(
-            "PLACEHOLDER_UNQUOTABLE",
-            f"{{{found.refused[0]:.80}}} has signs that mean something to a shell, in a place that Loom cannot quote",
-            where=f"{run.plan_path} {key}",
-            why='outside of $(…), here-documents and comments it is quoted; so write it into a variable first: x="{…}"',
-            hint="loomctl paths",
-        )
+        what = f"{{{found.refused[0]:.80}}} has signs that mean something to a shell, in a place that Loom cannot quote"
+        why = 'outside of $(…), here-documents and comments it is quoted; so write it into a variable first: x="{…}"'
+        raise LoomError("PLACEHOLDER_UNQUOTABLE", what, where=f"{run.plan_path} {key}", why=why, hint="loomctl paths")
     command = {"step": key, "run": found.text}
     if step.get("workdir"):
         command["workdir"] = artifact_paths.expanded(str(step["workdir"]), values)
@@ -162,13 +154,9 @@ def workdir(space: Workspace, run: Run, declared: str | None) -> str:
     path = os.path.realpath(os.path.join(root, declared or ""))
     allowed = (root, run.folder, *space.settings.extra_roots)
     if "\0" in path or not any(artifact_paths.is_inside(path, artifact_paths.real(one)) for one in allowed):
-        raise LoomError(
-            "PATH_ESCAPE",
-            "the step's workdir leads out of the project",
-            where=masked_line(declared or "", 300),
-            why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
-            hint="loomctl paths",
-        )
+        what = "the step's workdir leads out of the project"
+        why = "links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml"
+        raise LoomError("PATH_ESCAPE", what, where=masked_line(declared or "", 300), why=why, hint="loomctl paths")
     return path if declared else root
 
 
@@ -404,12 +392,8 @@ def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
     if work is None:
         return False
     if space.caller.host != TERMINAL or outcome is None:
-        raise LoomError(
-            "COMMAND_STEP",
-            f"{work.step_id} is a command step: its exit code is its result",
-            why="loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome",
-            hint=f"loomctl next {run.run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"{work.step_id} is a command step: its exit code is its result"
+        why = "loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome"
+        raise LoomError("COMMAND_STEP", what, why=why, hint=f"loomctl next {run.run_id}", exit_code=EXIT_USAGE)
     stop_open(leases.deciding(space), run)
     return True

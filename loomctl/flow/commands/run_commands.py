@@ -184,13 +184,9 @@ def _work(run: Run) -> Work | None:
 
 def _refuse_within(work: Work, run: Run) -> None:
     if os.environ.get("LOOM_STAGE_DIR") == work.folder:
-        raise LoomError(
-            "WITHIN_COMMAND",
-            f"the command of {work.step_id} cannot wait for its own end",
-            why="loomctl next was called by the command that it would wait for",
-            hint=f"loomctl show {run.run_id}",
-            exit_code=EXIT_USAGE,
-        )
+        what = f"the command of {work.step_id} cannot wait for its own end"
+        why = "loomctl next was called by the command that it would wait for"
+        raise LoomError("WITHIN_COMMAND", what, why=why, hint=f"loomctl show {run.run_id}", exit_code=EXIT_USAGE)
 
 
 def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
@@ -207,14 +203,10 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
 
 
 def _interrupted(run: Run, work: Work) -> LoomError:
-    return LoomError(
-        "INTERRUPTED",
-        f"the command of {work.step_id} goes on; only the waiting for it was interrupted",
-        where=work.log,
-        why="loomctl next waits for it again; loomctl cancel stops it with its run",
-        hint=f"loomctl next {run.run_id}",
-        exit_code=ON_INTERRUPT,
-    )
+    what = f"the command of {work.step_id} goes on; only the waiting for it was interrupted"
+    why = "loomctl next waits for it again; loomctl cancel stops it with its run"
+    hint = f"loomctl next {run.run_id}"
+    return LoomError("INTERRUPTED", what, where=work.log, why=why, hint=hint, exit_code=ON_INTERRUPT)
 
 
 def _running(work: Work, standing: Standing) -> Pending:
