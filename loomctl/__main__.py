@@ -1,4 +1,4 @@
-"""Where `loomctl` begins: hooks go past click, whose usage error would tell a host to block (design §3)."""
+"""Where `loomctl` begins: hooks go past click, whose usage error would tell a host to block."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ def main() -> int:
     """Run the command line; gives the exit code."""
     _open_what_is_closed()
     arguments = sys.argv[1:]
-    if arguments[:2] == ["hook", "post-tool-use"] and len(arguments) in (3, 4):  # every module counts here (design §7)
+    if arguments[:2] == ["hook", "post-tool-use"] and len(arguments) in (3, 4):  # every module counts here
         try:
             from loomctl.hosts.claude.live import main as replace
 

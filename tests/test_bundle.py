@@ -1,4 +1,4 @@
-"""The bundle that hosts load: manifests, marketplace, hooks, commands and skills (design §3)."""
+"""The bundle that hosts load: manifests, marketplace, hooks, commands and skills."""
 
 from __future__ import annotations
 

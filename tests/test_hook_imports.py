@@ -1,4 +1,4 @@
-"""What a hook process imports (design §3): the standard library alone, and little of it."""
+"""What a hook process imports: the standard library alone, and little of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports point one way (design §3): the contract of pyproject.toml, kept and able to fail."""
+"""Imports point one way: the contract of pyproject.toml, kept and able to fail."""
 
 from __future__ import annotations
 

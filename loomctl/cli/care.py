@@ -90,7 +90,7 @@ def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[
     if not items:
         return [*lines, "Loom: nothing was removed" if failed else "Loom: nothing is to be removed"]
     if removal is None:
-        return [*lines, f"Loom: {len(items)} would go, {size}; nothing was removed"]
+        return [*lines, f"Loom: {len(items)} would go, {size}"]
     return [*lines, f"Loom: {len(items)} removed, {size}"]
 
 
@@ -124,7 +124,7 @@ def _blob_lines(look: run_blobs.Look, collected: run_blobs.Collected | None) -> 
     if not going:
         return [*lines, f"Loom: no blob is to be removed{stays}"]
     if collected is None:
-        return [*lines, f"Loom: {_count(going)}, would go; nothing was removed{stays}"]
+        return [*lines, f"Loom: {_count(going)}, would go{stays}"]
     return [*lines, f"Loom: removed {_count(going)}{stays}"]
 
 
@@ -181,7 +181,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
 @run_argument
 @click.option("--from", "source", metavar="FILE", help="A kept state of the run, instead of state.backup.json.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and lost, and change nothing.")
-@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without caller.")
+@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without asking.")
 @json_option
 def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Put a run's state back as it was one write before; make a damaged plan anew.

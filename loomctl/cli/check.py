@@ -80,7 +80,11 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
         lines.append(f"{target}: {problem.severity}: {problem.code} at {problem.where}: {problem.message}")
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
-    return [*lines, f"{target}: it executes these commands:", *answer.command_lines(commands)] if commands else lines
+    return (
+        [*lines, f"{target}: it executes these commands, in a shell:", *answer.command_lines(commands)]
+        if commands
+        else lines
+    )
 
 
 @click.command()

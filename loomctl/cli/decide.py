@@ -198,7 +198,11 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         for artifact in the_run.plan["artifacts"]
     }
     lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += ["It executes these commands:", *answer.command_lines(commands)] if commands else ["It runs no commands."]
+    lines += (
+        ["It executes these commands, in a shell:", *answer.command_lines(commands)]
+        if commands
+        else ["It runs no commands."]
+    )
     shown = "\n".join([f"The run {run_id}:", *lines])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, run_id)

@@ -1,4 +1,4 @@
-"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since (design §5)."""
+"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since."""
 
 from __future__ import annotations
 

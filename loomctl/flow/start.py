@@ -1,4 +1,4 @@
-"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step (design §5)."""
+"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step."""
 
 from __future__ import annotations
 

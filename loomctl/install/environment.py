@@ -247,7 +247,7 @@ def _install(job: _Job) -> None:
     """
     os.makedirs(os.path.join(job.work, "tmp"), exist_ok=True)
     ended = None
-    for tool in (_uv, _pip_beside, _pip_inside):
+    for tool in (_uv, _pip_beside, _pip_inside, _pip_into_folder):
         tried = tool(job)
         if tried is not None:
             ended = tried
@@ -292,6 +292,15 @@ def _pip_inside(job: _Job) -> _Ended | None:
     if ended.code == 0:  # nothing of Loom's needs them, and setuptools would slow every start
         _run([job.python, *_PIP, "uninstall", "--yes", "setuptools", "pip"], job, quiet=30.0)
     return ended
+
+
+def _pip_into_folder(job: _Job) -> _Ended | None:
+    """Let an old pip put the packages where the environment looks for them: Debian's Python, without python3-venv."""
+    if not _pip_version(job):
+        return None
+    _say("fetching packages with an old pip")
+    target = ("--target", _site_packages(job.environment))
+    return _run([sys.executable, *_PIP, *_pip_install(job), *target], job, quiet=job.patience)
 
 
 def _pip_version(job: _Job) -> tuple[int, ...]:

@@ -290,7 +290,7 @@ def readable_state(state: Mapping[str, Any]) -> str:
 
 
 # ---- What changed in a text, as a unified diff that leads from the old one to the new one exactly. Lines end at `\n`
-# alone. `difflib` is imported only where there is something to compare (design §3).
+# alone. `difflib` is imported only where there is something to compare.
 
 # Pairs of lines that are compared at most, for that takes time that grows with their product; beyond, what differs is
 # one change.

@@ -298,7 +298,7 @@ def _three_ways(run: Run, entry: Entry) -> str:
 
 
 def one_line_for_people(made: Slip) -> str:
-    """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters` (design §5)."""
+    """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters`."""
     count, length = len(made.loaded), len(made.text)  # whatever the budget is measured in
     size = f"{length / 1000:.1f}k" if length >= 1000 else str(length)
     parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]

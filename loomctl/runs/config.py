@@ -1,4 +1,4 @@
-"""Settings: the user's and the project's `config.yaml`, each compiled to a JSON file that hooks can read (design §3).
+"""Settings: the user's and the project's `config.yaml`, each compiled to a JSON file that hooks can read.
 
 The user's is compiled into the user's own state folder: what it alone may say (`extra_roots`) is never taken from a
 file that a repository could bring along (D10).

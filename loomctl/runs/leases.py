@@ -283,7 +283,7 @@ def note_stage(
     transcript_path: str | None = None,
     told: bool = True,
 ) -> None:
-    """Note in the session's binding which visit it was told of: another session may end it meanwhile (design §4).
+    """Note in the session's binding which visit it was told of: another session may end it meanwhile.
 
     It is a sign of life besides. transcript_path: what a hook event tells of it; told: False where nothing was said.
     """

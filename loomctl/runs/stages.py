@@ -1,4 +1,4 @@
-"""The files of a stage: what the step was told, what it answered, how it ended (design §4)."""
+"""The files of a stage: what the step was told, what it answered, how it ended."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Dump:
         entries = [line.entry is not None for line in event_log.all_of(os.path.join(self._folder, events.FILE))]
         counts = {"stages": self._stages(), "events": sum(entries), "blobs": blobs_there}
         total = sum(one["bytes"] for one in self._written.values())
-        told = Dumped(self._folder, len(self._written), total, **counts, troubles=self._troubles)
+        told = Dumped(self._folder, len(self._written) + 1, total, **counts, troubles=self._troubles)
         self._put(
             LIST,
             files.to_json(

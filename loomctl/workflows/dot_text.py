@@ -237,7 +237,9 @@ class _Reader:
         setattr(scope, token.text.lower(), held)
 
     def _statement(self, scope: _Scope, token: Value) -> None:
-        if token.kind in ("[", "]"):
+        if token.kind == "]":
+            raise NotDotError(token.at, "] closes no attributes", "take it out")
+        if token.kind == "[":
             raise NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
         token = self._whole(token)
         if token.kind in _TEXTS and self._next_is("="):

@@ -275,7 +275,7 @@ def _check_run(fields: Fields, kind: str | None) -> None:
 
 def _check_human(fields: Fields, description: str | None) -> None:
     """Check a step that a person decides: it has a question, and asks no assistant for anything."""
-    message = "{} is for an assistant; at a step of kind: human a person decides, and nothing is run or used there"
+    message = "{} is for an assistant; at a step of kind: human a person decides, and Loom runs nothing there"
     _refuse(fields, ("command", "skill"), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out")
     message = "{} is for what an assistant answers; a person chooses a label"
     _refuse(fields, ("output_schema", "output_retries", EVIDENCE), "NOT_FOR_HUMANS", message, "leave {} out")

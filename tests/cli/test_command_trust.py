@@ -178,7 +178,7 @@ def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
     told = scene.loomctl("check", "child")
     assert told.code == EXIT_OK
     assert told.stdout == (
-        "child: ok\nchild: it executes these commands:\n  build/c1:\n      echo {work_id}\n"
+        "child: ok\nchild: it executes these commands, in a shell:\n  build/c1:\n      echo {work_id}\n"
         "  build/c2 (in sub):\n      a\n      b\n"
     )
     (found,) = scene.loomctl("check", "child", "--json").json["files"]

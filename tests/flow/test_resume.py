@@ -1,4 +1,4 @@
-"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since (design §5)."""
+"""Taking up a run again, here or on another machine: bound, recorded, primed, with what differs since."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_the_session_has_already_is_not_sent_again(begun: Scene) -> None:  
     assert (again.slip.loaded, [entry.id for entry in again.slip.fresh]) == ([], ["spec"])
 
 
-def test_differences_are_stated(begun: Scene) -> None:  # design §5
+def test_differences_are_stated(begun: Scene) -> None:
     root = begun.root
 
     def git(*words: str) -> str:

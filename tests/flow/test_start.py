@@ -1,4 +1,4 @@
-"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step (design §5)."""
+"""Starting a run: workflow → plan → state, bound to the session, primed, at its first step."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_linked_worktree_has_its_own_root_in_the_main_store(scene: Scene) -> N
     assert scene.state["sessions"]["session_history"][0]["environment"]["project_root"] == str(tree)
 
 
-def test_the_store_keeps_itself_out_of_the_projects_history(scene: Scene) -> None:  # design §4
+def test_the_store_keeps_itself_out_of_the_projects_history(scene: Scene) -> None:
     scene.workflow()
     scene.begin()
     assert (scene.store / ".gitignore").read_text().splitlines()[1:4] == ["*", "!.gitignore", "!config.yaml"]

@@ -62,7 +62,7 @@ def test_a_project_without_a_run_is_left_in_peace(scene: Scene) -> None:
     assert not scene.store.exists()
 
 
-def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:  # design §5
+def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     answer = start(begun, "resume")
     slip_id = begun.space().local.primed(SESSION)["slip"]
     assert SENTENCE in answer.context
@@ -105,7 +105,7 @@ sys.exit(code)
 
 
 def test_a_session_start_reads_what_is_known_of_its_session_once_for_each_time_it_is_written(begun: Scene) -> None:
-    """Binding and record of what was given: once as it begins, and once after each write of its own (design §3)."""
+    """Binding and record of what was given: once as it begins, and once after each write of its own."""
     body = {"session_id": SESSION, "cwd": str(begun.root), "source": "resume", "hook_event_name": "SessionStart"}
     ended = run(
         [sys.executable, "-I", "-S", "-c", COUNTING, str(MAIN), "hook", "session-start"],

@@ -299,7 +299,7 @@ def test_a_host_that_went_away_is_no_trouble(begun: Scene) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_it_imports_next_to_nothing(begun: Scene) -> None:  # design §7
+def test_it_imports_next_to_nothing(begun: Scene) -> None:
     path = spool(begun, event())
     program = (
         "import sys; before = {*sys.modules}; sys.argv = sys.argv[1:]; "

@@ -50,9 +50,9 @@ def python_without(folder: Path, *modules: str) -> Path:
     return python
 
 
-def with_pip(python: Path) -> Path:
+def with_pip(python: Path, pip: str = "pip") -> Path:
     packages = next((python.parents[1] / "lib").iterdir()) / "site-packages"
-    install = ["install", "--quiet", "--no-deps", "--target", str(packages), "pip"]
+    install = ["install", "--quiet", "--no-deps", "--target", str(packages), pip]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True)
     return python
 
@@ -155,6 +155,16 @@ def test_pip_alone_is_enough(online: World) -> None:
     ended = online.start("x")
     assert ended.returncode == 0, ended.stderr.decode()
     assert online.made == [NAME]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip of that age does not run on this Python")
+def test_an_old_pip_alone_is_enough(online: World) -> None:
+    """A pip from before it could fill another environment puts the packages where they belong."""
+    online.add_python(python=with_pip(python_without(online.root / "thin", "ensurepip", "venv"), "pip==22.0.4"))
+    ended = online.start("x")
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert "old pip" in ended.stderr.decode()
 
 
 def test_with_nothing_to_make_it_it_says_what_to_install(online: World) -> None:

@@ -275,7 +275,7 @@ def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_current_state_costs_no_migration(tmp_path: Path) -> None:
-    """Reading and writing today's files imports neither the tables nor what keeps originals (design §3)."""
+    """Reading and writing today's files imports neither the tables nor what keeps originals."""
     store, _ = make_run(tmp_path)
     program = (
         "import sys\nfrom loomctl.runs.store.store import Store\nstore = Store(sys.argv[1])\nstore.read(sys.argv[2])\n"

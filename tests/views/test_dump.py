@@ -69,6 +69,7 @@ def test_the_context_has_its_values_and_the_list_each_file_with_size_and_hash(fi
     assert (context["small"], context["large"], blobs.refs_of(context)) == ({"a": [1]}, 7, [])
     listed = read(out / "dump.json")
     assert sorted([*listed["files"], "dump.json"]) == below(out)
+    assert told.files == len(below(out))
     for name, one in listed["files"].items():
         data = (out / name).read_bytes()
         assert one == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}, name

@@ -1,6 +1,6 @@
 """Claude Code's hook events, answered: JSON on standard input, JSON (or plain text) on standard output, always exit 0.
 
-This is the hook path: the standard library alone (design §3), and each event imports what it needs inside its own
+This is the hook path: the standard library alone, and each event imports what it needs inside its own
 function, for most end early. A hook fails open (D55): what goes wrong is told in `systemMessage` and in the run's
 events, and blocks nothing.
 """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event
 
-KEY = "must_survive"  # as workflows.model.survival has it; not imported, for most runs declare nothing
+KEY = "must_survive"  # as workflows/survival has it; not imported, for most runs declare nothing
 # Nothing is given after a compaction: a session that ends now never gets it.
 _COMING = "what fits of them comes back with the next tool result or prompt"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local"  # the folder of the store that means something on this machine alone
 OPEN = "open-runs.json"  # in it: which runs are open (`run_index`); dropped when one that was over is under way again
-# What git leaves alone of a store, as the project's settings ask for it (design §4).
+# What git leaves alone of a store, as the project's settings ask for it.
 _IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
 *
 !.gitignore
