@@ -10,13 +10,12 @@ from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_artifacts, complete_runs, json_option, run_argument, yes_option
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
-from loomctl.priming import memory_of_session, memory_switch, prime_run, receipts
-from loomctl.priming import prove as proving
+from loomctl.priming import memory_of_session, memory_switch, prime_run
 from loomctl.priming.memory import NOW
 from loomctl.runs import find
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, sessions
-from loomctl.workflows import survival, triggers
+from loomctl.workflows import triggers
 
 if TYPE_CHECKING:
     from loomctl.priming.memory_switch import Standing
@@ -264,7 +263,6 @@ def _costs(found: Standing) -> list[str]:
 
 
 _SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it
-_KINDS = {survival.TEXT: "text", survival.PATH: "path", survival.ARTIFACT: "artifact"}
 _PENDING = "lost, pending: it comes back with the next tool result or prompt"
 _ABSENT = "absent, had no text then"
 
@@ -291,6 +289,8 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
       loomctl prove shop-258 --json
       loomctl prove --add "The deadline is 3 May" --add '$.context.budget'
     """
+    from loomctl.priming import prove as proving
+
     space = command_line.space()
     doubtful = proving.declare(space, run, added, dropped) if added or dropped else []
     for one in doubtful:
@@ -302,6 +302,8 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
 
 
 def _proof_lines(found: Proof) -> list[str]:
+    from loomctl.priming import prove as proving
+
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
         said = (
             "declares nothing that must survive (must_survive in its workflow, or loomctl prove --add), and no start "
@@ -310,7 +312,7 @@ def _proof_lines(found: Proof) -> list[str]:
         return [f"run {found.run_id} {said}"]
     items = counted(len(found.items), "item")
     lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
-    lines += [f"  {_KINDS[item.kind]}: {one_line(item.name, _SHOWN)}" for item in found.items]
+    lines += [f"  {item.kind}: {one_line(item.name, _SHOWN)}" for item in found.items]
     if not found.compactions and not found.starts:
         return lines
     for one in found.compactions:
@@ -323,6 +325,8 @@ def _proof_lines(found: Proof) -> list[str]:
 
 
 def _of_start(one: Start) -> list[str]:
+    from loomctl.priming import receipts
+
     head = f"{one_line(one.at, 40)} {receipts.BEGUN[one.event]}, session {one_line(one.session_id, 8)}"
     counts = ", ".join(f"{fate} {len(one.of(fate))}" for fate in receipts.FATES if one.of(fate))
     named = [f"  {fate}: {one_line(', '.join(one.of(fate)), _NOTE)}" for fate in receipts.FATES if one.of(fate)]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import answer, command_line, output
+from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, Listing, complete_runs, json_option, run_argument, yes_option
-from loomctl.flow import prompts
 from loomctl.kit import machine
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
@@ -262,6 +261,9 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
       loomctl show shop-258 implement@2
       loomctl show shop-258 3 --file response.md
     """
+    from loomctl.cli import answer
+    from loomctl.flow import prompts
+
     if file is not None and as_json:
         raise _misused("--file prints a file as it is, --json a document")
     space = command_line.space()
