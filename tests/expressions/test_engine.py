@@ -136,7 +136,7 @@ def test_a_path_that_never_ends_is_ended() -> None:
     assert given.status == "threw"
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "1); while(1){}", "1); while(1){}; (1", "1); x(", "1)}); while(1){}; (function(){ return (1",
@@ -274,7 +274,7 @@ def test_the_sandbox_has_no_way_out(name: str) -> None:
     assert ask(f"typeof {name} === 'undefined'") == [Answer("ok", True, "")]
 
 
-@pytest.mark.parametrize(
+@each(
     "python",
     [
         "/nowhere/python", "/", "", "has\x00nul", "SCRIPT:#!/bin/sh\nexit 3",

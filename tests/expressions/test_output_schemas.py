@@ -41,7 +41,7 @@ def codes(given: Loaded) -> list[str]:
     return [one.code for one in given.problems]
 
 
-@pytest.mark.parametrize(
+@each(
     "reference",
     [
         "@schemas/x.schema.json",
@@ -73,7 +73,7 @@ def test_nothing_outside_of_the_roots_is_read(project: Path, tmp_path: Path) -> 
     assert loaded(project, "@near.json").schema == GOOD
 
 
-@pytest.mark.parametrize("reference", ["@", "@ ", "@schemas/none.json", "@schemas", "@a\0b", "@" + "x" * 5_000])
+@each("reference", ["@", "@ ", "@schemas/none.json", "@schemas", "@a\0b", "@" + "x" * 5_000])
 def test_a_name_without_a_file_is_a_problem(project: Path, reference: str) -> None:
     given = loaded(project, reference)
     assert given.schema is None
@@ -85,7 +85,7 @@ def test_a_pipe_in_a_schemas_place_holds_nobody(project: Path) -> None:
     assert codes(loaded(project)) == ["UNKNOWN_SCHEMA"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code"),
     [
         ("", "JSON_SYNTAX"), ("{'type': 'object'}", "JSON_SYNTAX"), ('{"type": "object",}', "JSON_SYNTAX"),
@@ -115,7 +115,7 @@ def test_a_bad_schema_is_a_problem_before_the_run(project: Path, text: str | byt
     assert all("x.schema.json" in one.message and len(one.message) < 500 for one in given.problems)
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         {},
@@ -197,7 +197,7 @@ def test_five_are_told_the_nearest_to_the_top_first_none_is_long_and_secrets_are
     assert secret not in message
 
 
-@pytest.mark.parametrize(
+@each(
     ("draft", "wrong"),
     [("http://json-schema.org/draft-04/schema#", True), ("http://json-schema.org/draft-07/schema#", False)],
 )

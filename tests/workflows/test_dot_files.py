@@ -17,6 +17,7 @@ from loomctl.workflows.workflow_files import (
     with_prompts,
 )
 from tests.helpers.errors import refusal
+from tests.helpers.tables import each
 
 LINE = 'digraph Line { start -> plan -> exit; plan [prompt="Plan it."] }'
 
@@ -97,7 +98,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reference", "code"), REFUSED)
+@each(("reference", "code"), REFUSED)
 def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, reference: str, code: str) -> None:
     """Outside of the project, by a link too; a pipe; too much; no text. Nothing of it gets into the workflow (D10)."""
     root = tmp_path / "project"
