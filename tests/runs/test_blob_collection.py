@@ -27,13 +27,6 @@ from tests.helpers.tables import each
 LONG_AGO = 1_000_000_000
 
 
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
-
-
 def put(scene: Scene, content: str, *, at: float = LONG_AGO) -> str:
     """Store a blob that was put so long ago; gives its reference."""
     store = Blobs(str(scene.store))

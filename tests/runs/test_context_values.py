@@ -28,13 +28,6 @@ LIMIT = 102_400
 UNKNOWN = f"blob://sha256/{'a' * 64}"
 
 
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
-
-
 def there(scene: Scene) -> tuple[Workspace, Run]:
     """The project as a session meets it, and its run."""
     space = scene.space()

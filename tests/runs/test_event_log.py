@@ -16,13 +16,6 @@ from loomctl.runs.store.events import Event
 from tests.helpers.scenes import Json
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / ".loom" / "runs" / "r"
-    folder.mkdir(parents=True)
-    return folder
-
-
 def log(folder: Path) -> Path:
     return folder / "events.jsonl"
 

@@ -21,6 +21,7 @@ from loomctl.workflows import gates, refreeze
 from loomctl.workflows.workflow import build_plan
 from tests.helpers.faber import ERAS, ORDER, PHASES, PLAN, PLAN_ID, RUN_ID, below_phases, in_list, unknown_is_kept
 from tests.helpers.tables import each
+from tests.runs.test_state import places
 
 AT = "2026-02-01T00:00:00Z"
 FROZEN = build_plan(refreeze.workflow_in(PLAN), plan_id=PLAN_ID, created_at=AT, sources=[])
@@ -157,11 +158,6 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KEYS = sorted({*in_list(), "current_step_id", "steps_completed", "pending_approvals", "approvals", "errors", "goal"})
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, entry in inner for place in places(entry, (*path, key)))]
 
 
 @pytest.mark.slow

@@ -20,13 +20,6 @@ ALLOWED = {
 }
 
 
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
-
-
 def enter(space: Workspace, state: Json, source: str, **more: str) -> tuple[Json, list[str]]:
     """Enter a run; gives the state and the names of what happened."""
     state, happened = leases.enter(space, state, source, leases.surroundings(space), **more)

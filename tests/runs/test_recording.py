@@ -28,13 +28,6 @@ from tests.helpers.waiting import PATIENCE
 OUTPUT = "".join(f"line {number} of the output\n" for number in range(200))
 
 
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
-
-
 def event(number: int = 1, text: str = OUTPUT, tool: str = "Bash", **more: Any) -> Json:
     return {
         "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": tool,

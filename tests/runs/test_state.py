@@ -88,7 +88,7 @@ def test_valid_examples_are_accepted_unchanged(path: Path) -> None:
     assert state.accepted(copy.deepcopy(raw), where="x") == raw
 
 
-def places(raw: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+def places(raw: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
     return [path, *(found for key, value in inner for found in places(value, (*path, key)))]
 

@@ -23,13 +23,6 @@ from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / ".loom" / "runs" / "r"
-    folder.mkdir(parents=True)
-    return folder
-
-
 def step(name: str, **more: Any) -> ToolStep:
     return ToolStep(name, "Bash", {"command": "ls"}, f"ls: exit 0, {name}", None, True, more=more)
 
