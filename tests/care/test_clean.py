@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,13 @@ import pytest
 from loomctl.care import clean, doctor
 from loomctl.care.clean import Item
 from loomctl.runs import leases
+from loomctl.runs.project import Workspace
 from tests.helpers.patients import patient
 from tests.helpers.scenes import OTHER, SESSION, Scene, fingerprint
 from tests.helpers.tables import each
 
 DAY = 86400
 NOW = time.time()
-
-
-@pytest.fixture
-def over(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    scene.edit(status="completed")
-    scene.space().local.mark_ended(SESSION)
-    return scene
 
 
 def aged(path: Path, days: float, data: str | None = None) -> Path:
@@ -38,19 +31,21 @@ def aged(path: Path, days: float, data: str | None = None) -> Path:
     return path
 
 
-def found(scene: Scene, session: str | None = None, **settings: Any) -> list[Item]:
-    space = scene.space(session)
-    space = space._replace(settings=space.settings._replace(**settings))
-    return list(clean.look(space, now=NOW).items)
+def with_settings(scene: Scene, **settings: Any) -> Workspace:
+    space = scene.space(None)
+    return space._replace(settings=space.settings._replace(**settings))
+
+
+def found(scene: Scene, **settings: Any) -> list[Item]:
+    return list(clean.look(with_settings(scene, **settings), now=NOW).items)
 
 
 def cleaned(scene: Scene, **settings: Any) -> clean.Removal:
-    space = scene.space(None)
-    space = space._replace(settings=space.settings._replace(**settings))
+    space = with_settings(scene, **settings)
     return clean.clean(space, clean.look(space, now=NOW))
 
 
-def kinds(items: list[Item]) -> list[tuple[str, str]]:
+def kinds(items: Iterable[Item]) -> list[tuple[str, str]]:
     return [(item.kind, os.path.basename(item.path)) for item in items]
 
 
@@ -89,14 +84,10 @@ def test_outputs_go_by_the_settings_alone(over: Scene, status: str, days: int | 
         assert (told[0]["files"], told[0]["bytes"], told[0]["older_than_days"]) == (1, 100, days)
 
 
-def test_what_is_kept_for_want_of_a_setting_is_said(over: Scene) -> None:
-    aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x" * 100)
-    assert clean.look(over.space(None), now=NOW).outputs_kept == 100
-
-
 def test_a_run_that_cannot_be_read_keeps_everything(over: Scene) -> None:
-    aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
+    aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x" * 100)
     aged(over.store / "local" / "sessions" / f"{SESSION}.json", 999)
+    assert clean.look(over.space(None), now=NOW).outputs_kept == 100  # for want of a setting
     (over.run_dir / "state.json").write_text("{")
     assert found(over, outputs_days=1) == []
 
@@ -104,8 +95,7 @@ def test_a_run_that_cannot_be_read_keeps_everything(over: Scene) -> None:
 def test_outputs_of_a_run_that_was_reopened_meanwhile_stay(over: Scene) -> None:
     """Between the look and the deed it came under way again: nothing of it goes, and that is said."""
     path = aged(over.run_dir / "outputs" / "toolu-1.txt", 999, "x")
-    space = over.space(None)
-    space = space._replace(settings=space.settings._replace(outputs_days=1))
+    space = with_settings(over, outputs_days=1)
     look = clean.look(space, now=NOW)
     over.edit(status="in_progress")
     done = clean.clean(space, look)
@@ -137,8 +127,7 @@ def test_a_run_without_a_state_goes_after_a_day(over: Scene) -> None:
     assert [(item.kind, item.path) for item in found(over)] == [("beginning", str(folder))]
     assert folder.exists()
     assert [item.path for item in cleaned(over).removed] == [str(folder)]
-    assert not folder.exists()
-    assert found(over) == []
+    assert (folder.exists(), found(over)) == (False, [])
 
 
 @each(
@@ -188,8 +177,7 @@ def test_what_killed_writers_left_goes_after_a_day(over: Scene) -> None:
         aged(path, 1.5, "x")
     stay = [aged(stage / "notes.tmp", 99, "mine"), aged(over.run_dir / "y.json.1.0a1b2c3d.tmp", 0.5, "x")]
     assert {item.path for item in cleaned(over).removed} == {str(path) for path in left}
-    assert not any(path.exists() for path in left)
-    assert all(path.exists() for path in stay)
+    assert [path.exists() for path in (*left, *stay)] == [False] * len(left) + [True] * len(stay)
 
 
 def test_what_is_left_of_removed_runs_goes(over: Scene) -> None:
@@ -226,7 +214,7 @@ def test_files_of_dead_sessions_of_runs_that_are_over_go(
     for folder in ("sessions", "primed"):
         aged(over.store / "local" / folder / f"{SESSION}.json", age)
     done = cleaned(over)
-    assert kinds(list(done.removed)) == [("session", f"{SESSION}.json")] * (2 if goes else 0)
+    assert kinds(done.removed) == [("session", f"{SESSION}.json")] * (2 if goes else 0)
     assert (local.binding(SESSION) is None) is goes
 
 
@@ -234,13 +222,13 @@ def test_files_of_dead_sessions_of_runs_that_are_over_go(
 def test_files_of_no_run_go(over: Scene, content: str) -> None:
     aged(over.store / "local" / "sessions" / "x.json", 31, content)
     aged(over.store / "local" / "primed" / "y.json", 29, content)
-    assert kinds(list(cleaned(over).removed)) == [("session", "x.json")]
+    assert kinds(cleaned(over).removed) == [("session", "x.json")]
 
 
 def test_a_session_that_came_back_meanwhile_keeps_its_files(over: Scene) -> None:
     path = aged(over.store / "local" / "sessions" / f"{SESSION}.json", 99)
     look = clean.look(over.space(None), now=NOW)
-    assert kinds(list(look.items)) == [("session", f"{SESSION}.json")]
+    assert kinds(look.items) == [("session", f"{SESSION}.json")]
     over.space().local.refresh(over.space().local.binding(SESSION) or {}, pid=None, transcript_path=None)
     assert clean.clean(over.space(None), look) == ([], [])
     assert path.exists()
@@ -252,7 +240,7 @@ def test_locks_of_runs_that_are_gone_go(over: Scene) -> None:
     aged(own, 999)
     aged(locks / "gone-run.lock", 2, "")
     aged(locks / "going-run.lock", 0.5, "")
-    assert kinds(list(cleaned(over).removed)) == [("lock", "gone-run.lock")]
+    assert kinds(cleaned(over).removed) == [("lock", "gone-run.lock")]
     assert own.exists()
 
 
@@ -265,7 +253,7 @@ def test_what_was_noted_at_the_beginning_of_stages_goes_with_its_run(over: Scene
         aged(base / name, days)
     assert sorted(kinds(found(over))) == [("baseline", "gone-run-1"), ("baseline", over.run_dir.name)]
     over.edit(status="in_progress")
-    assert kinds(list(cleaned(over).removed)) == [("baseline", "gone-run-1")]
+    assert kinds(cleaned(over).removed) == [("baseline", "gone-run-1")]
     assert sorted(path.name for path in base.iterdir()) == [over.run_dir.name, "young-run-1"]
 
 
@@ -286,9 +274,9 @@ def test_results_that_were_refused_go_when_they_are_old(over: Scene) -> None:
 def test_old_notes_of_hooks_go(over: Scene) -> None:
     aged(over.store / "local" / "hooks" / "stop.json", 31, "{}")
     aged(over.store / "local" / "hooks" / "session-start.json", 29, "{}")
-    assert kinds(list(cleaned(over).removed)) == [("hook", "stop.json")]
+    assert kinds(cleaned(over).removed) == [("hook", "stop.json")]
     aged(over.store / "local" / "hooks" / "session-start.json", 3)
-    assert kinds(list(cleaned(over, local_days=2).removed)) == [("hook", "session-start.json")]
+    assert kinds(cleaned(over, local_days=2).removed) == [("hook", "session-start.json")]
 
 
 def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) -> None:
@@ -298,9 +286,8 @@ def test_what_was_put_aside_of_the_spool_goes_and_what_waits_stays(over: Scene) 
     aged(folder / "s-3.json", 31, "{}")
     aged(folder / ".s-4.json.77.part", 2, "{")
     aged(over.run_dir / "outputs" / ".toolu_1.77.0a1b2c3d.part", 2, "x")
-    assert sorted(kinds(found(over))) == [
-        ("hook", "s-1.json.bad"), ("leftover", ".s-4.json.77.part"), ("leftover", ".toolu_1.77.0a1b2c3d.part"),
-    ]  # fmt: skip
+    parts = [("leftover", ".s-4.json.77.part"), ("leftover", ".toolu_1.77.0a1b2c3d.part")]
+    assert sorted(kinds(found(over))) == [("hook", "s-1.json.bad"), *parts]
 
 
 def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -319,8 +306,7 @@ def test_old_environments_and_compiled_modules_go(over: Scene, monkeypatch: pyte
     done = cleaned(over)
     assert {os.path.basename(item.path) for item in done.removed} == {"env-0000-3.11", "making-999999999", "old-plugin"}
     assert sorted(os.listdir(base)) == ["env-1111-3.11", f"env-{own}-3.11", "pycache", "setup.lock"]
-    assert here.is_dir()
-    assert not gone.exists()
+    assert (here.is_dir(), gone.exists()) == (True, False)
 
 
 @pytest.mark.shows("they follow no link")
@@ -330,7 +316,7 @@ def test_no_link_leads_cleaning_elsewhere(over: Scene) -> None:
     aged(outside / "x.json.1.0a1b2c3d.tmp", 99, "mine")
     aged(outside / "x.json", 99, "{}")
     for folder in ("sessions", "hooks", "locks"):
-        (over.store / "local" / folder / "link").parent.mkdir(exist_ok=True)
+        (over.store / "local" / folder).mkdir(exist_ok=True)
         (over.store / "local" / folder / "link").symlink_to(outside)
     (over.run_dir / "outputs").symlink_to(outside)
     before = fingerprint(outside)
@@ -354,10 +340,9 @@ def test_what_cannot_be_removed_is_said_and_the_rest_goes(over: Scene, monkeypat
 
     monkeypatch.setattr(os, "unlink", refuse)
     done = cleaned(over)
-    assert kinds(list(done.removed)) == [("leftover", "b.json.1.0a1b2c3d.tmp")]
-    assert [(os.path.basename(item.path), why) for item, why in done.failed] == [
-        ("a.json.1.0a1b2c3d.tmp", "Operation not permitted")
-    ]
+    assert kinds(done.removed) == [("leftover", "b.json.1.0a1b2c3d.tmp")]
+    ((item, why),) = done.failed
+    assert (os.path.basename(item.path), why) == ("a.json.1.0a1b2c3d.tmp", "Operation not permitted")
 
 
 def test_no_hook_cleans(over: Scene) -> None:  # D56
@@ -365,8 +350,7 @@ def test_no_hook_cleans(over: Scene) -> None:  # D56
     left = aged(over.run_dir / "plan.json.1.0a1b2c3d.tmp", 9, "x")
     for event in ("session-start", "stop", "session-end", "pre-compact"):
         over.hook(event, source="startup")
-    assert path.exists()
-    assert left.exists()
+    assert (path.exists(), left.exists()) == (True, True)
 
 
 def test_a_clock_that_jumped_back_removes_nothing_more(over: Scene) -> None:

@@ -52,10 +52,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a list": (lambda bundle: rewritten(bundle, lambda _: "[]"), "form"),
     "no commands": (lambda bundle: rewritten(bundle, lambda _: '{"hooks": {"Stop": [{}]}}'), "form"),
     "unknown event": (lambda bundle: rewritten(bundle, lambda text: text.replace("hook stop", "hook stopp")), "stopp"),
-    "odd command": (
-        lambda bundle: rewritten(bundle, lambda text: text.replace(" hook stop", "' x")),
-        "does not answer",
-    ),
+    "odd command": (lambda bundle: rewritten(bundle, lambda text: text.replace(" hook stop", "' x")), "not answer"),
     "an event less": (lambda bundle: rewritten(bundle, without_stop), "no hook for stop"),
 }
 
@@ -185,11 +182,9 @@ def test_hooks_of_an_unbound_session_count_too(scene: Scene) -> None:
     (scene.store / "local/hooks").mkdir()
     fire(scene, {"session-start": 5.0}, OTHER)
     found = firings(scene)
-    assert (found.status, "1 of 9 hooks have fired here, the last one session-start: just now" in found.found) == (
-        PASS,
-        True,
-    )
-    assert __version__ in found.found
+    assert found.status == PASS
+    for words in ("1 of 9 hooks have fired here, the last one session-start: just now", __version__):
+        assert words in found.found
 
 
 @each("text", ["{", "[]", '{"session_id": "other"}', ""])

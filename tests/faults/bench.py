@@ -105,15 +105,8 @@ class Bench:
         may have at most), `clock` (seconds that its clock goes wrong, or a list of them: one for each reading),
         `impatient` (it does not really wait for a lock).
         """
-        request = {
-            "work": work,
-            "arguments": arguments,
-            "cwd": str(cwd),
-            "environ": environ,
-            "given": given,
-            "fault": fault,
-            **how,
-        }
+        where = {"cwd": str(cwd), "environ": environ}
+        request = {"work": work, "arguments": arguments, "given": given, "fault": fault, **where, **how}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -293,12 +286,7 @@ def _no_waiting(_: dict[str, Any]) -> None:
     vars(processes)["time"] = _Impatient
 
 
-_CONDITIONS = {
-    "unprivileged": _as_others,
-    "file_size": _small_files,
-    "clock": _wrong_clock,
-    "impatient": _no_waiting,
-}
+_CONDITIONS = {"unprivileged": _as_others, "file_size": _small_files, "clock": _wrong_clock, "impatient": _no_waiting}
 
 
 def _say(value: object) -> None:
@@ -438,15 +426,9 @@ def _serve() -> None:
             stdout, stderr, told = _drained(reading)
             _, status = os.waitpid(pid, 0)
             killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-            answer = {
-                "code": os.WEXITSTATUS(status) if not killed else -killed,
-                "signal": killed,
-                "stdout": stdout,
-                "stderr": stderr,
-                "calls": [],
-                "waited": 0.0,
-                **json.loads(told or "{}"),
-            }
+            code = os.WEXITSTATUS(status) if not killed else -killed
+            answer = {"code": code, "signal": killed, "stdout": stdout, "stderr": stderr, "calls": [], "waited": 0.0}
+            answer |= json.loads(told or "{}")
             os.write(answers, (json.dumps(answer) + "\n").encode())
 
 

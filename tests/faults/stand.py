@@ -209,3 +209,8 @@ def essence(state: Json) -> Json:
     # What a step said last depends on who ended it, the deed or what is done after it.
     said = (key for key in plain["context"] if key == "last_response" or key.startswith("response."))
     return {**plain, "context": {key: plain["context"][key] for key in {*plain["context"]} - {*said}}}
+
+
+def essences(stand: Stand) -> dict[str, Json]:
+    """Give the essence of each run."""
+    return {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}

@@ -15,7 +15,7 @@ import pytest
 
 from loomctl.kit.errors import EXIT_INVALID
 from tests.faults.bench import HUNGRY, Answer
-from tests.faults.stand import RESPONSE, SENTENCE, Stand, chain, essence, litter, sound
+from tests.faults.stand import RESPONSE, SENTENCE, Stand, chain, essences, litter, sound
 from tests.faults.test_kills import DEEDS
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene
 
@@ -59,7 +59,7 @@ def test_a_command_on_a_full_disk_names_what_it_could_not_write(stand: Stand, na
     stand.keep()
     undisturbed = deed.do(stand, {"count": True})
     deed.again(stand)
-    goal = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    goal = essences(stand)
     for fault in shortages(undisturbed.calls):
         stand.put_back()
         struck = undisturbed.calls[fault["at"] - 1]
@@ -71,8 +71,7 @@ def test_a_command_on_a_full_disk_names_what_it_could_not_write(stand: Stand, na
         again = deed.again(stand)
         assert again.code == 0, (fault, undisturbed.calls[fault["at"] - 1], again)
         sound(stand.scene)
-        reached = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
-        assert reached == goal, (fault, undisturbed.calls[fault["at"] - 1])
+        assert essences(stand) == goal, (fault, undisturbed.calls[fault["at"] - 1])
         assert litter(stand.scene) == []
         deed.after(stand, again)
 
@@ -89,7 +88,7 @@ def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: S
     stand.keep()
     undisturbed = deed.do(stand, {"count": True})
     deed.again(stand)
-    goal = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    goal = essences(stand)
     for fault in shortages(undisturbed.calls):
         stand.put_back()
         answer = deed.do(stand, {"fault": fault})
@@ -103,8 +102,7 @@ def test_a_hook_on_a_full_disk_primes_and_says_that_it_could_not_record(stand: S
             assert NO_SPACE in answer.message or "succeeded" in answer.message
         assert deed.again(stand).code == 0
         sound(stand.scene)
-        reached = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
-        assert reached == goal, (fault, undisturbed.calls[fault["at"] - 1])
+        assert essences(stand) == goal, (fault, undisturbed.calls[fault["at"] - 1])
         assert litter(stand.scene) == []
 
 
@@ -121,8 +119,7 @@ def test_a_limit_on_the_size_of_files_is_met_in_the_same_way(stand: Stand, size:
     assert litter(stand.scene) == []
     primed = stand.hook("session-start", told={"source": "compact"}, file_size=size)
     assert SENTENCE in primed.context
-    assert "could not be recorded" in primed.message
-    assert "File too large" in primed.message
+    assert all(words in primed.message for words in ("could not be recorded", "File too large"))
     sound(stand.scene)
     assert stand.cli("done", given=RESPONSE).code == 0
     assert stand.scene.state["current_step"] == "frame/note"

@@ -119,11 +119,9 @@ class Driver:
 def _progress(state: Json) -> int:
     every = list(visits.every(state))
     approvals = [state, *(record for one in state["steps"] for record in one.get("branches", ()))]
-    return (
-        len(every)
-        + len([one for one in every if one["status"] != "in_progress"])
-        + sum(len(one.get("approvals", [])) + len(one.get("pending_approvals", [])) for one in approvals)
-    )
+    ended = [one for one in every if one["status"] != "in_progress"]
+    decided = [one for record in approvals for key in ("approvals", "pending_approvals") for one in record.get(key, [])]
+    return len(every) + len(ended) + len(decided)
 
 
 def told(state: Json) -> Json:
@@ -252,11 +250,8 @@ def test_a_run_that_is_killed_at_each_verb_goes_the_same_way(
 
 def spoken_for(plan: Json) -> list[str]:
     """Name the steps of a plan that somebody ends: an assistant, a subagent, a person."""
-    return [
-        place.key
-        for place in frozen_plan.with_branches(plan)
-        if not place.step.get("engine") and not branches.is_parallel(place.step)
-    ]
+    places = frozen_plan.with_branches(plan)
+    return [one.key for one in places if not one.step.get("engine") and not branches.is_parallel(one.step)]
 
 
 def answers(plan: Json, key: str) -> st.SearchStrategy[list[Json]]:
@@ -294,37 +289,19 @@ def _own(context: Json) -> Json:
     return {key: value for key, value in context.items() if key in kept}
 
 
-LOOP: Json = {
-    "id": "any",
-    "retry_target": "build/make",
-    "phases": {
-        "build": {
-            "steps": [
-                {"id": "make", "prompt": "Make it.", "max_retries": 1},
-                {
-                    "id": "review",
-                    "prompt": "Review it.",
-                    "output_schema": "routing",
-                    "max_visits": 4,
-                    "transitions": [
-                        {"to": "fix", "label": "[F] Fix", "fidelity": "summary:low"},
-                        {"to": "ship/tag", "label": "[A] Approve"},
-                    ],
-                },
-                {
-                    "id": "fix",
-                    "prompt": "Mend it.",
-                    "transitions": [
-                        {"to": "review", "condition": "context.score >= 50"},
-                        {"to": "make", "weight": 1},
-                        {"to": "review", "on_failure": True},
-                    ],
-                },
-            ]
-        },
-        "ship": {"require_approval": True, "steps": [{"id": "tag", "prompt": "Tag it."}]},
-    },
-}
+def step(name: str, *ways: Json, **more: Any) -> Json:
+    return {"id": name, "prompt": "Do it.", **({"transitions": list(ways)} if ways else {}), **more}
+
+
+FIX, APPROVE = {"to": "fix", "label": "[F] Fix", "fidelity": "summary:low"}, {"to": "ship/tag", "label": "[A] Approve"}
+BACK: list[Json] = [{"to": "review", "condition": "context.score >= 50"}, {"to": "make", "weight": 1}]
+BUILD = [
+    step("make", max_retries=1),
+    step("review", FIX, APPROVE, output_schema="routing", max_visits=4),
+    step("fix", *BACK, {"to": "review", "on_failure": True}),
+]
+SHIP = {"require_approval": True, "steps": [step("tag")]}
+LOOP: Json = {"id": "any", "retry_target": "build/make", "phases": {"build": {"steps": BUILD}, "ship": SHIP}}
 LOOP_SCRIPT: Json = {
     "build/make": [{"outcome": "failed", "failure_reason": "HTTP 503"}, {"outcome": "succeeded"}],
     "build/review": [
@@ -338,50 +315,13 @@ LOOP_SCRIPT: Json = {
 LOOP_WAY = ["make", "make", "review", "fix", "review", "fix", "review", "tag"]
 
 
-FAN: Json = {
-    "id": "any",
-    "phases": {
-        "build": {
-            "steps": [
-                {
-                    "id": "fan",
-                    "parallel": {
-                        "join": "wait_all",
-                        "branches": [
-                            {
-                                "id": "api",
-                                "steps": [
-                                    {"id": "look", "prompt": "Look.", "max_retries": 1},
-                                    {"id": "draw", "prompt": "Draw.", "require_approval": True},
-                                ],
-                            },
-                            {
-                                "id": "web",
-                                "steps": [
-                                    {
-                                        "id": "ask",
-                                        "kind": "human",
-                                        "prompt": "Ship it?",
-                                        "transitions": [
-                                            {"to": "end", "label": "[Y] Yes"},
-                                            {"to": "again", "label": "[N] No"},
-                                        ],
-                                    },
-                                    {"id": "again", "prompt": "Do it again.", "transitions": [{"to": "ask"}]},
-                                ],
-                            },
-                        ],
-                    },
-                    "transitions": [
-                        {"to": "fan", "condition": "outcome == 'partially_succeeded'"},
-                        {"to": "sum"},
-                    ],
-                },
-                {"id": "sum", "prompt": "Sum it up."},
-            ]
-        }
-    },
-}
+YES_NO = [{"to": "end", "label": "[Y] Yes"}, {"to": "again", "label": "[N] No"}]
+WEB = [step("ask", *YES_NO, kind="human"), step("again", {"to": "ask"})]
+API = [step("look", max_retries=1), step("draw", require_approval=True)]
+PARALLEL = {"join": "wait_all", "branches": [{"id": "api", "steps": API}, {"id": "web", "steps": WEB}]}
+ONWARD = [{"to": "fan", "condition": "outcome == 'partially_succeeded'"}, {"to": "sum"}]
+FAN_STEP = {"id": "fan", "parallel": PARALLEL, "transitions": ONWARD}
+FAN: Json = {"id": "any", "phases": {"build": {"steps": [FAN_STEP, step("sum")]}}}
 FAN_SCRIPT: Json = {
     "build/fan.api.look": [
         {"outcome": "failed", "failure_reason": "HTTP 503"},
@@ -401,13 +341,7 @@ WRITTEN.append((FAN, FAN_SCRIPT, ["fan", "fan", "sum"], [1, 0, 0]))
     ("raw", "script", "wanted", "order"), WRITTEN, ids=["a loop", "branches one by one", "branches in turn"]
 )
 def test_each_verb_of_a_way_is_killed_and_leads_where_it_would_have_led(
-    tmp_path: Path,
-    forks: Bench,
-    user_folders: Path,
-    raw: Json,
-    script: Json,
-    wanted: list[str],
-    order: list[int],
+    tmp_path: Path, forks: Bench, user_folders: Path, raw: Json, script: Json, wanted: list[str], order: list[int]
 ) -> None:
     """Through a retry, labels, a condition, a failure's own way and an approval, and through all of that in branches
     and their join: after each kill the run stands where the verb without a kill leaves it, with the same visits,

@@ -14,7 +14,7 @@ import pytest
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK
 from loomctl.runs.machine import run_notes
 from tests.faults.bench import Answer
-from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain, essence, litter, sound, strikes
+from tests.faults.stand import DECIDED, GUIDE, RESPONSE, SENTENCE, Stand, chain, essences, litter, sound, strikes
 from tests.helpers.scenes import OTHER, SESSION, Json
 
 UPDATES = 8
@@ -57,14 +57,15 @@ class Deed(NamedTuple):
     then, beside the same state as without a kill.
     """
 
-    do: Callable[[Stand, Json], Answer]
+    do: Callable[..., Answer]
     again: Callable[[Stand], Answer]
     before: Callable[[Stand], object] = lambda _: None
     after: Callable[[Stand, Answer], object] = lambda *_: None
 
 
-def done(stand: Stand, **how: Any) -> Answer:
-    return stand.cli("done", "--for", str(stand.scene.state["steps"][-1]["rank"]), given=RESPONSE, **how)
+def done(stand: Stand, fault: Json | None = None) -> Answer:
+    rank = stand.scene.state["steps"][-1]["rank"]
+    return stand.cli("done", "--for", str(rank), given=RESPONSE, **(fault or {}))
 
 
 def next_or_done(stand: Stand) -> Answer:
@@ -82,20 +83,8 @@ def told_of_the_guide(stand: Stand, answer: Answer) -> None:
     assert GUIDE in answer.stdout or "guide" in {entry["artifact_id"] for entry in given}
 
 
-def start(stand: Stand, source: str = "startup", session: str = SESSION, **how: Any) -> Answer:
-    return stand.hook("session-start", session=session, told={"source": source}, **how)
-
-
-def stop(stand: Stand, **how: Any) -> Answer:
-    return stand.hook("stop", told={"last_assistant_message": RESPONSE}, **how)
-
-
-def decided(stand: Stand, **how: Any) -> Answer:
-    return stand.hook("stop", told={"last_assistant_message": DECIDED}, **how)
-
-
 def closing_with_a_schema(stand: Stand) -> None:
-    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    phases = stand.scene.edit_plan()["phases"]
     phases[0]["steps"][0]["output_schema"] = "routing"
     stand.scene.edit_plan(phases=phases)
     closing(stand)
@@ -106,7 +95,7 @@ def repaired_twice(stand: Stand) -> Answer:
     counts = [stand.scene.state["steps"][0].get("repairs", 0)]
     assert counts[0] in (0, 1)
     while counts[-1] < 2:
-        answer = stop(stand)
+        answer = STOP(stand)
         counts.append(stand.scene.state["steps"][0].get("repairs", 0))
         assert counts[-1] == counts[-2] + 1
     return answer
@@ -114,7 +103,7 @@ def repaired_twice(stand: Stand) -> Answer:
 
 def at_a_gate(stand: Stand, then: Callable[[Stand], Answer] = lambda stand: stand.cli("next")) -> None:
     """Have the second step decided by a person, come to it, and do what follows."""
-    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    phases = stand.scene.edit_plan()["phases"]
     ways = [{"to": "build/make", "label": "[O] On"}, {"to": "frame/ask", "label": "Again"}]
     phases[0]["steps"][1].update(kind="human", transitions=ways)
     stand.scene.edit_plan(phases=phases)
@@ -125,31 +114,36 @@ def at_a_gate(stand: Stand, then: Callable[[Stand], Answer] = lambda stand: stan
 
 def at_a_fan(stand: Stand, *ended: str) -> None:
     """Have the second step be a parallel one of two branches, come to it, begin both, and end those that are named."""
-    phases = json.loads((stand.scene.run_dir / "plan.json").read_text(encoding="utf-8"))["phases"]
+    phases = stand.scene.edit_plan()["phases"]
     fan, like = phases[0]["steps"][1], phases[1]["steps"][0]
-    held = [
-        {"id": name, "steps": [{**like, "key": f"frame/note.{name}.look", "id": f"note.{name}.look"}]}
-        for name in ("api", "web")
-    ]
+    ids = {name: f"note.{name}.look" for name in ("api", "web")}
+    held = [{"id": name, "steps": [{**like, "key": f"frame/{one}", "id": one}]} for name, one in ids.items()]
     fan.update(kind="parallel", parallel={"join": "wait_all", "branches": held})
     stand.scene.edit_plan(phases=phases)
     assert done(stand).code == 0
-    for name in ("api", "web"):
+    for name in ids:
         assert stand.cli("next", "--branch", name).code == 0
     for name in ended:
-        assert branch_done(stand, name).code == 0
+        assert branch_done(name)(stand).code == 0
 
 
-def branch_done(stand: Stand, name: str, **how: Any) -> Answer:
-    return stand.cli("done", "--branch", name, given=DECIDED, **how)
+def branch_done(name: str) -> Callable[..., Answer]:
+    return cli("done", "--branch", name, given=DECIDED)
 
 
-def branch_done_again(stand: Stand, name: str) -> Answer:
-    entry = next(one for one in stand.scene.state["steps"] if "branches" in one)
-    record = next(one for one in entry["branches"] if one["id"] == name)
-    if record["status"] == "in_progress":
-        assert branch_done(stand, name).code == 0
-    return stand.cli("next")
+def branch_done_again(name: str) -> Callable[[Stand], Answer]:
+    def deed(stand: Stand) -> Answer:
+        entry = next(one for one in stand.scene.state["steps"] if "branches" in one)
+        if next(one for one in entry["branches"] if one["id"] == name)["status"] == "in_progress":
+            assert branch_done(name)(stand).code == 0
+        return stand.cli("next")
+
+    return deed
+
+
+def with_large_values(stand: Stand) -> None:
+    stand.scene.write("large.txt", "z" * 110_000)
+    stand.cli("context", "set", "k", "y" * 3000)
 
 
 def joined(stand: Stand, _: Answer) -> None:
@@ -162,8 +156,8 @@ def joined(stand: Stand, _: Answer) -> None:
     assert stand.scene.state["context"]["n"] == 1
 
 
-def choose(stand: Stand, **how: Any) -> Answer:
-    return stand.cli("choose", "on", "--by", "Ada", "--note", RESPONSE.strip(), **how)
+def choose(stand: Stand, fault: Json | None = None) -> Answer:
+    return stand.cli("choose", "on", "--by", "Ada", "--note", RESPONSE.strip(), **(fault or {}))
 
 
 def chosen_again(stand: Stand) -> Answer:
@@ -184,9 +178,17 @@ def the_run(stand: Stand) -> str:
     return stand.kept_runs[0]
 
 
+def remove(stand: Stand, **how: Any) -> Answer:
+    return stand.cli("runs", "rm", the_run(stand), "--yes", **how)
+
+
+def archive(stand: Stand, *more: str, **how: Any) -> Answer:
+    return stand.cli("runs", "archive", the_run(stand), *more, **how)
+
+
 def removed_again(stand: Stand) -> Answer:
     there = bool(stand.store.run_ids())
-    assert stand.cli("runs", "rm", the_run(stand), "--yes").code == (EXIT_OK if there else EXIT_NO_RUN)
+    assert remove(stand).code == (EXIT_OK if there else EXIT_NO_RUN)
     return stand.cli("clean", clock=DAY)
 
 
@@ -195,7 +197,7 @@ def archived_again(stand: Stand) -> Answer:
     there = bool(stand.store.run_ids())
     path = stand.scene.store / "archive" / f"{the_run(stand)}.tar.gz"
     more = ("--to", str(path.with_name("second.tar.gz"))) if path.exists() else ()
-    assert stand.cli("runs", "archive", the_run(stand), *more).code == (EXIT_OK if there else EXIT_NO_RUN)
+    assert archive(stand, *more).code == (EXIT_OK if there else EXIT_NO_RUN)
     return stand.cli("clean", clock=DAY)
 
 
@@ -222,109 +224,77 @@ def back_at_the_beginning(stand: Stand, _: Answer) -> None:
     assert {one["by"] for one in stand.cli("context", "history").json["changes"]} <= {"step", "undo"}
 
 
+def cli(*words: str, **more: Any) -> Callable[..., Answer]:
+    """Give the deed of a command; without a fault it is the same command done again."""
+    return lambda stand, fault=None: stand.cli(*words, **more, **(fault or {}))
+
+
+def hook(event: str, session: str = SESSION, **told: str) -> Callable[..., Answer]:
+    return lambda stand, fault=None: stand.hook(event, session=session, told=told, **(fault or {}))
+
+
+def again(deed: Callable[..., Answer], **more: Any) -> Deed:
+    """Do the same again after a kill."""
+    return Deed(deed, deed, **more)
+
+
+def taken_back(step: str = "", status: str = "") -> Callable[[Stand], Answer]:
+    """Undo again, unless the run stands where the undo leads."""
+
+    def deed(stand: Stand) -> Answer:
+        state = stand.scene.state
+        return stand.cli("next" if step == state["current_step"] or status == state["status"] else "undo")
+
+    return deed
+
+
+def in_turn(*deeds: Callable[[Stand], Answer]) -> Callable[[Stand], Answer]:
+    return lambda stand: [deed(stand) for deed in deeds][-1]
+
+
+STOP, DECIDE = hook("stop", last_assistant_message=RESPONSE), hook("stop", last_assistant_message=DECIDED)
+RESUME = cli("resume", "--take-over", session=OTHER)
+SET_LARGE = cli("context", "set", "k", "--from", "large.txt")
 DEEDS: dict[str, Deed] = {
-    "done": Deed(
-        lambda stand, fault: done(stand, **fault),
-        next_or_done,
-        before=done,
-        after=told_of_the_guide,
-    ),
+    "done": Deed(done, next_or_done, before=done, after=told_of_the_guide),
     "done that closes": Deed(
-        lambda stand, fault: stand.cli("done", **fault),
-        lambda stand: stop(stand) if stand.cli("done").code == 0 else stand.cli("next"),
+        cli("done"), lambda stand: STOP(stand) if stand.cli("done").code == 0 else stand.cli("next")
     ),
-    "choose": Deed(
-        lambda stand, fault: choose(stand, **fault), chosen_again, before=at_a_gate, after=told_of_the_guide
-    ),
-    "done of a branch": Deed(
-        lambda stand, fault: branch_done(stand, "api", **fault),
-        lambda stand: branch_done_again(stand, "api"),
-        before=at_a_fan,
-    ),
+    "choose": Deed(choose, chosen_again, before=at_a_gate, after=told_of_the_guide),
+    "done of a branch": Deed(branch_done("api"), branch_done_again("api"), before=at_a_fan),
     "done of a branch that joins": Deed(
-        lambda stand, fault: branch_done(stand, "web", **fault),
-        lambda stand: branch_done_again(stand, "web"),
-        before=lambda stand: at_a_fan(stand, "api"),
-        after=joined,
+        branch_done("web"), branch_done_again("web"), before=lambda stand: at_a_fan(stand, "api"), after=joined
     ),
-    "undo of a join": Deed(
-        lambda stand, fault: stand.cli("undo", **fault),
-        lambda stand: stand.cli("next") if stand.scene.state["current_step"] == "frame/note" else stand.cli("undo"),
-        before=lambda stand: at_a_fan(stand, "api", "web"),
-    ),
+    "undo of a join": Deed(cli("undo"), taken_back("frame/note"), before=lambda stand: at_a_fan(stand, "api", "web")),
     "undo of a choice": Deed(
-        lambda stand, fault: stand.cli("undo", **fault),
-        lambda stand: stand.cli("next") if stand.scene.state["status"] == "awaiting_feedback" else stand.cli("undo"),
-        before=lambda stand: at_a_gate(stand, choose),
+        cli("undo"), taken_back(status="awaiting_feedback"), before=lambda stand: at_a_gate(stand, choose)
     ),
-    "undo": Deed(
-        lambda stand, fault: stand.cli("undo", **fault),
-        lambda stand: stand.cli("next") if stand.scene.state["current_step"] == "frame/ask" else stand.cli("undo"),
-        before=done,
+    "undo": Deed(cli("undo"), taken_back("frame/ask"), before=done),
+    "rewind": again(cli("rewind", "--to", "frame/ask"), before=in_turn(done, done, done), after=back_at_the_beginning),
+    "resume": again(RESUME),
+    "session-start": again(hook("session-start", source="compact")),
+    "session-start of another session": again(
+        hook("session-start", OTHER, source="startup"), before=hook("session-end", reason="other")
     ),
-    "rewind": Deed(
-        lambda stand, fault: stand.cli("rewind", "--to", "frame/ask", **fault),
-        lambda stand: stand.cli("rewind", "--to", "frame/ask"),
-        before=lambda stand: [done(stand) for _ in range(3)],
-        after=back_at_the_beginning,
-    ),
-    "resume": Deed(
-        lambda stand, fault: stand.cli("resume", "--take-over", session=OTHER, **fault),
-        lambda stand: stand.cli("resume", "--take-over", session=OTHER),
-    ),
-    "session-start": Deed(lambda stand, fault: start(stand, "compact", **fault), lambda stand: start(stand, "compact")),
-    "session-start of another session": Deed(
-        lambda stand, fault: start(stand, session=OTHER, **fault),
-        lambda stand: start(stand, session=OTHER),
-        before=lambda stand: stand.hook("session-end", told={"reason": "other"}),
-    ),
-    "stop": Deed(lambda stand, fault: stop(stand, **fault), stop),
-    "stop that closes": Deed(
-        lambda stand, fault: stop(stand, **fault), lambda stand: (stop(stand), stand.cli("next"))[1], before=closing
-    ),
-    "stop that ends": Deed(
-        lambda stand, fault: decided(stand, **fault), lambda stand: (decided(stand), stand.cli("next"))[1]
-    ),
-    "stop that asks for a repair": Deed(
-        lambda stand, fault: stop(stand, **fault), repaired_twice, before=closing_with_a_schema
-    ),
-    "session-end": Deed(
-        lambda stand, fault: stand.hook("session-end", told={"reason": "other"}, **fault),
-        lambda stand: stand.hook("session-end", told={"reason": "other"}),
-    ),
-    "pre-compact": Deed(
-        lambda stand, fault: stand.hook("pre-compact", told={"trigger": "auto"}, **fault),
-        lambda stand: stand.hook("pre-compact", told={"trigger": "auto"}),
-    ),
-    "context set": Deed(
-        lambda stand, fault: stand.cli("context", "set", "k", "2", **fault),
-        lambda stand: stand.cli("context", "set", "k", "2"),
-        before=lambda stand: stand.cli("context", "set", "k", "1"),
-        after=told_without_a_gap,
+    "stop": again(STOP),
+    "stop that closes": Deed(STOP, in_turn(STOP, cli("next")), before=closing),
+    "stop that ends": Deed(DECIDE, in_turn(DECIDE, cli("next"))),
+    "stop that asks for a repair": Deed(STOP, repaired_twice, before=closing_with_a_schema),
+    "session-end": again(hook("session-end", reason="other")),
+    "pre-compact": again(hook("pre-compact", trigger="auto")),
+    "context set": again(
+        cli("context", "set", "k", "2"), before=cli("context", "set", "k", "1"), after=told_without_a_gap
     ),
     "context set of a large value": Deed(
-        lambda stand, fault: stand.cli("context", "set", "k", "--from", "large.txt", **fault),
-        lambda stand: (stand.cli("context", "set", "k", "--from", "large.txt"), stand.cli("clean", clock=DAY))[1],
-        before=lambda stand: (
-            stand.scene.write("large.txt", "z" * 110_000),
-            stand.cli("context", "set", "k", "y" * 3000),
-        ),
-        after=told_without_a_gap,
+        SET_LARGE, in_turn(SET_LARGE, cli("clean", clock=DAY)), before=with_large_values, after=told_without_a_gap
     ),
     "context unset": Deed(
-        lambda stand, fault: stand.cli("context", "unset", "k", **fault),
-        lambda stand: (stand.cli("context", "unset", "k"), stand.cli("context", "set", "k", "3"))[1],
-        before=lambda stand: stand.cli("context", "set", "k", "1"),
+        cli("context", "unset", "k"),
+        in_turn(cli("context", "unset", "k"), cli("context", "set", "k", "3")),
+        before=cli("context", "set", "k", "1"),
     ),
-    "runs rm": Deed(
-        lambda stand, fault: stand.cli("runs", "rm", the_run(stand), "--yes", **fault), removed_again, before=over
-    ),
-    "runs archive": Deed(
-        lambda stand, fault: stand.cli("runs", "archive", the_run(stand), **fault),
-        archived_again,
-        before=over,
-        after=brought_back,
-    ),
+    "runs rm": Deed(lambda stand, fault: remove(stand, **fault), removed_again, before=over),
+    "runs archive": Deed(lambda stand, fault: archive(stand, **fault), archived_again, before=over, after=brought_back),
 }
 
 
@@ -337,11 +307,11 @@ def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, na
     deed = DEEDS[name]
     deed.before(stand)
     stand.keep()
-    before = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    before = essences(stand)
     undisturbed = deed.do(stand, {"count": True})
     assert (undisturbed.code, undisturbed.signal) == (0, 0), undisturbed
     deed.again(stand)
-    goal = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
+    goal = essences(stand)
     assert undisturbed.calls
     for fault in strikes(undisturbed.calls):
         stand.put_back()
@@ -350,8 +320,7 @@ def test_a_deed_that_is_killed_at_every_write_can_be_done_again(stand: Stand, na
         answer = deed.again(stand)
         assert answer.code == 0, (fault, undisturbed.calls[fault["at"] - 1], answer)
         sound(stand.scene)
-        reached = {run_id: essence(stand.store.read_state(run_id)) for run_id in stand.store.run_ids()}
-        assert reached == goal, (fault, undisturbed.calls[fault["at"] - 1], before)
+        assert essences(stand) == goal, (fault, undisturbed.calls[fault["at"] - 1], before)
         assert litter(stand.scene) == [], (fault, undisturbed.calls[fault["at"] - 1])
         deed.after(stand, answer)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,11 @@ from loomctl.kit import processes
 from loomctl.runs.model import lease
 from tests.faults.drivers import meets
 from tests.faults.stand import chain
-from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION, Json, Scene
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, SESSION, Ended, Json, Scene
+from tests.helpers.verbs import read, statuses
 from tests.helpers.waiting import until
 
+PIPES: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 CONTENDERS = 6
 TIMES = 8
 
@@ -32,14 +35,8 @@ def begun(scene: Scene) -> Scene:
 
 def contender(scene: Scene, session: str, how: str, times: int = 1, ready: Path | None = None) -> subprocess.Popen[str]:
     words = [str(scene.store), scene.run_dir.name, session, how, str(times), str(ready or "")]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.drivers", *words],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.Popen([sys.executable, "-m", "tests.faults.drivers", *words], cwd=CHECKOUT, env=environ, **PIPES)
 
 
 def gather(every: list[subprocess.Popen[str]]) -> None:
@@ -112,9 +109,7 @@ def test_a_paused_driver_that_goes_on_after_a_take_over_is_refused(begun: Scene,
     assert said == {"session": SESSION, "refused": "HELD_BY_ANOTHER", "exit": 6, "asked": False}
     after = begun.state
     apart = ("revision", "ledger_head", "updated_at")
-    assert {key: after[key] for key in after if key not in apart} == {
-        key: before[key] for key in before if key not in apart
-    }
+    assert {**after, **dict.fromkeys(apart)} == {**before, **dict.fromkeys(apart)}
     assert begun.event_names()[-1] == "lease.refused"
 
 
@@ -122,11 +117,7 @@ def test_a_paused_driver_that_goes_on_after_a_take_over_is_refused(begun: Scene,
 def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begun: Scene, tmp_path: Path) -> None:
     """A real `done`, stopped while it waits for its result on standard input: exit code 6, its result kept."""
     command = [sys.executable, "-I", str(MAIN), "done", "--json"]
-    environ = begun.environ(SESSION)
-    with subprocess.Popen(
-        command, cwd=begun.root, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as old:
-        assert old.stdin is not None
+    with subprocess.Popen(command, cwd=begun.root, env=begun.environ(SESSION), **PIPES) as old:
         until(lambda: _waits_for_input(old.pid))
         os.kill(old.pid, signal.SIGSTOP)
         assert begun.loomctl("resume", "--take-over", session=OTHER).code == 0
@@ -137,9 +128,7 @@ def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begu
     error = json.loads(output)["error"]
     assert error["code"] == "HELD_BY_ANOTHER"
     assert Path(error["why"].split("--response-file ")[1]).read_text() == "mine, of hours"
-    first = begun.state["steps"][0]
-    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "theirs"
-    assert [one["status"] for one in begun.state["steps"]] == ["succeeded", "in_progress"]
+    assert (read(begun, "001-frame.ask@1", "response.md"), statuses(begun)) == ("theirs", ["succeeded", "in_progress"])
     assert "mine" not in "".join(path.name for path in tmp_path.iterdir())
 
 
@@ -151,6 +140,12 @@ def _waits_for_input(pid: int) -> bool:
     return words[:2] == ["0", "0x0"]
 
 
+def in_a_shell_of_its_own(scene: Scene, *command: str) -> Ended:
+    how: Any = {"cwd": scene.root, "env": scene.environ(None), "start_new_session": True}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, **how)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
 @pytest.mark.slow
 def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
     """Who starts a run in a shell and then the assistant in it is one person; from another shell it is refused."""
@@ -160,24 +155,16 @@ def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
     session = "CLAUDE_CODE_SESSION_ID=of-the-shell CLAUDE_PID=$$"
     resumed = f"{session} {loomctl} resume {run_id} --json"
 
-    def shell(*lines: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["/bin/sh", "-c", "\n".join(lines)],
-            cwd=begun.root,
-            env=begun.environ(None),
-            capture_output=True,
-            text=True,
-            start_new_session=True,
-            check=False,
-        )
+    def shell(*lines: str) -> Ended:
+        return in_a_shell_of_its_own(begun, "/bin/sh", "-c", "\n".join(lines))
 
     own = shell(f"{loomctl} resume {run_id} >/dev/null", resumed, "exit $?")
-    assert own.returncode == 0, own.stdout
+    assert own.code == 0, own.stdout
     assert begun.state["lease"]["session_id"] == "of-the-shell"
     begun.let_go()
     in_another = f"setsid sh -c '{session} {loomctl} resume {run_id} --json'"
     other = shell(f"{loomctl} resume {run_id} >/dev/null", in_another, "exit $?")
-    assert (other.returncode, json.loads(other.stdout)["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    assert (other.code, other.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
 
 
 @pytest.mark.slow
@@ -185,34 +172,21 @@ def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> No
     """Two shells at once: the second is refused while the first lives, and drives when it is killed."""
     begun.let_go()
     run_id = begun.run_dir.name
-    environ = begun.environ(None)
     line = f'"{sys.executable}" -I "{MAIN}" resume {run_id} >/dev/null'
-    first = subprocess.Popen(
-        ["/bin/sh", "-c", f"{line} && {line} && echo drives; read x"],
-        cwd=begun.root,
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert first.stdout is not None
+    script = ["/bin/sh", "-c", f"{line} && {line} && echo drives; read x"]
+    how: Any = {"cwd": begun.root, "env": begun.environ(None), "start_new_session": True}
+    first: Any = subprocess.Popen(script, **how, **PIPES)
     assert first.stdout.readline() == "drives\n"  # both commands of one script
     epoch = lease.epoch(begun.state)
     second = [sys.executable, "-I", str(MAIN), "resume", run_id, "--json"]
 
-    def tried() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            second, cwd=begun.root, env=environ, capture_output=True, text=True, start_new_session=True, check=False
-        )
-
-    ended = tried()
-    assert (ended.returncode, json.loads(ended.stdout)["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    ended = in_a_shell_of_its_own(begun, *second)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
     first.kill()
     first.communicate()
     until(lambda: not processes.started(first.pid))
     began = time.monotonic()
-    assert tried().returncode == 0
+    assert in_a_shell_of_its_own(begun, *second).code == 0
     assert time.monotonic() - began < 30
     assert lease.epoch(begun.state) == epoch + 1
 
@@ -223,12 +197,8 @@ def test_many_that_come_at_once_to_a_free_run_make_one_driver(begun: Scene) -> N
     begun.let_go()
     command = [sys.executable, "-I", str(MAIN), "resume", begun.run_dir.name, "--json"]
     pid = {"CLAUDE_PID": str(os.getpid())}
-    started = [
-        subprocess.Popen(
-            command, cwd=begun.root, env=begun.environ(f"session-{number}", **pid), stdout=subprocess.PIPE, text=True
-        )
-        for number in range(CONTENDERS)
-    ]
+    environs = [begun.environ(f"session-{number}", **pid) for number in range(CONTENDERS)]
+    started = [subprocess.Popen(command, cwd=begun.root, env=environ, **PIPES) for environ in environs]
     answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
     assert sorted(process.returncode for process in started) == [0, *[6] * (CONTENDERS - 1)]
     (winner,) = [number for number, process in enumerate(started) if process.returncode == 0]

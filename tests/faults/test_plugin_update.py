@@ -82,8 +82,7 @@ def test_hooks_go_on_from_the_new_plugin(host: Host, place: str) -> None:
     """
     old = install(host.plugins / "loom" / "1", "1.0.0")
     first = host.hook(old, "session-start", source="startup")
-    assert "# Loom 1.0.0: the run" in first.context
-    assert "Rules of 1.0.0." in first.context
+    assert all(words in first.context for words in ("# Loom 1.0.0: the run", "Rules of 1.0.0."))
     assert list(host.data.rglob("*.pyc"))
     shutil.rmtree(old)
     new = install(host.plugins / "loom" / place, "2.0.0")
@@ -91,9 +90,8 @@ def test_hooks_go_on_from_the_new_plugin(host: Host, place: str) -> None:
         os.utime(path, (time.time() + 5,) * 2)
     again = host.hook(new, "session-start", source="compact")
     assert (again.code, again.stderr) == (0, "")
-    assert "# Loom 2.0.0: the run" in again.context
-    assert "Rules of 2.0.0." in again.context
-    assert "1.0.0" not in again.context
+    said = ("# Loom 2.0.0: the run", "Rules of 2.0.0.", "1.0.0")
+    assert [words in again.context for words in said] == [True, True, False]
     done = host.command(new, "done", "--json")
     assert (done.code, done.json["closing"]) == (0, True)
     assert "frame/ask succeeded" in host.hook(new, "stop", last_assistant_message=RESPONSE).message
@@ -123,26 +121,16 @@ def test_a_bundle_that_vanishes_while_a_hook_runs_takes_nothing_with_it(host: Ho
     old = install(host.plugins / "loom" / "1", "1.0.0")
     command = [str(old / "bin" / "loomctl"), "hook", "session-start"]
     before = host.scene.state["steps"]
-    process = subprocess.Popen(
-        command,
-        cwd=host.scene.root,
-        env=host.environ(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
+    pipes: Json = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process: Any = subprocess.Popen(command, cwd=host.scene.root, env=host.environ(), text=True, **pipes)
     event = json.dumps({"session_id": SESSION, "cwd": str(host.scene.root), "source": "compact"})[:-1]
     process.stdin.write(event + " " * MORE_THAN_A_PIPE_HOLDS)
     process.stdin.flush()  # so it reads by now, and waits for the rest of its event
     shutil.rmtree(old)
     out, errors = process.communicate("}", timeout=60)
-    assert process.returncode == 0
+    assert (process.returncode, host.scene.state["steps"]) == (0, before)
     assert out == "" or json.loads(out)
-    assert "block" not in out
-    assert host.scene.state["steps"] == before
-    assert "Traceback" not in errors
+    assert ("block" in out, "Traceback" in errors) == (False, False)
     sound(host.scene)
 
 
@@ -187,13 +175,8 @@ def test_two_sessions_on_two_versions_share_a_run(host: Host) -> None:
     """While one session still has the old plugin another has the new one; who drives is primed, neither is lost."""
     old, new = install(host.plugins / "1", "1.0.0"), install(host.plugins / "2", "2.0.0")
     assert "# Loom 1.0.0" in host.hook(old, "session-start", source="compact").context
-    environ = host.scene.environ(OTHER)
-    resumed = run(
-        [sys.executable, "-I", str(new / "loomctl" / "__main__.py"), "resume", "--take-over"],
-        cwd=host.scene.root,
-        environ=environ,
-    )
-    assert resumed.code == 0
+    command = [sys.executable, "-I", str(new / "loomctl" / "__main__.py"), "resume", "--take-over"]
+    assert run(command, cwd=host.scene.root, environ=host.scene.environ(OTHER)).code == 0
     assert "--take-over takes it over" in host.hook(old, "session-start", source="compact").context
     assert "# Loom 2.0.0" in host.hook(new, "session-start", session=OTHER, source="compact").context
     sound(host.scene)

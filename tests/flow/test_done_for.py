@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Scene, fingerprint
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, fingerprint
 from tests.helpers.tables import each
+from tests.helpers.verbs import read, statuses
 
 LONG = (
     "The spec is in specs/258.md. It was decided to keep the old colours. Two questions are open: contrast, and dark.\n"
@@ -33,22 +33,13 @@ def begun(scene: Scene) -> Scene:
     return scene
 
 
-def statuses(scene: Scene) -> list[str]:
-    return [entry["status"] for entry in scene.state["steps"]]
-
-
-def of_run(scene: Scene) -> dict[str, tuple[int, str]]:
-    """Give every file of the run, but for the tool steps of the calls themselves."""
-    return fingerprint(scene.run_dir)
-
-
 @pytest.mark.parametrize("named", ["001", "1", "001-frame.ask@1"])
 @pytest.mark.parametrize("by", [SESSION, None], ids=["session", "terminal"])
 def test_a_call_for_a_stage_that_has_ended_changes_nothing(begun: Scene, named: str, by: str | None) -> None:
     """It says how that stage ended and where the run stands; exit code 0, the document in its one shape."""
     run_id = begun.run_dir.name
     first = begun.loomctl("done", "--for", named, "--outcome", "partially_succeeded", "--json", given="half").json
-    before = of_run(begun)
+    before = fingerprint(begun.run_dir)
     begun.let_go()
     for response in ("half", "something else", None):
         again = begun.loomctl("done", run_id, "--for", named, "--json", session=by, given=response)
@@ -61,10 +52,8 @@ def test_a_call_for_a_stage_that_has_ended_changes_nothing(begun: Scene, named: 
         "001-frame.ask@1 has ended already: partially_succeeded. Nothing was changed.\n"
         "Now: build/make\n`loomctl next` shows that step; `loomctl done --for 002` ends it.\n"
     )
-    assert {name for name, held in of_run(begun).items() if before.get(name) != held} <= {
-        "state.json",
-        "state.backup.json",
-    }  # let_go wrote it
+    changed = {name for name, held in fingerprint(begun.run_dir).items() if before.get(name) != held}
+    assert changed <= {"state.json", "state.backup.json"}  # let_go wrote it
     assert statuses(begun) == ["partially_succeeded", "in_progress"]
 
 
@@ -79,10 +68,10 @@ def test_the_last_call_of_a_run_may_be_repeated(begun: Scene) -> None:
 @each("named", ["002", "0", "99", "x", "001-frame.ask@2", "frame/ask", "-1", "٣", "9" * 40])
 def test_a_stage_that_is_not_there_is_an_error_with_the_way_on(begun: Scene, named: str) -> None:
     """Another run's stage is none of this one; a step's id names no stage, for a loop visits it anew."""
-    refused = begun.loomctl("done", f"--for={named}", "--json", given="x")
-    assert (refused.code, refused.json["error"]["code"]) == (3, "NO_SUCH_STAGE")
-    assert "001-frame.ask@1" in refused.json["error"]["why"]
-    assert refused.json["error"]["hint"] == f"loomctl next {begun.run_dir.name}"
+    answer = begun.loomctl("done", f"--for={named}", "--json", given="x")
+    assert (answer.code, answer.json["error"]["code"]) == (3, "NO_SUCH_STAGE")
+    assert "001-frame.ask@1" in answer.json["error"]["why"]
+    assert answer.json["error"]["hint"] == f"loomctl next {begun.run_dir.name}"
     assert statuses(begun) == ["in_progress"]
 
 
@@ -127,14 +116,11 @@ def test_a_stages_number_implies_its_branch(scene: Scene) -> None:
     assert "loomctl done --for 002 <<'LOOM'" in scene.loomctl("next", "--branch", "api").stdout
     assert "loomctl done --for 003 <<'LOOM'" in scene.loomctl("next", "--branch", "web").stdout
     ended = scene.loomctl("done", "--for", "003", given="drawn").stdout
-    assert "build/fan.web.b" in ended
-    assert "loomctl done --for 004" in ended
+    assert all(words in ended for words in ("build/fan.web.b", "loomctl done --for 004"))
     again = scene.loomctl("done", "--for", "003").stdout
     assert "`loomctl next --branch web` shows that step; `loomctl done --for 004` ends it." in again
-    assert [[one["status"] for one in record["steps"]] for record in scene.state["steps"][0]["branches"]] == [
-        ["in_progress"],
-        ["succeeded", "in_progress"],
-    ]
+    standing = [[one["status"] for one in record["steps"]] for record in scene.state["steps"][0]["branches"]]
+    assert standing == [["in_progress"], ["succeeded", "in_progress"]]
 
 
 def test_the_same_result_may_end_two_steps(begun: Scene) -> None:
@@ -167,11 +153,8 @@ def test_in_a_terminal_nothing_succeeds_without_a_result(
     ended = begun.loomctl("done", run_id, *options, "--json", session=None, given=given)
     assert (ended.code, statuses(begun)[0]) == (code, status)
     if code:
-        error = ended.json["error"]
-        assert (error["code"], error["hint"]) == (
-            "NO_RESPONSE",
-            f"loomctl done --for 001 {run_id} --response-file result.md",
-        )
+        error, way = ended.json["error"], f"loomctl done --for 001 {run_id} --response-file result.md"
+        assert (error["code"], error["hint"]) == ("NO_RESPONSE", way)
 
 
 @each(("typed", "status"), [("It is done.\n", "succeeded"), ("\n", "in_progress")])
@@ -179,17 +162,16 @@ def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> 
     begun.let_go()
     mine, theirs = pty.openpty()
     command = [sys.executable, "-I", str(MAIN), "done", begun.run_dir.name]
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=begun.root, env=begun.environ(None)
-    ) as process:
+    pipes: Json = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child: Any = subprocess.Popen(command, cwd=begun.root, env=begun.environ(None), **pipes)
+    with child as process:
         os.close(theirs)
         os.write(mine, typed.encode())
         _, asked = process.communicate()
     os.close(mine)
     assert b"Result of frame/ask, in a line" in asked
     assert statuses(begun)[0] == status
-    if status == "succeeded":
-        assert (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").read_text() == "It is done."
+    assert status != "succeeded" or read(begun, "001-frame.ask@1", "response.md") == "It is done."
 
 
 def test_a_closing_step_may_be_marked_again(begun: Scene) -> None:
@@ -250,8 +232,8 @@ def test_a_stage_that_was_taken_back_is_open_again(begun: Scene) -> None:
 
 
 def test_a_session_that_does_not_drive_ends_nothing_by_naming(begun: Scene) -> None:
-    refused = begun.loomctl("done", begun.run_dir.name, "--for", "001", "--json", session=OTHER, given="x")
-    assert (refused.code, refused.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    answer = begun.loomctl("done", begun.run_dir.name, "--for", "001", "--json", session=OTHER, given="x")
+    assert (answer.code, answer.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
     with pytest.raises(LoomError):
         drive.done(begun.space(OTHER), begun.run_dir.name, response="x", stage="001")
-    assert json.loads((Path(begun.run_dir) / "state.json").read_text())["steps"][0]["status"] == "in_progress"
+    assert statuses(begun) == ["in_progress"]

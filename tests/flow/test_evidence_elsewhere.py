@@ -19,6 +19,7 @@ from tests.helpers.machines import Machine
 from tests.helpers.repositories import git
 from tests.helpers.scenes import OTHER, Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.verbs import read
 
 STAGE = "001-build.make@1"
 OLDER = "stands here as it was committed before that"
@@ -72,8 +73,7 @@ def committed_at(root: Path, when: str, text: str, monkeypatch: pytest.MonkeyPat
 
 
 def noted(scene: Scene) -> Json:
-    path = scene.run_dir / "stages" / STAGE / evidence.NOTED
-    found: Json = json.loads(path.read_text(encoding="utf-8"))
+    found: Json = json.loads(read(scene, STAGE, evidence.NOTED))
     return found
 
 

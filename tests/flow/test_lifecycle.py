@@ -17,10 +17,7 @@ from tests.helpers.scenes import OTHER, SESSION, Json, Scene, artifact
 
 PHASES: Json = {
     "frame": {"pre_steps": [{"id": "p", "prompt": "/loom:prime-context"}], "steps": [{"id": "ask", "prompt": "A."}]},
-    "plan": {
-        "enabled": True,
-        "steps": [{"id": "think", "prompt": "Think.", "result_handling": {"on_failure": "prompt"}}],
-    },
+    "plan": {"steps": [{"id": "think", "prompt": "Think.", "result_handling": {"on_failure": "prompt"}}]},
     "build": {"require_approval": True, "steps": [{"id": "make", "prompt": "Make.", "max_retries": 1}]},
     "ship": {"steps": [{"id": "send", "prompt": "Send."}]},
 }
@@ -118,17 +115,16 @@ class Told:
         state, events = self.scene.state, self.scene.events()
         assert of_events(events) == of_state(state), (what, [entry["event"] for entry in events])
 
-    def done(self, outcome: str = "succeeded") -> None:
-        drive.done(self.space(), self.run_id, response="x", outcome=outcome, note="so it is")
-        self.hold(f"done {outcome}")
-
-    def approve(self) -> None:
-        decide.approve(self.space(), self.run_id)
-        self.hold("approve")
-
-    def undo(self) -> None:
-        rewinding.undo(self.space(), self.run_id)
-        self.hold("undo")
+    def goes(self, *verbs: str) -> None:
+        for verb in verbs:
+            if verb == "approve":
+                decide.approve(self.space(), self.run_id)
+            elif verb == "undo":
+                rewinding.undo(self.space(), self.run_id)
+            else:
+                outcome = "failed" if verb == "failed" else "succeeded"
+                drive.done(self.space(), self.run_id, response="x", outcome=outcome, note="so it is")
+            self.hold(verb)
 
     def rewind(self, to: str) -> None:
         rewinding.rewind(self.space(), self.run_id, to)
@@ -147,36 +143,21 @@ def told(scene: Scene) -> Told:
 
 def test_a_run_from_its_beginning_to_its_end(told: Told) -> None:
     """Approvals, a failed visit that is tried again, one that a person passes, an end taken back, a second session."""
-    told.done()
-    told.undo()
-    told.done()
-    told.done("failed")
-    told.approve()
-    told.undo()
-    told.done("failed")
-    told.approve()
-    told.approve()
-    told.done("failed")
+    told.goes("done", "undo", "done", "failed", "approve", "undo", "failed", "approve", "approve", "failed")
     told.resume(OTHER)
-    told.done()
-    told.done()
+    told.goes("done", "done")
     assert told.scene.state["status"] == "completed"
     assert told.scene.event_names()[-2:] == ["phase.completed", "run.completed"]
     told.resume(OTHER, reopen=True)
     for to in ("make", "think", "1"):
         told.rewind(to)
-    for _ in range(2):
-        told.done()
+    told.goes("done", "done")
     assert told.scene.state["status"] == "awaiting_feedback"
     told.rewind("1")
 
 
 def test_a_run_that_fails_is_paused_and_cancelled(told: Told) -> None:
-    told.done()
-    told.done()
-    told.approve()
-    told.done("failed")
-    told.done("failed")
+    told.goes("done", "done", "approve", "failed", "failed")
     assert told.scene.state["status"] == "failed"
     told.resume(OTHER)
     for verb, event in (("paused", "run.paused"), ("cancelled", "run.cancelled")):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from loomctl.flow import decide, drive, resume
+from loomctl.flow import drive, resume
 from loomctl.kit.errors import EXIT_USAGE
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import Local
@@ -17,6 +18,10 @@ from loomctl.runs.project import Workspace
 from loomctl.runs.tools import recording
 from tests.helpers.errors import refused
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
+from tests.helpers.tables import each
+from tests.helpers.verbs import done, go_on, read, statuses
+
+ASK = "001-frame.ask@1"
 
 
 @pytest.fixture
@@ -64,12 +69,12 @@ def test_another_session_does_not_decide_for_the_user(begun: Scene) -> None:
 def test_a_session_cannot_end_a_step_that_it_was_not_told_of(begun: Scene) -> None:
     """Of two sessions bound to a run the slower one is told that its step has ended, and nothing is changed (D67)."""
     resume.resume(begun.space(OTHER), begun.run_dir.name, take_over=True)
-    drive.done(begun.space(OTHER), begun.run_dir.name, response="mine was first")
+    done(begun, "mine was first", session=OTHER)
     begun.let_go()
-    assert drive.done(begun.space(SESSION), begun.run_dir.name, response="I am late").had_ended
-    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
-    drive.next_step(begun.space(SESSION), begun.run_dir.name)
-    drive.done(begun.space(SESSION), begun.run_dir.name, response="now I know")
+    assert done(begun, "I am late").had_ended
+    assert statuses(begun) == ["succeeded", "in_progress"]
+    go_on(begun)
+    done(begun, "now I know")
 
 
 def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
@@ -80,12 +85,12 @@ def test_of_two_calls_at_once_the_later_does_not_end_the_step_behind(
 
     def meanwhile(space: Workspace) -> list[str]:
         monkeypatch.setattr(recording, "noted", recorded)
-        drive.done(begun.space(SESSION), begun.run_dir.name, response="first")
+        done(begun, "first")
         return recorded(space)
 
     monkeypatch.setattr(recording, "noted", meanwhile)
-    assert drive.done(begun.space(SESSION), begun.run_dir.name, response="second").had_ended
-    assert [entry["status"] for entry in begun.state["steps"]] == ["succeeded", "in_progress"]
+    assert done(begun, "second").had_ended
+    assert statuses(begun) == ["succeeded", "in_progress"]
 
 
 def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
@@ -94,25 +99,21 @@ def test_a_closing_step_is_closed_by_its_own_conversation(begun: Scene) -> None:
         mine = {"CLAUDE_PID": str(host.pid)}
         begun.hook("session-start", source="resume", environ=mine)
         begun.hook("stop", last_assistant_message="half of it is done", environ=mine)
-        drive.done(begun.space(SESSION), begun.run_dir.name, response=None)
+        done(begun, None)
         begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
         begun.hook("stop", session=OTHER, last_assistant_message="not about that step")
         begun.hook("session-start", session=OTHER, source="resume")
-        assert begun.state["steps"][0]["status"] == "closing"
+        assert statuses(begun)[0] == "closing"
         host.communicate(b"\n")
     begun.hook("session-start", session=OTHER, source="resume")
-    first = begun.state["steps"][0]
-    assert first["status"] == "succeeded"
-    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "half of it is done"
+    assert (statuses(begun)[0], read(begun, ASK, "response.md")) == ("succeeded", "half of it is done")
 
 
 def test_a_linked_stage_folder_is_not_written_through(begun: Scene, tmp_path: Path) -> None:  # D10
     outside = tmp_path / "outside"
     outside.mkdir()
-    stage = begun.run_dir / "stages" / begun.state["steps"][0]["stage"]
-    for path in stage.iterdir():
-        path.unlink()
-    stage.rmdir()
+    stage = begun.run_dir / "stages" / ASK
+    shutil.rmtree(stage)
     stage.symlink_to(outside)
     assert begun.loomctl("done", "--json", given="the result").json["error"]["code"] == "UNSAFE_LINK"
     assert list(outside.iterdir()) == []
@@ -136,42 +137,27 @@ def test_an_unreadable_run_is_not_passed_over(begun: Scene) -> None:
     assert begun.run_dir.name in error["where"]
 
 
-def test_a_step_that_was_to_register_a_file_says_so(scene: Scene) -> None:
-    """A specification that nobody registered would be missed by every later session, so `done` names it."""
-    phases = {"a": {"steps": [{"id": "x", "prompt": "Write it, then `loomctl done --artifact spec_path=PATH`."}]}}
-    scene.workflow(phases={**phases, "b": {"steps": [{"id": "y", "prompt": "Go on."}]}})
-    scene.begin()
-    driven = drive.done(scene.space(), scene.run_dir.name, response="written")
-    assert any("spec_path" in note for note in driven.notes)
-
-
 def test_a_run_is_not_started_where_every_folder_would_share_it(scene: Scene) -> None:
-    """In the user's home, outside of any repository, a first run is refused before anything is written."""
+    """At home, outside of any repository, and at the file system's root; the hint names folders, not an empty word."""
     home = Path(os.environ["HOME"])
     environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
     command = [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"]
     ended = run(command, cwd=home, environ=environ)
-    assert (ended.code, ended.json["error"]["code"]) == (2, "NO_PROJECT")
-    assert not (home / ".loom").exists()
+    assert (ended.code, ended.json["error"]["code"], (home / ".loom").exists()) == (2, "NO_PROJECT", False)
+    error = run(command, cwd=Path("/"), environ=environ).json["error"]
+    assert (error["code"], error["hint"]) == ("NO_PROJECT", "ls -d /*/.git")
 
 
-def test_the_hint_at_the_root_of_the_file_system_names_it(scene: Scene) -> None:
-    """There every folder below would share the store, too; what is to be pasted names folders, not an empty word."""
-    environ = {key: value for key, value in scene.environ().items() if key != "CLAUDE_PROJECT_DIR"}
-    ended = run(
-        [sys.executable, "-I", str(MAIN), "run", "x", "--workflow", "core", "--json"], cwd=Path("/"), environ=environ
-    )
-    assert (ended.json["error"]["code"], ended.json["error"]["hint"]) == ("NO_PROJECT", "ls -d /*/.git")
-
-
-def test_an_approval_from_a_terminal_does_not_take_the_phase_from_its_session(scene: Scene) -> None:
-    """The phase that ends with the approval was completed during the session that worked on it (D25)."""
+@each("named", [True, False])
+def test_an_approval_from_a_terminal_does_not_take_the_phase_from_its_session(scene: Scene, named: bool) -> None:
+    """The phase was completed during the session that worked on it (D25); the only run needs no name."""
     scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
     scene.begin()
-    drive.done(scene.space(), scene.run_dir.name, response="asked")
-    decide.approve(scene.space("terminal-1", host="terminal"), scene.run_dir.name)
+    done(scene, "asked")
+    assert scene.loomctl("approve", *([scene.run_dir.name] if named else []), session=None).code == 0
     (record,) = scene.state["sessions"]["session_history"]
     assert (record["session_id"], record["phases_completed"]) == (SESSION, ["frame"])
+    assert scene.state["current_step"] == "build/make"
 
 
 def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
@@ -179,20 +165,18 @@ def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
     scene.workflow(phases={"a": {"steps": [{"id": "x", "prompt": "Try it.", "max_retries": 1}]}})
     scene.begin()
     answer = scene.loomctl("done", "--outcome", "failed", given="no").stdout
-    assert "✗ a/x: failed" in answer
-    assert "Now: a/x, tried again" in answer
+    assert all(words in answer for words in ("✗ a/x: failed", "Now: a/x, tried again"))
 
 
 def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> None:
     """Neither another session's nor a terminal's next or done closes it; its own final message does (D27)."""
     run_id = begun.run_dir.name
-    drive.done(begun.space(SESSION), run_id, response=None)
+    done(begun, None)
     for space in (begun.space(OTHER), begun.space("terminal-1", host="terminal")):
         with refused("HELD_BY_ANOTHER", exit_code=6):
             drive.next_step(space, run_id)
     begun.hook("stop", last_assistant_message="this is the result")
-    first = begun.state["steps"][0]
-    assert (begun.run_dir / "stages" / first["stage"] / "response.md").read_text() == "this is the result"
+    assert read(begun, ASK, "response.md") == "this is the result"
 
 
 def test_a_terminal_waits_for_nobodys_message(begun: Scene) -> None:
@@ -201,39 +185,30 @@ def test_a_terminal_waits_for_nobodys_message(begun: Scene) -> None:
     with refused("NO_RESPONSE", exit_code=EXIT_USAGE):
         drive.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
     begun.hook("stop", last_assistant_message="what is for lunch?")
-    assert begun.state["steps"][0]["status"] == "in_progress"
+    assert statuses(begun)[0] == "in_progress"
 
 
 def test_a_session_cannot_take_back_what_another_live_one_did(begun: Scene) -> None:
     """A named run is left alone by a session that is not bound to it while one that is lives."""
-    drive.done(begun.space(SESSION), begun.run_dir.name, response="done")
+    done(begun, "done")
     ended = begun.loomctl("undo", begun.run_dir.name, "--json", session=OTHER)
     assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
 
 
-def test_a_person_approves_the_only_run_without_its_name(scene: Scene) -> None:
-    scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["build"]})
-    scene.begin()
-    drive.done(scene.space(), scene.run_dir.name, response="asked")
-    assert scene.loomctl("approve", session=None).code == 0
-    assert scene.state["current_step"] == "build/make"
-
-
 def test_a_binding_that_was_copied_along_does_not_count(begun: Scene, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", str(begun.root), str(copy)], check=True)
+    copy = shutil.copytree(begun.root, tmp_path / "copy")
     assert Local(str(copy / ".loom" / "local")).bindings() == []
     assert begun.space().local.live_sessions(begun.run_dir.name) == [SESSION]
 
 
 def test_a_dead_sessions_closing_step_takes_nobody_elses_message(begun: Scene) -> None:
     """A Stop gives its message to its own session's step alone; the dead one's is closed at the next command (D27)."""
-    drive.done(begun.space(SESSION), begun.run_dir.name, response=None)
+    done(begun, None)
     begun.space().local.bind(OTHER, begun.run_dir.name, host="claude-code", pid=None)
     begun.space(SESSION).local.mark_ended(SESSION)
     begun.let_go()
     begun.hook("stop", session=OTHER, last_assistant_message="what is for lunch?")
-    assert begun.state["steps"][0]["status"] == "closing"
+    assert statuses(begun)[0] == "closing"
     driven = drive.next_step(begun.space(OTHER), begun.run_dir.name)
-    assert (driven.ended, begun.state["steps"][0]["status"]) == (None, "in_progress")  # there is no result (D67)
-    assert not (begun.run_dir / "stages" / "001-frame.ask@1" / "response.md").exists()
+    assert (driven.ended, statuses(begun)[0]) == (None, "in_progress")  # there is no result (D67)
+    assert not (begun.run_dir / "stages" / ASK / "response.md").exists()

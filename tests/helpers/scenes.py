@@ -61,17 +61,13 @@ class Ended(NamedTuple):
         return str(self.json.get("systemMessage", "")) if self.stdout else ""
 
 
-def artifact(name: str, path: str, **more: Any) -> Json:
-    """Declare a critical artifact, required and loaded at every session start unless said otherwise."""
-    return {
-        "id": name,
-        "type": "markdown",
-        "path": path,
-        "description": f"the {name}",
-        "required": True,
-        "reload_triggers": ["session_start"],
-        **more,
-    }
+def artifact(name: str, path: str | None, **more: Any) -> Json:
+    """Declare a critical artifact, required and loaded at every session start unless said otherwise.
+
+    path: None for one that `more` says otherwise how to find.
+    """
+    often = {"description": f"the {name}", "required": True, "reload_triggers": ["session_start"]}
+    return {"id": name, "type": "markdown", **({} if path is None else {"path": path}), **often, **more}
 
 
 BUILT_IN = (

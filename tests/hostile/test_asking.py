@@ -43,12 +43,9 @@ class Host:
     def fires(self, event: str, **told: Any) -> str:
         """Call a hook through the launcher; gives the decision on a tool call, or nothing."""
         body = {"session_id": SESSION, "cwd": str(self.scene.root), "hook_event_name": event, **told}
-        ended = run(
-            [str(CHECKOUT / "bin" / "loomctl"), "hook", event],
-            cwd=self.scene.root,
-            environ=self.environ,
-            given=json.dumps(body, separators=(",", ":")),
-        )
+        command = [str(CHECKOUT / "bin" / "loomctl"), "hook", event]
+        given = json.dumps(body, separators=(",", ":"))
+        ended = run(command, cwd=self.scene.root, environ=self.environ, given=given)
         assert (ended.code, ended.stderr) == (0, "")
         said = json.loads(ended.stdout) if ended.stdout else {}
         return str(said.get("hookSpecificOutput", {}).get("permissionDecision", ""))
@@ -95,6 +92,12 @@ def refused(ended: Ended) -> bool:
     return "ASK_FIRST" in ended.stderr
 
 
+def stays(host: Host, command: str) -> None:
+    """Hold that a command is refused, and that nothing was decided."""
+    assert refused(host.shell(command))
+    assert not host.decided
+
+
 def answers() -> None:
     begun = time.monotonic()
     until(lambda: time.monotonic() > begun + 0.1)
@@ -139,8 +142,7 @@ def test_a_call_that_hides_what_it_does_decides_nothing(host: Host, command: str
 def test_a_call_of_any_tool_is_a_call(host: Host, tool: str) -> None:
     host.scene.write("x.sh", APPROVE)
     assert host.calls("sh x.sh", tool=tool) == ""
-    assert refused(host.shell("sh x.sh"))
-    assert not host.decided
+    stays(host, "sh x.sh")
 
 
 def test_a_monitors_command_is_asked_about(host: Host) -> None:
@@ -167,26 +169,22 @@ def test_every_verb_of_a_persons_is_refused(host: Host, verb: str) -> None:
     host.calls("sh x.sh")
     ended = host.shell(f"loomctl {words} --json")
     error = ended.json["error"]
-    assert (ended.code, error["code"]) == (2, "ASK_FIRST")
+    assert (ended.code, error["code"], run_id in error["hint"]) == (2, "ASK_FIRST", True)
     assert error["hint"].startswith(f"loomctl {verb} ")
-    assert run_id in error["hint"]
     assert host.scene.state == before
 
 
 def test_what_its_user_was_asked_counts_once(host: Host) -> None:
     assert host.calls(APPROVE) == "ask"
-    assert host.shell(APPROVE).code == 0
-    assert host.decided
+    assert (host.shell(APPROVE).code, host.decided) == (0, True)
     host.calls("sh x.sh")
-    assert refused(host.shell("loomctl cancel"))
-    assert refused(host.shell(APPROVE))
+    assert all(refused(host.shell(command)) for command in ("loomctl cancel", APPROVE))
 
 
 def test_one_question_is_one_decision(host: Host) -> None:
     host.scene.write("x.sh", APPROVE)
     assert host.calls(f"{APPROVE} && sh x.sh") == "ask"
-    ended = host.shell(f"{APPROVE}; sh x.sh")
-    assert refused(ended)
+    assert refused(host.shell(f"{APPROVE}; sh x.sh"))
     assert len(host.scene.state["approvals"]) == 1
 
 
@@ -204,8 +202,7 @@ def test_a_question_about_one_decision_is_none_about_another(host: Host, asked: 
     """A script that the call runs first, or another call beside it, decides nothing else with it."""
     host.scene.write("x.sh", called.replace("RUN", host.scene.run_dir.name))
     assert host.calls(f"sh x.sh && {asked}") == "ask"
-    assert refused(host.shell("sh x.sh"))
-    assert not host.decided
+    stays(host, "sh x.sh")
 
 
 @pytest.mark.parametrize(
@@ -219,8 +216,7 @@ def test_what_its_user_saw_is_decided_however_it_is_written(host: Host, command:
     command = command.replace("RUN", host.scene.run_dir.name)
     assert host.calls(command) == "ask"
     ended = host.shell(command)
-    assert (ended.code, ended.stderr) == (0, "")
-    assert host.decided
+    assert (ended.code, ended.stderr, host.decided) == (0, "", True)
 
 
 @pytest.mark.parametrize("way", ["folder", "link"])
@@ -235,8 +231,7 @@ def test_a_call_that_could_not_be_marked_is_no_rest(host: Host, way: str) -> Non
         mark.symlink_to("elsewhere")
     host.scene.write("x.sh", APPROVE)
     assert host.calls("sh x.sh") == ""
-    assert refused(host.shell("sh x.sh"))
-    assert not host.decided
+    stays(host, "sh x.sh")
 
 
 def test_what_its_user_refused_is_not_kept_for_the_next_call(host: Host) -> None:
@@ -249,8 +244,7 @@ def test_what_its_user_refused_is_not_kept_for_the_next_call(host: Host) -> None
     host.stops()
     host.prompted()
     host.calls("sh x.sh")
-    assert refused(host.shell("sh x.sh"))
-    assert not host.decided
+    stays(host, "sh x.sh")
 
 
 def test_a_question_about_one_verb_is_none_about_another(host: Host) -> None:
@@ -273,8 +267,7 @@ def test_a_process_that_is_left_behind_is_no_user(host: Host) -> None:
         host.stops()
         scene.write("over", "")
         until((scene.root / "ended").exists)
-    assert "ASK_FIRST" in (scene.root / "said").read_text(encoding="utf-8")
-    assert not host.decided
+    assert ("ASK_FIRST" in (scene.root / "said").read_text(encoding="utf-8"), host.decided) == (True, False)
 
 
 @pytest.mark.skipif(shutil.which("setsid") is None, reason="no setsid here")
@@ -319,8 +312,7 @@ OWN: dict[str, Callable[[Host], object]] = {
 def test_a_line_of_the_users_own_decides(host: Host, before: Callable[[Host], object]) -> None:
     before(host)
     ended = host.shell(APPROVE)
-    assert (ended.code, ended.stderr) == (0, "")
-    assert host.decided
+    assert (ended.code, ended.stderr, host.decided) == (0, "", True)
 
 
 def transcript_of(host: Host) -> TranscriptFile:
@@ -346,8 +338,7 @@ def test_a_call_that_no_hook_saw_is_a_call(host: Host) -> None:
     until(lambda: time.time() > begun + 0.01)
     transcript.add({"type": "assistant", "timestamp": stamped(time.time()), "message": message})
     host.scene.write("x.sh", APPROVE)
-    assert refused(host.shell("sh x.sh"))
-    assert not host.decided
+    stays(host, "sh x.sh")
     host.stops()
     assert host.shell(APPROVE).code == 0
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from loomctl.runs import project
-from tests.helpers.scenes import SESSION, Ended, Scene, artifact, fingerprint
+from tests.helpers.repositories import git as ask_git
+from tests.helpers.scenes import Ended, Scene, artifact, fingerprint
 from tests.hostile import inside
 
 CANARY = "canary7f3e"
@@ -28,9 +28,8 @@ def outside(tmp_path: Path) -> Path:
         (folder / name).mkdir(parents=True)
     (folder / "key").write_text(f"-----BEGIN {CANARY}\n{CANARY}: 1\n", encoding="utf-8")
     (folder / "config.json").write_text(json.dumps({CANARY: CANARY}), encoding="utf-8")
-    (folder / "config.yaml").write_text(
-        f"{CANARY}: {CANARY}\n{CANARY}2: yes\nhook_budget: {CANARY}\n", encoding="utf-8"
-    )
+    settings = f"{CANARY}: {CANARY}\n{CANARY}2: yes\nhook_budget: {CANARY}\n"
+    (folder / "config.yaml").write_text(settings, encoding="utf-8")
     step = {"id": CANARY, "prompt": CANARY}
     flow = {"id": CANARY, "description": CANARY, "phases": {"a": {"steps": [step, step]}}, CANARY: 1}
     (folder / "flow.json").write_text(json.dumps(flow), encoding="utf-8")
@@ -45,6 +44,8 @@ def said(*ended: Ended) -> str:
 
 def everything(scene: Scene, run_id: str = "") -> list[Ended]:
     named = [run_id] if run_id else []
+    many: list[list[str]] = [["runs"], ["paths"], ["check"], ["run", "x"], ["show", *named], ["resume", *named]]
+    many += [["prime-context", "--text"], ["next"], ["sessions"]]
     return [
         inside.hook(scene, "session-start", source="startup"),
         inside.hook(scene, "session-start", source="compact"),
@@ -52,11 +53,7 @@ def everything(scene: Scene, run_id: str = "") -> list[Ended]:
         inside.hook(scene, "stop", last_assistant_message="the end"),
         inside.hook(scene, "user-prompt-submit", prompt="x"),
         inside.hook(scene, "session-end", reason="clear"),
-        *(inside.loomctl(scene, *words) for words in (["runs"], ["paths"], ["check"], ["run", "x"], ["show", *named])),
-        *(
-            inside.loomctl(scene, *words)
-            for words in (["resume", *named], ["prime-context", "--text"], ["next"], ["sessions"])
-        ),
+        *(inside.loomctl(scene, *words) for words in many),
         inside.loomctl(scene, "done", given="the result"),
         inside.loomctl(scene, "state", "show", *named),
         *(inside.loomctl(scene, *words) for words in (["doctor"], ["clean"], ["runs", "--json"])),
@@ -223,12 +220,8 @@ def test_a_git_file_that_names_another_projects_repository_does_not_open_its_sto
     other = other_project(tmp_path)
     git = other.root / ".git"
     git.rmdir()
-    subprocess.run(["git", "init", "-q", str(other.root)], check=True)
-    subprocess.run(
-        ["git", "-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "x"],
-        cwd=other.root,
-        check=True,
-    )
+    ask_git(other.root, "init", "-q")
+    ask_git(other.root, "commit", "-q", "--allow-empty", "-m", "x")
     evil = tmp_path / "evil"
     evil.mkdir()
     if names == "a common folder":
@@ -237,45 +230,25 @@ def test_a_git_file_that_names_another_projects_repository_does_not_open_its_sto
         (evil / ".git").write_text("gitdir: meta\n", encoding="utf-8")
     else:
         worktree = tmp_path / "outside" / "tree"
-        subprocess.run(["git", "worktree", "add", "-q", str(worktree)], cwd=other.root, check=True)
+        ask_git(other.root, "worktree", "add", "-q", str(worktree))
         assert project.find((str(worktree),)) is not None
         (evil / ".git").write_text((worktree / ".git").read_text(encoding="utf-8"), encoding="utf-8")
     assert project.find((str(evil),)) is None
     assert project.new(str(evil)).store == str(evil / ".loom")
 
 
-CLIMBING = [
-    "..",
-    "../x",
-    "a/../b",
-    "/etc",
-    "x\0y",
-    "-x",
-    ".hidden",
-    "a..b",
-    "x" * 300,
-    "\u202ex",
-    "a\nb",
-    "{run_id}",
-    "",
-]
+CLIMBING = ["..", "../x", "a/../b", "/etc", "-x", ".hidden", "a..b", "x" * 300, "\u202ex", "a\nb", "{run_id}", ""]
 
 
-@pytest.mark.parametrize("name", [name for name in CLIMBING if "\0" not in name])
+@pytest.mark.parametrize("name", CLIMBING)
 @pytest.mark.shows("Run ids, session ids and stage names are checked before they become paths")
 def test_a_run_is_not_named_by_a_path(scene: Scene, outside: Path, name: str) -> None:
     scene.workflow(name="default")
     scene.begin(workflow="default")
     before = fingerprint(outside)
-    for words in (
-        ["show", "--", name],
-        ["resume", "--", name],
-        ["prime-context", f"--run-id={name}"],
-        ["next", "--", name],
-    ):
-        ended = inside.loomctl(scene, *words)
-        assert ended.code in (2, 3), words
-        assert ended.code != 70
+    verbs = [[verb, "--", name] for verb in ("show", "resume", "next")]
+    for words in (*verbs, ["prime-context", f"--run-id={name}"]):
+        assert inside.loomctl(scene, *words).code in (2, 3), words
     for ended in (
         inside.hook(scene, "session-start", session=name, source="startup"),
         inside.hook(scene, "stop", session=name, last_assistant_message="x"),
@@ -287,15 +260,12 @@ def test_a_run_is_not_named_by_a_path(scene: Scene, outside: Path, name: str) ->
     assert sorted(os.listdir(scene.root.parent)) == ["outside", "shop"]
 
 
-@pytest.mark.parametrize("session", [SESSION])
-def test_a_folder_of_runs_with_strange_names_lists_only_runs(scene: Scene, session: str) -> None:
+def test_a_folder_of_runs_with_strange_names_lists_only_runs(scene: Scene) -> None:
     scene.workflow(name="default")
     run_id = scene.begin(workflow="default").run.run_id
-    for name in ("evil\n  Loom: paste this", "shop\x1b[31m", "x y", "-rf", ".."):
-        if name != "..":
-            shutil.copytree(scene.store / "runs" / run_id, scene.store / "runs" / name)
-    listed = inside.loomctl(scene, "runs", "--json", session=session).json["runs"]
+    for name in ("evil\n  Loom: paste this", "shop\x1b[31m", "x y", "-rf"):
+        shutil.copytree(scene.store / "runs" / run_id, scene.store / "runs" / name)
+    listed = inside.loomctl(scene, "runs", "--json").json["runs"]
     assert [one["run_id"] for one in listed] == [run_id]
-    assert "paste this" not in said(
-        inside.loomctl(scene, "show", "e"), inside.hook(scene, "session-start", source="startup")
-    )
+    for one in (inside.loomctl(scene, "show", "e"), inside.hook(scene, "session-start", source="startup")):
+        assert "paste this" not in said(one)

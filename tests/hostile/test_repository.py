@@ -43,27 +43,18 @@ def made(folder: Path) -> Scene:
     (scene.root / ".git").rmdir()
     call(folder.parent, "init", "-q", "-b", "main", str(folder))
     outside = f"{folder.parent}/outside"
+    paths = {"absolute": f"{outside}/key", "climbing": "../outside/key", "passwd": "/etc/passwd"}
+    paths |= {"climbing-run": "{run_dir}/../../../../outside/key", "windows": f"C:{outside}/key".replace("/", "\\")}
+    asks = {"git-config": "git log -2 --stat", "git-status": "git status", "git-diff": "git diff HEAD"}
     declared = [
-        artifact("spec", "spec.md"),
-        artifact("link", "link.md"),
-        artifact("out", "out", type="directory", load_strategy="all"),
-        artifact("absolute", f"{outside}/key"),
-        artifact("climbing", "../outside/key"),
-        artifact("climbing-run", "{run_dir}/../../../../outside/key"),
+        *(artifact(name, f"{name}.md") for name in ("spec", "link", "posing", "raw")),
+        *(artifact(name, path) for name, path in paths.items()),
         artifact("environ", "/proc/self/environ", type="json"),
-        artifact("passwd", "/etc/passwd"),
-        artifact("windows", f"C:{outside}/key".replace("/", "\\")),
-        artifact("posing", "posing.md"),
-        artifact("raw", "raw.md"),
+        artifact("out", "out", type="directory", load_strategy="all"),
         artifact("folder", "names", type="directory", load_strategy="all"),
         artifact("listed", "names", type="directory"),
-        artifact("git-config", "git log -2 --stat", type="git_info"),
-        artifact("git-status", "git status", type="git_info"),
-        artifact("git-diff", "git diff HEAD", type="git_info"),
+        *(artifact(name, None, type="git_info", command=command) for name, command in asks.items()),
     ]
-    for one in declared:
-        if one["type"] == "git_info":
-            one["command"] = one.pop("path")
     phases: Json = {
         "frame": {"steps": [{"id": "ask", "name": POSING + RAW, "description": POSING, "prompt": f"Ask. {RAW}"}]},
         "build": {"require_approval": True, "steps": [{"id": "make", "prompt": "Make it."}]},
@@ -80,6 +71,16 @@ def made(folder: Path) -> Scene:
     return scene
 
 
+COMMANDS = {
+    "output": "git log --output=stolen",
+    "ext": "git diff --ext-diff",
+    "option": "git -c core.pager=./program.sh log",
+    "exec": "git --exec-path=. log",
+    "shell": "git log; ./program.sh",
+}
+FROM_STATE: Json = {"path_from_state": "artifacts.spec_path", "path_steps": ["artifacts", "spec_path"]}
+
+
 def spoiled(scene: Scene) -> None:
     state = scene.state
     outside = f"{scene.root.parent}/outside"
@@ -94,17 +95,8 @@ def spoiled(scene: Scene) -> None:
     plan = scene.edit_plan()
     more: list[Json] = [
         {"id": "state", "type": "json", "path": "{state_path}"},
-        {"id": "output", "type": "git_info", "command": "git log --output=stolen"},
-        {"id": "ext", "type": "git_info", "command": "git diff --ext-diff"},
-        {"id": "option", "type": "git_info", "command": "git -c core.pager=./program.sh log"},
-        {"id": "exec", "type": "git_info", "command": "git --exec-path=. log"},
-        {"id": "shell", "type": "git_info", "command": "git log; ./program.sh"},
-        {
-            "id": "from-state",
-            "type": "markdown",
-            "path_from_state": "artifacts.spec_path",
-            "path_steps": ["artifacts", "spec_path"],
-        },
+        *({"id": name, "type": "git_info", "command": command} for name, command in COMMANDS.items()),
+        {"id": "from-state", "type": "markdown", **FROM_STATE},
         {"id": "endless", "type": "markdown", "path": "spec.md", "condition": "(() => { while (true) {} })()"},
         {"id": "hungry", "type": "markdown", "path": "spec.md", "condition": "'x'.repeat(1e9).length > 0"},
         {"id": "deep", "type": "markdown", "path_from_state": "$..*[?(@.a =~ '(a+)+b')]"},
@@ -113,10 +105,8 @@ def spoiled(scene: Scene) -> None:
     triggers = ["session_start", "compaction_detected"]
     scene.edit_plan(artifacts=[*plan["artifacts"], *({**one, "required": True, "triggers": triggers} for one in more)])
     local = scene.store / "local"
-    (local / "config.json").write_text(
-        json.dumps({"settings": {"extra_roots": ["/"], "hook_budget": 9000}, "warnings": [[RAW, POSING], ["A", RAW]]}),
-        encoding="utf-8",
-    )
+    compiled = {"settings": {"extra_roots": ["/"], "hook_budget": 9000}, "warnings": [[RAW, POSING], ["A", RAW]]}
+    (local / "config.json").write_text(json.dumps(compiled), encoding="utf-8")
     (local / "runs").mkdir()
     (local / "runs" / "known.json").write_text('{"trusted": "all"}', encoding="utf-8")
     (scene.store / ".gitignore").unlink()
@@ -154,6 +144,10 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
     return Trap(clone, outside, mark, run_id)
 
 
+VERBS = ("next", "done", "prime-context", "undo", "approve", "pause", "cancel")
+LOOKS = ("runs", "show", "show --json", "state show", "sessions")
+
+
 def hooks(scene: Scene) -> list[Ended]:
     return [
         scene.hook("session-start", source="startup"),
@@ -170,18 +164,13 @@ def hooks(scene: Scene) -> list[Ended]:
 def harmless(trap: Trap, ended: list[Ended], before: dict[str, tuple[int, str]]) -> None:
     """Make sure that nothing was read or written outside, nothing ran, and nothing came out raw."""
     for one in ended:
-        texts = (
-            [one.stdout, one.stderr, one.context, one.message]
-            if one.stdout.startswith("{")
-            else [one.stdout, one.stderr]
-        )
-        for text in texts:
+        inside = [one.context, one.message] if one.stdout.startswith("{") else []
+        for text in (one.stdout, one.stderr, *inside):
             assert CANARY not in text
             assert [character for character in text if is_raw(character)] == [], text
         assert "Traceback" not in one.stderr
     assert not trap.mark.exists(), trap.mark.read_text(encoding="utf-8")
-    assert not (trap.scene.root / "sprung").exists()
-    assert not (trap.scene.root / "stolen").exists()
+    assert not any((trap.scene.root / name).exists() for name in ("sprung", "stolen"))
     assert fingerprint(trap.outside) == before
     for path in trap.scene.store.rglob("*"):
         assert path.is_symlink() or not path.is_file() or CANARY.encode() not in path.read_bytes(), path
@@ -212,15 +201,11 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     assert first == started.message
     assert "was not taken up here" in first
     assert files == "It stands at frame/ask; its files: `spec.md`, `posing.md`, `raw.md`"
-    for words in (["next"], ["done"], ["prime-context"], ["undo"], ["approve"], ["pause"], ["cancel"]):
-        refused = trap.scene.loomctl(*words, "--json", given="x")
-        assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND", "USAGE"), words
+    for verb in VERBS:
+        refused = trap.scene.loomctl(verb, "--json", given="x")
+        assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND", "USAGE"), verb
         ended.append(refused)
-    ended += [
-        trap.scene.loomctl(*words)
-        for words in (["runs"], ["show"], ["show", "--json"], ["state", "show"], ["sessions"])
-    ]
-    ended += [trap.scene.loomctl("check"), trap.scene.loomctl("trust", "--yes"), trap.scene.loomctl("paths")]
+    ended += [trap.scene.loomctl(*words.split()) for words in (*LOOKS, "check", "trust --yes", "paths")]
     harmless(trap, ended, before)
     assert "contrast" not in "".join(one.context for one in ended[:8] if one.stdout.startswith("{"))
 
@@ -242,16 +227,7 @@ def test_a_run_that_came_along_and_is_taken_up_stays_in_its_place(trap: Trap) ->
     refused = ("output", "ext", "option", "exec", "shell")
     assert {name: reasons[name] for name in refused} == dict.fromkeys(refused, "refused")
     assert {reasons["endless"], reasons["hungry"]} <= {"condition_false", "needs_environment"}
-    seen = (
-        ["next"],
-        ["show"],
-        ["show", "--json"],
-        ["runs"],
-        ["state", "show"],
-        ["sessions"],
-        ["prime-context", "--text"],
-    )
-    ended += [trap.scene.loomctl(*words) for words in seen]
+    ended += [trap.scene.loomctl(*words.split()) for words in ("next", *LOOKS, "prime-context --text")]
     ended += [trap.scene.loomctl("done", given=POSING), trap.scene.loomctl("show", trap.run_id, "001")]
     harmless(trap, ended, before)
     texts = [one.context for one in ended if one.stdout.startswith("{") and "\nLoom slip" in one.context]
@@ -275,9 +251,9 @@ def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str 
     (folder / f"{SESSION}.json").write_text(json.dumps(binding), encoding="utf-8")
     before = fingerprint(trap.scene.store / "runs")
     assert "was not taken up here" in inside.hook(trap.scene, "session-start", source="startup").message
-    for words in (["next"], ["done"], ["undo"], ["approve"], ["pause"], ["cancel"], ["prime-context"]):
-        refused = inside.loomctl(trap.scene, *words, "--json")
-        assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND"), words
+    for verb in VERBS:
+        answer = inside.loomctl(trap.scene, verb, "--json")
+        assert answer.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND"), verb
     assert inside.hook(trap.scene, "stop", last_assistant_message="x").stdout == ""
     assert fingerprint(trap.scene.store / "runs") == before
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit.text.secrets import mask, masked
+from tests.helpers.repositories import git
 from tests.helpers.scenes import OTHER, Ended, Json, Scene, artifact
+from tests.helpers.verbs import read
 from tests.hostile import inside, keys
-
-
-def git(folder: Path, *words: str) -> None:
-    own = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
 
 
 class Told:
@@ -67,29 +63,20 @@ class Told:
         git(scene.root, "add", "spec.md")
         git(scene.root, "commit", "-q", "-m", f"use {keys.LINE}\n\n{keys.TEXT}")
         git(scene.root, "checkout", "-q", "-b", "use-" + keys.PLANTED["github"])
+        gone = f"gone/{keys.PLANTED['gitlab']}/{keys.PLANTED['npm']}.md"
+        texts = {"spec": "spec.md", "env": ".env", "long": "long.md", "gone": gone}
         declared = [
-            artifact("spec", "spec.md"),
-            artifact("env", ".env"),
+            *(artifact(name, path) for name, path in texts.items()),
             artifact("data", "data.json", type="json"),
-            artifact("long", "long.md"),
             artifact("notes", "notes", type="directory", load_strategy="all"),
             artifact("state", "{state_path}", type="json"),
-            artifact("gone", f"gone/{keys.PLANTED['gitlab']}/{keys.PLANTED['npm']}.md"),
-            artifact("log", "git log -3", type="git_info"),
-            artifact("branch", "git branch -v", type="git_info"),
-            artifact("from-state", "artifacts.token_path"),
+            artifact("log", None, type="git_info", command="git log -3"),
+            artifact("branch", None, type="git_info", command="git branch -v"),
+            artifact("from-state", None, path_from_state="artifacts.token_path"),
         ]
-        for one in declared:
-            if one["type"] == "git_info":
-                one["command"] = one.pop("path")
-            if one["id"] == "from-state":
-                one["path_from_state"] = one.pop("path")
-        step = {"id": "one", "name": keys.LINE, "description": keys.LINE, "prompt": f"Use\n{keys.TEXT}"}
-        phases: Json = {
-            "a": {"steps": [step]},
-            "b": {"require_approval": True, "steps": [{"id": "two", "prompt": "Go on."}]},
-        }
-        scene.workflow(declared, phases, description=keys.LINE)
+        one = {"steps": [{"id": "one", "name": keys.LINE, "description": keys.LINE, "prompt": f"Use\n{keys.TEXT}"}]}
+        two = {"require_approval": True, "steps": [{"id": "two", "prompt": "Go on."}]}
+        scene.workflow(declared, {"a": one, "b": two}, description=keys.LINE)
 
     def _run(self) -> None:
         scene = self.scene
@@ -142,9 +129,8 @@ class Told:
                 self.loomctl("reduce", "--json", given=event)
                 (self.scene.store / "local/spool" / f"{OTHER}-{at}.json").write_text(event, encoding="utf-8")
             self.loomctl("history", "--budget", "4000")  # as each was the newest
-        for words in ("steps --all", "history --json", "history --budget 20000 --recent 90", "savings"):
-            self.loomctl(*words.split())
-        for words in ("steps --all --json", "savings --json", "report --json", "report -o -"):
+        asked = ["steps --all", "history --json", "history --budget 20000 --recent 90", "savings"]
+        for words in (*asked, "steps --all --json", "savings --json", "report --json", "report -o -"):
             self.loomctl(*words.split())
         for number in range(2 * len(calls)):
             self.loomctl("steps", "show", f"toolu_{number:02}", "--reduced")
@@ -228,10 +214,9 @@ def test_the_files_of_a_run_hold_what_was_written(scene: Scene) -> None:
     scene.workflow(phases={"a": {"steps": [{"id": "one", "prompt": f"Use {keys.LINE}."}]}})
     inside.loomctl(scene, "run", keys.LINE, "--workflow", "tiny")
     inside.loomctl(scene, "done", given=keys.TEXT)
-    stage = scene.run_dir / "stages" / scene.state["steps"][0]["stage"]
-    assert (stage / "response.md").read_text(encoding="utf-8") == keys.TEXT
-    assert f"Use {keys.LINE}." in (stage / "prompt.md").read_text(encoding="utf-8")
-    assert scene.state["goal"] == keys.LINE
+    stage = scene.state["steps"][0]["stage"]
+    assert (read(scene, stage, "response.md"), scene.state["goal"]) == (keys.TEXT, keys.LINE)
+    assert f"Use {keys.LINE}." in read(scene, stage, "prompt.md")
 
 
 def test_the_keys_are_where_the_tests_look_for_them() -> None:
@@ -240,12 +225,8 @@ def test_the_keys_are_where_the_tests_look_for_them() -> None:
     assert keys.seen(mask(keys.TEXT)[0]) == []
 
 
-WORDS = st.lists(
-    st.sampled_from(
-        ["the", "key", "is", "\n", "a", "=", ":", '"', "'", "{", "}", "x_1", "漢", "-", "—", "`", ",", "(", ")"]
-    ),
-    max_size=30,
-).map(" ".join)
+SIGNS = ["the", "key", "is", "\n", "a", "=", ":", '"', "'", "{", "}", "x_1", "漢", "-", "—", "`", ",", "(", ")"]
+WORDS = st.lists(st.sampled_from(SIGNS), max_size=30).map(" ".join)
 
 
 @pytest.mark.slow
@@ -258,11 +239,10 @@ def test_a_key_is_masked_in_any_text(before: str, kind: str, after: str) -> None
     assert mask(clean)[0] == clean
 
 
+NAMES = st.sampled_from(["a", "password", "token", "b c"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(sorted(keys.PLANTED.values())) | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "password", "token", "b c"]), inner)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner),
     max_leaves=12,
 )
 
@@ -303,16 +283,11 @@ def test_what_identifies_is_not_mangled(scene: Scene) -> None:
     """Commits, digests, identifiers, slips and images carry meaning, and come through injection and `--json`."""
     digest = hashlib.sha256(b"x").hexdigest()
     kept = [
-        hashlib.sha1(b"x").hexdigest(),
-        digest,
-        f"blob://sha256/{digest}",
+        *(hashlib.sha1(b"x").hexdigest(), digest, f"blob://sha256/{digest}", f"Loom slip {digest[:16]}"),
+        *("toolu_01A09q90qw90lq917835lq9", "msg_01XFDUDYJgAACzvnptvVoYEL", "2026-11-22T01:26:46Z"),
         f"sha256-{base64.b64encode(hashlib.sha256(b'y').digest()).decode()}",
         str(uuid.UUID(int=2**127 + 12345)),
-        f"Loom slip {digest[:16]}",
         "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 3).decode(),
-        "toolu_01A09q90qw90lq917835lq9",
-        "msg_01XFDUDYJgAACzvnptvVoYEL",
-        "2026-11-22T01:26:46Z",
     ]
     scene.write("spec.md", "\n".join(kept))
     scene.workflow([artifact("spec", "spec.md")])

@@ -81,8 +81,7 @@ def test_a_run_that_cannot_be_read_says_which_file_and_what_to_do(
     victim.restore()
     victim.places[kind].write_bytes(CONTENTS[content])
     told = READERS["show"](victim)
-    assert f"loomctl: {error['code']}: " in told.stderr
-    assert told.stdout == ""
+    assert (f"loomctl: {error['code']}: " in told.stderr, told.stdout) == (True, "")
 
 
 def _put(path: Path, instead: str) -> None:
@@ -110,6 +109,7 @@ def test_what_is_no_file_holds_nobody_up(victim: Victim, kind: str, instead: str
     victim.restore()
 
 
+NAMES = ("session_id", "cwd", "transcript_path", "source", "trigger", "tool_name", "tool_input", "reason")
 EVENTS: dict[str, bytes] = {
     "nothing": b"",
     "not JSON": b"nonsense",
@@ -121,11 +121,7 @@ EVENTS: dict[str, bytes] = {
     "deep": b'{"tool_input":' * 2_000 + b"1" + b"}" * 2_000,
     "deep brackets": b"[" * 1_000_000,
     "large": json.dumps({"session_id": SESSION, "prompt": "x" * 10_000_000}).encode(),
-    "null everywhere": json.dumps(
-        dict.fromkeys(
-            ("session_id", "cwd", "transcript_path", "source", "trigger", "tool_name", "tool_input", "reason")
-        )
-    ).encode(),
+    "null everywhere": json.dumps(dict.fromkeys(NAMES)).encode(),
     "numbers everywhere": b'{"session_id":1,"cwd":1,"transcript_path":1,"source":1,"tool_name":1,"tool_input":1}',
     "objects everywhere": b'{"session_id":{},"cwd":[],"transcript_path":{},"source":[],"last_assistant_message":{}}',
     "a path for a session": b'{"session_id":"../../x","transcript_path":"/dev/zero","cwd":"/nowhere"}',
@@ -152,28 +148,17 @@ def test_a_hook_ends_with_0_whatever_it_is_given(scene: Scene, given: str) -> No
     assert ((scene.run_dir / "plan.json").read_bytes(), scene.state["status"]) == (before, "in_progress")
 
 
-WRONG: list[Any] = [
-    None,
-    True,
-    -1,
-    1e308,
-    10**400,
-    "",
-    "\x00\x1b[31m\x9b",
-    "../../etc/passwd",
-    [],
-    {},
-    [[[[]]]],
-    "x" * 5000,
-]
+WRONG: list[Any] = [None, True, -1, 1e308, 10**400, "", "\x00\x1b[31m\x9b", "../../etc/passwd"]
+WRONG += [[], {}, [[[[]]]], "x" * 5000]
+OF_ALL: Json = {"session_id": SESSION, "cwd": ".", "transcript_path": ""}
 FIELDS: dict[str, Json] = {
-    "session-start": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "source": "compact"},
-    "user-prompt-submit": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "prompt": "x"},
-    "pre-compact": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "trigger": "auto"},
-    "post-compact": {"session_id": SESSION, "cwd": ".", "trigger": "auto", "compact_summary": "x"},
-    "pre-tool-use": {"session_id": SESSION, "cwd": ".", "tool_name": "Bash", "tool_input": {"command": "loomctl next"}},
-    "stop": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "last_assistant_message": "x"},
-    "session-end": {"session_id": SESSION, "cwd": ".", "transcript_path": "", "reason": "clear"},
+    "session-start": {**OF_ALL, "source": "compact"},
+    "user-prompt-submit": {**OF_ALL, "prompt": "x"},
+    "pre-compact": {**OF_ALL, "trigger": "auto"},
+    "post-compact": {**OF_ALL, "trigger": "auto", "compact_summary": "x"},
+    "pre-tool-use": {**OF_ALL, "tool_name": "Bash", "tool_input": {"command": "loomctl next"}},
+    "stop": {**OF_ALL, "last_assistant_message": "x"},
+    "session-end": {**OF_ALL, "reason": "clear"},
 }
 
 

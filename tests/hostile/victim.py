@@ -109,25 +109,18 @@ class Victim:
                 artifact("plan", "{plan_path}", type="json", required=False),
                 artifact("docs", "docs", type="directory", load_strategy="all"),
                 artifact("data", "data.json", type="json", load_strategy="summary", required=False),
-                {
-                    **artifact("log", ""),
-                    "path": None,
-                    "type": "git_info",
-                    "command": "git log --oneline -3",
-                    "required": False,
-                },
+                artifact("log", None, type="git_info", command="git log --oneline -3", required=False),
             ],
             PHASES,
             conditional=[
                 artifact("simple", "spec.md", condition="state.status == 'in_progress' && !state.context.x"),
                 artifact("engine", "spec.md", condition="[1].includes(state.revision) || true", required=False),
-                {**artifact("from-state", ""), "path": None, "path_from_state": "artifacts.spec_path", **both},
+                artifact("from-state", None, path_from_state="artifacts.spec_path", **both),
             ],
             by_phase={"build": [artifact("phase", "spec.md", required=False)]},
             description="small",
             autonomy={"level": "guarded", "require_approval_for": ["ship"]},
         )
-        self._without_null_paths()
         scene.begin("258")
         self.run_dir = scene.run_dir
         self.run_id = self.run_dir.name
@@ -141,16 +134,6 @@ class Victim:
         self._fill()
         self.places = self._places()
         self.restore_points = {path: path.read_bytes() for path in self._all() if path.is_file()}
-
-    def _without_null_paths(self) -> None:
-        """`artifact` always names a path; those that have a command or a path in the state have none."""
-        path = self.scene.store / "workflows" / "tiny.json"
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        for group in ("always_load", "conditional_load"):
-            for entry in raw["critical_artifacts"][group]:
-                if entry["path"] is None:
-                    del entry["path"]
-        path.write_text(json.dumps(raw), encoding="utf-8")
 
     def _fill(self) -> None:
         """Put into the state what seldom stands there, so that there is a node of everything."""
@@ -238,47 +221,52 @@ class Victim:
         return inside.loomctl(self.scene, *arguments, given=given, session=session)
 
 
-READERS: dict[str, Callable[[Victim], Ended]] = {
-    "SessionStart": lambda victim: victim.hook("session-start", source="startup"),
-    "SessionStart compact": lambda victim: victim.hook("session-start", source="compact"),
-    "UserPromptSubmit": lambda victim: victim.hook("user-prompt-submit", prompt="go on"),
-    "PreCompact": lambda victim: victim.hook("pre-compact", trigger="auto"),
-    "PreToolUse": lambda victim: victim.hook(
-        "pre-tool-use", tool_name="Bash", tool_input={"command": "loomctl done --note x"}
-    ),
-    "Stop": lambda victim: victim.hook("stop", last_assistant_message="the end"),
-    "SessionEnd": lambda victim: victim.hook("session-end", reason="clear"),
-    "check": lambda victim: victim.loomctl(
-        "check", *(str(victim.places[kind]) for kind in ("state", "plan", "workflow")), "--json"
-    ),
-    "run": lambda victim: victim.loomctl("run", "259", "--json"),
-    "run in words": lambda victim: victim.loomctl("run", "259"),
-    "resume": lambda victim: victim.loomctl("resume", victim.run_id),
-    "resume elsewhere": lambda victim: victim.loomctl("resume", victim.run_id, "--json", "--reopen", session=OTHER),
-    "show": lambda victim: victim.loomctl("show", victim.run_id),
-    "show --json": lambda victim: victim.loomctl("show", "--json"),
-    "show stage": lambda victim: victim.loomctl("show", victim.run_id, "001"),
-    "state show": lambda victim: victim.loomctl("state", "show"),
-    "state show --path": lambda victim: victim.loomctl("state", "show", "--path", "steps"),
-    "runs": lambda victim: victim.loomctl("runs"),
-    "runs --json": lambda victim: victim.loomctl("runs", "--json"),
-    "sessions": lambda victim: victim.loomctl("sessions"),
-    "paths": lambda victim: victim.loomctl("paths"),
-    "prime-context": lambda victim: victim.loomctl("prime-context", "--force", "--json"),
-    "prime-context in words": lambda victim: victim.loomctl("prime-context", "--text"),
-    "next": lambda victim: victim.loomctl("next", "--json"),
-    "next in words": lambda victim: victim.loomctl("next"),
-    "done": lambda victim: victim.loomctl("done", "--artifact", "a=spec.md", given="it is done"),
-    "done failed": lambda victim: victim.loomctl("done", "--outcome", "failed", "--json", given="no"),
+Reader = Callable[[Victim], Ended]
+
+
+def _hook(event: str, **told: Any) -> Reader:
+    return lambda victim: victim.hook(event, **told)
+
+
+def _says(words: str, **more: Any) -> Reader:
+    """Read by a command; RUN stands for the run's id."""
+    return lambda victim: victim.loomctl(*words.replace("RUN", victim.run_id).split(" "), **more)
+
+
+def _check(victim: Victim) -> Ended:
+    return victim.loomctl("check", *(str(victim.places[kind]) for kind in ("state", "plan", "workflow")), "--json")
+
+
+READERS: dict[str, Reader] = {
+    "SessionStart": _hook("session-start", source="startup"),
+    "SessionStart compact": _hook("session-start", source="compact"),
+    "UserPromptSubmit": _hook("user-prompt-submit", prompt="go on"),
+    "PreCompact": _hook("pre-compact", trigger="auto"),
+    "PreToolUse": _hook("pre-tool-use", tool_name="Bash", tool_input={"command": "loomctl done --note x"}),
+    "Stop": _hook("stop", last_assistant_message="the end"),
+    "SessionEnd": _hook("session-end", reason="clear"),
+    "check": _check,
+    "run": _says("run 259 --json"),
+    "run in words": _says("run 259"),
+    "resume": _says("resume RUN"),
+    "resume elsewhere": _says("resume RUN --json --reopen", session=OTHER),
+    "show": _says("show RUN"),
+    "show stage": _says("show RUN 001"),
+    "prime-context": _says("prime-context --force --json"),
+    "prime-context in words": _says("prime-context --text"),
+    "next": _says("next --json"),
+    "next in words": _says("next"),
+    "done": _says("done --artifact a=spec.md", given="it is done"),
+    "done failed": _says("done --outcome failed --json", given="no"),
     "closing": lambda victim: [victim.loomctl("done"), victim.hook("stop", last_assistant_message="so")][-1],
     "closing, then next": lambda victim: [victim.loomctl("done"), victim.loomctl("next")][-1],
-    "undo": lambda victim: victim.loomctl("undo"),
-    "approve": lambda victim: victim.loomctl("approve"),
-    "pause": lambda victim: victim.loomctl("pause"),
-    "cancel": lambda victim: victim.loomctl("cancel"),
-    "trust": lambda victim: victim.loomctl("trust", "--yes"),
-    "archive": lambda victim: victim.loomctl("runs", "archive", victim.run_id, "--force"),
-    "rm": lambda victim: victim.loomctl("runs", "rm", victim.run_id, "--force", "--yes"),
+    "trust": _says("trust --yes"),
+    "archive": _says("runs archive RUN --force"),
+    "rm": _says("runs rm RUN --force --yes"),
+    **{
+        words: _says(words) for words in ("show --json", "state show", "state show --path steps", "runs", "runs --json")
+    },
+    **{words: _says(words) for words in ("sessions", "paths", "undo", "approve", "pause", "cancel")},
 }
 KINDS = (
     *("state", "plan", "workflow", "settings", "compiled", "binding", "primed", "known", "events", "transcript"),

@@ -61,13 +61,19 @@ def after(scene: Scene, call: Json = BASH, **more: Any) -> Ended:
     return launch(scene, "post-tool-use", {**call, "tool_response": response, "tool_use_id": "toolu_1", **more})[1]
 
 
+def told(ended: Ended, event: str) -> None:
+    """Hold that assistant and user were told of the edit, in the answer to this event."""
+    assert PLUS in ended.context
+    assert ended.message == "Loom: spec.md changed; the assistant was told."
+    assert ended.json["hookSpecificOutput"]["hookEventName"] == event
+
+
 def test_a_prompt_with_nothing_to_tell_starts_no_python_until_the_next_compaction(
     given: Scene, file: TranscriptFile
 ) -> None:
     assert started(given, file) == (False, "")
     compact(given, file)
-    assert started(given, file) == (True, "")
-    assert started(given, file) == (False, "")
+    assert [started(given, file) for _ in range(2)] == [(True, ""), (False, "")]
 
 
 def test_a_compaction_that_nobody_restored_is_restored_by_the_prompts_after_it(
@@ -82,9 +88,7 @@ def test_a_compaction_that_nobody_restored_is_restored_by_the_prompts_after_it(
 def test_an_edit_between_prompts_is_told_with_the_next_one_once(given: Scene, file: TranscriptFile) -> None:
     given.write("spec.md", CHANGED)
     _, ended = launch(given, "user-prompt-submit", {"prompt": "go on", "transcript_path": str(file.path)})
-    assert PLUS in ended.context
-    assert ended.message == "Loom: spec.md changed; the assistant was told."
-    assert ended.json["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
+    told(ended, "UserPromptSubmit")
     file.hook_text(ended.context, "UserPromptSubmit")
     assert started(given, file)[1] == ""
     assert after(given).stdout == ""
@@ -107,11 +111,8 @@ def test_an_edit_in_a_turn_is_told_with_the_next_tool_result_once(given: Scene, 
     assert after(given).stdout == ""
     given.write("spec.md", CHANGED)
     ended = after(given)
-    assert PLUS in ended.context
-    assert ended.message == "Loom: spec.md changed; the assistant was told."
-    assert ended.json["hookSpecificOutput"]["hookEventName"] == "PostToolUse"
-    assert after(given).stdout == ""
-    assert started(given, file)[1] == ""
+    told(ended, "PostToolUse")
+    assert (after(given).stdout, started(given, file)[1]) == ("", "")
 
 
 WRITERS: list[Json] = [
@@ -129,9 +130,8 @@ def test_the_assistants_own_edit_is_not_told(given: Scene, file: TranscriptFile,
     assert after(given, {**call, "tool_input": named}).stdout == ""
     assert started(given, file)[1] == ""
     given.write("spec.md", CHANGED + "By hand.\n")
-    told = after(given).context
-    assert "+By hand." in told
-    assert "thirty" not in told
+    context = after(given).context
+    assert ("+By hand." in context, "thirty" in context) == (True, False)
 
 
 @pytest.mark.parametrize("call", [BASH, WRITERS[0]], ids=["Bash", "Edit"])
@@ -157,8 +157,7 @@ def test_what_changed_before_a_compaction_comes_with_it_and_is_not_told(given: S
     text = hook(given, "session-start", file, source="compact").context
     assert CHANGED in text
     file.hook_text(text)
-    assert after(given).stdout == ""
-    assert started(given, file)[1] == ""
+    assert (after(given).stdout, started(given, file)[1]) == ("", "")
 
 
 @pytest.mark.slow
@@ -167,9 +166,7 @@ def test_what_is_owed_goes_first(given: Scene, file: TranscriptFile) -> None:
     compact(given, file, compact_summary="Nothing of it.")
     given.write("spec.md", CHANGED)
     first, second = after(given).context, after(given).context
-    assert "heliotrope" in first
-    assert PLUS not in first
-    assert PLUS in second
+    assert ["heliotrope" in first, PLUS in first, PLUS in second] == [True, False, True]
     assert utf16_units(second) < 9500
 
 

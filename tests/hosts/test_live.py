@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +38,14 @@ def spool(scene: Scene, event: Json | bytes, name: str = f"{SESSION}-4711.json")
 
 
 def event(response: Any = None, tool: str = "Bash", **more: Any) -> Json:
-    return {
-        "session_id": SESSION,
-        "cwd": "/nowhere",
-        "hook_event_name": "PostToolUse",
-        "tool_name": tool,
-        "tool_input": {"command": "cargo test"},
-        "tool_response": BASH if response is None else response,
-        "tool_use_id": "toolu_01",
-        "duration_ms": 5,
-        **more,
-    }
+    told: Json = {"session_id": SESSION, "cwd": "/nowhere", "hook_event_name": "PostToolUse", "tool_name": tool}
+    told |= {"tool_input": {"command": "cargo test"}, "tool_response": BASH if response is None else response}
+    return {**told, "tool_use_id": "toolu_01", "duration_ms": 5, **more}
 
 
 def answer(scene: Scene, path: Path, **environ: str) -> Ended:
-    ended = run(
-        [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)],
-        cwd=scene.root,
-        environ=scene.environ(**environ),
-        given=b"",
-    )
+    command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
+    ended = run(command, cwd=scene.root, environ=scene.environ(**environ), given=b"")
     assert (ended.code, ended.stderr) == (0, "")
     return ended
 
@@ -95,16 +84,13 @@ def test_the_spooled_event_becomes_a_finished_record(begun: Scene) -> None:
     assert os.listdir(begun.run_dir / "outputs") == ["toolu_01.log"]
 
 
+TEXT = {"type": "text", "text": OUTPUT}
 SHAPES: dict[str, tuple[str, Any, Any]] = {
     "a page": ("WebFetch", {"bytes": 9, "code": 200, "codeText": "OK", "result": OUTPUT, "url": "u"}, ["result"]),
     "a search": ("WebSearch", {"query": "q", "results": [{"content": []}, OUTPUT]}, ["results", 1]),
     "MCP, a string": ("mcp__a__b", OUTPUT, []),
-    "MCP, blocks": ("mcp__a__b", [{"type": "text", "text": "a"}, {"type": "text", "text": OUTPUT}], [1, "text"]),
-    "MCP, an image beside": (
-        "mcp__a__b",
-        [{"type": "image", "data": "AA=="}, {"type": "text", "text": OUTPUT}],
-        [1, "text"],
-    ),
+    "MCP, blocks": ("mcp__a__b", [{"type": "text", "text": "a"}, TEXT], [1, "text"]),
+    "MCP, an image beside": ("mcp__a__b", [{"type": "image", "data": "AA=="}, TEXT], [1, "text"]),
     "a background shell": ("BashOutput", {"stdout": OUTPUT, "stderr": "", "status": "running"}, ["stdout"]),
     "standard error": ("Bash", {**BASH, "stdout": "", "stderr": OUTPUT}, ["stderr"]),
 }
@@ -131,44 +117,13 @@ def test_what_no_utf8_holds_is_stored_and_given_all_the_same(begun: Scene) -> No
     assert "\ud83d \x1b[31m\x00" in response["stdout"]
 
 
-def no_room(scene: Scene) -> None:
-    (scene.run_dir / "outputs").write_text("in the way")
-
-
-def a_link_for_outputs(scene: Scene) -> None:
-    (scene.run_dir / "outputs").symlink_to(scene.root)
-
-
-def of_another_place(scene: Scene) -> None:
+def rebound(scene: Scene, change: Callable[[str], str]) -> None:
     path = scene.store / f"local/sessions/{SESSION}.json"
-    path.write_text(path.read_text().replace(str(scene.store), "/elsewhere/.loom"))
+    path.write_text(change(path.read_text()))
 
 
-def unbound(scene: Scene) -> None:
-    (scene.store / f"local/sessions/{SESSION}.json").unlink()
-
-
-def damaged(scene: Scene) -> None:
-    (scene.store / f"local/sessions/{SESSION}.json").write_text("{")
-
-
-def another_run(scene: Scene) -> None:
-    path = scene.store / f"local/sessions/{SESSION}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "run_id": "../../etc"}))
-
-
-def switched_off(scene: Scene) -> None:
-    scene.write(".loom/config.yaml", "reduce: {live: off}\n")
-    config.load(str(scene.store), with_yaml=True)
-
-
-def switched_off_for_it(scene: Scene) -> None:
-    scene.write(".loom/config.yaml", "reduce: {tools: {Bash: {live: off}}}\n")
-    config.load(str(scene.store), with_yaml=True)
-
-
-def only_for_more(scene: Scene) -> None:
-    scene.write(".loom/config.yaml", "reduce: {live_threshold: 90000}\n")
+def set_to(scene: Scene, settings: str) -> None:
+    scene.write(".loom/config.yaml", f"reduce: {settings}\n")
     config.load(str(scene.store), with_yaml=True)
 
 
@@ -179,15 +134,23 @@ def switched_off_by_the_user(scene: Scene) -> None:
     config.load(str(scene.store), with_yaml=True)
 
 
-UNTOUCHED = (
-    no_room, a_link_for_outputs, of_another_place, unbound, damaged, another_run, switched_off, switched_off_for_it,
-    only_for_more, switched_off_by_the_user,
-)  # fmt: skip
+UNTOUCHED: dict[str, Callable[[Scene], object]] = {
+    "no room": lambda scene: (scene.run_dir / "outputs").write_text("in the way"),
+    "a link for outputs": lambda scene: (scene.run_dir / "outputs").symlink_to(scene.root),
+    "of another place": lambda scene: rebound(scene, lambda text: text.replace(str(scene.store), "/elsewhere/.loom")),
+    "unbound": lambda scene: (scene.store / f"local/sessions/{SESSION}.json").unlink(),
+    "damaged": lambda scene: rebound(scene, lambda _: "{"),
+    "another run": lambda scene: rebound(scene, lambda text: json.dumps({**json.loads(text), "run_id": "../../etc"})),
+    "switched off": lambda scene: set_to(scene, "{live: off}"),
+    "switched off for it": lambda scene: set_to(scene, "{tools: {Bash: {live: off}}}"),
+    "only for more": lambda scene: set_to(scene, "{live_threshold: 90000}"),
+    "switched off by the user": switched_off_by_the_user,
+}
 
 
-@pytest.mark.parametrize("case", UNTOUCHED, ids=lambda case: case.__name__)
-def test_the_output_stays_where_it_may_not_or_cannot_be_replaced(begun: Scene, case: Any) -> None:
-    case(begun)
+@pytest.mark.parametrize("case", UNTOUCHED)
+def test_the_output_stays_where_it_may_not_or_cannot_be_replaced(begun: Scene, case: str) -> None:
+    UNTOUCHED[case](begun)
     path = spool(begun, event())
     before = path.read_bytes()
     assert answer(begun, path).stdout == ""
@@ -224,9 +187,8 @@ def test_of_what_the_host_put_away_the_whole_is_kept(begun: Scene, tmp_path: Pat
     """The host gives the beginning and a path: the excerpt is of all of it, and the host's two keys go."""
     kept = tmp_path / "tool-results.txt"
     kept.write_text(OUTPUT)
-    path = spool(
-        begun, event({**BASH, "stdout": OUTPUT[:29_999], "persistedOutputPath": str(kept), "persistedOutputSize": 9})
-    )
+    persisted = {"persistedOutputPath": str(kept), "persistedOutputSize": 9}
+    path = spool(begun, event({**BASH, "stdout": OUTPUT[:29_999], **persisted}))
     assert set(replaced(begun, path)) == set(BASH)
     assert (begun.run_dir / "outputs/toolu_01.log").read_text() == OUTPUT
 
@@ -259,13 +221,9 @@ def test_a_link_in_the_spool_is_not_read(begun: Scene) -> None:
 def test_a_full_disk_leaves_the_output_with_the_model(begun: Scene) -> None:
     path = spool(begun, event())
     command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)]
-    ended = subprocess.run(
-        ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command],
-        env=begun.environ(),
-        capture_output=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    limited = ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command]
+    ended = run(limited, cwd=begun.root, environ=begun.environ())
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", "")
     assert list((begun.run_dir / "outputs").iterdir()) == []
     assert json.loads(path.read_text()) == event()
 

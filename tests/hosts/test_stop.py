@@ -12,6 +12,7 @@ import pytest
 from loomctl.flow.stop import Stopped
 from loomctl.hosts.claude import stop, transcript
 from tests.helpers.scenes import Scene, TranscriptFile
+from tests.helpers.verbs import read
 
 COMMAND = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
 DIRECTIVE = '{"outcome": "succeeded"}'
@@ -70,10 +71,13 @@ def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopp
     return stop.end_turn(space, binding, event)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
 def test_a_prompt_that_is_written_after_the_stop_is_waited_for(
-    begun: Scene, file: TranscriptFile, clock: Clock
+    begun: Scene, file: TranscriptFile, clock: Clock, is_there: bool
 ) -> None:
-    """Else a turn of Loom's would pass for its user's, and the run would stand still behind its first step."""
+    """Or its file; else a turn of Loom's would pass for its user's, and the run would stand still."""
+    if not is_there:
+        file.path.unlink()
     clock.due = [(0.3, lambda: prompted_and_said(file))]
     assert "loomctl next" in stops(begun, file).block
     assert 0.3 <= clock.at < 0.4
@@ -84,12 +88,6 @@ def test_a_prompt_that_is_half_written_is_waited_for(begun: Scene, file: Transcr
     whole = file.path.read_bytes()
     file.path.write_bytes(whole[:-20])
     clock.due = [(0.1, lambda: (file.path.write_bytes(whole), file.says(DIRECTIVE)))]
-    assert "loomctl next" in stops(begun, file).block
-
-
-def test_a_file_that_is_not_there_yet_is_waited_for(begun: Scene, file: TranscriptFile, clock: Clock) -> None:
-    file.path.unlink()
-    clock.due = [(0.1, lambda: prompted_and_said(file))]
     assert "loomctl next" in stops(begun, file).block
 
 
@@ -104,8 +102,7 @@ def test_the_message_is_waited_for_so_that_it_is_taken_whole(begun: Scene, file:
         (0.2, lambda: file.says(DIRECTIVE, message="m-2")),
     ]
     stops(begun, file)
-    response = begun.run_dir / "stages" / "001-frame.ask@1" / "response.md"
-    assert response.read_text(encoding="utf-8") == f"What I did.\n\n{DIRECTIVE}"
+    assert read(begun, "001-frame.ask@1", "response.md") == f"What I did.\n\n{DIRECTIVE}"
 
 
 def test_what_stands_there_is_not_waited_for(begun: Scene, file: TranscriptFile, clock: Clock) -> None:

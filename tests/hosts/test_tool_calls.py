@@ -75,18 +75,14 @@ NO_OPINION = [
 @each("command", ALLOWED)
 @pytest.mark.shows("allows one simple")
 def test_a_simple_progress_command_is_allowed(command: str) -> None:
-    verdict = judge(command)
-    assert verdict is not None
-    assert verdict[0] == "allow"
+    assert (judge(command) or [None])[0] == "allow"
 
 
 @each("command", ASKED)
 @pytest.mark.shows("are put to you")
 def test_what_may_run_a_users_decision_is_asked(command: str) -> None:
     """Approval, trust, cancel, push and pull are never given by the assistant alone, however they are dressed up."""
-    verdict = judge(command)
-    assert verdict is not None
-    assert verdict[0] == "ask"
+    assert (judge(command) or [None])[0] == "ask"
 
 
 def test_all_that_is_asked_about_is_named() -> None:

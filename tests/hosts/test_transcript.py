@@ -162,8 +162,8 @@ def test_what_was_said_since_a_time(file: TranscriptFile) -> None:
     file.says("a subagent", isSidechain=True)
     file.add({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "four"}]}}, parent=kept)
     seen = Transcript(str(file.path))
-    assert seen.said_since("2026-11-21T22:00:02Z") == "one\n\ntwo\n\nthree\n\nfour"
-    assert seen.said_since("2026-11-21T22:00:02.036Z") == "one\n\ntwo\n\nthree\n\nfour"
+    for at in ("2026-11-21T22:00:02Z", "2026-11-21T22:00:02.036Z"):
+        assert seen.said_since(at) == "one\n\ntwo\n\nthree\n\nfour"
     assert seen.said_since("2026-11-21T22:00:02.038Z") == "two\n\nthree\n\nfour"
     assert seen.said_since("2027-01-01T00:00:00Z") is None
     assert Transcript(str(file.path.parent / "none.jsonl")).said_since("2026-01-01T00:00:00Z") is None
@@ -251,8 +251,8 @@ def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytes
         path.touch()
         os.utime(path, (number % 2, number % 2))
     assert installation.transcript_of(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
-    assert installation.transcript_of("another") is None
-    assert installation.transcript_of("../-b/x") is None
+    for name in ("another", "../-b/x"):
+        assert installation.transcript_of(name) is None
 
 
 def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,11 +305,8 @@ def test_a_turn_is_driven_by_how_it_began(tmp_path: Path) -> None:
 def test_a_turn_that_was_blocked_by_loom_is_driven(file: TranscriptFile) -> None:
     turn(file, "o", "hello")
     turn(file, "p", "<task-notification>it is done</task-notification>")
-    transcript = Transcript(str(file.path))
-    assert transcript.began_with_loom("o", ["o"])
-    assert transcript.began_with_loom("p", ["o"])
-    assert not transcript.began_with_loom("p", ["q"])
-    assert not transcript.began_with_loom("", [])
+    began = Transcript(str(file.path)).began_with_loom
+    assert [began("o", ["o"]), began("p", ["o"]), began("p", ["q"]), began("", [])] == [True, True, False, False]
 
 
 def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile) -> None:
@@ -318,12 +315,10 @@ def test_a_prompt_that_is_not_written_down_yet(file: TranscriptFile) -> None:
     file.calls("x")
     called = f"toolu-{file._count - 1}"
     turn(file, "n", "hello")
-    transcript = Transcript(str(file.path))
-    assert transcript.began_with_loom("p", (), NOTICE.format(called))
-    assert not transcript.began_with_loom("p", (), "<task-notification>it is done")
-    assert not transcript.began_with_loom("p", (), "go on")
-    assert not transcript.began_with_loom("p", ())
-    assert transcript.began_with_loom("p", ("n",), "<task-notification>it is done")
+    began = Transcript(str(file.path)).began_with_loom
+    assert began("p", (), NOTICE.format(called))
+    assert not any(began("p", (), prompt) for prompt in ("<task-notification>it is done", "go on", ""))
+    assert began("p", ("n",), "<task-notification>it is done")
 
 
 def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> None:
@@ -338,14 +333,9 @@ def test_what_a_stage_used_is_counted_once_a_message(file: TranscriptFile) -> No
     file.add({"type": "assistant", "message": {**said, "id": "d", "usage": None}})
     file.add({"type": "assistant", "message": {**said, "id": "e", "model": "<synthetic>"}})
     file.add({"type": "assistant", "message": "no object"})
-    assert Transcript(str(file.path)).usage_since(since) == {
-        "models": ["claude-x"],
-        "messages": 2,
-        "input_tokens": 20,
-        "output_tokens": 6,
-        "cache_read_input_tokens": 200,
-        "cache_creation_input_tokens": 0,
-    }
+    cache = {"cache_read_input_tokens": 200, "cache_creation_input_tokens": 0}
+    used = {"models": ["claude-x"], "messages": 2, "input_tokens": 20, "output_tokens": 6, **cache}
+    assert Transcript(str(file.path)).usage_since(since) == used
     assert Transcript(str(file.path)).usage_since("2027-01-01T00:00:00Z") is None
     assert Transcript(None).usage_since(since) is None
 
@@ -360,6 +350,5 @@ def test_what_the_host_says_for_the_assistant_is_nobodys_answer(file: Transcript
     file.add({"type": "assistant", "message": {**own, "content": [{"type": "text", "text": "No response requested."}]}})
     transcript = Transcript(str(file.path))
     assert transcript.said_since(since) == "Half of it."
-    used = transcript.usage_since(since)
-    assert used is not None
+    used = transcript.usage_since(since) or {}
     assert (used["models"], used["messages"]) == (["claude-x"], 1)
