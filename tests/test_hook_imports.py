@@ -49,7 +49,7 @@ TO_END_A_STEP = (
     *("priming.prime_run", "flow.drive", "flow.settle", "flow.finish", "changes.track", "flow.prompts"),
     "flow.finish_records",
     *(
-        "runs.context.context_values",
+        "runs.context_values",
         "expressions.engine",
         "changes.working_tree",
     ),

@@ -192,11 +192,7 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
 
 
 def events(
-    end: End,
-    ended: Mapping[str, Any],
-    came: route.VisitEnd,
-    session_id: str | None,
-    written: Mapping[str, str],
+    end: End, ended: Mapping[str, Any], came: route.VisitEnd, session_id: str | None, written: Mapping[str, str]
 ) -> list[Event]:
     """Tell what happened with the end of a visit. written: the hashes of its files, by name."""
     stage, step_id, tracked, used = end.entry["stage"], end.entry["step_id"], end.tracked, end.known.usage

@@ -238,7 +238,7 @@ def _is_own(run: Run, entry: Mapping[str, Any], session_id: str, *, look: bool) 
 
     What it cost to look at all of a long conversation's stages, it would cost at each of its steps.
     """
-    return read_status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
+    return stages.read_status(run, entry)[0].get("session_id") == session_id if look and entry.get("stage") else True
 
 
 def _rank(entry: Mapping[str, Any]) -> int:
@@ -279,7 +279,7 @@ def _made(
         visit=entry["visit"] if entry is not None and is_open else visits.count(run.state, place.key) + 1,
         goal=str(run.state.get("goal") or run.state.get("work_id") or ""),
         stages=(),
-        tools=tool_steps(run.folder, space.store.unlogged(run.run_id)) if mode.tools and not already else (),
+        tools=_tools(space, run) if mode.tools and not already else (),
         already=already,
         warnings=choice.warnings,
     )
@@ -321,10 +321,16 @@ def _came_after(space: Workspace, run: Run) -> bool:
     record = sessions.record_of(run.state, named) if isinstance(named, str) else None
     if last is None or record is None:
         return False
-    by = read_status(run, last)[0].get("session_id")
+    by = stages.read_status(run, last)[0].get("session_id")
     if by == named:
         return False
     return str(record.get("started_at") or "") >= str(last.get("completed_at") or "")
+
+
+def _tools(space: Workspace, run: Run) -> Sequence[ToolStep]:
+    from loomctl.runs.tools import tool_log  # most fidelities tell no tools
+
+    return tool_log.of_the_main_line(run.folder, space.store.unlogged(run.run_id))
 
 
 def _changed_keys(run: Run, told: Iterable[Mapping[str, Any]]) -> set[str] | None:
@@ -332,7 +338,7 @@ def _changed_keys(run: Run, told: Iterable[Mapping[str, Any]]) -> set[str] | Non
     for entry in told:
         if not entry.get("stage"):
             continue
-        status, missing = read_status(run, entry)
+        status, missing = stages.read_status(run, entry)
         if missing:
             return None
         updates = status.get("context_updates")
@@ -341,11 +347,10 @@ def _changed_keys(run: Run, told: Iterable[Mapping[str, Any]]) -> set[str] | Non
     return keys
 
 
-# ---- What is read of the stages, the context and the log of tools.
+# ---- What is read of the stages and the context.
 
 
 _READ = 1 << 17  # bytes of a response or an output that are looked at
-_STEPS_LOOKED_AT = 200  # at the end of the log of tool steps
 
 
 def newest_ended(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -363,35 +368,6 @@ def count_ended(state: Mapping[str, Any]) -> dict[str, int]:
     for how, count in visits.count_ended(state).items():
         found[how] = found.get(how, 0) + count
     return found
-
-
-def tool_steps(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
-    """Give the newest tool steps of the main line (D48). unlogged: those that stand behind the log's (`Store`)."""
-    every = [*_logged(run_dir), *unlogged][-_STEPS_LOOKED_AT:]
-    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
-
-
-def _logged(run_dir: str) -> list[ToolStep]:
-    if not os.path.exists(os.path.join(run_dir, "tool_steps.jsonl")):  # then nothing of what reads it is imported
-        return []
-    from loomctl.runs.tools import tool_log
-
-    try:
-        return tool_log.tail(run_dir, _STEPS_LOOKED_AT)
-    except (OSError, LoomError):
-        return []
-
-
-def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Read how a stage ended; gives what can be read and what is wrong with it."""
-    try:
-        text = stages.read_text(run.folder, str(entry["stage"]), stages.STATUS)
-        if text is None:
-            return {}, "status.json is not there"
-        found = files.parse_json(text.encode(), where=stages.STATUS)
-    except (OSError, LoomError) as error:
-        return {}, f"status.json: {trouble.said(error)}"
-    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
 
 
 class Reader:
@@ -429,12 +405,13 @@ class Reader:
         )
         if not known or not entry.get("stage"):
             return bare
-        status, missing = read_status(self._run, entry)
+        status, missing = stages.read_status(self._run, entry)
         bare = bare._replace(files=as_texts(status.get("files_touched")))
         if not detailed:
             wanted = not self._mode.detailed and not bare.reason and not bare.note
             said = self._response(entry, status, 2048) if wanted else None
-            return bare._replace(first_line=_first_line(said.text if said is not None else None))
+            lines = (said.text or "").split("\n") if said is not None else []
+            return bare._replace(first_line=next((line.strip() for line in lines if line.strip()), ""))
         command, usage = as_object(status.get("command")), as_object(status.get("usage"))
         tokens = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens")]
         spent, output = [count for count in tokens if type(count) is int], usage.get("output_tokens")
@@ -479,7 +456,7 @@ class Reader:
         for later in newest_ended(self._run.state):
             if later.get("stage") == entry["stage"]:
                 return True
-            if later["step_id"] == entry["step_id"] and _sets(read_status(self._run, later)[0], key):
+            if later["step_id"] == entry["step_id"] and _sets(stages.read_status(self._run, later)[0], key):
                 return False
         return False
 
@@ -531,7 +508,3 @@ def _how_it_ended(command: Mapping[str, Any]) -> str:
         return "timed out"
     code = command.get("exit_code")
     return f"exit code {code}" if type(code) is int else "without an exit code"
-
-
-def _first_line(text: str | None) -> str:
-    return next((line.strip() for line in (text or "").split("\n") if line.strip()), "")

@@ -53,12 +53,7 @@ class Resumed(NamedTuple):
 
 
 def resume(
-    space: Workspace,
-    named: str | None = None,
-    *,
-    reopen: bool = False,
-    take_over: bool = False,
-    later: bool = False,
+    space: Workspace, named: str | None = None, *, reopen: bool = False, take_over: bool = False, later: bool = False
 ) -> Resumed:
     """Take up a run: named, bound, or the only one that can be. Completed and cancelled ones only with `reopen` (D4).
 

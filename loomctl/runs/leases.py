@@ -277,11 +277,7 @@ def _commit(space: Workspace) -> str | None:
 
 
 def note_stage(
-    space: Workspace,
-    state: Mapping[str, Any],
-    *,
-    transcript_path: str | None = None,
-    told: bool = True,
+    space: Workspace, state: Mapping[str, Any], *, transcript_path: str | None = None, told: bool = True
 ) -> None:
     """Note in the session's binding which visit it was told of: another session may end it meanwhile.
 

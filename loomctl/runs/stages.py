@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, files, ids
+from loomctl.kit import clock, files, ids, trouble
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.records import NamedTuple
@@ -306,6 +306,18 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
     if entry["status"] in visits.OPEN:  # of a visit of the same name that was undone
         held = {}
     return Record(entry, held, None)
+
+
+def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Read how a stage ended; gives what can be read and what is wrong with it."""
+    try:
+        text = read_text(run.folder, str(entry["stage"]), STATUS)
+        if text is None:
+            return {}, "status.json is not there"
+        found = files.parse_json(text.encode(), where=STATUS)
+    except (OSError, LoomError) as error:
+        return {}, f"status.json: {trouble.said(error)}"
+    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
 
 
 def find_stage(run: Run, named: str) -> dict[str, Any]:

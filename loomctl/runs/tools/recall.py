@@ -306,10 +306,7 @@ def savings(held: Record) -> Savings:
             total_recovered += step.bytes
     tools = sorted(by_tool.values(), key=lambda one: (-one.before, one.tool_name))
     whole = Saved(
-        "",
-        sum(one.steps for one in tools),
-        sum(one.before for one in tools),
-        sum(one.after for one in tools),
+        "", sum(one.steps for one in tools), sum(one.before for one in tools), sum(one.after for one in tools)
     )
     missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
     return Savings(tools, whole, recovered, total, total_recovered, dangling, lost, missing)

@@ -214,13 +214,7 @@ class _Digester:
     """
 
     def __init__(
-        self,
-        space: Workspace,
-        patience: float,
-        deadline: float | None,
-        *,
-        foresees: bool = False,
-        passed_over: int = 0,
+        self, space: Workspace, patience: float, deadline: float | None, *, foresees: bool = False, passed_over: int = 0
     ) -> None:
         self._space, self._patience, self._deadline, self._foresees = space, patience, deadline, foresees
         self._passed_over = passed_over

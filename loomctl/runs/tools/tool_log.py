@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FILE = "tool_steps.jsonl"
 LONGEST_LINE = 64 * 1024 * 1024
 _BLOCK = 1 << 16
+_NEWEST = 200  # steps that are looked at for a preamble
 _PIECE = 1 << 20
 
 
@@ -47,6 +48,16 @@ def tail(run_dir: str, count: int) -> list[ToolStep]:
         if len(newest) >= count:
             break
     return newest[::-1]
+
+
+def of_the_main_line(run_dir: str, unlogged: Sequence[ToolStep] = ()) -> list[ToolStep]:
+    """Give the newest steps but those of subagents (D48). unlogged: those that stand behind the log's (`Store`)."""
+    try:
+        logged = tail(run_dir, _NEWEST)
+    except (OSError, LoomError):
+        logged = []
+    every = [*logged, *unlogged][-_NEWEST:]
+    return [step._replace(rest={}) for step in every if not step.more.get("agent_id")]
 
 
 def backwards(run_dir: str) -> Iterator[ToolStep]:
