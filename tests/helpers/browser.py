@@ -131,13 +131,7 @@ class Browser:
 
     def show(self, width: int, height: int = 900, *, dark: bool = False, media: str = "") -> None:
         """Set the window: a phone below 600 pixels."""
-        self(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+        self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},

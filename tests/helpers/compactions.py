@@ -1,7 +1,5 @@
 """A conversation that is compacted, as the host's hooks tell of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans to draw, in the shape of plan.json: the core workflow's, and one that loops, routes and works in parallel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Json = dict[str, Any]
@@ -65,10 +63,7 @@ LOOPING: Json = {
                                 "steps": [
                                     {"id": "draw", "name": "Draw", "prompt": "Draw it."},
                                     {
-                                        "id": "shoot",
-                                        "name": "Take pictures",
-                                        "run": "npm run shots",
-                                        "timeout": 90,
+                                        "id": "shoot", "name": "Take pictures", "run": "npm run shots", "timeout": 90,
                                         "transitions": [{"to": "end"}, {"to": "draw", "on_failure": True}],
                                     },
                                 ],
@@ -107,16 +102,13 @@ LOOPING: Json = {
                     "run": "git tag v1",
                     "retry_target": "approve",
                     "transitions": [
-                        {
-                            "to": "end",
-                            "condition": '(context.tests_passed === true || context.tests_passed === "true")',
-                        }
+                        {"to": "end", "condition": '(context.tests_passed === true || context.tests_passed === "true")'}
                     ],
                 },
             ]
         },
     },
-}
+}  # fmt: skip
 
 UNDER_WAY: Json = {
     "run_id": "shop-258-run-2026-01-01T00-00-00Z",

@@ -1,7 +1,5 @@
 """Projects that FABER worked in, small and of our own: every layout of its files, every era of its states (D5)."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -172,15 +170,9 @@ def unknown_is_kept(before: Any, after: Any, path: str = "$") -> list[str]:
     """List what stood in a state before and is gone or changed after, but for what a run's way through it changes."""
     moving = ("status", "current_phase", "current_step", "current_step_id", "updated_at", "total_sessions")
     counted = (
-        "current_session_id",
-        "reload_count",
-        "last_artifact_reload",
-        "completed_at",
-        "started_at",
-        "attempts",
-        "load_trigger",
-        "loaded_at",
-    )
+        "current_session_id", "reload_count", "last_artifact_reload", "completed_at", "started_at", "attempts",
+        "load_trigger", "loaded_at",
+    )  # fmt: skip
     if isinstance(before, dict) and isinstance(after, dict):
         lost = [f"{path}.{key} is gone" for key in before if key not in after]
         kept = [key for key in before if key in after and key not in (*moving, *counted)]

@@ -1,7 +1,5 @@
 """The real Graphviz, for tests that ask it: never skipped in CI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

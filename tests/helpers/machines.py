@@ -1,7 +1,5 @@
 """Two clones of one project and the bare repository between them: the machines of tests that hand runs on."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from pathlib import Path

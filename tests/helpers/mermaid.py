@@ -1,7 +1,5 @@
 """The real Mermaid, in a real browser without a window: never skipped in CI."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """What the engine's tests share: a project whose commands run in this process, ten times faster than in their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Installations for the doctor to examine."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time
@@ -19,13 +17,9 @@ def patient(where: Scene | Path, *, bundle: Path | None = None, **changes: Any) 
     """Give what the doctor examines in a folder. bundle: another one than this checkout."""
     folder = str(where.root if isinstance(where, Scene) else where)
     known = {
-        "cwd": folder,
-        "project": project.find((folder,)),
-        "environment_python": sys.executable,
-        "session_id": SESSION,
-        "now": time.time(),
-        "program": "",
-    }
+        "cwd": folder, "project": project.find((folder,)), "environment_python": sys.executable,
+        "session_id": SESSION, "now": time.time(), "program": "",
+    }  # fmt: skip
     made = Patient(**{**known, **changes})
     if bundle is not None:
         made.bundle, made.launcher = str(bundle), str(bundle / "bin" / "loomctl")

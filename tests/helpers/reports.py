@@ -1,7 +1,5 @@
 """Runs that reports are made of: a rich one, one full of hostile text, one with many events."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable
@@ -14,18 +12,12 @@ Json = dict[str, Any]
 
 FORMS = ("full", "head", "pointer")
 HOSTILE = (
-    "</script><img src=x onerror=window.hit=1>",
-    "<!--<script>window.hit=1</script>",
-    '"><svg onload=window.hit=1>',
-    "javascript:window.hit=1",
-    "'onmouseover='window.hit=1",
-    "abc\u202edcba\u2066x\u2069",
-    "\x00\x1b[31mred\x07\u2028\u2029end",
-    "🧵🧶👩🏽‍💻 ünïcödé العربية עברית",
-    "W" * 10_000,
+    "</script><img src=x onerror=window.hit=1>", "<!--<script>window.hit=1</script>", '"><svg onload=window.hit=1>',
+    "javascript:window.hit=1", "'onmouseover='window.hit=1", "abc\u202edcba\u2066x\u2069",
+    "\x00\x1b[31mred\x07\u2028\u2029end", "🧵🧶👩🏽‍💻 ünïcödé العربية עברית", "W" * 10_000,
     "&lt;b&gt; &amp; {{x}} ${y}",
     "\ud800 half",
-)
+)  # fmt: skip
 """Texts that could break a page, if one of them were taken for markup."""
 
 
@@ -114,16 +106,9 @@ PLAN: Json = {
 def visit(rank: int, key: str, status: str, begin: str, end: str | None, number: int = 1, **more: Any) -> Json:
     stage = f"{rank:03}-{key.replace('/', '.')}@{number}"
     return {
-        "step_id": key,
-        "phase": key.split("/", maxsplit=1)[0],
-        "visit": number,
-        "rank": rank,
-        "stage": stage,
-        "status": status,
-        "started_at": begin,
-        "completed_at": end,
-        **more,
-    }
+        "step_id": key, "phase": key.split("/", maxsplit=1)[0], "visit": number, "rank": rank, "stage": stage,
+        "status": status, "started_at": begin, "completed_at": end, **more,
+    }  # fmt: skip
 
 
 def rich(scene: Scene) -> Path:
@@ -156,10 +141,7 @@ def rich(scene: Scene) -> Path:
                     "steps": [
                         visit(
                             *(
-                                6 + index,
-                                f"build/review.{name}.read",
-                                status,
-                                stamp(3, 8, 57),
+                                6 + index, f"build/review.{name}.read", status, stamp(3, 8, 57),
                                 stamp(3, 9, 3 + 7 * index),
                             ),
                             failure_reason="The how-to names a setting that is gone." if index == 2 else "",
@@ -171,7 +153,7 @@ def rich(scene: Scene) -> Path:
         },
         visit(9, "evaluate/test", "succeeded", stamp(3, 9, 21), stamp(3, 9, 29)),
         visit(10, "release/approve", "in_progress", stamp(3, 9, 30), None),
-    ]
+    ]  # fmt: skip
     receipt = {
         "proven": True,
         "kept": ["the contrast ratio is at least 7:1", "specification", "$.work_id"],
@@ -302,15 +284,9 @@ def _calls(folder: Path) -> None:
         tool = ("Bash", "Read", "Grep", "Edit", "mcp__browser__snapshot")[number * 7 % 5]
         before = {"Bash": 2600, "Read": 1900, "Grep": 700, "Edit": 300, "mcp__browser__snapshot": 8000}[tool]
         step: Json = {
-            "id": f"toolu-{number}",
-            "tool_name": tool,
-            "minimal_args": {},
-            "observation": "ok",
-            "outcome_ref": None,
-            "success": True,
-            "tokens_before": before + number % 90,
-            "tokens_after": 60 + number % 17,
-        }
+            "id": f"toolu-{number}", "tool_name": tool, "minimal_args": {}, "observation": "ok", "outcome_ref": None,
+            "success": True, "tokens_before": before + number % 90, "tokens_after": 60 + number % 17,
+        }  # fmt: skip
         lines.append(json.dumps(step))
     (folder / "tool_steps.jsonl").write_text("\n".join(lines) + "\n")
 
@@ -321,13 +297,10 @@ def _story(steps: list[Json], held: list[Json]) -> list[Json]:
         beside = {"session_id": one["session_id"]}
         told.append(
             event(
-                one["started_at"],
-                "session.started",
-                source="startup",
-                hostname=one["environment"]["hostname"],
+                one["started_at"], "session.started", source="startup", hostname=one["environment"]["hostname"],
                 **beside,
             )
-        )
+        )  # fmt: skip
         told += [
             event(compaction["at"], "session.compacted", trigger=compaction["trigger"], **beside)
             for compaction in one["compactions"]

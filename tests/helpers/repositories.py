@@ -1,7 +1,5 @@
 """Real git repositories for tests: plain, with linked worktrees, with a configuration that sets traps."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

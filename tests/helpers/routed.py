@@ -1,7 +1,5 @@
 """A run with a loop, played by scripts: what tests of taking runs back and of forking them begin with."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

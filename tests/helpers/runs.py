@@ -1,7 +1,5 @@
 """A store with a run in it, for tests of what reads and writes runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

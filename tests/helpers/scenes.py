@@ -1,7 +1,5 @@
 """Scenes that tests of the engine, the hosts and the command line begin with: a project, its runs, its sessions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -45,6 +43,11 @@ class Ended(NamedTuple):
         document: Json = json.loads(self.stdout)
         return document
 
+    def ends(self, code: int = 0) -> "Ended":
+        """Assert how it ended; gives it itself."""
+        assert self.code == code, self
+        return self
+
     @property
     def parts(self) -> list[str]:
         """What each entry of a hook put into the conversation; others: what those behind the first printed."""
@@ -78,12 +81,7 @@ BUILT_IN = (
 
 PHASES: Json = {
     "frame": {"steps": [{"id": "ask", "prompt": "Ask what is wanted."}]},
-    "build": {
-        "steps": [
-            {"id": "make", "prompt": "Make it."},
-            {"id": "polish", "prompt": "Polish it."},
-        ]
-    },
+    "build": {"steps": [{"id": "make", "prompt": "Make it."}, {"id": "polish", "prompt": "Polish it."}]},
     "ship": {"steps": [{"id": "send", "prompt": "Send it."}]},
 }
 """Three phases with four steps."""

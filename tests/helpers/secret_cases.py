@@ -3,8 +3,6 @@
 Whatever looks like a key here is put together as it is used, so that no scanner of the repository sees one.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import random
@@ -17,13 +15,9 @@ from urllib.parse import quote
 from loomctl.kit.text import secret_kinds
 
 _ALPHABETS = {
-    "w": string.ascii_letters + string.digits,
-    "u": string.ascii_uppercase + "234567",
-    "h": "0123456789abcdef",
-    "d": string.digits,
-    "l": string.ascii_lowercase + string.digits,
-    "b": string.ascii_letters + string.digits + "+/",
-}
+    "w": string.ascii_letters + string.digits, "u": string.ascii_uppercase + "234567", "h": "0123456789abcdef",
+    "d": string.digits, "l": string.ascii_lowercase + string.digits, "b": string.ascii_letters + string.digits + "+/",
+}  # fmt: skip
 _DICE = random.Random(1616)
 
 

@@ -5,8 +5,6 @@ slow, or are claims of their own. Where rows differ in their wording alone, one 
 are made once; the folders and the environment that they left are put back before each row.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

@@ -1,10 +1,9 @@
 """A table of rows in one test fails where one of its rows does, and says which."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 
 def test_every_row_is_tried_and_each_that_fails_is_told() -> None:
@@ -20,10 +19,7 @@ def test_every_row_is_tried_and_each_that_fails_is_told() -> None:
     with pytest.raises(AssertionError) as caught:
         check()
     assert seen == [(number, word) for number in (1, 2, 3) for word in ("a", "bb")]
-    said = str(caught.value)
-    assert "2 of 6 rows fail" in said
-    assert "a is as long" in said
-    assert "'number': 2, 'word': 'bb'" in said
+    holds(str(caught.value), "2 of 6 rows fail", "a is as long", "'number': 2, 'word': 'bb'")
 
 
 def test_a_table_without_rows_is_no_proof() -> None:

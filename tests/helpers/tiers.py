@@ -4,8 +4,6 @@
 `scripts/test` sets LOOM_TEST_QUICK=1; `scripts/test --all` and pytest itself run everything.
 """
 
-from __future__ import annotations
-
 import collections
 import os
 

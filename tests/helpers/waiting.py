@@ -1,7 +1,5 @@
 """Waiting in tests for what another process does: as long as it takes, and not for ever."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator
