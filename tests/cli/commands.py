@@ -1,7 +1,5 @@
 """Runs of command steps, and what they left, for the tests of `loomctl next`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -52,10 +50,6 @@ def record(scene: Scene, stage: str) -> Json:
 
 def next_beside(scene: Scene, **environ: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", str(MAIN), "next", "--json"],
-        cwd=scene.root,
-        env={**scene.environ(), **environ},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+        [sys.executable, "-I", str(MAIN), "next", "--json"], cwd=scene.root, env={**scene.environ(), **environ},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip

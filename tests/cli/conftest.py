@@ -1,7 +1,5 @@
 """What the command line's tests share: commands run in this process, as their own process would run them."""
 
-from __future__ import annotations
-
 import io
 import os
 import time
@@ -22,11 +20,7 @@ class Cli:
         self.scene, self._monkeypatch, self._capfd = scene, monkeypatch, capfd
 
     def __call__(
-        self,
-        *arguments: str,
-        session: str | None = SESSION,
-        given: str | bytes | None = None,
-        cwd: Path | None = None,
+        self, *arguments: str, session: str | None = SESSION, given: str | bytes | None = None, cwd: Path | None = None
     ) -> Ended:
         """Run a command. given: its standard input, a file; None for /dev/null."""
         data = given.encode() if isinstance(given, str) else given
@@ -51,3 +45,11 @@ class Cli:
 @pytest.fixture
 def cli(scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
     return Cli(scene, monkeypatch, capfd)
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    """A project with one run, at its first step."""
+    scene.workflow()
+    scene.begin()
+    return scene

@@ -1,7 +1,5 @@
 """A terminal at which a person sits: what they see, and what they type."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select
@@ -27,14 +25,9 @@ class Terminal:
         others = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         ends = {name: theirs if name in streams else other for name, other in others.items()}
         self.child = subprocess.Popen(
-            command,
-            cwd=scene.root,
-            env={**scene.environ(None), "TERM": "xterm", **(environ or {})},
-            stdin=ends["stdin"],
-            stdout=ends["stdout"],
-            stderr=ends["stderr"],
-            start_new_session=True,
-        )
+            command, cwd=scene.root, env={**scene.environ(None), "TERM": "xterm", **(environ or {})},
+            stdin=ends["stdin"], stdout=ends["stdout"], stderr=ends["stderr"], start_new_session=True,
+        )  # fmt: skip
         os.close(theirs)
         self._seen = b""
 

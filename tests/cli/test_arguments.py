@@ -1,7 +1,5 @@
 """The arguments of a slash command, handed over on standard input so that no shell reads them."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -13,6 +11,7 @@ from loomctl.kit.errors import LoomError
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 END = "\n--end-of-arguments--\n"
 
@@ -88,8 +87,7 @@ def test_arguments_that_were_cut_are_an_error(text: str) -> None:
 )
 def test_a_goal_arrives_as_it_was_typed(scene: Scene, cli: Cli, text: str, goal: str) -> None:
     scene.workflow(name="default")
-    ended = cli("run", "--arguments-from-stdin", given=text + END)
-    assert ended.code == 0, ended.stderr
+    cli("run", "--arguments-from-stdin", given=text + END).ends()
     assert scene.state["goal"] == goal
 
 
@@ -109,25 +107,17 @@ def test_odd_bytes_are_no_bug(scene: Scene, cli: Cli, given: bytes) -> None:
     assert cli("run", "--arguments-from-stdin", given=b"x --workflow ./" + given).code == 2
 
 
-def test_a_goal_with_an_option_in_it_is_told_to_be_quoted(scene: Scene, cli: Cli) -> None:
+def test_a_goal_with_an_option_in_it_and_arguments_that_were_cut_are_told(scene: Scene, cli: Cli) -> None:
     """A word that looks like an option is no part of a goal by guess, and the error says how to mean it."""
     scene.workflow(name="default")
-    ended = cli("run", "--arguments-from-stdin", given="remove the --verbose flag" + END)
-    assert ended.code == 2
-    assert "--verbose" in ended.stderr
-    assert "in quotes" in ended.stderr
+    ended = cli("run", "--arguments-from-stdin", given="remove the --verbose flag" + END).ends(2)
+    holds(ended.stderr, "--verbose", "in quotes")
     assert "in quotes" not in cli("run", "--verbose").stderr
-
-
-def test_cut_arguments_are_told(cli: Cli) -> None:
-    ended = cli("run", "--arguments-from-stdin", given="add ")
-    assert ended.code == 2
-    assert "cut before they reached Loom" in ended.stderr
-    assert "backticks" in ended.stderr
+    ended = cli("run", "--arguments-from-stdin", given="add ").ends(2)
+    holds(ended.stderr, "cut before they reached Loom", "backticks")
 
 
 def test_a_real_process_reads_them_from_a_pipe(scene: Scene) -> None:
     scene.workflow()
     ended = scene.loomctl("run", "--workflow", "tiny", "--arguments-from-stdin", given="it's me" + END)
-    assert ended.code == 0
-    assert scene.state["goal"] == "it's me"
+    assert (ended.code, scene.state["goal"]) == (0, "it's me")

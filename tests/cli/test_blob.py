@@ -1,24 +1,13 @@
 """`loomctl blob get`: a blob's bytes as they are, its text, or what is known of it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from loomctl.runs.store.blobs import Blobs, ref_of
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, Scene
-
-
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
 
 
 def put(scene: Scene, data: bytes) -> str:
@@ -39,17 +28,13 @@ def test_the_bytes_go_out_as_they_are(begun: Scene) -> None:
         assert target.read_bytes() == data
         assert target.stat().st_mode & 0o777 == 0o600
         done = subprocess.run(
-            [sys.executable, "-I", str(MAIN), "blob", "get", ref],
-            cwd=begun.root,
-            env=begun.environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-        )
+            [sys.executable, "-I", str(MAIN), "blob", "get", ref], cwd=begun.root, env=begun.environ(),
+            stdin=subprocess.DEVNULL, capture_output=True, check=True,
+        )  # fmt: skip
         assert done.stdout == data
 
 
-def test_a_text_comes_with_its_lines(begun: Scene, cli: Cli) -> None:
+def test_a_blobs_text_or_what_is_known_of_it_is_given_and_no_file_written_over(begun: Scene, cli: Cli) -> None:
     """`--text` takes the JSON around it off; of what is no text it says so."""
     ref = put(begun, json.dumps("one\ntwo é\n", ensure_ascii=False).encode())
     assert cli("blob", "get", ref, "--text").stdout == "one\ntwo é\n"
@@ -58,24 +43,14 @@ def test_a_text_comes_with_its_lines(begun: Scene, cli: Cli) -> None:
         ended = cli("blob", "get", put(begun, data), "--text", "--json")
         assert (ended.code, ended.json["error"]["code"]) == (2, "NO_TEXT")
         assert kind in ended.json["error"]["message"]
-
-
-def test_what_is_known_of_it(begun: Scene, cli: Cli) -> None:
     data = b'{"a": 1}'
     ref = put(begun, data)
     told = cli("blob", "get", ref, "--json").json
     assert told == {
-        "schema_version": 1,
-        "ref": ref,
-        "sha256": ref[14:],
-        "bytes": 8,
-        "value": "object",
+        "schema_version": 1, "ref": ref, "sha256": ref[14:], "bytes": 8, "value": "object",
         "path": Blobs(str(begun.store)).path(ref),
-    }
+    }  # fmt: skip
     assert Path(told["path"]).read_bytes() == data
-
-
-def test_a_file_is_never_written_over(begun: Scene, cli: Cli) -> None:
     ref = put(begun, b"1")
     (begun.root / "there").write_text("mine")
     (begun.root / "link").symlink_to("nowhere")

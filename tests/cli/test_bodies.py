@@ -1,7 +1,5 @@
 """How many words Loom puts beside a step's prompt and the artifacts' content (D63)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -57,6 +55,5 @@ def test_a_step_ends_with_few_words(scene: Scene, workflow: str) -> None:
     for _ in range(3):
         ended = scene.loomctl(
             "done", f"--artifact=work_path={notes}", f"--artifact=spec_path={notes}", given="It is fetched.\n"
-        )
-        assert ended.code == 0, ended.stderr
+        ).ends()
         assert beside(ended.stdout, scene) <= 150

@@ -1,7 +1,5 @@
 """`loomctl clean`: a list with sizes, then the deed; exit code 1 where something could not be read or removed (D56)."""
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -11,6 +9,7 @@ from loomctl.runs.store.blobs import Blobs
 from tests.cli.conftest import Cli
 from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import SESSION, Scene, fingerprint
+from tests.helpers.texts import holds
 
 YOUNG = "of the last hour: 1 blob, 7 bytes"
 
@@ -35,11 +34,10 @@ def over(scene: Scene) -> Scene:
     return scene
 
 
-def test_a_dry_run_lists_and_leaves(over: Scene, cli: Cli) -> None:
+def test_what_a_dry_run_lists_is_removed(over: Scene, cli: Cli) -> None:
     cli("paths")  # compiles the settings
     before = fingerprint(over.store)
-    ended = cli("clean", "--dry-run")
-    assert ended.code == 0
+    ended = cli("clean", "--dry-run").ends()
     for line in (
         "leftover",
         "outputs of runs that are over: 1,234 bytes stay (retention.outputs_days)",
@@ -49,9 +47,6 @@ def test_a_dry_run_lists_and_leaves(over: Scene, cli: Cli) -> None:
     ):
         assert line in ended.stdout
     assert fingerprint(over.store) == before
-
-
-def test_what_was_listed_is_removed(over: Scene, cli: Cli) -> None:
     document = cli("clean", "--json").json
     machine, blobs = document["machine"], document["blobs"]
     assert (document["dry_run"], [item["kind"] for item in machine["items"]]) == (False, ["leftover"])
@@ -63,17 +58,14 @@ def test_what_was_listed_is_removed(over: Scene, cli: Cli) -> None:
     assert not os.path.exists(blob["path"])
     assert not (over.run_dir / "plan.json.1.0a1b2c3d.tmp").exists()
     assert (over.run_dir / "outputs" / "toolu.txt").exists()
-    again = cli("clean")
-    assert again.code == 0
+    again = cli("clean").ends()
     assert "Loom: nothing is to be removed\n" in again.stdout
     assert f"Loom: no blob is to be removed (in use: 1 blob, 6 bytes; {YOUNG})\n" in again.stdout
 
 
 def test_a_terminal_asks_first(over: Scene) -> None:
     leftover = over.run_dir / "plan.json.1.0a1b2c3d.tmp"
-    refused = at_a_terminal(over, "clean", typed="n\n")
-    assert "Loom: 1 would go, 10 bytes" in refused
-    assert "NOT_CONFIRMED" in refused
+    holds(at_a_terminal(over, "clean", typed="n\n"), "Loom: 1 would go, 10 bytes", "NOT_CONFIRMED")
     assert leftover.exists()
     assert "Loom: 1 removed, 10 bytes" in at_a_terminal(over, "clean", typed="y\n")
     assert not leftover.exists()
@@ -96,8 +88,7 @@ def test_the_settings_say_how_long_outputs_stay(over: Scene, cli: Cli) -> None:
 def test_a_run_that_cannot_be_read_keeps_all_blobs(over: Scene, cli: Cli) -> None:
     """Exit code 1, the file and the reason are said; once the run is mended or removed, its blobs go."""
     (over.run_dir / "state.json").write_text("{")
-    ended = cli("clean")
-    assert ended.code == 1
+    ended = cli("clean").ends(1)
     assert f"cannot be read: {over.run_dir}/state.json: BAD_JSON: the file is not JSON" in ended.stdout
     stays = f"(there: 2 blobs, 12 bytes; {YOUNG})"
     assert f"all blobs stay, for what cannot be read may refer to them {stays}" in ended.stdout
@@ -121,13 +112,9 @@ def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch:
         if path.is_file():
             os.utime(path, (1, 1))
     monkeypatch.setattr(Blobs, "discard", refuse)
-    ended = cli("clean")
-    assert ended.code == 1
-    assert f"not removed: {over.store}/blobs/sha256/" in ended.stdout
-    assert ": Permission denied" in ended.stdout
+    holds(cli("clean").ends(1).stdout, f"not removed: {over.store}/blobs/sha256/", ": Permission denied")
 
 
-def test_a_project_without_blobs_has_nothing_to_remove(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
+@pytest.mark.usefixtures("begun")
+def test_a_project_without_blobs_has_nothing_to_remove(cli: Cli) -> None:
     assert "Loom: no blob is to be removed\n" in cli("clean").stdout

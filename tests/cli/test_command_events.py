@@ -1,7 +1,5 @@
 """Each command that began is told to have ended, once, however it did and whoever was killed (D41)."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -79,8 +77,7 @@ def test_who_waits_for_a_command_that_is_stopped_does_not_end_its_step(scene: Sc
     gate = Gate(tmp_path / "gate")
     begin(scene, f"echo x >> count; {gate}")
     with next_beside(scene) as waits:
-        supervisor = record(scene, "001-build.c1@1")["supervisor"]
-        os.kill(supervisor["pid"], signal.SIGTERM)
+        os.kill(record(scene, "001-build.c1@1")["supervisor"]["pid"], signal.SIGTERM)
         said, _ = waits.communicate(timeout=60)
     assert json.loads(said)["pending"]["kind"] == "stopped"
     assert scene.state["steps"][0]["status"] == "in_progress"
@@ -95,8 +92,7 @@ def test_who_waits_for_a_command_that_is_stopped_does_not_end_its_step(scene: Sc
 
 def test_a_next_that_was_killed_before_it_told_of_a_start_is_stood_in_for(scene: Scene, tmp_path: Path) -> None:
     """By the next that waits; the start is told once, and so is the end."""
-    gate = Gate(tmp_path / "gate")
-    begin(scene, str(gate))
+    begin(scene, str(Gate(tmp_path / "gate")))
     with next_beside(scene) as starts:
         known = record(scene, "001-build.c1@1")
         until(lambda: "command.started" in scene.event_names())
@@ -117,7 +113,6 @@ def forget_last_event(scene: Scene, name: str) -> None:
 def test_a_command_whose_record_is_gone_is_lost_and_not_run_twice(scene: Scene) -> None:
     known = 'until grep -q \'"command": {\' "$LOOM_STAGE_DIR/command.json"; do :; done'  # nothing more is written then
     begin(scene, f"echo x >> '{scene.root}/count'; {known}; rm -rf \"$LOOM_STAGE_DIR\"; sleep 1")
-    told_of = scene.loomctl("next", "--json").json
-    assert told_of["ran"][0]["reason"].startswith("lost: ")
+    assert scene.loomctl("next", "--json").json["ran"][0]["reason"].startswith("lost: ")
     assert (scene.root / "count").read_text() == "x\n"
     assert how_ended(scene) == {"lost": True}

@@ -1,7 +1,5 @@
 """Command steps through `loomctl`: run by `next` alone, awaited, taken up again, ended (D30)."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,16 +14,14 @@ from loomctl.runs import command_runs
 from tests.cli.commands import AT_ONCE, PATIENT, begin, blob, next_beside, record, status
 from tests.cli.terminal import Terminal, loomctl
 from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.texts import holds
 from tests.helpers.waiting import Gate, until
 
 
 def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> None:
     begin(scene, "echo one", "printf 'two\\377'; pwd")
-    told = scene.loomctl("next")
-    assert told.code == EXIT_OK, told.stderr
-    assert "✓ build/c1: succeeded (001-build.c1@1): exit code 0" in told.stdout
-    assert "two\ufffd" in told.stdout
-    assert "Go on." in told.stdout
+    told = scene.loomctl("next").ends()
+    holds(told.stdout, "✓ build/c1: succeeded (001-build.c1@1): exit code 0", "two\ufffd", "Go on.")
     assert [(one["step_id"], one["status"]) for one in scene.state["steps"]] == [
         ("build/c1", "succeeded"),
         ("build/c2", "succeeded"),
@@ -36,11 +32,8 @@ def test_commands_run_one_after_the_other_up_to_the_next_step(scene: Scene) -> N
     assert (ended["failure_reason"], ended["kind"]) == (None, "command")
     command = ended["command"]
     assert {key: command[key] for key in ("script", "exit_code", "signal", "timed_out")} == {
-        "script": "printf 'two\\377'; pwd",
-        "exit_code": 0,
-        "signal": None,
-        "timed_out": False,
-    }
+        "script": "printf 'two\\377'; pwd", "exit_code": 0, "signal": None, "timed_out": False,
+    }  # fmt: skip
     left = {"last_stage": "build/c2", "command.output": command["output"], "command.exit_code": 0}
     assert scene.state["context"] == left
     assert blob(scene, command["output"]) == f"two\ufffd{scene.root}\n"
@@ -64,11 +57,8 @@ def test_the_answer_for_scripts_says_all_of_it(scene: Scene) -> None:
 
 def test_a_command_that_fails_fails_its_step_and_the_run(scene: Scene) -> None:
     begin(scene, "echo broken >&2; exit 3", "touch second")
-    told = scene.loomctl("next")
-    assert "✗ build/c1: failed (001-build.c1@1): exit code 3" in told.stdout
-    assert "broken" in told.stdout
-    assert scene.state["status"] == "failed"
-    assert scene.state["steps"][0]["failure_reason"] == "exit code 3"
+    holds(scene.loomctl("next").stdout, "✗ build/c1: failed (001-build.c1@1): exit code 3", "broken")
+    assert (scene.state["status"], scene.state["steps"][0]["failure_reason"]) == ("failed", "exit code 3")
     assert scene.state["errors"][0]["message"] == "exit code 3"
     assert status(scene, "001-build.c1@1")["failure_reason"] == "exit code 3"
     assert scene.state["context"]["command.exit_code"] == 3
@@ -89,8 +79,7 @@ def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
 @pytest.mark.slow
 def test_a_timeout_fails_the_step(scene: Scene) -> None:
     begin(scene, {"run": "echo before; sleep 600", "timeout": 0.5})
-    told = scene.loomctl("next", "--json").json
-    assert told["ran"][0]["reason"] == "timed out after 0.5 s"
+    assert scene.loomctl("next", "--json").json["ran"][0]["reason"] == "timed out after 0.5 s"
     command = status(scene, "001-build.c1@1")["command"]
     assert (command["timed_out"], blob(scene, command["output"])) == (True, "before\n")
 
@@ -105,21 +94,15 @@ def test_a_long_command_goes_on_and_any_session_waits_for_it(
     scene.loomctl("next")
     log = scene.run_dir / "stages/001-build.c1@1/command.log"
     until(lambda: log.read_bytes() == b"there\n")
-    told = scene.loomctl("next")
-    assert told.code == EXIT_OK
-    assert "build/c1 is running for" in told.stdout
-    assert "there" in told.stdout
-    assert "It goes on by itself" in told.stdout
+    holds(scene.loomctl("next").ends().stdout, "build/c1 is running for", "there", "It goes on by itself")
     pending = scene.loomctl("next", "--json").json["pending"]
     assert (pending["kind"], pending["bytes"], pending["tail"]) == ("running", 6, "there")
     assert scene.state["steps"][0]["status"] == "in_progress"
     monkeypatch.setenv("LOOM_COMMAND_WAIT", PATIENT)
     gate.open()
     assert scene.loomctl("resume", "--take-over", session=OTHER).code == EXIT_OK
-    ended = scene.loomctl("next", session=OTHER)
-    assert "✓ build/c1: succeeded" in ended.stdout
-    assert log.read_bytes() == b"there\ngone\n"
-    assert scene.event_names().count("command.started") == 1
+    assert "✓ build/c1: succeeded" in scene.loomctl("next", session=OTHER).stdout
+    assert (log.read_bytes(), scene.event_names().count("command.started")) == (b"there\ngone\n", 1)
 
 
 def test_two_that_wait_for_one_command_end_it_once(scene: Scene, tmp_path: Path) -> None:
@@ -131,8 +114,7 @@ def test_two_that_wait_for_one_command_end_it_once(scene: Scene, tmp_path: Path)
     said = [one.communicate(timeout=60)[0] for one in waiting]
     assert [one.returncode for one in waiting] == [0, 0]
     assert all(json.loads(text)["next"]["id"] == "build/then" for text in said)
-    assert (scene.root / "count").read_text() == "x\n"
-    assert scene.event_names().count("command.ended") == 1
+    assert ((scene.root / "count").read_text(), scene.event_names().count("command.ended")) == ("x\n", 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
@@ -190,8 +172,7 @@ def test_a_cancelled_run_stops_its_command_and_may_be_taken_up(scene: Scene, tmp
         assert "The command of build/c1 was stopped." in scene.loomctl("cancel").stdout
         said, _ = waits.communicate(timeout=60)
     assert processes.started(child) == ""
-    assert json.loads(said)["status"] == "cancelled"
-    assert scene.state["steps"][0]["status"] == "in_progress"
+    assert (json.loads(said)["status"], scene.state["steps"][0]["status"]) == ("cancelled", "in_progress")
     scene.loomctl("resume", "--reopen")
     with next_beside(scene) as waits:
         until((scene.run_dir / "stages/001-build.c1@1/command.undone-1.log").exists)
@@ -250,8 +231,7 @@ def test_done_is_no_way_past_a_command(scene: Scene) -> None:
 
 
 def test_a_person_ends_a_running_command_by_hand(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    gate = Gate(tmp_path / "gate")
-    run_id = begin(scene, str(gate))
+    run_id = begin(scene, str(Gate(tmp_path / "gate")))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     scene.loomctl("next")
     known = record(scene, "001-build.c1@1")
@@ -298,15 +278,13 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
 def test_a_run_that_is_put_away_leaves_no_command_behind(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
-    gate = Gate(tmp_path / "gate")
-    run_id = begin(scene, str(gate))
+    run_id = begin(scene, str(Gate(tmp_path / "gate")))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     scene.loomctl("next")
     known = record(scene, "001-build.c1@1")
     assert scene.loomctl("runs", verb, run_id, session=None).code != EXIT_OK
     assert processes.lives(known["command"])
-    forced = scene.loomctl("runs", verb, run_id, "--force", *(["--yes"] if verb == "rm" else []), session=None)
-    assert forced.code == EXIT_OK, forced.stderr
+    scene.loomctl("runs", verb, run_id, "--force", *(["--yes"] if verb == "rm" else []), session=None).ends()
     until(lambda: not processes.lives(known["command"]))
 
 

@@ -1,7 +1,5 @@
 """Commands are trusted before they are run: what is shown, who is asked, and how a run waits for it (D23)."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -12,20 +10,16 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.commands import begin, steps
 from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import Scene
+from tests.helpers.texts import holds
 
 
 @pytest.mark.slow
 @pytest.mark.shows("after you have trusted exactly that")
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
     run_id = begin(scene, "touch sprung; echo \x1b[31mred", trusted=False)
-    told = scene.loomctl("next")
-    assert told.code == EXIT_USAGE
-    assert "Nothing was run" in told.stdout
-    assert f"loomctl trust {run_id}" in told.stdout
-    assert "touch sprung; echo ␛[31mred" in told.stdout
-    as_json = scene.loomctl("next", "--json")
-    assert as_json.code == EXIT_USAGE
-    assert as_json.json["pending"]["kind"] == "not_trusted"
+    told = scene.loomctl("next").ends(EXIT_USAGE)
+    holds(told.stdout, "Nothing was run", f"loomctl trust {run_id}", "touch sprung; echo ␛[31mred")
+    assert scene.loomctl("next", "--json").ends(EXIT_USAGE).json["pending"]["kind"] == "not_trusted"
     shown = scene.loomctl("trust")
     assert (shown.code, "touch sprung" in shown.stdout) == (EXIT_USAGE, True)
     for words in (["resume"], ["next"], ["prime-context", "--force"], ["show"], ["undo"], ["pause"], ["resume"]):
@@ -48,8 +42,7 @@ def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
     assert f"The run waits for its user: {asked}. The user decides: `loomctl trust {run_id}`" in shown
     assert f"loomctl trust {run_id}" in scene.hook("session-start", source="compact").context
     assert "awaiting_feedback" in scene.loomctl("runs").stdout
-    trusted = scene.loomctl("trust", "--yes").stdout
-    assert f"It waited for that; to go on: loomctl next {run_id}" in trusted
+    assert f"It waited for that; to go on: loomctl next {run_id}" in scene.loomctl("trust", "--yes").stdout
     assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
     assert scene.loomctl("next").code == EXIT_OK
     assert (scene.root / "fine2").exists()
@@ -132,9 +125,7 @@ def test_a_state_that_changes_what_would_be_run_is_not_trusted(scene: Scene) -> 
     scene.begin("ABC-12")
     scene.loomctl("trust", "--yes")
     scene.edit(work_id="x; touch sprung")
-    refused = scene.loomctl("next")
-    assert refused.code == EXIT_USAGE
-    assert "echo 'x; touch sprung' > told" in refused.stdout
+    assert "echo 'x; touch sprung' > told" in scene.loomctl("next").ends(EXIT_USAGE).stdout
     scene.loomctl("trust", "--yes")
     scene.loomctl("next")
     assert not (scene.root / "sprung").exists()
@@ -155,8 +146,7 @@ def test_what_is_to_be_trusted_is_shown_unmasked_or_not_trusted(scene: Scene) ->
     """A mask would hide what runs: in a session trust is refused then, in a terminal all of it is shown."""
     command = "API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z-$(touch sprung) true"
     run_id = begin(scene, command, trusted=False)
-    refused = scene.loomctl("trust", "--yes", "--json").json["error"]
-    assert refused["code"] == "NOT_CONFIRMED"
+    assert scene.loomctl("trust", "--yes", "--json").json["error"]["code"] == "NOT_CONFIRMED"
     assert scene.loomctl("next").code == EXIT_USAGE
     assert command in scene.loomctl("trust", run_id, "--yes", session=None).stdout
 
@@ -164,8 +154,7 @@ def test_what_is_to_be_trusted_is_shown_unmasked_or_not_trusted(scene: Scene) ->
 def test_a_dry_run_lists_the_commands(scene: Scene) -> None:
     scene.workflow(phases=steps("touch sprung", {"run": "a\nb", "workdir": "sub"}))
     told = scene.loomctl("run", "x", "--workflow", "tiny", "--dry-run")
-    assert "build/c1:\n      touch sprung\n" in told.stdout
-    assert "build/c2 (in sub):\n      a\n      b\n" in told.stdout
+    holds(told.stdout, "build/c1:\n      touch sprung\n", "build/c2 (in sub):\n      a\n      b\n")
     as_json = scene.loomctl("run", "x", "--workflow", "tiny", "--dry-run", "--json").json
     assert as_json["commands"][1] == {"step": "build/c2", "run": "a\nb", "workdir": "sub"}
 
@@ -175,8 +164,7 @@ def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
     scene.workflow(phases=steps("echo {work_id}", {"run": "a\nb", "workdir": "sub"}, "never"), name="base")
     child = {"id": "child", "extends": "base", "skip_steps": ["c3"]}
     scene.write(".loom/workflows/child.json", json.dumps(child))
-    told = scene.loomctl("check", "child")
-    assert told.code == EXIT_OK
+    told = scene.loomctl("check", "child").ends()
     assert told.stdout == (
         "child: ok\nchild: it executes these commands, in a shell:\n  build/c1:\n      echo {work_id}\n"
         "  build/c2 (in sub):\n      a\n      b\n"

@@ -1,7 +1,5 @@
 """An environment that lost a package is said in words, with the line that makes it anew, by whatever needs it (D52)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

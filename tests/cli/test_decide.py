@@ -1,7 +1,5 @@
 """`loomctl approve`, `reject` and `choose` as a person calls them in a terminal, and as a script reads them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,6 +9,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 WAYS: list[Json] = [{"to": "end", "label": "[A] Approve"}, {"to": "fix", "label": "[F] Fix"}]
 
@@ -57,7 +56,7 @@ def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_session_that_drives_the_run_goes_on_at_once(cli: Cli) -> None:
+def test_a_session_that_drives_the_run_goes_on_at_once_and_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
     """Its user was asked by its host: the next step is printed, and may be ended."""
     told = cli("choose", "fix", "--by", "Ada", "--note", "slow").stdout
     assert told.startswith(
@@ -65,16 +64,11 @@ def test_a_session_that_drives_the_run_goes_on_at_once(cli: Cli) -> None:
     )
     assert "Mend it." in told
     assert cli("done", given="Mended.").code == 0
-
-
-@pytest.mark.usefixtures("waiting")
-def test_the_session_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
     cli("choose", "fix", "--by", "Ada", "--note", "two lines would be kinder", session=None)
     told = cli("next").stdout
     assert told.startswith("Now: build/fix, by the label “[F] Fix”\n")
     assert cli("next").stdout.startswith("Now: build/fix\n")
-    assert "[F] Fix by Ada: two lines would be kinder" in told
-    assert "Mend it." in told
+    holds(told, "[F] Fix by Ada: two lines would be kinder", "Mend it.")
 
 
 @each("verb", ["approve", "choose", "reject"])
@@ -95,16 +89,11 @@ def test_two_persons_decide_at_once(waiting: Scene) -> None:
     environ = {key: value for key, value in waiting.environ(None).items() if key != "CLAUDE_CODE_SESSION_ID"}
     both = [
         subprocess.Popen(
-            [*command, *words, waiting.run_dir.name, "--json"],
-            cwd=waiting.root,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            [*command, *words, waiting.run_dir.name, "--json"], cwd=waiting.root, env=environ,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )
         for words in (["choose", "fix", "--by", "Ada"], ["choose", "approve", "--by", "Bea"])
-    ]
+    ]  # fmt: skip
     said = [json.loads(one.communicate(timeout=60)[0]) for one in both]
     codes = [one.returncode for one in both]
     assert sorted(code == 0 for code in codes) == [False, True]
@@ -121,8 +110,7 @@ def test_a_label_that_looks_like_an_option(scene: Scene, cli: Cli) -> None:
     cli("run", "x", "--workflow", "tiny")
     told = cli("next").stdout
     run_id = scene.run_dir.name
-    assert f"    loomctl choose -- '--now' {run_id}\n" in told
-    assert f"    loomctl choose 'it'\\''s late' {run_id}" in told
+    holds(told, f"    loomctl choose -- '--now' {run_id}\n", f"    loomctl choose 'it'\\''s late' {run_id}")
     assert cli("choose", "--", "--now", run_id, session=None).code == 0
 
 
@@ -135,8 +123,7 @@ def test_a_simulation_tells_of_its_gates(scene: Scene, cli: Cli) -> None:
     }
     scene.workflow(phases={"build": {"steps": [gate, fix]}})
     scene.write("said.json", json.dumps({"gate": [{"preferred_next_label": one} for one in ("f", "approve", "x")]}))
-    ended = cli("simulate", "tiny", "--outcomes", "said.json", "--json")
-    document = ended.json
+    document = cli("simulate", "tiny", "--outcomes", "said.json", "--json").json
     assert [one["step_id"] for one in document["stages"]] == ["build/gate", "build/fix", "build/gate"]
     assert [(one["id"], one["choices"]) for one in document["approvals"]] == [
         ("human:001-build.gate@1", ["[A] Approve", "[F] Fix"]),
@@ -169,8 +156,7 @@ def test_a_hexagon_is_a_gate_there_and_back(scene: Scene, cli: Cli) -> None:
     assert '"gate" [shape="hexagon", label="Ship it?", prompt="Is it good?"]' in drawn
     scene.write(".loom/workflows/again.dot", drawn.replace('digraph "gate"', 'digraph "again"'))
     assert cli("check", ".loom/workflows/again.dot").code == 0
-    again = cli("graph", "again", "--format", "dot").stdout
-    assert again.replace('digraph "again"', 'digraph "gate"') == drawn
+    assert cli("graph", "again", "--format", "dot").stdout.replace('digraph "again"', 'digraph "gate"') == drawn
     assert '{{"Ship it?"}}' in cli("graph", "gate", "--format", "mermaid").stdout
     cli("run", "x", "--workflow", "gate")
     cli("done", given="made")

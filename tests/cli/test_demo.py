@@ -1,7 +1,5 @@
 """`loomctl demo`: the main job before the user's eyes, and nothing of the user's touched."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -15,8 +13,7 @@ from tests.helpers.scenes import Scene, fingerprint
 def test_the_demo_shows_that_the_run_survives(scene: Scene) -> None:
     home = Path(os.environ["HOME"])
     before = (fingerprint(scene.root), fingerprint(home))
-    ended = scene.loomctl("demo", "--keep", session=None)
-    assert ended.code == 0, ended.stderr
+    ended = scene.loomctl("demo", "--keep", session=None).ends()
     for words in (
         "It simulates two machines",
         "LOOM_HOSTNAME",
@@ -51,6 +48,4 @@ def test_the_demo_is_one_document_for_scripts(scene: Scene) -> None:
 
 def test_the_demo_needs_git(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(scene.root))
-    ended = scene.loomctl("demo")
-    assert ended.code == 8
-    assert "NO_GIT" in ended.stderr
+    assert "NO_GIT" in scene.loomctl("demo").ends(8).stderr

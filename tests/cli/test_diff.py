@@ -1,7 +1,5 @@
 """`loomctl diff` and `loomctl assets`: what stages changed and left, told and copied as it was."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from loomctl.runs.tools import tool_log
 from tests.cli.conftest import Cli
 from tests.helpers.repositories import git
 from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
+from tests.helpers.texts import holds
 
 ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -27,13 +26,11 @@ def begin(scene: Scene) -> None:
 
 
 def end(scene: Scene) -> None:
-    space = scene.space()
-    drive.done(space, scene.run_dir.name, response="done")
+    drive.done(scene.space(), scene.run_dir.name, response="done")
 
 
 def called(scene: Scene, tool: str, **args: str) -> None:
-    stage = scene.state["steps"][-1]["stage"]
-    more = {"stage": stage, "at": "2999-01-01T00:00:00Z"}
+    more = {"stage": scene.state["steps"][-1]["stage"], "at": "2999-01-01T00:00:00Z"}
     tool_log.append(str(scene.run_dir), [ToolStep("toolu", tool, dict(args), "did", None, success=True, more=more)])
 
 
@@ -71,19 +68,7 @@ def patch(scene: Scene, stage: str) -> bytes:
     return (scene.run_dir / "stages" / stage / "changes.patch").read_bytes()
 
 
-def test_a_stages_patch_is_given_byte_for_byte(worked: Scene) -> None:
-    before = fingerprint(worked.store)
-    ended = process(worked, "diff", "shop", "001")
-    assert ended.stdout == patch(worked, ASK)
-    assert TOKEN.encode() in ended.stdout
-    assert b"\r\n" in ended.stdout
-    assert fingerprint(worked.store) == before
-    (worked.root / "a.txt").write_text("one\n")
-    subprocess.run(["git", "apply", "-"], cwd=worked.root, input=ended.stdout, check=True)
-    assert TOKEN in (worked.root / "a.txt").read_text()
-
-
-def test_without_a_stage_all_are_told_in_order(worked: Scene) -> None:
+def test_patches_are_given_byte_for_byte_and_in_order(worked: Scene) -> None:
     ended = process(worked, "diff")
     name = worked.run_dir.name
     assert ended.stdout == (
@@ -95,59 +80,29 @@ def test_without_a_stage_all_are_told_in_order(worked: Scene) -> None:
     )
     assert ended.stderr == b"003-build.polish@1: not ended yet\n"
     subprocess.run(["git", "apply", "--stat", "-"], cwd=worked.root, input=ended.stdout, check=True)
+    before = fingerprint(worked.store)
+    ended = process(worked, "diff", "shop", "001")
+    assert ended.stdout == patch(worked, ASK)
+    holds(ended.stdout, TOKEN.encode(), b"\r\n")
+    assert fingerprint(worked.store) == before
+    (worked.root / "a.txt").write_text("one\n")
+    subprocess.run(["git", "apply", "-"], cwd=worked.root, input=ended.stdout, check=True)
+    assert TOKEN in (worked.root / "a.txt").read_text()
 
 
-@pytest.mark.usefixtures("worked")
-def test_names_and_numbers_are_told_on_request(cli: Cli) -> None:
+def test_names_numbers_and_all_of_it_are_told_on_request(cli: Cli, worked: Scene) -> None:
     assert cli("diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
     assert cli("diff", MAKE, "--stat").stdout == cli("diff", "shop", "002", "--stat").stdout
     assert cli("diff", MAKE, "--stat").stdout.splitlines() == [
-        f"{MAKE}  2 files",
-        "  FILE   CHANGE   LINES",
-        "  a.txt  deleted  +0 -2",
-        "  b␤c    added    +1 -0",
-        "",
-    ]
+        f"{MAKE}  2 files", "  FILE   CHANGE   LINES", "  a.txt  deleted  +0 -2", "  b␤c    added    +1 -0", "",
+    ]  # fmt: skip
     assert "  notes.md  by a tool" in cli("diff", "--stat").stdout
-
-
-def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
     told = cli("diff", "--json").json["stages"]
     assert [one["stage"] for one in told] == [ASK, MAKE, "003-build.polish@1"]
     assert [one["told"] for one in told] == [True, True, False]
     assert told[1]["files"][1] == {"path": "b\nc", "by": ["git"], "change": "added", "added": 1, "removed": 0}
     assert Path(told[0]["patch"]).read_bytes() == patch(worked, ASK)
     assert told[2]["patch"] is None
-
-
-def test_what_is_not_known_is_said_beside_it(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    begin(scene)
-    called(scene, "Edit", file_path="x")
-    end(scene)
-    ended = cli("diff", "shop", "001")
-    assert ended.stdout == ""
-    assert ended.stderr == f"{ASK}: only what tools were called for is known: there is no git repository\n"
-    assert "  ! only what tools were called for is known: there is no git" in cli("diff", "--stat").stdout
-    assert cli("diff", "--names").stdout == "x\n"
-
-
-# ---- Assets.
-
-
-def test_assets_are_listed_with_their_stage_and_size(worked: Scene, cli: Cli) -> None:
-    lines = cli("assets").stdout.splitlines()
-    assert [line.split() for line in lines[:3]] == [
-        ["STAGE", "PATH", "BYTES"],
-        [MAKE, "junit.xml", "12"],
-        [MAKE, "test-results/login/a.png", "4"],
-    ]
-    assert lines[-1] == f"{worked.run_dir.name}: 2 assets, 16 bytes"
-    told = cli("assets", "shop", "--json").json
-    assert (told["bytes"], [one["there"] for one in told["assets"]]) == (16, [True, True])
-    (worked.run_dir / told["assets"][0]["stored"]).unlink()
-    assert "12 (gone)" in cli("assets").stdout
 
 
 def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cli: Cli) -> None:
@@ -181,23 +136,22 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
     assert ["x␤y", "-", "unknown"] in [line.split()[1:] for line in cli("assets").stdout.splitlines()]
 
 
-def test_a_run_without_stages_has_no_patch_and_says_so(scene: Scene, cli: Cli) -> None:
-    scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
-    scene.begin()
-    ended = cli("diff")
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.run_dir.name}: no stage has begun yet\n")
-
-
-def test_a_run_without_assets_says_so(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    assert cli("assets").stdout == f"{scene.run_dir.name}: no assets\n"
+def test_what_is_not_known_or_not_there_is_said(begun: Scene, cli: Cli) -> None:
+    assert cli("assets").stdout == f"{begun.run_dir.name}: no assets\n"
     ended = cli("assets", "cp", "out")
     assert (ended.code, "0 of 0 assets copied" in ended.stdout) == (0, True)
-    assert not (scene.root / "out").exists()
+    assert not (begun.root / "out").exists()
+    begin(begun)
+    called(begun, "Edit", file_path="x")
+    end(begun)
+    ended = cli("diff", "shop", "001")
+    assert ended.stdout == ""
+    assert ended.stderr == f"{ASK}: only what tools were called for is known: there is no git repository\n"
+    assert "  ! only what tools were called for is known: there is no git" in cli("diff", "--stat").stdout
+    assert cli("diff", "--names").stdout == "x\n"
 
 
-def test_assets_are_copied_where_their_user_wants_them(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+def test_assets_are_copied_where_their_user_wants_them_and_listed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     ended = cli("assets", "cp", "shop", str(tmp_path / "out"))
     assert ended.stdout == f"Loom: 2 of 2 assets copied to {tmp_path / 'out'}\n"
     made = tmp_path / "out" / "build.make" / "retry_1"
@@ -210,6 +164,17 @@ def test_assets_are_copied_where_their_user_wants_them(worked: Scene, cli: Cli, 
     assert cli("assets", "cp", "rel", "--stage", "002", cwd=below).code == 0
     assert (below / "rel" / "build.make" / "retry_1" / "junit.xml").is_file()
     assert "0 of 0 assets" in cli("assets", "cp", "other", "--stage", ASK).stdout
+    lines = cli("assets").stdout.splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["STAGE", "PATH", "BYTES"],
+        [MAKE, "junit.xml", "12"],
+        [MAKE, "test-results/login/a.png", "4"],
+    ]
+    assert lines[-1] == f"{worked.run_dir.name}: 2 assets, 16 bytes"
+    told = cli("assets", "shop", "--json").json
+    assert (told["bytes"], [one["there"] for one in told["assets"]]) == (16, [True, True])
+    (worked.run_dir / told["assets"][0]["stored"]).unlink()
+    assert "12 (gone)" in cli("assets").stdout
 
 
 def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path: Path) -> None:
@@ -217,28 +182,25 @@ def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path
     made.mkdir(parents=True)
     (tmp_path / "precious").write_text("mine")
     (made / "junit.xml").symlink_to(tmp_path / "precious")
-    ended = cli("assets", "cp", str(tmp_path / "out"))
-    assert ended.code == 2
+    ended = cli("assets", "cp", str(tmp_path / "out")).ends(2)
     assert "loomctl: FILE_EXISTS: 1 of 2 files stand there with other content" in ended.stderr
     assert f"hint: loomctl assets cp {worked.run_dir.name} {tmp_path / 'out'} --force" in ended.stderr
     assert [path.name for path in made.iterdir()] == ["junit.xml"]
     assert cli("assets", "cp", str(tmp_path / "out"), "--force").code == 0
-    assert (made / "junit.xml").read_text() == "<testsuite/>"
-    assert (tmp_path / "precious").read_text() == "mine"
+    assert ((made / "junit.xml").read_text(), (tmp_path / "precious").read_text()) == ("<testsuite/>", "mine")
 
 
 def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     stored = worked.run_dir / "assets" / "build.make" / "retry_1"
     (stored / "junit.xml").write_text("<forged/>")
-    ended = cli("assets", "cp", str(tmp_path / "out"))
-    assert ended.code == 1
+    ended = cli("assets", "cp", str(tmp_path / "out")).ends(1)
     assert "not copied: junit.xml: it is not what was captured: it was changed since" in ended.stdout
     assert "Loom: 1 of 2 assets copied" in ended.stdout
     (stored / "junit.xml").unlink()
     assert "junit.xml: No such file" in cli("assets", "cp", str(tmp_path / "out")).stdout
 
 
-def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+def test_what_strangers_put_into_a_runs_folder_leads_nowhere(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     """A run may have come with a repository (D10)."""
     for stored in ["../../x", "assets/../../x", "/etc/passwd", "assets", "assets//x", "outputs/x", 5]:
         path = worked.run_dir / "stages" / MAKE / "changes.json"
@@ -250,21 +212,14 @@ def test_a_record_that_leads_elsewhere_copies_nothing(worked: Scene, cli: Cli, t
         cli("assets", "cp", str(tmp_path / "out"))
         assert not (tmp_path / "out").exists()
         assert cli("diff", MAKE, "--stat").code == 0
-
-
-def test_an_odd_record_is_read_as_far_as_it_goes(worked: Scene, cli: Cli) -> None:
     for content in ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}']:
         (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
         for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
             assert cli(*words).code == 0
-
-
-def test_links_in_a_runs_folder_are_refused(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     path = worked.run_dir / "stages" / ASK / "changes.patch"
     path.unlink()
     path.symlink_to(tmp_path / "secret")
-    ended = cli("diff", "shop", ASK)
-    assert ended.code == 5
+    ended = cli("diff", "shop", ASK).ends(5)
     assert "UNSAFE_LINK" in ended.stderr
     assert "secret" not in ended.stdout

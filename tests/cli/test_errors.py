@@ -1,7 +1,5 @@
 """What every error says: its code means one thing, its hint can be pasted and works, `--json` says the same (D52)."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import functools
@@ -30,18 +28,12 @@ SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
 # Codes that end a command in two ways: what a person typed is 2, the same in a file is 5, in another's hands 6.
 TWO_ENDS = {
-    "RUN_EXISTS": {"EXIT_USAGE", "EXIT_HELD"},
-    "BAD_ID": {"EXIT_USAGE", "EXIT_INVALID"},
-    "BAD_REF": {"EXIT_USAGE", "EXIT_INVALID"},
-    "NO_OPEN_STEP": {"EXIT_USAGE", "EXIT_INVALID"},
-    "PATH_ESCAPE": {"EXIT_USAGE", "EXIT_INVALID"},
-    "TOO_LARGE": {"EXIT_USAGE", "EXIT_INVALID"},
-    "UNREADABLE": {"EXIT_USAGE", "EXIT_INVALID"},
-    "UNRESOLVED_PLACEHOLDER": {"EXIT_USAGE", "EXIT_INVALID"},
-}
-WITHOUT_HINT = {
-    "BAD_EVENT": "a host sends events; its user has nothing to paste",
-}
+    "RUN_EXISTS": {"EXIT_USAGE", "EXIT_HELD"}, "BAD_ID": {"EXIT_USAGE", "EXIT_INVALID"},
+    "BAD_REF": {"EXIT_USAGE", "EXIT_INVALID"}, "NO_OPEN_STEP": {"EXIT_USAGE", "EXIT_INVALID"},
+    "PATH_ESCAPE": {"EXIT_USAGE", "EXIT_INVALID"}, "TOO_LARGE": {"EXIT_USAGE", "EXIT_INVALID"},
+    "UNREADABLE": {"EXIT_USAGE", "EXIT_INVALID"}, "UNRESOLVED_PLACEHOLDER": {"EXIT_USAGE", "EXIT_INVALID"},
+}  # fmt: skip
+WITHOUT_HINT = {"BAD_EVENT": "a host sends events; its user has nothing to paste"}
 
 
 class Raised(NamedTuple):
@@ -91,8 +83,6 @@ def test_every_error_says_what_can_be_done() -> None:
     assert [one for one in ERRORS if not one.hint and one.code not in WITHOUT_HINT] == []
     assert set(WITHOUT_HINT) <= {one.code for one in ERRORS if not one.hint}, "an exception that is none any more"
 
-
-# ---- A hint is one command line.
 
 # What a hint may begin with: it shows something, or mends what the error names and nothing else. x: a program's path.
 SHOWS = {"cat", "cd", "command", "df", "file", "git", "grep", "ls", "python3", "tar", "ulimit", "x"}
@@ -211,9 +201,6 @@ def test_the_launchers_hints_are_command_lines_too() -> None:
 @pytest.mark.slow
 def test_prose_is_still_said() -> None:
     assert set(PROSE) <= {hint.text for hint in hints()}
-
-
-# ---- Each command fails once, in text and in JSON, and what its hint says works.
 
 
 def two_runs(scene: Scene) -> None:
@@ -409,8 +396,7 @@ FAILING = [
 def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: Scene, cli: Cli, case: Failing) -> None:
     if case.scenery is not None:
         case.scenery(scene)
-    told = cli(*case.words)
-    assert told.code == case.code, told
+    told = cli(*case.words).ends(case.code)
     assert told.stdout == "" or case.words == ["trust"]  # which shows what it would trust first
     document = cli(*case.words, "--json")
     assert (document.code, document.stderr) == (case.code, "")
@@ -423,8 +409,7 @@ def test_each_command_fails_alike_in_text_and_in_json_and_its_hint_works(scene: 
         assert line is None, line
         return
     assert line is not None, error["hint"]
-    again = cli(*shlex.split(line)[1:])
-    assert again.code == case.pasted, (line, again)
+    cli(*shlex.split(line)[1:]).ends(case.pasted)
 
 
 def pasted(hint: str) -> str | None:
@@ -433,8 +418,7 @@ def pasted(hint: str) -> str | None:
 
 def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
     anothers_state(scene)
-    told = cli("show", "shop", "--json").json["error"]
-    assert told["hint"] == f"loomctl state restore {scene.run_dir.name}"
+    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl state restore {scene.run_dir.name}"
     (scene.run_dir / "state.backup.json").unlink()
     assert cli("show", "shop", "--json").json["error"]["hint"] == "loomctl runs"
 
@@ -456,8 +440,7 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
         (["run", "x", "--workflow", "cor"], "did you mean core?"),
         (["check", "defalt"], "did you mean default?"),
     ):
-        ended = cli(*words)
-        assert ended.code == 2, words
+        ended = cli(*words).ends(2)
         assert meant in ended.stderr, ended
 
 
@@ -477,8 +460,7 @@ MISSING_VALUES = [
 def test_an_option_without_its_value_sends_to_the_help_of_its_own_command(
     cli: Cli, words: list[str], command: str
 ) -> None:
-    ended = cli(*words)
-    assert ended.code == 2
+    ended = cli(*words).ends(2)
     assert ended.stderr.rpartition("hint: ")[2].strip() == " ".join(filter(None, ["loomctl", command, "--help"]))
 
 
@@ -513,9 +495,6 @@ def test_a_name_that_no_file_system_takes_is_one_clear_error(scene: Scene, cli: 
     assert (scene.run_dir / "state.json").read_bytes() == before
 
 
-# ---- What the system refuses.
-
-
 @each("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path: Path, number: int) -> None:
     path = tmp_path / "it's a file"
@@ -530,8 +509,7 @@ def test_what_the_system_refuses_is_said_with_a_line_that_looks_closer(tmp_path:
 
 def test_what_nothing_is_known_of_can_be_shown() -> None:
     for error in (OSError("odd"), OSError(errno.EIO, "Input/output error", b"/x"), OSError(errno.ENAMETOOLONG, "x")):
-        said = output.in_words(error, "loomctl --debug show")
-        assert said.hint == "loomctl --debug show"
+        assert output.in_words(error, "loomctl --debug show").hint == "loomctl --debug show"
 
 
 @each("name", ["plain/file-1.json", "", "a b", "it's", '"', "$HOME", "`id`", "é", "\n", "a\\b", "~", "*"])
@@ -553,5 +531,4 @@ def test_what_is_too_new_is_mended_by_a_line_for_this_bundle(scene: Scene, cli: 
     checked = cli("check", str(scene.run_dir / "state.json"), "--json").json["files"][0]["problems"]
     assert [problem["hint"] for problem in checked] == [f"git -C {CHECKOUT} pull"]
     for bundle, hint in ((tmp_path / "copy", UPDATE), (tmp_path / "_bundle", "pipx upgrade loomctl")):
-        error = LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE)
-        assert trouble.fitting(error, str(bundle)).hint == hint
+        assert trouble.fitting(LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE), str(bundle)).hint == hint

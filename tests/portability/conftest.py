@@ -1,7 +1,5 @@
 """What the portability tests share."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A machine in a folder of any name, for real processes: home, temporary folder, plugin data and a project."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -22,6 +20,11 @@ class Answer(NamedTuple):
     code: int
     stdout: bytes
     stderr: bytes
+
+    def ends(self, code: int = 0) -> "Answer":
+        """Assert how it ended; gives it itself."""
+        assert self.code == code, self
+        return self
 
     @property
     def json(self) -> Json:
@@ -70,13 +73,9 @@ class Machine:
     def environ(self, session: str | None = SESSION, **more: str | bytes | None) -> dict[bytes, bytes]:
         """Give an environment made from nothing; a None takes a name out of it."""
         known: dict[str, str | bytes | None] = {
-            "PATH": os.environ["PATH"],
-            "HOME": self.home,
-            "TMPDIR": self.temporary,
-            "CLAUDE_PLUGIN_DATA": self.data,
-            "LOOM_PYTHON": PYTHON,
-            "LANG": "C.UTF-8",
-        }
+            "PATH": os.environ["PATH"], "HOME": self.home, "TMPDIR": self.temporary, "CLAUDE_PLUGIN_DATA": self.data,
+            "LOOM_PYTHON": PYTHON, "LANG": "C.UTF-8",
+        }  # fmt: skip
         if session is not None:
             known |= {"CLAUDE_CODE_SESSION_ID": session, "CLAUDE_PROJECT_DIR": self.project}
         whole = {**known, **self.more, **more}
@@ -91,14 +90,9 @@ class Machine:
         **environ: str | bytes | None,
     ) -> Answer:
         ended = subprocess.run(
-            [os.fsencode(word) for word in command],
-            cwd=cwd or self.project,
-            env=self.environ(session, **environ),
-            input=given,
-            capture_output=True,
-            check=False,
-            timeout=120,
-        )
+            [os.fsencode(word) for word in command], cwd=cwd or self.project, env=self.environ(session, **environ),
+            input=given, capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
         return Answer(ended.returncode, ended.stdout, ended.stderr)
 
     def loomctl(

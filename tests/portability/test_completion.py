@@ -1,7 +1,5 @@
 """Completion in bash, zsh and fish: the line from the help sets it up, and what the shells then ask is answered."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -32,13 +30,9 @@ def tools(tmp_path: Path) -> Path:
 def in_a_shell(scene: Scene, tools: Path, *command: str, **environ: str) -> str:
     path = f"{tools}:{os.environ['PATH']}"
     done = subprocess.run(
-        command,
-        cwd=scene.root,
-        env={**scene.environ(None), "PATH": path, **environ},
-        capture_output=True,
-        text=True,
+        command, cwd=scene.root, env={**scene.environ(None), "PATH": path, **environ}, capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.stderr == ""
     return done.stdout
 

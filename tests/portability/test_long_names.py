@@ -1,7 +1,5 @@
 """Names of Loom's own files stay below what file systems take, for the longest ids; longer ones are refused."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 from loomctl.kit.ids import LONGEST_ID
 from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 from tests.portability.places import Make, longest_names
 
 LONGEST_STEP = "s" * 80
@@ -27,9 +26,7 @@ def test_the_longest_ids_make_names_that_file_systems_take(tmp_path: Path, make_
     machine.workflow({"f" * 80: {"steps": steps}, "g" * 80: {"steps": steps}}, name="w" * 80)
     session = "i" * LONGEST_ID
     words = ["run", "a" * 10_000, "--workflow", "w" * 80]
-    begun = machine.loomctl(*words, "--json", session=session)
-    assert begun.code == 0, begun
-    run_id = begun.json["run_id"]
+    run_id = machine.loomctl(*words, "--json", session=session).ends().json["run_id"]
     assert len(run_id) <= LONGEST_ID
     for words in (["done"], ["undo"], ["done"], ["next"], ["show"], ["sessions"], ["prime-context", "--force"]):
         answer = machine.loomctl(*words, given=b"done", session=session)
@@ -46,25 +43,20 @@ def test_an_id_that_is_too_long_is_found_by_check_and_by_run(scene: Scene, kind:
     raw = {"id": "long", "phases": {ids["phase"]: {"steps": [{"id": ids["step"], "prompt": "Ask."}]}}}
     scene.write("long.json", json.dumps(raw))
     for words in (["check", "long.json"], ["run", "x", "--workflow", "./long.json"]):
-        ended = scene.loomctl(*words)
-        assert ended.code == 5, ended
+        ended = scene.loomctl(*words).ends(5)
         said = ended.stdout + ended.stderr
-        assert "BAD_ID" in said
-        assert "80 characters at most" in said
+        holds(said, "BAD_ID", "80 characters at most")
     assert not (scene.store / "runs").exists()
 
 
 @each("session", ["i" * (LONGEST_ID + 1), "../../x", ".hidden", "a b"])
 def test_a_session_id_that_is_no_name_is_refused_before_anything_is_written(scene: Scene, session: str) -> None:
     scene.workflow()
-    ended = scene.loomctl("run", "x", "--workflow", "tiny", session=session)
-    assert ended.code == 2
-    assert "CLAUDE_CODE_SESSION_ID" in ended.stderr
-    assert "hint: unset CLAUDE_CODE_SESSION_ID" in ended.stderr
+    ended = scene.loomctl("run", "x", "--workflow", "tiny", session=session).ends(2)
+    holds(ended.stderr, "CLAUDE_CODE_SESSION_ID", "hint: unset CLAUDE_CODE_SESSION_ID")
     assert not (scene.store / "runs").exists()
     scene.begin(session=None)
-    told = scene.hook("session-start", session=session, source="startup")
-    assert told.code == 0
+    told = scene.hook("session-start", session=session, source="startup").ends()
     assert told.message.startswith("Loom: run")
     assert "This session does not drive the run." in told.context
     written = {path.name for path in scene.root.parent.rglob("*.json") if path.is_relative_to(scene.store / "local")}

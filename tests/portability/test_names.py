@@ -1,7 +1,5 @@
 """Projects, homes and temporary folders of every name that a file system takes: the main path works."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -78,15 +76,13 @@ def test_a_path_in_a_hint_can_be_pasted(tmp_path: Path, make_machine: Make) -> N
     machine = make_machine(os.path.join(os.fsencode(tmp_path), NAMES["what shells know"]))
     machine.workflow()
     bad = machine.write(".loom/workflows/bad.json", '{"id": "bad", "phases": 5}')
-    refused = machine.loomctl("run", "x", "--workflow", "bad", "--json")
-    assert refused.code == 5
+    refused = machine.loomctl("run", "x", "--workflow", "bad", "--json").ends(5)
     hint = refused.json["error"]["hint"]
     tools = os.path.join(machine.root, b"bin")
     os.makedirs(tools)
     os.symlink(CHECKOUT / "bin" / "loomctl", os.path.join(tools, b"loomctl"))
     path = tools + b":" + os.fsencode(os.environ["PATH"])
-    pasted = machine.start("sh", "-c", hint, PATH=path)
-    assert pasted.code == 5
+    pasted = machine.start("sh", "-c", hint, PATH=path).ends(5)
     assert os.fsdecode(bad) in pasted.text
 
 
@@ -104,13 +100,11 @@ def test_a_project_as_deep_as_paths_go(tmp_path: Path, make_machine: Make) -> No
         machine.project = at
         os.makedirs(os.path.join(at, b".git"))
         machine.workflow()
-        begun = machine.loomctl("run", "x", "--workflow", "tiny", "--json")
-        assert begun.code == code, begun
+        begun = machine.loomctl("run", "x", "--workflow", "tiny", "--json").ends(code)
         if code:
             assert begun.json["error"]["code"] == "PATH_TOO_LONG"
             assert machine.run_folders == []
         else:
-            assert machine.loomctl("done", given=b"x").code == 0
-            assert machine.loomctl("undo").code == 0
+            assert (machine.loomctl("done", given=b"x").code, machine.loomctl("undo").code) == (0, 0)
             assert machine.loomctl("done", given=b"x").code == 0
             assert "heliotrope" in json.dumps(machine.hook("session-start", source="startup"))

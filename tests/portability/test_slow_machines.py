@@ -1,7 +1,5 @@
 """On a slow or busy machine a set-up that works is not taken for one that waits."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Standard streams that are closed, full, slow or gone, and terminals: the exit code stays the command's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -13,6 +11,7 @@ import pytest
 
 from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import MAIN, SESSION, Ended, Scene
+from tests.helpers.texts import holds
 
 LOOMCTL = f"{shlex.quote(sys.executable)} -I {shlex.quote(str(MAIN))}"
 
@@ -26,14 +25,9 @@ def begun(scene: Scene) -> Scene:
 
 def shell(scene: Scene, line: str, session: str | None = SESSION, **environ: str) -> Ended:
     done = subprocess.run(
-        ["sh", "-c", line.replace("loomctl", LOOMCTL)],
-        cwd=scene.root,
-        env={**scene.environ(session), **environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+        ["sh", "-c", line.replace("loomctl", LOOMCTL)], cwd=scene.root, env={**scene.environ(session), **environ},
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode("utf-8", "replace"))
 
 
@@ -63,8 +57,7 @@ EVENT = f'{{"session_id": "{SESSION}", "source": "resume"}}'
 )
 def test_a_stream_that_is_closed_is_no_failure(begun: Scene, line: str, code: int, said: str) -> None:
     begun.rest()
-    ended = shell(begun, line, session=None if "show" in line else SESSION)
-    assert ended.code == code, ended
+    ended = shell(begun, line, session=None if "show" in line else SESSION).ends(code)
     assert said in ended.stdout
     assert "Traceback" not in ended.stdout + ended.stderr
     assert "AttributeError" not in ended.stdout
@@ -88,11 +81,8 @@ def test_a_stream_that_is_closed_is_no_failure(begun: Scene, line: str, code: in
 )
 def test_an_output_that_takes_nothing_is_said_once(begun: Scene, line: str, code: int, said: str) -> None:
     """A full disk behind `>` is an error of its own, on standard error, with the code of D52; no traceback."""
-    ended = shell(begun, line)
-    assert ended.code == code, ended
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "Exception ignored" not in ended.stderr
+    ended = shell(begun, line).ends(code)
+    holds(ended.stderr, said, but=("Traceback", "Exception ignored"))
     if code == 5:
         assert ended.stderr.startswith("loomctl: SYSTEM: the system said: No space left on device\n")
         assert "\n  hint: " in ended.stderr
@@ -130,8 +120,7 @@ def test_a_slow_reader_gets_all_of_it(scene: Scene, words: list[str]) -> None:
             assert child.wait(30) == 0
             assert child.stderr is not None
             assert child.stderr.read() == b""
-        document = json.loads(told)
-        assert "x" * 300_000 in json.dumps(document)
+        assert "x" * 300_000 in json.dumps(json.loads(told))
 
 
 def filled(pipe: int) -> int:
@@ -145,27 +134,16 @@ def filled(pipe: int) -> int:
 def test_without_a_terminal_of_its_own_a_command_asks_nobody(begun: Scene) -> None:
     """In a session without a terminal, as under cron, what would be asked is refused with the line that says yes."""
     done = subprocess.run(
-        [sys.executable, "-I", str(MAIN), "runs", "rm", "shop", "--force"],
-        cwd=begun.root,
-        env=begun.environ(None),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-        check=False,
-        timeout=60,
-    )
+        [sys.executable, "-I", str(MAIN), "runs", "rm", "shop", "--force"], cwd=begun.root, env=begun.environ(None),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False, timeout=60,
+    )  # fmt: skip
     assert done.returncode == 2
-    assert "NOT_CONFIRMED" in done.stderr
-    assert "--yes" in done.stderr
+    holds(done.stderr, "NOT_CONFIRMED", "--yes")
 
 
 @pytest.mark.parametrize("environ", [{"LC_ALL": "C"}, {"LANG": "C.UTF-8"}, {"LC_ALL": "POSIX", "TERM": "dumb"}])
 def test_a_terminal_of_any_locale_shows_the_run(begun: Scene, environ: dict[str, str]) -> None:
-    seen = at_a_terminal(begun, "show", **environ)
-    assert "größe 🧵" in seen
-    assert "▸ frame/ask" in seen
-    assert "Traceback" not in seen
+    holds(at_a_terminal(begun, "show", **environ), "größe 🧵", "▸ frame/ask", but=("Traceback",))
 
 
 def test_a_hook_names_the_file_that_it_could_not_write(begun: Scene) -> None:
