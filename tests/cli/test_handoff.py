@@ -1,7 +1,5 @@
 """`push`, `pull` and `runs --remote` as their user meets them: listed first, confirmed, and with a way on."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -21,6 +19,7 @@ from tests.helpers.machines import SECRET, Machine, server_of, tips
 from tests.helpers.near import near_machines
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION
+from tests.helpers.texts import holds
 from tests.helpers.waiting import Gate, until
 
 __all__ = ["near_machines"]
@@ -50,9 +49,7 @@ def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Ma
     assert laptop.loomctl("push", "--json").json["error"]["code"] == "NOT_CONFIRMED"
     assert laptop.event_names().count("run.pushed") == 0
     assert laptop.loomctl("push", "--yes").code == 0
-    again = laptop.loomctl("push")
-    assert again.code == 0
-    assert "as it is here" in again.stdout
+    assert "as it is here" in laptop.loomctl("push").ends().stdout
 
 
 @pytest.mark.slow
@@ -64,12 +61,10 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     said = f"To go on with it here: loomctl resume {run_id}"
     assert said in desktop.loomctl("pull").stdout
     assert desktop.loomctl("pull", "--json").json["bytes"] == 0
-    third = Machine(tmp_path / "third", tmp_path / "server.git")
-    told = third.loomctl("pull", "--json").json
+    told = Machine(tmp_path / "third", tmp_path / "server.git").loomctl("pull", "--json").json
     came = git(tmp_path / "server.git", "ls-tree", "-r", "-l", f"refs/loom/runs/{run_id}").splitlines()
     assert (told["files"], told["bytes"]) == (len(came), sum(int(line.split()[3]) for line in came))
-    again = desktop.loomctl("pull").stdout
-    assert again.startswith(f"Loom: run {run_id} is here as origin has it\n{said}")
+    assert desktop.loomctl("pull").stdout.startswith(f"Loom: run {run_id} is here as origin has it\n{said}")
     assert said not in laptop.loomctl("pull").stdout
 
 
@@ -85,8 +80,7 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     laptop.done(first)
     laptop.push(first)
     desktop.done(first)
-    told = desktop.loomctl("pull", "--all", "--json")
-    assert told.code == 6
+    told = desktop.loomctl("pull", "--all", "--json").ends(6)
     assert {one["run_id"]: one["kind"] for one in told.json["runs"]} == {first: "refused", second: "new"}
     said = desktop.loomctl("pull", "--all")
     assert ("--keep-mine" in said.stderr, "DIVERGED" in said.stdout) == (True, False)
@@ -112,11 +106,8 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     (desktop.store / "local" / "handoff" / f"{names['odd']}.json").mkdir()  # where a pull notes where it came from
     told = desktop.loomctl("pull", "--all", "--json")
     assert {one["run_id"]: one.get("error", {}).get("code", one["kind"]) for one in told.json["runs"]} == {
-        first: "DIVERGED",
-        names["another"]: "new",
-        names["broken"]: "BAD_HANDOFF",
-        names["odd"]: "SYSTEM",
-    }
+        first: "DIVERGED", names["another"]: "new", names["broken"]: "BAD_HANDOFF", names["odd"]: "SYSTEM",
+    }  # fmt: skip
     assert told.code == 5
     said = desktop.loomctl("pull", "--all")
     assert (said.code, said.stderr.count("BAD_HANDOFF:"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
@@ -174,8 +165,7 @@ def test_what_has_no_copy_is_not_taken_away(laptop: Machine, tmp_path: Path, wha
     laptop.push(run_id)
     ref = f"refs/loom/runs/{run_id}"
     git(server, "update-ref", ref, "refs/heads/main")
-    error = laptop.loomctl("pull", run_id, "--json").json["error"]
-    keeps, away = error["why"].split("`")[1].split(" && ")
+    keeps, away = laptop.loomctl("pull", run_id, "--json").json["error"]["why"].split("`")[1].split(" && ")
     if what == "cannot be copied":
         (laptop.root / ".git" / "refs" / "loom" / "unreadable").write_text("in the way", encoding="utf-8")
     else:
@@ -214,13 +204,6 @@ def test_which_run_is_meant_is_asked_for(laptop: Machine, tmp_path: Path) -> Non
     assert desktop.loomctl("runs", f"--remote={tmp_path}/server.git").code == 0
 
 
-def test_a_session_that_drives_the_run_is_told_how_another_takes_over(laptop: Machine) -> None:
-    laptop.edit(lease={"epoch": 1, "session_id": "5f0c9a52-0000-4000-8000-000000000001"})
-    pushed = laptop.loomctl("push", "--yes")
-    assert pushed.code == 0
-    assert f"loomctl resume {laptop.run_dir.name} --take-over" in pushed.stdout
-
-
 def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsewhere(
     laptop: Machine, tmp_path: Path
 ) -> None:
@@ -230,8 +213,9 @@ def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsew
     driver = {"epoch": 3, "session_id": OTHER, "host": "claude-code", "hostname": "there", "since": seen, "seen": seen}
     for lease in (driver, {"epoch": 4, "session_id": None}):
         laptop.edit(lease=lease)
-        pushed = laptop.loomctl("push", run_id, "--remote", "../../../server.git", "--yes", session=None, cwd=below)
-        assert pushed.code == 0, pushed
+        pushed = laptop.loomctl(
+            "push", run_id, "--remote", "../../../server.git", "--yes", session=None, cwd=below
+        ).ends()
         elsewhere = f"loomctl pull {run_id} --remote {(tmp_path / 'server.git').resolve()}"
         assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
         assert (f"{elsewhere}, then loomctl resume {run_id} --take-over" in pushed.stdout) == (lease is driver)
@@ -264,8 +248,7 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
     for way in WAYS:
         refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
         assert refused["hint"] == f"loomctl resume {run_id} --take-over", refused
-        assert "driven by the session" in refused["message"] + refused["why"]
-        assert "(claude-code on desktop)" in refused["message"] + refused["why"]
+        holds(refused["message"] + refused["why"], "driven by the session", "(claude-code on desktop)")
     for decides in (["approve"], ["trust", "--yes"], ["cancel"]):  # a person's, or the driver's
         error = laptop.loomctl(*decides, "--json", session=OTHER).json["error"]
         assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
@@ -422,7 +405,17 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
 
 
 @pytest.mark.slow
-def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
+def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer_and_from_a_path(laptop: Machine) -> None:
+    remote = ("--remote", "x")
+    commands = [["runs", "--remote=x"], ["pull", "--all", *remote], ["pull", *remote], ["push", *remote, "--yes"]]
+    for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
+        git(laptop.root, "config", "remote.x.url", url)
+        for command in (*commands, ["push", *remote, "--dry-run"]):
+            ended = laptop.loomctl(*command, "--json")
+            assert (ended.code, ended.json["error"]["code"]) == (8, "REMOTE_UNREACHABLE"), ended
+            assert said in ended.json["error"]["message"]
+            assert "fatal: " in ended.json["error"]["why"]
+    assert "run.pushed" not in laptop.event_names()
     (laptop.root / "sub").mkdir()
     run_id = laptop.run_dir.name
     assert laptop.loomctl("push", run_id, "--remote", "../../server.git", "--yes", cwd=laptop.root / "sub").code == 0
@@ -437,20 +430,6 @@ def test_a_path_is_the_one_that_the_user_means(laptop: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer(laptop: Machine) -> None:
-    remote = ("--remote", "x")
-    commands = [["runs", "--remote=x"], ["pull", "--all", *remote], ["pull", *remote], ["push", *remote, "--yes"]]
-    for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
-        git(laptop.root, "config", "remote.x.url", url)
-        for command in (*commands, ["push", *remote, "--dry-run"]):
-            ended = laptop.loomctl(*command, "--json")
-            assert (ended.code, ended.json["error"]["code"]) == (8, "REMOTE_UNREACHABLE"), ended
-            assert said in ended.json["error"]["message"]
-            assert "fatal: " in ended.json["error"]["why"]
-    assert "run.pushed" not in laptop.event_names()
-
-
-@pytest.mark.slow
 def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop: Machine, tmp_path: Path) -> None:
     run_id, other = laptop.run_dir.name, tmp_path / "sp ace.git"
     git(tmp_path, "init", "-q", "--bare", str(other))
@@ -460,15 +439,10 @@ def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop
     git(other, "update-ref", f"{ref}-2", ref)
     lines = [line for line in git(other, "ls-tree", "-r", ref).splitlines() if "events.jsonl" not in line]
     kept = subprocess.run(
-        "git update-index --index-info && git write-tree",
-        shell=True,
-        cwd=other,
-        env={**os.environ, "GIT_INDEX_FILE": str(tmp_path / "index")},
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+        "git update-index --index-info && git write-tree", shell=True, cwd=other,
+        env={**os.environ, "GIT_INDEX_FILE": str(tmp_path / "index")}, input="".join(f"{line}\n" for line in lines),
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
     without_message = git(other, "commit-tree", "-m", "x", f"{ref}^{{tree}}")
     without_log = git(other, "commit-tree", "-m", message, kept)
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
@@ -478,9 +452,6 @@ def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop
         error = desktop.loomctl("pull", wanted, "--remote", "../sp ace.git", "--json").json["error"]
         assert error["code"] == ("BAD_HANDOFF" if odd else "RUN_ID_MISMATCH")
         assert error["hint"] == "loomctl runs --remote='../sp ace.git'"
-
-
-# ---- Addresses.
 
 
 @pytest.mark.slow
@@ -522,8 +493,7 @@ def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
     pull = f"loomctl pull {run_id} --remote {fork}"
     assert f"To go on with it elsewhere: {pull}\n" in said
     assert f"To drive it on another machine: {pull}, then loomctl resume {run_id} --take-over" in said
-    desktop = Machine(tmp_path / "desktop", server)
-    assert desktop.loomctl(*pull.split()[1:]).code == 0
+    assert Machine(tmp_path / "desktop", server).loomctl(*pull.split()[1:]).code == 0
 
 
 def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine, tmp_path: Path) -> None:
@@ -609,9 +579,7 @@ def test_a_full_disk_sends_to_what_tells_of_disks(
 @pytest.mark.slow
 def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Path) -> None:
     git(laptop.root, "remote", "rename", "origin", "upstream")
-    told = laptop.loomctl("push", "--yes").stdout
-    assert "is pushed to upstream" in told
-    assert "--remote upstream" in told
+    holds(laptop.loomctl("push", "--yes").stdout, "is pushed to upstream", "--remote upstream")
     assert "is here as upstream has it" in laptop.loomctl("pull").stdout
     assert laptop.loomctl("runs", "--remote", "--json").json["remote"] == "upstream"
     git(laptop.root, "remote", "add", "backup", str(tmp_path / "server.git"))

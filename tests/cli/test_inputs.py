@@ -1,7 +1,5 @@
 """Every command that reads a file which a person names: what it says of one that it cannot read (D52)."""
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`--json`: one document with a schema version for every command, errors included (D52)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -205,48 +203,29 @@ def test_errors_are_documents_too(cli: Cli) -> None:
                 assert set(document["error"]) <= {"code", "message", "where", "why", "hint"}
 
 
-def test_the_run_document_has_the_shape_that_others_rely_on(project: Scene, cli: Cli) -> None:
+def test_documents_of_a_run_have_the_shape_that_others_rely_on(project: Scene, cli: Cli) -> None:
     """Design §8: run id, folder, plan, workflow, step with prompt, and the slip."""
     document = cli("run", "258", "--workflow", "tiny", "--json").json
     assert document["run_id"] == project.run_dir.name
     assert document["run_dir"] == str(project.run_dir)
     assert (document["work_id"], document["goal"]) == ("258", "")
-    assert set(document["step"]) == STEP
-    assert document["step"]["id"] == "frame/ask"
+    assert (set(document["step"]), document["step"]["id"]) == (STEP, "frame/ask")
     assert set(document["slip"]) >= SLIP
     (entry,) = document["slip"]["artifacts"]
     assert entry["form"] == "full"
     assert "heliotrope" in json.dumps(document["slip"])
-
-
-@pytest.mark.usefixtures("project")
-def test_a_closing_step_has_its_document(cli: Cli) -> None:
-    """`done` without input: closing, the stage, and no next (D27)."""
-    cli("run", "x", "--workflow", "tiny")
-    document = cli("done", "--json").json
-    assert (document["closing"], document["stage"], document["next"]) == (True, "001-frame.ask@1", None)
-
-
-def test_the_dry_run_of_a_priming_has_the_promised_shape(project: Scene, cli: Cli) -> None:
-    cli("run", "x", "--workflow", "tiny")
     (project.root / "spec.md").write_text("# The spec\n\nviridian\n")
     document = cli("prime-context", "--dry-run", "--json").json
     (entry,) = document["artifacts"]
-    assert entry["decision"] == "load"
-    assert entry["path"] == "spec.md"
+    assert (entry["decision"], entry["path"]) == ("load", "spec.md")
     assert entry["bytes"] == len("# The spec\n\nviridian\n")
-    assert len(entry["sha256"]) == 64
-    assert document["budget"]["limit"] == 24_000
+    assert (len(entry["sha256"]), document["budget"]["limit"]) == (64, 24_000)
     assert "viridian" not in json.dumps(document)
-
-
-def test_no_document_is_cut_by_odd_text(project: Scene, cli: Cli) -> None:
-    cli("run", "x", "--workflow", "tiny")
     project.edit(goal="a \ud800 \x1b[31m 😀 \u2028 \u0000 b")
     for words in (["show"], ["runs"], ["state", "show"], ["next"], ["prime-context", "--force"]):
-        ended = cli(*words, "--json")
-        assert ended.code == 0
-        assert isinstance(ended.json, dict)
+        assert isinstance(cli(*words, "--json").ends().json, dict)
+    document = cli("done", "--json").json
+    assert (document["closing"], document["stage"], document["next"]) == (True, "001-frame.ask@1", None)
 
 
 def test_a_large_document_is_whole(scene: Scene, cli: Cli) -> None:

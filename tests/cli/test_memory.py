@@ -1,7 +1,5 @@
 """`loomctl memory`: shown first, asked at a terminal, switched on and off, and its standing (D62)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -11,6 +9,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal
 from tests.helpers.scenes import MAIN, Scene, artifact, fingerprint
+from tests.helpers.texts import holds
 
 PRICE = (
     "Each session that starts in this folder reads it, whatever it is for: now ",
@@ -27,43 +26,16 @@ def begun(scene: Scene) -> Scene:
     return scene
 
 
-def test_what_would_be_written_is_shown_first_and_nothing_is_written(begun: Scene, cli: Cli) -> None:
+def test_what_would_be_written_is_shown_first_and_then_how_it_stands(begun: Scene, cli: Cli) -> None:
     cli("paths")  # compiles the settings
     before = fingerprint(begun.root)
-    ended = cli("memory", "on")
-    assert ended.code == EXIT_USAGE
+    ended = cli("memory", "on").ends(EXIT_USAGE)
     assert "CLAUDE.local.md  a new file with the line @.loom/now.md" in ended.stderr
     assert all(line in ended.stderr for line in PRICE)
-    assert "NOT_CONFIRMED" in ended.stderr
-    assert "hint: loomctl memory on --yes" in ended.stderr
+    holds(ended.stderr, "NOT_CONFIRMED", "hint: loomctl memory on --yes")
     assert cli("memory", "on", "--in", "rule", "--json").json["error"]["hint"] == "loomctl memory on --in rule --yes"
     assert fingerprint(begun.root) == before
-
-
-@pytest.mark.parametrize(("word", "written"), [("y\n", True), ("n\n", False), ("\x04", False)])
-def test_a_person_is_asked_at_a_terminal(begun: Scene, word: str, written: bool) -> None:
-    terminal = Terminal([sys.executable, "-I", str(MAIN), "memory", "on"], begun)
-    terminal.until("Loom would write:", "The price:", "Switch memory on?")
-    terminal.type(word)
-    terminal.end()
-    assert terminal.child.returncode == (EXIT_OK if written else EXIT_USAGE)
-    assert (begun.root / "CLAUDE.local.md").exists() is written
-
-
-@pytest.mark.usefixtures("begun")
-def test_on_and_off_are_said_and_done_once(cli: Cli) -> None:
-    assert cli("memory", "off", "--json").json == {"schema_version": 1, "on": False, "changed": False}
-    first = cli("memory", "on", "--yes", "--json").json
-    assert (first["on"], first["changed"], first["has_line"]) == (True, True, True)
-    again = cli("memory", "on", "--json").json
-    assert again["changed"] is False
-    assert "already" not in cli("memory", "off").stdout
-    assert "already" in cli("memory", "off").stdout
-
-
-def test_the_standing_tells_what_is_imported_what_is_not_and_the_price(begun: Scene, cli: Cli) -> None:
-    told = cli("memory").stdout
-    assert "Loom: memory is off; `loomctl memory on` would write:" in told
+    assert "Loom: memory is off; `loomctl memory on` would write:" in cli("memory").stdout
     cli("memory", "on", "--yes")
     told = cli("memory").stdout
     assert "Loom: memory is on: CLAUDE.local.md imports .loom/now.md (@.loom/now.md)" in told
@@ -76,21 +48,37 @@ def test_the_standing_tells_what_is_imported_what_is_not_and_the_price(begun: Sc
     assert document["bytes"] == 11 + len((begun.store / "now.md").read_bytes())
     (begun.root / "CLAUDE.local.md").unlink()
     assert "CLAUDE.local.md has lost its line; `loomctl memory on` puts it back" in cli("memory").stdout
-    assert cli("memory", "on", "--yes").code == EXIT_OK
-    assert cli("memory", "off").code == EXIT_OK
+    assert (cli("memory", "on", "--yes").code, cli("memory", "off").code) == (EXIT_OK, EXIT_OK)
     assert not (begun.root / "CLAUDE.local.md").exists()
 
 
-@pytest.mark.usefixtures("begun")
-def test_it_is_on_in_one_place(cli: Cli) -> None:
-    """With two lines every session would read it twice."""
+@pytest.mark.parametrize(("word", "written"), [("y\n", True), ("n\n", False), ("\x04", False)])
+def test_a_person_is_asked_at_a_terminal(begun: Scene, word: str, written: bool) -> None:
+    terminal = Terminal([sys.executable, "-I", str(MAIN), "memory", "on"], begun)
+    terminal.until("Loom would write:", "The price:", "Switch memory on?")
+    terminal.type(word)
+    terminal.end()
+    assert terminal.child.returncode == (EXIT_OK if written else EXIT_USAGE)
+    assert (begun.root / "CLAUDE.local.md").exists() is written
+
+
+def test_memory_is_switched_on_once_in_one_place_and_fails_no_command(cli: Cli, begun: Scene) -> None:
+    assert cli("memory", "off", "--json").json == {"schema_version": 1, "on": False, "changed": False}
+    first = cli("memory", "on", "--yes", "--json").json
+    assert (first["on"], first["changed"], first["has_line"]) == (True, True, True)
+    assert cli("memory", "on", "--json").json["changed"] is False
+    assert "already" not in cli("memory", "off").stdout
+    assert "already" in cli("memory", "off").stdout
     cli("memory", "on", "--yes")
     error = cli("memory", "on", "--in", "rule", "--yes", "--json")
     assert (error.code, error.json["error"]["code"]) == (EXIT_USAGE, "MEMORY_IS_ON")
     assert error.json["error"]["hint"] == "loomctl memory off && loomctl memory on --in rule"
+    (begun.store / "now.md").unlink()
+    (begun.store / "now.md").mkdir()
+    assert ".loom/now.md could not be kept current: " in cli("pause").ends().stderr
 
 
-def test_a_file_that_git_does_not_ignore_is_told(scene: Scene, cli: Cli) -> None:
+def test_a_file_that_git_does_not_ignore_is_told_and_a_first_run_too(scene: Scene, cli: Cli) -> None:
     (scene.root / ".git").rmdir()
     assert cli("memory", "--json").json["ignored_by_git"] is None
     subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
@@ -98,21 +86,8 @@ def test_a_file_that_git_does_not_ignore_is_told(scene: Scene, cli: Cli) -> None
     scene.write(".gitignore", "*.local.md\n")
     assert cli("memory", "--json").json["ignored_by_git"] is True
     assert "!" not in cli("memory").stdout
-
-
-def test_without_a_run_it_says_so_and_a_first_run_is_told(scene: Scene, cli: Cli) -> None:
-    """It may be switched on before the first run."""
     assert cli("memory", "on", "--yes").code == EXIT_OK
     assert (scene.store / "now.md").read_text() == "Loom: no run is active in this project.\n"
     scene.workflow()
     assert cli("run", "add dark mode", "--workflow", "tiny").code == EXIT_OK
     assert "goal: add dark mode" in (scene.store / "now.md").read_text()
-
-
-def test_a_now_md_that_cannot_be_written_fails_no_command(begun: Scene, cli: Cli) -> None:
-    cli("memory", "on", "--yes")
-    (begun.store / "now.md").unlink()
-    (begun.store / "now.md").mkdir()
-    ended = cli("pause")
-    assert ended.code == EXIT_OK
-    assert ".loom/now.md could not be kept current: " in ended.stderr

@@ -1,7 +1,5 @@
 """Where no run is named and none is under way: the last one is named, and what is wrong with the only one is said."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 
@@ -53,7 +51,7 @@ def _edit(scene: Scene, run_id: str, **changes: str) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Scene, cli: Cli) -> None:
+def test_what_only_looks_names_the_last_run_and_what_drives_has_it_shown(over: Scene, cli: Cli) -> None:
     """The run is not guessed (D1); the hint is the command that was typed, with the run that was worked on last."""
     for words in LOOKING:
         last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
@@ -66,9 +64,6 @@ def test_what_only_looks_names_the_last_run_in_a_command_that_shows_it(over: Sce
         if words[0] != "push":  # there is no remote here
             found = int(words == ["verify"])  # the scene edited the state by hand
             assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
-
-
-def test_what_drives_or_needs_more_words_names_the_last_run_to_be_shown(over: Scene, cli: Cli) -> None:
     for words in OTHERS:
         assert len(over.run_dirs) == 2
         error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
@@ -152,11 +147,6 @@ def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: 
         assert ended.code == 3, ended
         assert "AMBIGUOUS_RUN: 2 runs could be meant" in ended.stderr
         assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', first)}"), ended.stderr
-
-
-def test_a_line_that_is_too_long_to_paste_is_not_repeated(scene: Scene, cli: Cli) -> None:
-    begin(scene)
-    scene.begin("another")
     ended = cli("status", "shop", "--json", session=OTHER)
     first = min(folder.name for folder in scene.run_dirs)
     assert ended.json["error"]["hint"] == f"loomctl status {first}"

@@ -1,7 +1,5 @@
 """`loomctl outcome` says what a response would mean: one document, no run, exit code 1 for what breaks its schema."""
 
-from __future__ import annotations
-
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
 
@@ -12,7 +10,7 @@ KEYS = [
 DIRECTIVE = '{"outcome": "FAILURE", "failure_reason": "no", "context_updates": {"n": 1, "_x": 2}}'
 
 
-def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
+def test_the_document_is_the_one_that_others_rely_on_in_any_encoding(cli: Cli) -> None:
     ended = cli("outcome", "--from", "-", "--json", given=f"Well: {DIRECTIVE}")
     assert (ended.code, ended.stderr, list(ended.json)) == (0, "", KEYS)
     document = ended.json
@@ -21,6 +19,8 @@ def test_the_document_is_the_one_that_others_rely_on(cli: Cli) -> None:
     (warning,) = document["warnings"]
     assert list(warning) == ["code", "where", "message"]
     assert (warning["code"], warning["where"]) == ("RESERVED_KEY", "/context_updates/_x")
+    ended = cli("outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
+    assert ended.json["outcome"] == "failed"
 
 
 def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
@@ -48,8 +48,7 @@ def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
         scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
         scene.write("tool.py", '{"outcome": "failed"}')  # a run reads no such file either (D35)
         scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
-        ended = cli("outcome", "--from", "r.md", *words)
-        assert ended.code == code
+        ended = cli("outcome", "--from", "r.md", *words).ends(code)
         for line in shows:
             assert line in ended.stdout
         assert "\x1b" not in ended.stdout
@@ -74,8 +73,3 @@ def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
         scene.write("mib.json", b" " * ((1 << 20) + 1))  # more than a run reads of a fallback
         ended = cli("outcome", *words, "--json")
         assert (ended.code, ended.json["error"]["code"]) == (code, said)
-
-
-def test_a_response_in_no_encoding_is_read(cli: Cli) -> None:
-    ended = cli("outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
-    assert ended.json["outcome"] == "failed"

@@ -1,7 +1,5 @@
 """`loomctl preamble`, and what `next` and `done` tell of the stages before a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from loomctl.cli import answer
@@ -39,31 +37,22 @@ def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli,
     assert cli("preamble", "--json").json["text"] == printed.removesuffix("\n")
 
 
-def test_a_fidelity_can_be_asked_for(begun: Scene, cli: Cli) -> None:
-    cli("done", given="The result.")
-    assert "Completed stages" not in cli("preamble", "--fidelity", "truncate").stdout
-    document = cli("preamble", begun.run_dir.name, "--fidelity", "summary:low", "--json").json
-    assert (document["fidelity"], document["source"], document["stages"]) == ("summary:low", "asked", 1)
-    assert document["tokens"]["about"] <= document["tokens"]["at_most"] <= document["tokens"]["target"] == 600
-
-
-def test_what_went_wrong_is_said_beside_it(begun: Scene, cli: Cli) -> None:
-    cli("done", given="The result.")
-    (begun.run_dir / "stages" / "001-build.s0@1" / "status.json").unlink()
-    begun.edit_plan(default_fidelity="everything")
-    ended = cli("preamble")
-    assert ended.code == 0
-    assert ended.stderr.splitlines() == [
-        "loomctl: 'everything' of the workflow is no fidelity; it is passed over",
-        "loomctl: 001-build.s0@1: status.json is not there",
-    ]
-
-
-def test_done_and_next_say_nothing_of_what_the_session_did_itself(begun: Scene, cli: Cli) -> None:
+def test_a_fidelity_is_asked_for_and_what_went_wrong_is_said_beside_it(begun: Scene, cli: Cli) -> None:
     """Its own words stand in its conversation."""
     assert "# Loom: what happened before" not in cli("done", given="The result.").stdout
     assert "# Loom: what happened before" not in cli("next").stdout
     assert begun.state["current_step"] == "build/s1"
+    assert "Completed stages" not in cli("preamble", "--fidelity", "truncate").stdout
+    document = cli("preamble", begun.run_dir.name, "--fidelity", "summary:low", "--json").json
+    assert (document["fidelity"], document["source"], document["stages"]) == ("summary:low", "asked", 1)
+    assert document["tokens"]["about"] <= document["tokens"]["at_most"] <= document["tokens"]["target"] == 600
+    (begun.run_dir / "stages" / "001-build.s0@1" / "status.json").unlink()
+    begun.edit_plan(default_fidelity="everything")
+    ended = cli("preamble").ends()
+    assert ended.stderr.splitlines() == [
+        "loomctl: 'everything' of the workflow is no fidelity; it is passed over",
+        "loomctl: 001-build.s0@1: status.json is not there",
+    ]
 
 
 def test_next_tells_what_another_session_did_until_the_conversation_holds_it(begun: Scene, cli: Cli) -> None:
@@ -115,8 +104,7 @@ def test_a_document_of_next_and_done_has_the_whole_preamble(begun: Scene, cli: C
     done = cli("done", "--json", given="The result.").json
     assert done["preamble"]["text"] == cli("next", "--json").json["preamble"]["text"] == cli("preamble").stdout[:-1]
     assert "The result." in done["preamble"]["text"]
-    closing = cli("done", "--json").json
-    assert closing["preamble"] is None
+    assert cli("done", "--json").json["preamble"] is None
     assert begun.state["current_step"] == "build/s1"
 
 

@@ -1,7 +1,5 @@
 """`loomctl prime-context`: what it prints, and what it leaves alone."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from loomctl.kit.text.fences import utf16_units
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 SPEC = "# The spec\n\nThe heliotrope switch survives a reload.\n"
 
@@ -24,57 +23,35 @@ def begun(scene: Scene, cli: Cli) -> Scene:
     return scene
 
 
-def test_an_assistant_gets_the_text_and_a_summary(begun: Scene, cli: Cli) -> None:
-    ended = cli("prime-context", "--force")
-    lines = ended.stdout.splitlines()
+def test_an_assistant_gets_the_text_and_a_summary_of_what_was_asked_for(cli: Cli, begun: Scene) -> None:
+    """What cannot be seen live is sent again; that it was given once is no proof (D15)."""
+    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
+    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
+    lines = cli("prime-context", "--force").stdout.splitlines()
     assert lines[0] == f"Loom: run {begun.run_dir.name}"
     assert lines[1].startswith("Packing slip (manual): 2 loaded, 0 fresh; ")
     assert any(line.startswith("Session history: 1 session (") for line in lines)
     assert "The heliotrope switch survives a reload." in lines
     assert lines[-1].startswith("Loom slip ")
-
-
-@pytest.mark.usefixtures("begun")
-def test_a_session_that_keeps_no_transcript_is_given_it_again(cli: Cli) -> None:
-    """What cannot be seen live is sent again; that it was given once is no proof (D15)."""
-    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
-    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
-
-
-@pytest.mark.usefixtures("begun")
-def test_only_what_was_asked_for(cli: Cli) -> None:
-    ended = cli("prime-context", "--artifacts", " notes ,,", "--force")
-    assert ended.code == 0
-    assert "1 loaded" in ended.stdout
-    assert "heliotrope" not in ended.stdout
-
-
-@pytest.mark.usefixtures("begun")
-def test_an_unknown_artifact_is_usage_and_the_rest_is_given(cli: Cli) -> None:
-    ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force")
-    assert ended.code == 2
-    assert "✗ nonsense unknown_artifact: known are notes, spec" in ended.stdout
-    assert "heliotrope" in ended.stdout
+    ended = cli("prime-context", "--artifacts", " notes ,,", "--force").ends()
+    holds(ended.stdout, "1 loaded", but=("heliotrope",))
+    ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force").ends(2)
+    holds(ended.stdout, "✗ nonsense unknown_artifact: known are notes, spec", "heliotrope")
     entry = cli("prime-context", "--artifacts", "nonsense", "--json").json["artifacts"][-1]
     assert (entry["decision"], entry["reason"]) == ("error", "unknown_artifact")
+    assert "heliotrope" in cli("prime-context", "--run-id", "shop-x", session=OTHER).ends().stdout
+    assert begun.space().local.binding(OTHER) is None
 
 
-def test_a_required_artifact_that_is_missing_is_exit_4_and_the_rest_is_given(begun: Scene, cli: Cli) -> None:
-    """The three ways forward stand in the text, again and again (D18)."""
+def test_a_missing_artifact_is_exit_0_or_4_where_it_is_required(begun: Scene, cli: Cli) -> None:
+    (begun.root / "notes.md").unlink()
+    assert "! MISSING: notes" in cli("prime-context", "--force").ends().stdout
     (begun.root / "spec.md").unlink()
     for words in (["prime-context"], ["prime-context", "--force"], ["prime-context"]):
-        ended = cli(*words)
-        assert ended.code == 4
+        ended = cli(*words).ends(4)
         assert "✗ spec missing: no such file (spec.md)" in ended.stdout
         for way in ("put the file there", "correct its path", "go on without it"):
             assert way in ended.stdout
-
-
-def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
-    (begun.root / "notes.md").unlink()
-    ended = cli("prime-context", "--force")
-    assert ended.code == 0
-    assert "! MISSING: notes" in ended.stdout
 
 
 @each("more", [[], ["--json"], ["--force"], ["--artifacts", "spec"], ["--trigger", "session_start"]])
@@ -82,9 +59,7 @@ def test_a_missing_optional_artifact_is_exit_0(begun: Scene, cli: Cli) -> None:
 def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli, more: list[str], session: str) -> None:
     home = Path(os.environ["HOME"])
     before = (fingerprint(begun.root), fingerprint(home))
-    ended = cli("prime-context", "--dry-run", *more, session=session)
-    assert ended.code == 0
-    assert "heliotrope" not in ended.stdout
+    assert "heliotrope" not in cli("prime-context", "--dry-run", *more, session=session).ends().stdout
     assert (fingerprint(begun.root), fingerprint(home)) == before
 
 
@@ -107,25 +82,14 @@ def test_a_trigger_loads_what_it_names(cli: Cli, word: str, loaded: int) -> None
 @each("word", ["nonsense", "", "phase_transition", "phase_start:*", "phase_transition:a->*", "a:b"])
 @pytest.mark.usefixtures("begun")
 def test_a_trigger_must_name_one_event(cli: Cli, word: str) -> None:
-    ended = cli("prime-context", "--trigger", word)
-    assert ended.code == 2
-    assert "phase_transition:architect->build" in ended.stderr
-
-
-def test_a_named_run_is_primed_without_being_bound(begun: Scene, cli: Cli) -> None:
-    ended = cli("prime-context", "--run-id", "shop-x", session=OTHER)
-    assert ended.code == 0
-    assert "heliotrope" in ended.stdout
-    assert begun.space().local.binding(OTHER) is None
+    assert "phase_transition:architect->build" in cli("prime-context", "--trigger", word).ends(2).stderr
 
 
 def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
     """Nothing declared is no error (D5)."""
     scene.workflow()
     cli("run", "x", "--workflow", "tiny")
-    ended = cli("prime-context")
-    assert ended.code == 0
-    assert "0 declared" in ended.stdout
+    assert "0 declared" in cli("prime-context").ends().stdout
 
 
 @pytest.mark.slow
@@ -135,8 +99,7 @@ def test_what_is_printed_for_an_assistant_keeps_the_hosts_limit(scene: Scene, cl
         scene.write(f"{number}.md", "# Heading\n\nwords 😀 words\n" * 2000)
     scene.workflow(declared)
     for words in (["run", "x" * 3000, "--workflow", "tiny"], ["prime-context", "--force"], ["resume"], ["next"]):
-        ended = cli(*words)
-        assert ended.code == 0
+        ended = cli(*words).ends()
         assert utf16_units(ended.stdout) < 30_000, words
         if words[0] != "next":
             assert ended.stdout.splitlines()[-1].startswith("Loom slip ")

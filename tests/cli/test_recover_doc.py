@@ -1,7 +1,5 @@
 """docs/how-to/recover.md and docs/reference/retention.md say what is so: their commands run, their words are Loom's."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -22,8 +20,7 @@ SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "lo
 def begun(scene: Scene, cli: Cli) -> Scene:
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
-    assert cli("run", "258", "--workflow", "tiny").code == 0
-    assert cli("done", given="asked").code == 0
+    assert (cli("run", "258", "--workflow", "tiny").code, cli("done", given="asked").code) == (0, 0)
     assert cli("done", given="made").code == 0
     return scene
 
@@ -53,25 +50,17 @@ def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
     assert (begun.run_dir / "state.broken-1.json").read_bytes() == torn
     (begun.run_dir / "state.broken-1.json").rename(begun.run_dir / "state.replaced-1.json")
     (begun.run_dir / "state.replaced-1.json").write_bytes((begun.run_dir / "state.backup.json").read_bytes())
-    assert cli("resume").code == 0
-    assert cli("done", given="asked again").code == 0
+    assert (cli("resume").code, cli("done", given="asked again").code) == (0, 0)
     begun.space().local.mark_ended(SESSION)
     assert cli(*second[1:]).code == 0
     begun.edit(status="completed")
     archive, archive_to, restore, restore_from, remove = others
-    for words, there in (
-        (archive, False),
-        (restore, True),
-        (archive_to, False),
-        (restore_from, True),
-        (remove, False),
-    ):
-        ended = cli(*words[1:])
-        assert ended.code == 0, (words, ended)
+    for words, there in ((archive, False), (restore, True), (archive_to, False), (restore_from, True), (remove, False)):
+        cli(*words[1:]).ends()
         assert bool(begun.run_dirs) is there
 
 
-def test_every_code_and_event_on_the_page_is_one(begun: Scene) -> None:
+def test_every_code_event_and_setting_on_the_pages_is_one(begun: Scene, cli: Cli) -> None:
     codes = set(re.findall(r"`([A-Z][A-Z_]+)`", RECOVER))
     assert {"BAD_JSON", "NO_STATE", "NO_WAY_BACK", "PLAN_LOST", "SCHEMA_TOO_NEW"} <= codes
     for code in codes:
@@ -80,9 +69,6 @@ def test_every_code_and_event_on_the_page_is_one(begun: Scene) -> None:
         name = event.replace("state.migrated", "migrated")
         assert name in SOURCES, event
     assert begun.run_dir.exists()
-
-
-def test_the_settings_on_the_page_are_read(begun: Scene, cli: Cli) -> None:
     block = re.search(r"```yaml\n(.*?)```", RETENTION, re.DOTALL)
     assert block is not None
     path = Path(config.user_config())

@@ -1,7 +1,5 @@
 """Every command and option that once was is there still, or the changelog says what became of it."""
 
-from __future__ import annotations
-
 import json
 
 import click

@@ -1,7 +1,5 @@
 """`loomctl report`: where the page goes, what it replaces and what not, its links and copies, its data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -19,6 +17,7 @@ from tests.cli.conftest import Cli
 from tests.helpers import faber, reports
 from tests.helpers.scenes import CHECKOUT, Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 
 def links(page: Path) -> list[Path]:
@@ -30,10 +29,9 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene, cli: Cli) -> None:
+def test_the_page_leads_to_the_runs_files_and_elsewhere_to_nothing(scene: Scene, cli: Cli, tmp_path: Path) -> None:
     folder = reports.rich(scene)
-    ended = cli("report", cwd=scene.root / "docs")
-    assert ended.code == 0, ended
+    cli("report", cwd=scene.root / "docs").ends()
     page = scene.root / "docs" / f"report-{folder.name}.html"
     assert page.stat().st_mode & 0o777 == 0o600
     led = links(page)
@@ -44,17 +42,12 @@ def test_the_page_stands_in_this_folder_and_leads_to_the_runs_files(scene: Scene
         (scene.root / name).resolve() for name in ("specs/dark-mode.md", "docs/rules.md")
     }
     assert not re.search(r"https?://", page.read_text(encoding="utf-8"))
-
-
-def test_a_page_elsewhere_tells_nothing_of_where_the_project_stands(scene: Scene, cli: Cli, tmp_path: Path) -> None:
-    reports.rich(scene)
-    page = tmp_path / "elsewhere" / "r.html"
-    page.parent.mkdir()
-    assert cli("report", "-o", str(page)).code == 0
-    text = page.read_text(encoding="utf-8")
-    assert links(page) == []
-    assert "--with-files brings them along" in text
-    assert str(scene.root) not in text
+    elsewhere = tmp_path / "elsewhere" / "r.html"
+    elsewhere.parent.mkdir()
+    assert cli("report", "-o", str(elsewhere)).code == 0
+    text = elsewhere.read_text(encoding="utf-8")
+    assert links(elsewhere) == []
+    holds(text, "--with-files brings them along", but=(str(scene.root),))
 
 
 @pytest.mark.slow
@@ -64,8 +57,7 @@ def test_with_files_brings_all_along_byte_for_byte(scene: Scene, cli: Cli, tmp_p
     place.mkdir()
     page = place / "report.html"
     for _ in range(2):
-        ended = cli("report", "-o", str(page), "--with-files", "--json")
-        assert ended.code == 0, ended
+        ended = cli("report", "-o", str(page), "--with-files", "--json").ends()
     copies = [path for path in files_below(place / "report_files") if path.name != "loom-report.txt"]
     stages, assets = ({path.read_bytes() for path in files_below(folder / name)} for name in ("stages", "assets"))
     critical = {(scene.root / name).read_bytes() for name in ("specs/dark-mode.md", "docs/rules.md")}
@@ -120,8 +112,7 @@ def test_artifacts_are_linked_and_brought_along_but_those_that_lie_elsewhere(
     """Critical and registered ones that are files of the project or the run, each once; nothing by a way out of it."""
     linked_artifacts(scene, tmp_path)
     page = scene.root / "docs/r.html"
-    ended = cli("report", "-o", str(page), "--json")
-    assert ended.code == 0, ended
+    ended = cli("report", "-o", str(page), "--json").ends()
     assert {one["name"] for one in ended.json["made_files"] if one["file"]} == WITH_FILE
     assert [one["file"]["at"] for one in ended.json["artifacts"]] == ["specs/dark-mode.md", "docs/rules.md"]
     led, root = {path.resolve() for path in links(page)}, scene.root.resolve()
@@ -161,52 +152,47 @@ def test_what_a_killed_report_left_goes_with_the_next(scene: Scene, cli: Cli) ->
     assert not [name for name in left if name.endswith(f"-{gone}")]
 
 
-def test_a_report_is_replaced_and_nothing_else(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    assert cli("report", "-o", "r.html").code == 0
-    assert cli("report", "-o", "r.html").code == 0
-    mine = scene.write("mine.html", "<meta name='generator' content='another'>")
+def test_a_report_is_replaced_and_nothing_else(begun: Scene, cli: Cli) -> None:
+    assert (cli("report", "-o", "r.html").code, cli("report", "-o", "r.html").code) == (0, 0)
+    mine = begun.write("mine.html", "<meta name='generator' content='another'>")
     refused = cli("report", "-o", "mine.html", "--json").json["error"]
     assert (refused["code"], mine.read_text()) == ("FILE_EXISTS", "<meta name='generator' content='another'>")
     assert cli("report", "-o", "mine.html", "--force").code == 0
     assert "loomctl report" in mine.read_text()
-    text = scene.write("mine.txt", "mine")
-    (scene.root / "l.html").symlink_to(text)  # a link is replaced, not followed
+    text = begun.write("mine.txt", "mine")
+    (begun.root / "l.html").symlink_to(text)  # a link is replaced, not followed
     assert [cli("report", "-o", "l.html", *words).code for words in ([], ["--force"])] == [2, 0]
     assert text.read_text() == "mine"
-    scene.write("folder.html/x", "mine")
+    begun.write("folder.html/x", "mine")
     assert cli("report", "-o", "folder.html", "--force").code == 2
-    scene.write("s_files/x", "mine")
+    begun.write("s_files/x", "mine")
     assert cli("report", "-o", "s.html", "--with-files", "--force").code == 2
-    assert not (scene.root / "s.html").exists()
-    assert (scene.root / "s_files/x").read_text() == "mine"
+    assert not (begun.root / "s.html").exists()
+    assert (begun.root / "s_files/x").read_text() == "mine"
 
 
 @pytest.mark.parametrize("words", [[], ["--with-files"], ["RUN"], ["shop-add", "--with-files", "-o", "a b.html"]])
 def test_the_hint_of_a_page_that_cannot_be_written_is_the_same_line_with_another_page(
-    scene: Scene, cli: Cli, words: list[str]
+    begun: Scene, cli: Cli, words: list[str]
 ) -> None:
     """It makes the report of the same run, in the same way; run, files and all."""
-    scene.workflow()
-    scene.begin()
-    run_id = scene.run_dir.name
+    run_id = begun.run_dir.name
     words = [run_id if word == "RUN" else word for word in words]
     name = "a b" if "-o" in words else f"report-{run_id}"
-    scene.write(f"{name}.html", "mine")
-    scene.begin("another")
+    begun.write(f"{name}.html", "mine")
+    begun.begin("another")
     bound = cli("resume", run_id, "--take-over").code
     refused = cli("report", *words)
     hint = refused.stderr.rstrip().rpartition("hint: ")[2]
     expected = [one for one in words if one not in ("--with-files", "-o", "a b.html")]
-    expected += ["-o", str(scene.root / f"{name}-2.html"), *(["--with-files"] if "--with-files" in words else [])]
+    expected += ["-o", str(begun.root / f"{name}-2.html"), *(["--with-files"] if "--with-files" in words else [])]
     assert (bound, refused.code, shlex.split(hint)) == (0, 2, ["loomctl", "report", *expected])
     assert cli(*shlex.split(hint)[1:]).code == 0
-    assert run_id in (scene.root / f"{name}-2.html").read_text()
-    assert (scene.root / f"{name}-2_files").is_dir() == ("--with-files" in words)
+    assert run_id in (begun.root / f"{name}-2.html").read_text()
+    assert (begun.root / f"{name}-2_files").is_dir() == ("--with-files" in words)
 
 
-def test_standard_output_takes_the_page_or_the_data(scene: Scene, cli: Cli) -> None:
+def test_standard_output_takes_the_page_or_the_data_that_the_documentation_names(scene: Scene, cli: Cli) -> None:
     folder = reports.rich(scene)
     before = files_below(scene.root)
     page = cli("report", "-o", "-")
@@ -215,15 +201,30 @@ def test_standard_output_takes_the_page_or_the_data(scene: Scene, cli: Cli) -> N
     told = cli("report", "--json").json
     assert (told["run_id"], told["schema_version"], told["page"]) == (folder.name, 1, None)
     assert files_below(scene.root) == before
+    told = cli("report", "--json").json
+    text = (CHECKOUT / "docs/reference/report.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|[^|]+\|([^|]+)\|$", text, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    printed = json.dumps(told)
+    assert len(named) > 10
+    assert [name for name in named if f'"{name}"' not in printed] == []
 
 
-def test_words_that_contradict_each_other_are_refused(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    before = files_below(scene.root)
+def test_words_that_contradict_each_other_and_folders_that_are_not_there_are_refused(begun: Scene, cli: Cli) -> None:
+    before = files_below(begun.root)
     for words in ("-o - --json", "-o - --with-files", "--json --with-files", "-o ..", "-o ''"):
         assert cli("report", *shlex.split(words)).code == 2, words
-    assert files_below(scene.root) == before
+    assert files_below(begun.root) == before
+    folder = begun.root / "out put" / "ü"
+    ended = cli("report", "-o", str(folder / "report.html"), "--json")
+    error = ended.json["error"]
+    assert (ended.code, error["code"], error["where"]) == (2, "NO_FOLDER", str(folder))
+    assert shlex.split(error["hint"]) == ["mkdir", "-p", str(folder)]
+    begun.write("file", "x")
+    error = cli("report", "-o", "file/further/report.html", "--json").json["error"]
+    assert (error["code"], shlex.split(error["hint"])) == ("NO_FOLDER", ["ls", "-ld", str(begun.root / "file")])
+    folder.mkdir(parents=True)
+    assert cli("report", "-o", str(folder / "report.html")).code == 0
 
 
 def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> None:
@@ -239,52 +240,22 @@ def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> Non
 
 
 def test_a_damaged_run_ends_with_findings_and_a_page(scene: Scene, cli: Cli) -> None:
-    folder = reports.rich(scene)
-    (folder / "plan.json").write_text("{")
-    ended = cli("report", "-o", "r.html")
-    assert ended.code == 1
-    assert "! BAD_JSON" in ended.stdout
+    (reports.rich(scene) / "plan.json").write_text("{")
+    assert "! BAD_JSON" in cli("report", "-o", "r.html").ends(1).stdout
     assert "What could not be read, or is not as it was written" in (scene.root / "r.html").read_text(encoding="utf-8")
 
 
 def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:
     run_id = faber.lay(scene).parent.name
-    ended = cli("report", run_id, "-o", "r.html", "--json")
-    assert ended.code == 0, ended
+    ended = cli("report", run_id, "-o", "r.html", "--json").ends()
     assert ended.json["run"]["run_id"] == run_id
     assert ended.json["phases"]
-
-
-def test_a_folder_that_is_not_there_is_named_with_what_makes_it(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    folder = scene.root / "out put" / "ü"
-    ended = cli("report", "-o", str(folder / "report.html"), "--json")
-    error = ended.json["error"]
-    assert (ended.code, error["code"], error["where"]) == (2, "NO_FOLDER", str(folder))
-    assert shlex.split(error["hint"]) == ["mkdir", "-p", str(folder)]
-    scene.write("file", "x")
-    error = cli("report", "-o", "file/further/report.html", "--json").json["error"]
-    assert (error["code"], shlex.split(error["hint"])) == ("NO_FOLDER", ["ls", "-ld", str(scene.root / "file")])
-    folder.mkdir(parents=True)
-    assert cli("report", "-o", str(folder / "report.html")).code == 0
 
 
 def test_the_pages_parts_are_shipped_with_the_package() -> None:
     folder = "loomctl/views/assets/"
     listed = subprocess.run(["git", "ls-files", folder], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert listed.stdout.split() == sorted(f"{folder}{path.name}" for path in (CHECKOUT / folder).iterdir())
-
-
-def test_the_documentation_names_what_is_printed(scene: Scene, cli: Cli) -> None:
-    reports.rich(scene)
-    told = cli("report", "--json").json
-    text = (CHECKOUT / "docs/reference/report.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\|[^|]+\|([^|]+)\|$", text, re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-    printed = json.dumps(told)
-    assert len(named) > 10
-    assert [name for name in named if f'"{name}"' not in printed] == []
 
 
 def test_what_is_no_file_stays_whatever_is_said(scene: Scene, cli: Cli) -> None:
@@ -354,7 +325,7 @@ def test_two_pages_do_not_share_a_folder_of_files(scene: Scene, cli: Cli) -> Non
         assert cli("report", "-o", second, "--with-files").code == 0
 
 
-def test_the_folder_says_whose_it_is(scene: Scene, cli: Cli) -> None:
+def test_the_folder_says_whose_it_is_and_what_somebody_put_there_is_not_deleted(scene: Scene, cli: Cli) -> None:
     folder = reports.rich(scene)
     assert cli("report", "-o", 'ü "\n".html', "--with-files").code == 0
     beside = scene.root / 'ü "\n"_files'
@@ -366,10 +337,6 @@ def test_the_folder_says_whose_it_is(scene: Scene, cli: Cli) -> None:
             name = json.dumps(path.relative_to(beside).as_posix())
             assert named.pop(name) == hashlib.sha256(path.read_bytes()).hexdigest()
     assert named == {}
-
-
-def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: Cli) -> None:
-    reports.rich(scene)
     for what in ["added", "added below", "changed", "a link", "a link to a folder"]:
         assert cli("report", "-o", "r.html", "--with-files").code == 0
         beside = scene.root / "r_files"
@@ -387,10 +354,6 @@ def test_what_somebody_put_beside_the_copies_is_not_deleted(scene: Scene, cli: C
         assert mine.is_symlink() or mine.read_text(encoding="utf-8") == "mine"
         mine.unlink()
         assert cli("report", "-o", "r.html", "--with-files").code == 0
-
-
-def test_a_list_that_somebody_wrote_does_no_harm(scene: Scene, cli: Cli) -> None:
-    reports.rich(scene)
     scene.write("r_files/loom-report.txt", "Copies that `loomctl report --with-files` made, and replaces.\n")
     scene.write("r_files/old.md", "old")
     assert cli("report", "-o", "r.html", "--with-files").code == 0
@@ -398,8 +361,5 @@ def test_a_list_that_somebody_wrote_does_no_harm(scene: Scene, cli: Cli) -> None
     for name in ["\\u0000", "../../../etc/passwd", "", "\\u001b[2J.html", "x" * 5000, "\\ud800"]:
         scene.write("r_files/loom-report.txt", f'page: "{name}"\n{"0" * 64}  "{name}"\n')
         scene.write("r_files/mine.txt", "mine")
-        ended = cli("report", "-o", "r.html", "--with-files")
-        assert ended.code == 2
-        assert "FOLDER_TAKEN" in ended.stderr
-        assert "\x1b" not in ended.stderr
+        holds(cli("report", "-o", "r.html", "--with-files").ends(2).stderr, "FOLDER_TAKEN", but=("\x1b",))
         assert (scene.root / "r_files/mine.txt").read_text(encoding="utf-8") == "mine"

@@ -1,7 +1,5 @@
 """`loomctl rewind` and `fork` as a person and a script call them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -25,10 +23,8 @@ def worked(scene: Scene, cli: Cli) -> Scene:
     return scene
 
 
-def test_a_rewind_is_told_in_words(worked: Scene, cli: Cli) -> None:
-    ended = cli("rewind", "--to", "make")
-    assert ended.code == 0
-    lines = ended.stdout.splitlines()
+def test_a_rewind_and_what_is_damaged_are_told_in_words(worked: Scene, cli: Cli) -> None:
+    lines = cli("rewind", "--to", "make").ends().stdout.splitlines()
     assert lines[:4] == [
         f"Loom: run {worked.run_dir.name} is back at 002-build.make@1",
         "  gone      1 stage: 003-build.polish@1",
@@ -39,29 +35,20 @@ def test_a_rewind_is_told_in_words(worked: Scene, cli: Cli) -> None:
     assert "Make it." in lines
     again = cli("rewind", "--to", "2")
     assert again.stdout.startswith("002-build.make@1 is open already; nothing was changed.\n")
+    (worked.run_dir / "stages" / "001-frame.ask@1" / "status.json").write_text("{")
+    ended = cli("rewind", "--to", "1").ends()
+    assert "  ! the context stays as it is: what it was before 001-frame.ask@1" in ended.stdout
 
 
 def test_a_rewind_as_a_document(worked: Scene, cli: Cli) -> None:
     told = cli("rewind", "--to", "1", "--json").json
     assert {key: told[key] for key in ("stage", "changed", "undone", "gone", "files", "patches", "status")} == {
-        "stage": "001-frame.ask@1",
-        "changed": True,
-        "undone": ["002-build.make@1", "001-frame.ask@1"],
-        "gone": ["002-build.make@1", "003-build.polish@1"],
-        "files": [],
-        "patches": [],
-        "status": "in_progress",
-    }
+        "stage": "001-frame.ask@1", "changed": True, "undone": ["002-build.make@1", "001-frame.ask@1"],
+        "gone": ["002-build.make@1", "003-build.polish@1"], "files": [], "patches": [], "status": "in_progress",
+    }  # fmt: skip
     assert told["next"]["id"] == "frame/ask"
     assert cli("rewind", "--to", "1", "--json").json["changed"] is False
     assert worked.state["context"] == {}
-
-
-def test_what_is_damaged_is_told(worked: Scene, cli: Cli) -> None:
-    (worked.run_dir / "stages" / "001-frame.ask@1" / "status.json").write_text("{")
-    ended = cli("rewind", "--to", "1")
-    assert ended.code == 0
-    assert "  ! the context stays as it is: what it was before 001-frame.ask@1" in ended.stdout
 
 
 @each("words", [["rewind", "--to", "1"], ["fork", "--at", "1"]])
@@ -101,8 +88,7 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     assert cli("resume", new, "--json").json["step"]["id"] == "build/polish"
     assert cli("done", given=ANSWER).code == 0
     states = {path.name: worked.state_of(path) for path in worked.run_dirs}
-    assert states[new]["current_step"] == "ship/send"
-    assert states[first]["current_step"] == "build/polish"
+    assert (states[new]["current_step"], states[first]["current_step"]) == ("ship/send", "build/polish")
     assert cli("doctor", "--json").json["ok"]
 
 

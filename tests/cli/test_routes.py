@@ -1,7 +1,5 @@
 """Runs that branch and loop through `loomctl`: the way is told, waited for, checked before anything begins (D45)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -12,6 +10,7 @@ from tests.cli.commands import AT_ONCE, PATIENT, begin, status
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 from tests.helpers.waiting import until
 
 REVIEW: list[Json] = [
@@ -41,6 +40,7 @@ def says(label: str) -> str:
 
 
 def test_the_way_is_told_with_the_next_step(begun: Cli) -> None:
+    assert "reason" not in begun("next", "--json").json["next"]
     told = begun("done", "--json", given="Made.").json
     assert (told["next"]["id"], told["next"]["reason"]) == ("build/review", "order")
     assert told["way"] == {"step_id": "build/review", "reason": "order"}
@@ -55,10 +55,6 @@ def test_the_way_is_told_with_the_next_step(begun: Cli) -> None:
     assert told["way"] == {"step_id": None, "reason": "end", "by": "label", "transition": 1, "label": "[A] Approve"}
 
 
-def test_the_first_step_was_come_to_by_no_way(begun: Cli) -> None:
-    assert "reason" not in begun("next", "--json").json["next"]
-
-
 def test_stages_and_events_and_a_stage_tell_the_way(begun: Cli) -> None:
     begun("done", given="Made.")
     assert "NEXT" not in begun("stages").stdout
@@ -69,8 +65,7 @@ def test_stages_and_events_and_a_stage_tell_the_way(begun: Cli) -> None:
     assert [one["attempt"] for one in listed] == [1, 1, 1]
     assert "next      build/fix by the label “[F] Fix”" in begun("show", "2").stdout
     log = begun("events").stdout
-    assert "002-build.review@1 → build/fix (label, of 2 ways)" in log
-    assert "then build/fix by the label “[F] Fix”" in log
+    holds(log, "002-build.review@1 → build/fix (label, of 2 ways)", "then build/fix by the label “[F] Fix”")
 
 
 def test_a_run_that_nothing_applies_to_says_so(scene: Scene, cli: Cli) -> None:
@@ -108,8 +103,7 @@ def test_what_cannot_be_gone_is_refused_before_it_begins(scene: Scene, cli: Cli,
     (problem,) = [one for one in found if one["severity"] == "error"]
     assert problem["code"] == code
     assert problem["where"].startswith("$.phases.build.steps[0]")
-    refused = cli("run", "x", "--workflow", "tiny")
-    assert refused.code == EXIT_INVALID
+    cli("run", "x", "--workflow", "tiny").ends(EXIT_INVALID)
     assert not (scene.store / "runs").exists()
 
 
@@ -159,5 +153,4 @@ def test_a_command_that_cannot_run_at_all_is_not_tried_again(scene: Scene) -> No
     begin(scene, {"run": "no-such-program-here", "max_retries": 5})
     scene.loomctl("next")
     assert [one["status"] for one in scene.state["steps"]] == ["failed"]
-    assert scene.state["steps"][0]["error"]["type"] == "TERMINAL"
-    assert scene.state["status"] == "failed"
+    assert (scene.state["steps"][0]["error"]["type"], scene.state["status"]) == ("TERMINAL", "failed")

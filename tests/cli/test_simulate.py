@@ -1,7 +1,5 @@
 """`loomctl simulate`: workflows tested as a project's CI tests them, without an assistant."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -29,10 +27,7 @@ BOUND = steps(
 )
 GATE = steps(
     {"id": "test", "kind": "command", "run": "exit 9"},
-    {
-        "id": "gate",
-        "transitions": [{"to": "ship", "condition": "context.coverage >= 80"}, {"to": "more"}],
-    },
+    {"id": "gate", "transitions": [{"to": "ship", "condition": "context.coverage >= 80"}, {"to": "more"}]},
     {"id": "more", "transitions": [{"to": "test"}]},
     {"id": "ship"},
 )
@@ -98,15 +93,12 @@ SCENES: list[tuple[str, Json, Json, str, str]] = [
     ("a suggestion", SUGGEST, {"plan": {"suggested_next_ids": ["docs"]}}, "plan:suggested docs:end", "completed"),
     ("a key", SUGGEST, {"plan": {"suggested_next_ids": ["x", "build/web"]}}, "plan:suggested web:end", "completed"),
     (
-        "no suggestion that is there",
-        SUGGEST,
-        {"plan": {"suggested_next_ids": ["x"]}},
-        "plan:unconditional api:end",
+        "no suggestion that is there", SUGGEST, {"plan": {"suggested_next_ids": ["x"]}}, "plan:unconditional api:end",
         "completed",
     ),
     ("a plain workflow's failure", PLAIN, {"one/a": FAILED}, "a:none", "failed"),
     ("skipped is no failure", PLAIN, {"a": {"outcome": "SKIPPED"}}, "a:order b:end", "completed"),
-]
+]  # fmt: skip
 
 
 def played(scene: Scene, cli: Cli, phases: Json, outcomes: Json | None, *more: str) -> tuple[int, Json]:
@@ -136,8 +128,7 @@ def test_scenes(scene: Scene, cli: Cli, phases: Json, outcomes: Json, wanted: st
 
 
 def test_nothing_is_written_or_run(scene: Scene, cli: Cli) -> None:
-    phases = steps({"id": "test", "kind": "command", "run": "touch ran.txt"})
-    scene.workflow(phases=phases)
+    scene.workflow(phases=steps({"id": "test", "kind": "command", "run": "touch ran.txt"}))
     assert cli("simulate", "tiny").code == 0
     of_this_machine = {scene.store / "local", scene.store / "local" / "config.json"}  # the settings, kept for hooks
     found = {path for path in scene.store.rglob("*") if path not in of_this_machine}
@@ -145,19 +136,33 @@ def test_nothing_is_written_or_run(scene: Scene, cli: Cli) -> None:
     assert not (scene.root / "ran.txt").exists()
 
 
-def test_fidelity_comes_with_the_transition(scene: Scene, cli: Cli) -> None:
+def test_fidelity_weights_refused_keys_unplayed_outcomes_and_approvals_are_told(scene: Scene, cli: Cli) -> None:
     """The transition's goes before the step's and the workflow's."""
     _, told = played(scene, cli, REVIEW, {"review": [said("fix"), said("approve")]})
     assert [one["fidelity"] for one in told["stages"]] == ["compact", "compact", "compact", "summary:low"]
-
-
-def test_every_transition_is_weighed(scene: Scene, cli: Cli) -> None:
     _, told = played(scene, cli, GATE, {"test": {"context_updates": {"coverage": 61}}, "more": FAILED})
     gate = next(one for one in told["stages"] if one["step_id"] == "build/gate")
     assert [(one["to"], one.get("truth"), one["why"]) for one in gate["weighed"]] == [
         ("build/ship", False, "its condition is false"),
         ("build/more", None, "chosen: unconditional"),
     ]
+    updates = {"context_updates": {"ok": 1, "_run_id": "mine", "output.build/make": 2}}
+    code, told = played(scene, cli, REVIEW, {"make": updates, "review": said("approve")})
+    assert (code, told["context"]) == (0, {"last_stage": "build/review", "ok": 1})
+    assert [(one["code"], one["where"]) for one in told["warnings"]] == [("RESERVED_KEY", "$.make.context_updates")] * 2
+    _, told = played(scene, cli, REVIEW, {"review": [said("approve"), said("fix")], "fix": {}})
+    assert [(one["code"], one["where"]) for one in told["warnings"]] == [
+        ("NOT_PLAYED", "build/review"),
+        ("NOT_PLAYED", "build/fix"),
+    ]
+    phases = {
+        "build": {"steps": [{"id": "a", "prompt": "x", "result_handling": {"on_warning": "prompt"}}]},
+        "release": {"require_approval": True, "steps": [{"id": "b", "prompt": "y", "require_approval": True}]},
+    }
+    code, told = played(scene, cli, phases, {"a": {"outcome": "partially_succeeded"}})
+    assert (code, told["status"]) == (0, "completed")
+    asked = [one["id"] for one in told["approvals"]]
+    assert asked == ["result:001-build.a@1", "phase:release", "step:release/b"]
 
 
 def test_context_and_goal_are_given(scene: Scene, cli: Cli) -> None:
@@ -175,38 +180,28 @@ def test_context_and_goal_are_given(scene: Scene, cli: Cli) -> None:
     assert way(cli("simulate", "tiny", "--goal", "some day", "--json").json) == "a:unconditional b:order c:end"
 
 
-def test_reserved_updates_are_refused(scene: Scene, cli: Cli) -> None:
-    updates = {"context_updates": {"ok": 1, "_run_id": "mine", "output.build/make": 2}}
-    code, told = played(scene, cli, REVIEW, {"make": updates, "review": said("approve")})
-    assert (code, told["context"]) == (0, {"last_stage": "build/review", "ok": 1})
-    assert [(one["code"], one["where"]) for one in told["warnings"]] == [("RESERVED_KEY", "$.make.context_updates")] * 2
-
-
-def test_outcomes_that_were_not_played_are_named(scene: Scene, cli: Cli) -> None:
-    _, told = played(scene, cli, REVIEW, {"review": [said("approve"), said("fix")], "fix": {}})
-    assert [(one["code"], one["where"]) for one in told["warnings"]] == [
-        ("NOT_PLAYED", "build/review"),
-        ("NOT_PLAYED", "build/fix"),
-    ]
-
-
-def test_approvals_are_taken_as_given_and_listed(scene: Scene, cli: Cli) -> None:
-    """A phase that asks, a step that asks, and a result that asks."""
-    phases = {
-        "build": {"steps": [{"id": "a", "prompt": "x", "result_handling": {"on_warning": "prompt"}}]},
-        "release": {"require_approval": True, "steps": [{"id": "b", "prompt": "y", "require_approval": True}]},
-    }
-    code, told = played(scene, cli, phases, {"a": {"outcome": "partially_succeeded"}})
-    assert (code, told["status"]) == (0, "completed")
-    asked = [one["id"] for one in told["approvals"]]
-    assert asked == ["result:001-build.a@1", "phase:release", "step:release/b"]
-
-
-def test_standard_input(scene: Scene, cli: Cli) -> None:
+def test_outcomes_come_from_standard_input_and_lines_are_for_people(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases=PLAIN)
     for given in ('{"a": [{"outcome": "failed"}]}', "a:\n  - outcome: failed\n"):
         ended = cli("simulate", "tiny", "--outcomes", "-", "--json", given=given)
         assert (ended.code, way(ended.json)) == (1, "a:none")
+    phases = {"one": {"steps": [{"id": "a", "prompt": "x"}]}, "two": {"steps": [{"id": "a", "prompt": "y"}]}}
+    scene.workflow(phases=phases)
+    ended = cli("simulate", "tiny", "--outcomes", "-", given='{"a": {}}').ends(5)
+    assert "write one/a or two/a" in ended.stderr
+    scene.workflow(phases=BOUND)
+    ended = cli("simulate", "tiny", "--outcomes", "-", given='{"review": {"preferred_next_label": "fix"}}').ends(1)
+    assert ended.stdout.splitlines() == [
+        "RANK  STEP            OUTCOME    NEXT",
+        "001   build/review@1  succeeded  → build/fix (label: fix)",
+        "002   build/fix@1     succeeded  → build/review (unconditional)",
+        "003   build/review@2  succeeded  → build/fix (label: fix)",
+        "004   build/fix@2     succeeded  → build/review (unconditional)",
+        "005   build/review@3  succeeded  → failed (max_visits of build/fix)",
+        "",
+        "failed: build/fix was visited 2 times, its max_visits",
+        'context last_stage = "build/review"',
+    ]
 
 
 BAD: list[tuple[str, Json | list[Any] | str, str]] = [
@@ -232,14 +227,6 @@ def test_bad_outcomes(scene: Scene, cli: Cli, raw: Any, words: str) -> None:
     assert ended.json["error"]["hint"] == "${EDITOR:-vi} outcomes.json"
 
 
-def test_an_ambiguous_step(scene: Scene, cli: Cli) -> None:
-    phases = {"one": {"steps": [{"id": "a", "prompt": "x"}]}, "two": {"steps": [{"id": "a", "prompt": "y"}]}}
-    scene.workflow(phases=phases)
-    ended = cli("simulate", "tiny", "--outcomes", "-", given='{"a": {}}')
-    assert ended.code == 5
-    assert "write one/a or two/a" in ended.stderr
-
-
 @each(
     "words, code, said",
     [
@@ -258,20 +245,3 @@ def test_what_cannot_be_read(scene: Scene, cli: Cli, words: list[str], code: int
     scene.write("list.json", "[1]")
     ended = cli("simulate", *words, "--json")
     assert (ended.code, ended.json["error"]["code"]) == (code, said)
-
-
-def test_lines_for_people(scene: Scene, cli: Cli) -> None:
-    scene.workflow(phases=BOUND)
-    ended = cli("simulate", "tiny", "--outcomes", "-", given='{"review": {"preferred_next_label": "fix"}}')
-    assert ended.code == 1
-    assert ended.stdout.splitlines() == [
-        "RANK  STEP            OUTCOME    NEXT",
-        "001   build/review@1  succeeded  → build/fix (label: fix)",
-        "002   build/fix@1     succeeded  → build/review (unconditional)",
-        "003   build/review@2  succeeded  → build/fix (label: fix)",
-        "004   build/fix@2     succeeded  → build/review (unconditional)",
-        "005   build/review@3  succeeded  → failed (max_visits of build/fix)",
-        "",
-        "failed: build/fix was visited 2 times, its max_visits",
-        'context last_stage = "build/review"',
-    ]

@@ -1,7 +1,5 @@
 """`loomctl simulate` over parallel steps: one stage with its branches' stages inside (D43, D45)."""
 
-from __future__ import annotations
-
 import json
 
 from tests.cli.conftest import Cli
@@ -96,7 +94,7 @@ def test_joins(
     assert {key for key in told["context"] if key in ("api", "web", "data")} == merged
 
 
-def test_another_round_plays_all_branches_anew(scene: Scene, cli: Cli) -> None:
+def test_rounds_failures_and_left_over_outcomes_are_told(scene: Scene, cli: Cli) -> None:
     """Visits of a branch's step are counted over all rounds, so a script says each; max_visits is of one round."""
     ways = [{"to": "fan", "condition": "outcome == 'partially_succeeded'"}, {"to": "sum"}]
     phases = fan("wait_all", API, branch("web", {"id": "draw", "prompt": "x", "max_visits": 1}), transitions=ways)
@@ -104,9 +102,6 @@ def test_another_round_plays_all_branches_anew(scene: Scene, cli: Cli) -> None:
     assert way(told) == "fan:condition fan:unconditional sum:end"
     assert [inside(told, number)[0][1] for number in (0, 1)] == ["failed", "succeeded"]
     assert [each["branches"][1]["stages"][0]["visit"] for each in told["stages"][:2]] == [1, 2]
-
-
-def test_why_a_branch_and_a_run_failed(scene: Scene, cli: Cli) -> None:
     loop = {"id": "draw", "prompt": "x", "max_visits": 2, "transitions": [{"to": "out"}]}
     out = {"id": "out", "prompt": "x", "transitions": [{"to": "draw", "label": "more"}, {"to": "end"}]}
     phases = fan("wait_all", API, branch("web", loop, out))
@@ -116,18 +111,14 @@ def test_why_a_branch_and_a_run_failed(scene: Scene, cli: Cli) -> None:
     assert web["why"] == "build/fan.web.draw was visited 2 times, its max_visits"
     assert (told["status"], told["why"]) == ("failed", "build/fan: api: failed, web: failed")
     assert told["stages"][0]["failure_reason"] == "api: failed, web: failed"
+    _, told = played(scene, cli, fan("any", API, WEB), {"look": [{}, {}], "check": {}})
+    assert [(one["code"], one["where"]) for one in told["warnings"]] == [
+        ("NOT_PLAYED", "build/fan.api.look"),
+        ("NOT_PLAYED", "build/fan.web.check"),
+    ]
 
 
-def test_a_choice_that_nobody_scripted_is_warned_of(scene: Scene, cli: Cli) -> None:
-    """A person could not approve there, but has to choose; a script that says so, or a failure, is taken as it is."""
-    no_yes = {**ASK, "transitions": [{"to": "end", "label": "now"}, {"to": "again", "label": "later"}]}
-    phases = fan("wait_all", branch("web", no_yes, "again"))
-    for words, code in (({}, ["CHOICE_NEEDED"]), ({"preferred_next_label": "now"}, []), ({"outcome": "failed"}, [])):
-        _, told = played(scene, cli, phases, {"ask": words} if words else {})
-        assert [one["code"] for one in told["warnings"]] == code
-
-
-def test_people_in_branches(scene: Scene, cli: Cli) -> None:
+def test_people_in_branches_choose_or_are_warned_of(scene: Scene, cli: Cli) -> None:
     gated = {"id": "risky", "prompt": "x", "require_approval": True}
     phases = fan("wait_all", branch("api", gated), branch("web", ASK, "again"))
     _, told = played(scene, cli, phases, {"ask": {"preferred_next_label": "n"}})
@@ -139,14 +130,11 @@ def test_people_in_branches(scene: Scene, cli: Cli) -> None:
     assert told["context"]["human.gate.label"] == "[N] No"
     _, told = played(scene, cli, phases, {"ask": {"preferred_next_label": "later"}})
     assert [(one["code"], one["where"]) for one in told["warnings"]] == [("UNKNOWN_LABEL", "build/fan.web.ask")]
-
-
-def test_left_over_outcomes_of_a_branch(scene: Scene, cli: Cli) -> None:
-    _, told = played(scene, cli, fan("any", API, WEB), {"look": [{}, {}], "check": {}})
-    assert [(one["code"], one["where"]) for one in told["warnings"]] == [
-        ("NOT_PLAYED", "build/fan.api.look"),
-        ("NOT_PLAYED", "build/fan.web.check"),
-    ]
+    no_yes = {**ASK, "transitions": [{"to": "end", "label": "now"}, {"to": "again", "label": "later"}]}
+    phases = fan("wait_all", branch("web", no_yes, "again"))
+    for words, code in (({}, ["CHOICE_NEEDED"]), ({"preferred_next_label": "now"}, []), ({"outcome": "failed"}, [])):
+        _, told = played(scene, cli, phases, {"ask": words} if words else {})
+        assert [one["code"] for one in told["warnings"]] == code
 
 
 @each(

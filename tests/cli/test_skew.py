@@ -1,7 +1,5 @@
 """A helper and a plugin of two versions in one session: said once, by whoever can know it for nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from loomctl import __version__
@@ -9,13 +7,6 @@ from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
 NEWER, OLDER = "99.0.0", "0.0.1"
-
-
-@pytest.fixture
-def begun(scene: Scene) -> Scene:
-    scene.workflow()
-    scene.begin()
-    return scene
 
 
 def fired(scene: Scene, version: str, session: str = SESSION) -> None:
@@ -50,12 +41,17 @@ def last_environment(scene: Scene, **changes: str) -> None:
     scene.edit(sessions=sessions)
 
 
-def test_a_session_record_names_the_version(begun: Scene) -> None:
+def test_a_session_record_names_the_version_and_an_odd_one_is_passed_over(begun: Scene) -> None:
     """What starts a run and what a hook enters both write theirs down (D25)."""
     assert begun.state["sessions"]["session_history"][-1]["environment"]["loom"] == __version__
     last_environment(begun, loom=OLDER)
     begun.hook("session-start", source="resume")
     assert begun.state["sessions"]["session_history"][-1]["environment"]["loom"] == __version__
+    sessions = begun.state["sessions"]
+    for odd in (5, None, ["9"], {"x": 1}):
+        sessions["session_history"][-1]["environment"]["loom"] = odd
+        begun.edit(sessions=sessions)
+        assert "worked on it" not in begun.hook("session-start", source="compact").message
 
 
 @pytest.mark.parametrize(("version", "said"), [(NEWER, True), (OLDER, False), (__version__, False), ("", False)])
@@ -66,11 +62,3 @@ def test_a_session_start_says_that_its_plugin_is_the_older(begun: Scene, version
     note = f"loomctl {version} worked on it, the plugin is {__version__}: loomctl doctor"
     assert (note in ended.message) == said
     assert ended.message.startswith("Loom: run ")
-
-
-def test_an_odd_version_in_a_record_is_passed_over(begun: Scene) -> None:
-    sessions = begun.state["sessions"]
-    for odd in (5, None, ["9"], {"x": 1}):
-        sessions["session_history"][-1]["environment"]["loom"] = odd
-        begun.edit(sessions=sessions)
-        assert "worked on it" not in begun.hook("session-start", source="compact").message

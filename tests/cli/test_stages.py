@@ -1,7 +1,5 @@
 """`loomctl stages` and `loomctl show RUN STAGE`: the stages of a run, and all of one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -15,17 +13,14 @@ from loomctl.kit import ids
 from tests.cli.conftest import Cli
 from tests.helpers import faber
 from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
+from tests.helpers.texts import holds
 
 ASK, MAKE, AGAIN, OPEN = "001-frame.ask@1", "002-build.make@1", "003-build.make@2", "004-build.polish@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 USAGE = {
-    "models": ["big-model"],
-    "input_tokens": 1000,
-    "cache_read_input_tokens": 11_000,
-    "cache_creation_input_tokens": 345,
-    "output_tokens": 678,
-    "messages": 3,
-}
+    "models": ["big-model"], "input_tokens": 1000, "cache_read_input_tokens": 11_000,
+    "cache_creation_input_tokens": 345, "output_tokens": 678, "messages": 3,
+}  # fmt: skip
 
 
 def folder(scene: Scene, stage: str) -> Path:
@@ -56,7 +51,7 @@ def worked(scene: Scene) -> Scene:
     return scene
 
 
-def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
+def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -> None:
     lines = cli("stages").stdout.splitlines()
     assert lines[0].split() == [
         *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS", "IN", "OUT"),
@@ -71,18 +66,12 @@ def test_each_stage_is_a_row(worked: Scene, cli: Cli) -> None:
     assert "big-model  1,345      678  2      1" in lines[1]
     assert lines[2].endswith("the database is missing")
     assert lines[-1] == f"{worked.run_dir.name}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
-
-
-def test_a_script_gets_all_of_it(worked: Scene, cli: Cli) -> None:
     first, failed, _, last = cli("stages", worked.run_dir.name, "--json").json["stages"]
     assert first["usage"] == USAGE
     assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
     assert type(first["seconds"]) is int
     assert (failed["status"], failed["failure_reason"]) == ("failed", "the database is missing")
     assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
-
-
-def test_the_newest_alone_are_listed_where_that_is_asked(worked: Scene, cli: Cli) -> None:
     lines = cli("stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
     told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
@@ -103,6 +92,8 @@ def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
     scene.begin()
     assert cli("stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
     assert cli("stages", "--json").json["stages"] == []
+    ended = cli("diff")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.run_dir.name}: no stage has begun yet\n")
 
 
 def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
@@ -118,13 +109,9 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     change_status(worked, MAKE, command={"exit_code": 3, "script": "x"}, failure_reason=["odd"], usage=[])
     (folder(worked, AGAIN) / "status.json").write_text("[1]")
     ended = cli("stages")
-    assert ended.code == 0
-    assert len(ended.stdout.splitlines()) == 7
+    assert (ended.code, len(ended.stdout.splitlines())) == (0, 7)
     assert max(map(len, ended.stdout.splitlines())) < 260
-    assert "\x1b" not in ended.stdout
-    assert TOKEN not in ended.stdout
-    assert "! the status is no object" in ended.stdout
-    assert "exit code 3; the database is missing" in ended.stdout
+    holds(ended.stdout, "! the status is no object", "exit code 3; the database is missing", but=("\x1b", TOKEN))
     assert cli("stages", "--json").json["stages"][2]["trouble"]["code"] == "BAD_STATUS_FILE"
     for stage in (ASK, MAKE, AGAIN):
         assert cli("show", worked.run_dir.name, stage).code == 0
@@ -132,17 +119,15 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     assert "! the file is not JSON" in cli("stages").stdout
 
 
-def test_a_thousand_stages_are_listed(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
-    (entry,) = scene.state["steps"]
+def test_a_thousand_stages_are_listed(begun: Scene, cli: Cli) -> None:
+    (entry,) = begun.state["steps"]
     steps = []
     for rank in range(1, 1001):
         stage = ids.stage_name(rank, entry["step_id"], rank)
         steps.append({**entry, "rank": rank, "visit": rank, "stage": stage, "status": "failed"})
-        folder(scene, stage).mkdir(exist_ok=True)
-        (folder(scene, stage) / "status.json").write_text(json.dumps({"usage": USAGE, "note": f"note {rank}"}))
-    scene.edit(steps=steps)
+        folder(begun, stage).mkdir(exist_ok=True)
+        (folder(begun, stage) / "status.json").write_text(json.dumps({"usage": USAGE, "note": f"note {rank}"}))
+    begun.edit(steps=steps)
     lines = cli("stages").stdout.splitlines()
     assert len(lines) == 1003
     assert lines[1000].startswith("1000")
@@ -154,10 +139,7 @@ def test_lengths_of_time_are_told_in_two_units() -> None:
     assert {seconds: took(seconds) for seconds in told} == told
 
 
-# ---- One stage.
-
-
-def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli) -> None:
+def test_a_stage_is_named_in_many_ways_and_what_names_none_is_said(worked: Scene, cli: Cli) -> None:
     for named, stage in [
         *(("1", ASK), ("001", ASK), (ASK, ASK), ("001-", ASK), ("frame/ask", ASK), ("ask", ASK), ("frame.ask", ASK)),
         *(("make", AGAIN), ("build/make", AGAIN), ("make@1", MAKE), ("build/make@2", AGAIN), ("build.make@1", MAKE)),
@@ -165,17 +147,13 @@ def test_a_stage_is_named_in_many_ways(worked: Scene, cli: Cli) -> None:
     ]:
         assert cli("show", "shop", named, "--json").json["stage"] == stage
         assert cli("diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
-
-
-def test_what_names_no_stage_or_several_is_said(worked: Scene, cli: Cli) -> None:
     for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
         ended = cli("show", worked.run_dir.name, named)
         assert (ended.code, ended.stdout) == (3, "")
-        assert f"why: there are {ASK}, " in ended.stderr
-        assert f"hint: loomctl stages {worked.run_dir.name}" in ended.stderr
+        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl stages {worked.run_dir.name}")
 
 
-def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> None:
+def test_all_of_a_stage_is_told_in_words_in_json_or_a_file_byte_for_byte(worked: Scene, cli: Cli) -> None:
     """How it ended, what it decided, set and touched; then prompt, repaired answers and answer, in their order."""
     (folder(worked, ASK) / "response.repair-10.md").write_text("tenth")
     (folder(worked, ASK) / "response.repair-2.md").write_text("second")
@@ -196,23 +174,48 @@ def test_a_stage_is_told_in_words_before_its_texts(worked: Scene, cli: Cli) -> N
         f"--- {name} ---" for name in ("prompt.md", "response.repair-2.md", "response.repair-10.md", "response.md")
     ]
     assert "undone\n" not in text
-    failed = cli("show", worked.run_dir.name, "make@1").stdout
-    assert "status    failed: the database is missing" in failed
+    assert "status    failed: the database is missing" in cli("show", worked.run_dir.name, "make@1").stdout
+    (folder(worked, ASK) / "command.log").write_text("x" * (1 << 20) + "end")
+    told: Json = cli("show", worked.run_dir.name, "1", "--json").json
+    assert (told["entry"]["rank"], told["status"]["directive"]["preferred_next_label"]) == (1, "go")
+    assert set(told["files"]) == set(told["sizes"]) >= {"prompt.md", "response.md", "status.json", "command.log"}
+    assert told["files"]["response.md"].startswith("asked\n")
+    assert (len(told["files"]["command.log"]), told["sizes"]["command.log"]) == (1 << 20, (1 << 20) + 3)
+    data = f"\x1b[31m {TOKEN}\r\n".encode() + b"\xff\x00"
+    (folder(worked, ASK) / "response.md").write_bytes(data)
+    before = fingerprint(worked.store)
+    command = [sys.executable, "-I", str(MAIN), "show", "shop", "ask", "--file", "response.md"]
+    ended = subprocess.run(command, cwd=worked.root, env=worked.environ(), capture_output=True, check=True)
+    assert ended.stdout == data
+    holds(cli("show", ASK).stdout, but=(TOKEN, "\x1b"))
+    assert fingerprint(worked.store) == before
 
 
-def test_a_commands_last_lines_are_shown(worked: Scene, cli: Cli) -> None:
+def test_only_the_stages_own_files_are_printed_one_by_itself(worked: Scene, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (folder(worked, ASK) / "link").symlink_to(tmp_path / "secret")
+    for name in ("nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"):
+        ended = cli("show", worked.run_dir.name, "1", "--file", name)
+        assert (ended.code, ended.stdout) == (3, "")
+        assert "why: there are prompt.md, response.md, status.json" in ended.stderr
+    for words in [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]]:
+        assert worked.run_dir.is_dir()
+        assert cli("show", *words).code == 2
+
+
+def test_a_commands_end_and_last_lines_are_shown_and_said_once(worked: Scene, cli: Cli) -> None:
+    change_status(worked, MAKE, command={"exit_code": 3, "script": "false"})
+    steps = [{**one, "failure_reason": "exit code 3"} if one["stage"] == MAKE else one for one in worked.state["steps"]]
+    worked.edit(steps=steps)
+    (row,) = (line for line in cli("stages").stdout.splitlines() if line.startswith("002"))
+    assert row.count("exit code 3") == 1
     change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
-    shown = cli("show", worked.run_dir.name, ASK).stdout
-    assert '\noutput    {"risk": "high", "key": ' in shown
-    assert TOKEN not in shown
+    holds(cli("show", worked.run_dir.name, ASK).stdout, '\noutput    {"risk": "high", "key": ', but=(TOKEN,))
     change_status(worked, MAKE, command={"script": "pytest -q", "exit_code": 1, "duration_ms": 12_345})
     (folder(worked, MAKE) / "command.log").write_text("".join(f"line {number}\n" for number in range(100)))
     text = cli("show", worked.run_dir.name, "2").stdout
     assert "command   pytest -q: exit code 1, 12.3 s" in text
     assert "--- command.log ---\n… 790 bytes, the last lines:\nline 80\n" in text
-
-
-def test_how_a_command_ended_is_told(worked: Scene, cli: Cli) -> None:
     ends: list[tuple[Json, str]] = [
         ({"exit_code": 0}, "exit code 0"),
         ({"exit_code": None, "signal": "SIGKILL"}, "killed by SIGKILL"),
@@ -224,84 +227,13 @@ def test_how_a_command_ended_is_told(worked: Scene, cli: Cli) -> None:
         assert f"command   x: {told}\n" in cli("show", worked.run_dir.name, "2").stdout
 
 
-def test_all_of_a_stage_is_in_json(worked: Scene, cli: Cli) -> None:
-    (folder(worked, ASK) / "command.log").write_text("x" * (1 << 20) + "end")
-    told: Json = cli("show", worked.run_dir.name, "1", "--json").json
-    assert told["entry"]["rank"] == 1
-    assert told["status"]["directive"]["preferred_next_label"] == "go"
-    assert set(told["files"]) == set(told["sizes"]) >= {"prompt.md", "response.md", "status.json", "command.log"}
-    assert told["files"]["response.md"].startswith("asked\n")
-    assert (len(told["files"]["command.log"]), told["sizes"]["command.log"]) == (1 << 20, (1 << 20) + 3)
-
-
-def test_one_file_is_printed_byte_for_byte(worked: Scene, cli: Cli) -> None:
-    data = f"\x1b[31m {TOKEN}\r\n".encode() + b"\xff\x00"
-    (folder(worked, ASK) / "response.md").write_bytes(data)
-    before = fingerprint(worked.store)
-    command = [sys.executable, "-I", str(MAIN), "show", "shop", "ask", "--file", "response.md"]
-    ended = subprocess.run(command, cwd=worked.root, env=worked.environ(), capture_output=True, check=True)
-    assert ended.stdout == data
-    shown = cli("show", ASK).stdout
-    assert TOKEN not in shown
-    assert "\x1b" not in shown
-    assert fingerprint(worked.store) == before
-
-
-def test_only_the_stages_own_files_are_printed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    (folder(worked, ASK) / "link").symlink_to(tmp_path / "secret")
-    for name in ("nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"):
-        ended = cli("show", worked.run_dir.name, "1", "--file", name)
-        assert (ended.code, ended.stdout) == (3, "")
-        assert "why: there are prompt.md, response.md, status.json" in ended.stderr
-
-
-def test_a_file_is_asked_for_by_itself_and_of_a_stage(worked: Scene, cli: Cli) -> None:
-    for words in [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]]:
-        assert worked.run_dir.is_dir()
-        assert cli("show", *words).code == 2
-
-
-def test_a_note_says_a_thing_once(worked: Scene, cli: Cli) -> None:
-    change_status(worked, MAKE, command={"exit_code": 3, "script": "false"})
-    steps = [{**one, "failure_reason": "exit code 3"} if one["stage"] == MAKE else one for one in worked.state["steps"]]
-    worked.edit(steps=steps)
-    (row,) = (line for line in cli("stages").stdout.splitlines() if line.startswith("002"))
-    assert row.count("exit code 3") == 1
-
-
-# ---- One word alone.
-
-
-def test_one_word_may_mean_a_stage_of_the_current_run(worked: Scene, cli: Cli) -> None:
+def test_one_word_may_mean_a_stage_of_the_current_run_or_nothing(worked: Scene, cli: Cli) -> None:
     for word in ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"]:
         for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
             assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
             assert [one["stage"] for one in cli("diff", word, "--json", session=session).json["stages"]] == [AGAIN]
         assert cli("show", word, "--file", "response.md").stdout == "made"
         assert cli("show", worked.run_dir.name[:8], "--json").json["state"]["run_id"] == worked.run_dir.name
-
-
-def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
-    """A whole id is the run; its beginning is not, where it is a stage's, too; nor are the beginnings of several."""
-    run_id, state, plan = worked.run_dir.name, worked.state, (worked.run_dir / "plan.json").read_bytes()
-    for other in ("make-2-run-2026-01-01T00-00-00Z", "002-x", "002-y"):
-        home = worked.store / "runs" / other
-        home.mkdir()
-        (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
-        (home / "plan.json").write_bytes(plan)
-    for verb in ("show", "diff"):
-        for word, said in (("make", f"{AGAIN} of {run_id}"), ("002", f"of several runs, and means {MAKE}")):
-            ended = cli(verb, word)
-            assert (ended.code, ended.stdout) == (2, "")
-            assert "AMBIGUOUS_WORD" in ended.stderr
-            assert said in ended.stderr
-            assert f"hint: loomctl {verb} {run_id} {word}\n" in ended.stderr
-    assert cli("show", "002-x", "--json").json["run_id"] == "002-x"
-
-
-def test_a_word_that_means_nothing_leads_on(worked: Scene, cli: Cli) -> None:
-    """To the current run's stages; without one to the run that has such a stage; else to the runs."""
     run_id = worked.run_dir.name
     ended = cli("show", "nowhere")
     assert (ended.code, ended.stdout) == (3, "")
@@ -322,6 +254,22 @@ def test_a_word_that_means_nothing_leads_on(worked: Scene, cli: Cli) -> None:
     for word in ("003", "make"):
         assert f"hint: loomctl show {run_id} {word}\n" in cli("show", word, session=None).stderr
     assert "hint: loomctl runs\n" in cli("show", "nowhere", session=None).stderr
+
+
+def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
+    """A whole id is the run; its beginning is not, where it is a stage's, too; nor are the beginnings of several."""
+    run_id, state, plan = worked.run_dir.name, worked.state, (worked.run_dir / "plan.json").read_bytes()
+    for other in ("make-2-run-2026-01-01T00-00-00Z", "002-x", "002-y"):
+        home = worked.store / "runs" / other
+        home.mkdir()
+        (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
+        (home / "plan.json").write_bytes(plan)
+    for verb in ("show", "diff"):
+        for word, said in (("make", f"{AGAIN} of {run_id}"), ("002", f"of several runs, and means {MAKE}")):
+            ended = cli(verb, word)
+            assert (ended.code, ended.stdout) == (2, "")
+            holds(ended.stderr, "AMBIGUOUS_WORD", said, f"hint: loomctl {verb} {run_id} {word}\n")
+    assert cli("show", "002-x", "--json").json["run_id"] == "002-x"
 
 
 @pytest.mark.parametrize("layout", faber.LAYOUTS)

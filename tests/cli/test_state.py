@@ -1,7 +1,5 @@
 """`loomctl state restore`: what it says, whom it asks, and what it changes (D53)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,25 +7,21 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, loomctl
 from tests.helpers.scenes import Scene, artifact, fingerprint
+from tests.helpers.texts import holds
 
 
 @pytest.fixture
 def begun(scene: Scene, cli: Cli) -> Scene:
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
-    assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
-    assert cli("done", given="asked").code == 0
+    assert (cli("run", "add dark mode", "--workflow", "tiny").code, cli("done", given="asked").code) == (0, 0)
     assert cli("done", given="made").code == 0
     return scene
 
 
 def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").write_text('{"torn')
-    refused = cli("next")
-    assert refused.code == 5
-    hint = refused.stderr.rpartition("hint: ")[2].split()
-    ended = cli(*hint[1:])
-    assert ended.code == 0
+    ended = cli(*cli("next").ends(5).stderr.rpartition("hint: ")[2].split()[1:]).ends()
     for words in (
         "damaged   BAD_JSON",
         "revision not known",
@@ -39,21 +33,17 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
     line = next(one for one in ended.stdout.splitlines() if one.startswith("  result"))
     assert cli("resume").code == 0
     again = line.partition("loomctl ")[2].split()
-    assert cli(*again).code == 0
-    assert cli("show").stdout.count("✓ build/make    succeeded") == 1
+    assert (cli(*again).code, cli("show").stdout.count("✓ build/make    succeeded")) == (0, 1)
 
 
 def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:
     before = fingerprint(begun.run_dir)
     ended = cli("state", "restore", given="y\n")
     assert (ended.code, ended.stdout) == (2, "")
-    assert "step      build/make (visit 1): succeeded → in_progress" in ended.stderr
-    assert "NOT_CONFIRMED" in ended.stderr
+    holds(ended.stderr, "step      build/make (visit 1): succeeded → in_progress", "NOT_CONFIRMED")
     assert fingerprint(begun.run_dir) == before
     assert cli("state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
-    ended = cli("state", "restore", "--yes")
-    assert ended.code == 0
-    assert "--from state.replaced-1.json" in ended.stdout
+    assert "--from state.replaced-1.json" in cli("state", "restore", "--yes").ends().stdout
     assert begun.state["current_step"] == "build/make"
     assert cli("state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
     assert begun.state["current_step"] == "build/polish"
@@ -64,34 +54,24 @@ def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
     terminal = Terminal(loomctl("state", "restore", begun.run_dir.name), begun)
     terminal.until("Put it back?")
     terminal.type(answer)
-    seen = terminal.end()
-    assert "succeeded → in_progress" in seen
+    assert "succeeded → in_progress" in terminal.end()
     assert terminal.child.returncode == (0 if step == "build/make" else 2)
     assert begun.state["current_step"] == step
 
 
-def test_a_dry_run_writes_nothing(begun: Scene, cli: Cli) -> None:
+def test_a_dry_run_writes_nothing_and_a_plan_that_cannot_be_made_anew_is_exit_5(begun: Scene, cli: Cli) -> None:
     for name in ("state.json", "plan.json"):
         (begun.run_dir / name).write_text("{")
     before = fingerprint(begun.run_dir)
-    ended = cli("state", "restore", "--dry-run")
-    assert ended.code == 0
+    ended = cli("state", "restore", "--dry-run").ends()
     assert "would be put back from state.backup.json" in ended.stdout
     assert "the plan would be made anew from {project_root}/.loom/workflows/tiny.json" in ended.stdout
     assert fingerprint(begun.run_dir) == before
     document = cli("state", "restore", "--dry-run", "--json").json
     assert (document["dry_run"], document["state"]["restored"], document["plan"]["restored"]) == (True, False, False)
     assert document["state"]["trouble"]["code"] == "BAD_JSON"
-
-
-def test_a_plan_that_cannot_be_made_anew_is_exit_5(begun: Scene, cli: Cli) -> None:
-    for name in ("state.json", "plan.json"):
-        (begun.run_dir / name).write_text("{")
     (begun.store / "workflows" / "tiny.json").unlink()
-    ended = cli("state", "restore")
-    assert ended.code == 5
-    assert "is put back from state.backup.json" in ended.stdout
-    assert "PLAN_LOST" in ended.stdout
+    holds(cli("state", "restore").ends(5).stdout, "is put back from state.backup.json", "PLAN_LOST")
     assert json.loads((begun.run_dir / "state.json").read_bytes())["status"] == "in_progress"
     assert cli("state", "restore", "--json").json["plan"]["error"]["code"] == "PLAN_LOST"
 
@@ -103,8 +83,7 @@ def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
     begun.edit(steps=steps, sessions=sessions, updated_at=hostile, current_step=hostile, **{hostile: 1})
     with (begun.run_dir / "events.jsonl").open("a") as log:
         log.write(json.dumps({"seq": 99, "event": hostile, "step_id": hostile}) + "\n")
-    ended = cli("state", "restore", "--dry-run")
-    assert ended.code == 0
+    ended = cli("state", "restore", "--dry-run").ends()
     assert not any(sign in ended.stdout for sign in ("\x1b", "\x07"))
     assert not any(line.startswith("INJECTED") for line in ended.stdout.splitlines())
 
@@ -114,6 +93,4 @@ def test_a_run_without_its_state_is_listed(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").unlink()
     assert "NO_STATE" in cli("runs").stdout
     assert cli("runs", "--json").json["runs"][0]["run_id"] == begun.run_dir.name
-    said = begun.hook("session-start", source="startup").message
-    assert "loomctl state restore" in said
-    assert begun.run_dir.name in said
+    holds(begun.hook("session-start", source="startup").message, "loomctl state restore", begun.run_dir.name)

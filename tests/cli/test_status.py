@@ -1,7 +1,5 @@
 """`loomctl status` and `loomctl statusline`: one screen and one line, for people, whatever a run holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -20,6 +18,7 @@ from tests.care.test_hook_checks import ALL, MINUTE, bind_times, fire
 from tests.cli.conftest import Cli
 from tests.helpers import faber
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers.texts import holds
 
 DAY = 24 * 3600
 
@@ -41,29 +40,7 @@ def fields(screen: str) -> dict[str, str]:
     return found
 
 
-def test_one_screen_says_where_a_run_stands(begun: Scene, cli: Cli) -> None:
-    """Within 24 lines of 80 columns: run, phases, step, what it waits for, the next command, and what is known."""
-    fire(begun, ALL)
-    bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
-    screen = cli("status").stdout
-    lines = screen.splitlines()
-    assert len(lines) <= 24
-    assert all(fences.width(line) <= 80 for line in lines)
-    told = fields(screen)
-    assert told["run"] == begun.state["run_id"]
-    assert told["status"] == "in progress"
-    assert told["goal"] == "add dark mode"
-    assert told["phases"] == "▸ frame · build · ship (0 of 4 steps)"
-    assert told["step"] == "frame/ask@1 begun just now"
-    assert told["waits"] == "for the assistant: the step's result"
-    assert told["next"] == "loomctl done --for 001"
-    assert told["context"] == "given: spec; not given: notes"
-    assert told["hooks"].startswith("all working; the last was ")
-    assert "phase.started frame" in told["events"]
-    assert len([line for line in lines if line.startswith("events")]) == 1
-
-
-def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
+def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     told = cli("status", "--json").json
     told_events = begun.events()
     keys = "schema_version run_id run_dir status workflow_id work_id goal saved_from phases steps step waits next"
@@ -76,6 +53,25 @@ def test_the_document_says_the_same(begun: Scene, cli: Cli) -> None:
     assert told["context"] == {"session_id": SESSION, "given": ["spec"], "not_given": ["notes"]}
     assert told["versions"] == {"loomctl": __version__, "hooks": None, "run": __version__, "skew": []}
     assert told["hooks"] == {"fired": 0, "last": None, "silent": [], "expected": True, "set_aside": 0}
+    fire(begun, ALL)
+    bind_times(begun, SESSION, bound=DAY, sign=MINUTE)
+    screen = cli("status").stdout
+    lines = screen.splitlines()
+    assert len(lines) <= 24
+    assert all(fences.width(line) <= 80 for line in lines)
+    told = fields(screen)
+    assert (told["run"], told["status"]) == (begun.state["run_id"], "in progress")
+    assert (told["goal"], told["phases"]) == ("add dark mode", "▸ frame · build · ship (0 of 4 steps)")
+    assert told["step"] == "frame/ask@1 begun just now"
+    assert (told["waits"], told["next"]) == ("for the assistant: the step's result", "loomctl done --for 001")
+    assert told["context"] == "given: spec; not given: notes"
+    assert told["hooks"].startswith("all working; the last was ")
+    assert "phase.started frame" in told["events"]
+    assert len([line for line in lines if line.startswith("events")]) == 1
+    (entry,) = begun.state["steps"]
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
+    begun.edit(steps=[{**entry, "started_at": began}])
+    assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"
 
 
 STANDINGS: dict[str, tuple[Json, str, str]] = {
@@ -115,17 +111,13 @@ def test_what_a_run_waits_for(begun: Scene, cli: Cli) -> None:
             assert cli("statusline").stdout.rstrip().endswith(f"next: {word[name]}")
 
 
-def test_a_run_that_nobody_drives_is_taken_up(begun: Scene, cli: Cli) -> None:
+def test_a_run_is_waited_for_by_whoever_drives_it_or_may(begun: Scene, cli: Cli) -> None:
     path = begun.store / f"local/sessions/{SESSION}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
     begun.let_go()
     told = fields(cli("status", session=None).stdout)
     assert told["next"] == f"loomctl resume {begun.state['run_id']}"
     assert told["waits"] == "for the assistant: no live session works on it"
-
-
-def test_a_run_that_is_driven_elsewhere_waits_for_that_session(begun: Scene, cli: Cli) -> None:
-    """No session here is alive, and that is not what it waits for; a terminal is told the same as a session."""
     for hostname, on in [("laptop", "the session on laptop"), ("", "the session")]:
         path = begun.store / f"local/sessions/{SESSION}.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
@@ -167,11 +159,19 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
     told = fields(cli("status").stdout)
     assert told["compacted"].endswith("(manual): unproven, for no summary came")
     assert "driven by" not in told["sessions"]
+    for value in [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]]:
+        (record,) = begun.state["sessions"]["session_history"]
+        record["compactions"] = value
+        begun.edit(sessions={**begun.state["sessions"], "session_history": [record]})
+        told = cli("status", "--json")
+        assert told.code in (0, 5), told.stderr
+        assert cli("status").code == told.code
 
 
-@pytest.fixture
-def overtaken(scene: Scene) -> Scene:
-    """A run of which the log tells what became of the last compaction, for it was taken from its session meanwhile."""
+def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_it(
+    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was lost and put back stands in no record: the run was taken from its session meanwhile."""
     scene.workflow(must_survive=["no second stylesheet", "7:1"])
     scene.begin()
     (record,) = scene.state["sessions"]["session_history"]
@@ -183,12 +183,6 @@ def overtaken(scene: Scene) -> Scene:
     told = Event("survival.checked", {**receipt, **which}, SESSION)
     back = Event("survival.restored", {"items": ["no second stylesheet"], "at": "PostToolUse", **which}, SESSION)
     events.append(str(scene.run_dir), scene.run_dir.name, [told, back], durable=False)
-    return scene
-
-
-@pytest.mark.usefixtures("overtaken")
-def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_it(cli: Cli) -> None:
-    """What was lost there, and put back, stands in no record."""
     proved = cli("prove", "--json").json["compactions"]
     told = cli("status", "--json").json["compactions"]
     assert (told["count"], told["last"]["at"]) == (2, "2026-01-02T00:00:00Z")
@@ -199,12 +193,6 @@ def test_a_receipt_that_the_log_alone_has_is_told_as_prove_and_the_report_tell_i
     page = cli("report", "-o", "-")
     assert (page.code, page.stderr) == (0, "")
     assert "2026-01-02 00:00:00" in page.stdout
-
-
-@pytest.mark.usefixtures("overtaken")
-def test_a_log_that_is_too_long_for_a_glance_is_not_read_for_receipts(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("loomctl.cli.status._LARGEST_LEDGER", 10)
     told = cli("status", "--json").json
     assert (told["compactions"]["last"]["receipt"]["proven"], told["ledger"]) == (False, None)
@@ -242,21 +230,9 @@ def test_a_run_of_fabers_is_told_as_far_as_it_is_known(scene: Scene, cli: Cli, l
     """With its steps or, where nobody knows them, without; nothing is written."""
     faber.lay(scene, layout, plan=faber.PLAN if planned else None)
     before = fingerprint(scene.root)
-    told = cli("status", session=None)
-    assert told.code == 0, told.stderr
-    assert fields(told.stdout)["run"]
+    assert fields(cli("status", session=None).ends().stdout)["run"]
     assert cli("statusline", session=None).stdout.startswith("loom ")
     assert {path: seen[1] for path, seen in fingerprint(scene.root).items()} == {p: s[1] for p, s in before.items()}
-
-
-def test_compactions_of_another_shape_trouble_nobody(begun: Scene, cli: Cli) -> None:
-    for value in [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]]:
-        (record,) = begun.state["sessions"]["session_history"]
-        record["compactions"] = value
-        begun.edit(sessions={**begun.state["sessions"], "session_history": [record]})
-        told = cli("status", "--json")
-        assert told.code in (0, 5), told.stderr
-        assert cli("status").code == told.code
 
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202edrawkcab\u2066 AKIAIOSFODNN7EXAMPLE 世界" * 3
@@ -269,11 +245,7 @@ def test_hostile_text_is_harmless_and_fits(begun: Scene, cli: Cli, monkeypatch: 
         begun.edit(goal=HOSTILE, work_id=HOSTILE, status="awaiting_feedback", feedback={"message": HOSTILE})
         for command in ("status", "statusline"):
             shown = cli(command).stdout
-            assert "\x1b" not in shown
-            assert "\x07" not in shown
-            assert "\u202e" not in shown
-            assert "\u2066" not in shown
-            assert "AKIAIOSFODNN7EXAMPLE" not in shown
+            holds(shown, but=("\x1b", "\x07", "\u202e", "\u2066", "AKIAIOSFODNN7EXAMPLE"))
             room = max(24, min(100, int(wide))) if command == "status" else min(80, int(wide))
             run = begun.state["run_id"]
             assert [line for line in shown.splitlines() if fences.width(line) > room and run not in line] == []
@@ -283,22 +255,17 @@ def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
     for command in ("status", "statusline"):
         told = cli(command)
         assert (told.code, told.stdout) == (3, "")
-        assert "No active run" in told.stderr
-        assert 'loomctl run "what to do" starts one' in told.stderr
+        holds(told.stderr, "No active run", 'loomctl run "what to do" starts one')
     scene.workflow()
     scene.begin(session=SESSION)
     scene.begin("another thing", session=OTHER)
-    told = cli("status", session=None)
-    assert told.code == 3
+    told = cli("status", session=None).ends(3)
     assert "2 runs could be meant" in told.stderr
     assert all(folder.name in told.stderr for folder in scene.run_dirs)
 
 
-# ---- What is the matter with hooks, and with versions.
-
-
 @pytest.mark.slow
-def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
+def test_a_hook_that_is_silent_or_was_cut_off_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
     bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
     fire(begun, {event: ago for event, ago in ALL.items() if event != "stop"})
     told = fields(cli("status").stdout)
@@ -310,11 +277,6 @@ def test_a_silent_hook_is_an_alarm_everywhere(begun: Scene, cli: Cli) -> None:
     fire(begun, ALL)
     assert fields(cli("status").stdout)["hooks"].startswith("all working")
     assert cli("statusline").stdout.startswith("loom ")
-
-
-def test_a_hook_that_was_cut_off_is_an_alarm(begun: Scene, cli: Cli) -> None:
-    bind_times(begun, SESSION, bound=2 * DAY, sign=MINUTE)
-    fire(begun, ALL)
     mark = begun.store / "local/hooks/session-start.work"
     mark.write_text("begun\n")
     os.utime(mark, (time.time() - 5 * MINUTE,) * 2)
@@ -409,15 +371,6 @@ def test_other_versions_are_told(begun: Scene, cli: Cli) -> None:
     assert cli("statusline").stdout.startswith("! hooks of another version · loom ")
 
 
-def test_a_state_of_a_newer_loom_is_refused(begun: Scene, cli: Cli) -> None:
-    """Exit code 7 (D52); the status line says it where the launcher asks."""
-    begun.edit(schema_version=99)
-    assert cli("status").code == 7
-
-
-# ---- The line, made for the launcher.
-
-
 def draw(scene: Scene, **environ: str) -> str:
     """Draw the line as the launcher asks for it, in a process with the standard library alone."""
     import sys
@@ -426,14 +379,9 @@ def draw(scene: Scene, **environ: str) -> str:
 
     given = json.dumps({"session_id": SESSION, "cwd": str(scene.root)})
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(MAIN), "statusline"],
-        cwd=scene.root,
-        env={**scene.environ(None), **environ},
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-I", "-S", str(MAIN), "statusline"], cwd=scene.root, env={**scene.environ(None), **environ},
+        input=given, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -454,7 +402,7 @@ def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
     assert draw(begun, COLUMNS="30") == "loom frame/ask@1\n"
 
 
-def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
+def test_what_was_saved_is_counted_on_from_where_it_ended_and_a_damaged_file_is_made_anew(begun: Scene) -> None:
     log = begun.run_dir / "tool_steps.jsonl"
     step = json.dumps({"id": "t", "tool_name": "Bash", "tokens_before": 100, "tokens_after": 20})
     log.write_text(f"{step}\n")
@@ -467,9 +415,6 @@ def test_what_was_saved_is_counted_on_from_where_it_ended(begun: Scene) -> None:
     assert "saved 53%" in draw(begun)
     log.write_text(f"{step}\n")
     assert "saved 80%" in draw(begun)
-
-
-def test_a_damaged_file_is_made_anew(begun: Scene) -> None:
     for data in [b"", b"\xff\n\n\n", b"loom 1\nx\nsaved x 1 2\n", b"loom 1\nx\nsaved run -5 1e9 {}\n"]:
         line = draw(begun)
         path = begun.store / "local/statusline" / SESSION
@@ -478,11 +423,15 @@ def test_a_damaged_file_is_made_anew(begun: Scene) -> None:
         assert path.read_bytes() != data
 
 
-def test_a_run_that_cannot_be_read_says_so_in_the_line(begun: Scene) -> None:
+def test_a_line_says_what_cannot_be_read_and_is_empty_where_nothing_is_bound(begun: Scene, cli: Cli) -> None:
     begun.edit(schema_version=99)
+    assert cli("status").code == 7
     assert draw(begun).rstrip().endswith("of a newer Loom · next: doctor")
     (begun.run_dir / "state.json").write_text("{")
     assert draw(begun).rstrip().endswith("not readable · next: doctor")
+    assert draw(begun, LOOM_DISABLED="1") == ""
+    (begun.store / f"local/sessions/{SESSION}.json").unlink()
+    assert draw(begun) == ""
 
 
 def test_no_link_is_written_through(begun: Scene) -> None:
@@ -493,17 +442,19 @@ def test_no_link_is_written_through(begun: Scene) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_nothing_is_drawn_where_hooks_are_off_or_no_run_is_bound(begun: Scene) -> None:
-    """LOOM_DISABLED (D57), and a session of another run."""
-    assert draw(begun, LOOM_DISABLED="1") == ""
-    (begun.store / f"local/sessions/{SESSION}.json").unlink()
-    assert draw(begun) == ""
-
-
-# ---- How it comes into an assistant's settings.
-
-
-def test_the_snippet_names_a_script_that_stays(begun: Scene, cli: Cli, tmp_path: Path) -> None:
+def test_the_snippet_names_a_script_that_stays_and_follows_an_update(begun: Scene, cli: Cli, tmp_path: Path) -> None:
+    state_home = Path(os.environ["LOOM_STATE_HOME"])
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
+    assert not (state_home / "statusline").exists()
+    script = Path(cli("statusline", "--snippet", "--json").json["script"])
+    fresh = script.read_text()
+    script.write_text(fresh.replace(str(CHECKOUT), "/gone/0.0.1"))
+    done = subprocess.run([str(script)], input="{}", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
+    assert script.read_text() == fresh
+    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": "/not/there"})
+    assert script.read_text() == fresh
     told = cli("statusline", "--snippet", "--json").json
     script = Path(told["script"])
     assert told["settings"] == {"statusLine": {"type": "command", "command": str(script)}}
@@ -519,21 +470,6 @@ def test_the_snippet_names_a_script_that_stays(begun: Scene, cli: Cli, tmp_path:
     assert done.stdout.startswith("loom ")
 
 
-def test_after_an_update_the_script_follows(begun: Scene, cli: Cli) -> None:
-    state_home = Path(os.environ["LOOM_STATE_HOME"])
-    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
-    assert not (state_home / "statusline").exists()
-    script = Path(cli("statusline", "--snippet", "--json").json["script"])
-    fresh = script.read_text()
-    script.write_text(fresh.replace(str(CHECKOUT), "/gone/0.0.1"))
-    done = subprocess.run([str(script)], input="{}", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": str(CHECKOUT)})
-    assert script.read_text() == fresh
-    begun.hook("session-start", source="startup", environ={"LOOM_PLUGIN_ROOT": "/not/there"})
-    assert script.read_text() == fresh
-
-
 def test_many_phases_are_counted_and_the_run_can_be_pasted(
     scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,8 +483,7 @@ def test_many_phases_are_counted_and_the_run_can_be_pasted(
         told = fields(screen)["phases"]
         assert "▸ phase1" in told
         assert told.endswith("(1 of 10 steps)") or wide == "24"
-        assert ("✓ phase0" in told) == (wide == "80")
-        assert ("✓ 1 done · 8 to come" in told) == (wide != "80")
+        assert ("✓ phase0" in told, "✓ 1 done · 8 to come" in told) == (wide == "80", wide != "80")
 
 
 def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> None:
@@ -561,10 +496,3 @@ def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> 
     assert told["sessions"].startswith("none yet")
     for command in ("report", "prove", "stages"):
         assert cli(command, scene.run_dir.name, session=OTHER).code == 0
-
-
-def test_a_step_that_lasts_says_for_how_long(begun: Scene, cli: Cli) -> None:
-    (entry,) = begun.state["steps"]
-    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
-    begun.edit(steps=[{**entry, "started_at": began}])
-    assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"

@@ -1,7 +1,5 @@
 """`loomctl steps`, `history`, `reduce`, `savings`: looking back at what tools were called for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from loomctl.runs.tools.tool_log import DataOffloader
 from tests.cli.conftest import Cli
 from tests.docs.tokens import count
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
+from tests.helpers.texts import holds
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100
@@ -49,9 +48,6 @@ def process(scene: Scene, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd=below, env=scene.environ(), capture_output=True, check=False)
 
 
-# ---- The table.
-
-
 def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli) -> None:
     record(called, "Bash", {"command": f"make {'x' * 99}"}, {"stdout": "", "interrupted": False}, "toolu_05F")
     record(called, "Task", {"description": "look around"}, "done", "toolu_06G")
@@ -72,7 +68,7 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert "Grep (agent-1)" in line  # a subagent's is marked
 
 
-def test_options_choose(called: Scene, cli: Cli) -> None:
+def test_options_choose_and_else_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
     for words, shown, said in [
         ([], "ABCE", "4 of 4 steps; 1 of subagents left out"),
         (["--last", "2"], "CE", "2 of 4 steps; --all shows the others; 1 of subagents"),
@@ -95,9 +91,6 @@ def test_options_choose(called: Scene, cli: Cli) -> None:
         for step in document["steps"]:
             assert {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success"} <= set(step)
             assert {"bytes", "tokens_before", "tokens_after"} <= set(step)
-
-
-def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
     for number in range(30):
         record(called, "Bash", {"command": f"step-{number}"}, {"stdout": "x"}, f"toolu_9{number:02d}")
     lines = cli("steps").stdout.splitlines()
@@ -105,9 +98,7 @@ def test_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
     assert "20 of 34 steps; --all shows the others" in lines[-1]
 
 
-def test_no_steps_are_no_error(scene: Scene, cli: Cli) -> None:
-    scene.workflow()
-    scene.begin()
+def test_no_steps_are_no_error_and_a_record_that_cannot_be_read_is_missed(begun: Scene, cli: Cli) -> None:
     for words in (["steps"], ["history"], ["savings"]):
         ended = cli(*words)
         assert (ended.code, ended.stderr) == (0, "")
@@ -115,7 +106,17 @@ def test_no_steps_are_no_error(scene: Scene, cli: Cli) -> None:
     assert "no tool steps yet" in cli("history").stdout
     assert cli("steps", "--json").json["steps"] == []
     assert cli("savings", "--json").json["recovery"]["recovered"] == 0
-    assert not list(scene.run_dir.glob("tool_steps*"))
+    assert not list(begun.run_dir.glob("tool_steps*"))
+    for number in range(1, 7):
+        record(begun, "Bash", {"command": "make"}, {"stdout": "made"}, f"toolu_{number}", number=number)
+    log = begun.run_dir / tool_log.FILE
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines) + lines[-1][:40])
+    assert cli("savings").code == 0
+    log.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + b"".join(lines[4:]))
+    ended = cli("savings").ends(1)
+    holds(ended.stdout, f"  ! 2 more: their lines in {log} cannot be read", "Recovery: 4 of 4 steps")
+    assert cli("savings", "--json").json["recovery"]["missing"] == 2
 
 
 def test_looking_back_writes_nothing_and_is_the_same_for_everybody(called: Scene, cli: Cli) -> None:
@@ -123,8 +124,7 @@ def test_looking_back_writes_nothing_and_is_the_same_for_everybody(called: Scene
     told = cli("steps").stdout
     before = fingerprint(called.root)
     for words in (["steps"], ["steps", "show", "toolu_01A"], ["history"], ["savings"]):
-        assert cli(*words).code == 0
-        assert cli(*words, "--json").code == 0
+        assert (cli(*words).code, cli(*words, "--json").code) == (0, 0)
     assert fingerprint(called.root) == before
     assert [cli("steps", session=session).stdout for session in (OTHER, None)] == [told] * 2
     assert process(called, "steps").stdout.decode() == told
@@ -134,24 +134,19 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
     hostile = f"x\x1b[2J\x07\rINJECTED\nINJECTED {TOKEN}"
     raw: list[Json] = [
         {
-            "id": hostile,
-            "tool_name": hostile,
-            "observation": hostile,
-            "agent_id": hostile,
+            "id": hostile, "tool_name": hostile, "observation": hostile, "agent_id": hostile,
             "minimal_args": {"a": hostile},
         },
         {"id": "y", "tool_name": 5, "observation": [], "outcome_ref": {}, "bytes": "many", "tokens_before": None},
         {"id": "z", "outcome_ref": "../../../../etc/passwd", "rest": {"result": hostile}, "success": "no"},
-    ]
+    ]  # fmt: skip
     path = called.run_dir / tool_log.FILE
     path.write_bytes(path.read_bytes() + b"".join(files.to_json_line(one) for one in raw))
     for words in (["steps", "--agents"], ["history"], ["savings"], ["steps", "show", "x", "--reduced"]):
         for more in ([], ["--json"]):
             ended = cli(*words, *more)
             assert ended.code in (0, 1), ended
-            assert "\x1b" not in ended.stdout + ended.stderr
-            assert "\x07" not in ended.stdout + ended.stderr
-            assert TOKEN not in ended.stdout + ended.stderr
+            holds(ended.stdout + ended.stderr, but=("\x1b", "\x07", TOKEN))
     assert not any(line.startswith("INJECTED") for line in cli("steps", "--agents").stdout.splitlines())
     ended = cli("steps", "show", "z")
     assert (ended.code, ended.stdout) == (5, "")
@@ -175,19 +170,13 @@ def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
         assert not waits.exists()
 
 
-# ---- One step's original.
-
-
-def test_an_original_is_given_byte_for_byte(called: Scene) -> None:
+def test_an_original_is_given_byte_for_byte_and_its_reduction_masked(called: Scene, cli: Cli) -> None:
     assert process(called, "steps", "show", "toolu_01A").stdout == ODD.encode("utf-8", "surrogatepass")
     assert process(called, "steps", "show", "toolu_01B").stdout == b"{}\r\n"
     assert process(called, "steps", "show", "toolu_02").stdout == b"Exit code 1\nFAILED tests/a.py::test_b"
     whole = process(called, "steps", "show", "toolu_04E", called.run_dir.name)
     assert (whole.returncode, whole.stderr) == (0, b"")
     assert whole.stdout == b"row\n" * 900  # the text of an MCP result, not its JSON
-
-
-def test_the_document_has_arguments_and_result_as_they_were(called: Scene) -> None:
     document = json.loads(process(called, "steps", "show", "toolu_01A", "--json").stdout)
     assert document["schema_version"] == 1
     assert (document["run_id"], document["step"]["id"]) == (called.run_dir.name, "toolu_01A")
@@ -195,16 +184,10 @@ def test_the_document_has_arguments_and_result_as_they_were(called: Scene) -> No
     assert document["result"] == {"stdout": ODD, "stderr": "", "interrupted": False}
     assert TOKEN not in json.dumps(document["step"])
     assert "rest" not in document["step"]
-
-
-@pytest.mark.usefixtures("called")
-def test_what_the_history_says_of_a_step(cli: Cli) -> None:
     told = cli("steps", "show", "toolu_01A", "--reduced").stdout
     assert told.startswith("`make all`: exit 0")
-    assert "→ outputs/toolu_01A." in told
-    assert TOKEN not in told
-    document = cli("steps", "show", "toolu_01A", "--reduced", "--json").json
-    assert document["text"] == told.rstrip("\n")
+    holds(told, "→ outputs/toolu_01A.", but=(TOKEN,))
+    assert cli("steps", "show", "toolu_01A", "--reduced", "--json").json["text"] == told.rstrip("\n")
 
 
 @pytest.mark.usefixtures("called")
@@ -228,35 +211,22 @@ def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, 
     assert step.rest_ref is not None
     path = called.run_dir / (step.rest_ref if what == "rest" else step.outcome_ref)
     path.unlink() if what == "gone" else path.write_text("other")
-    ended = cli("steps", "show", "toolu_09", *(["--json"] if what == "rest" else []))
-    assert ended.code == 5
+    ended = cli("steps", "show", "toolu_09", *(["--json"] if what == "rest" else [])).ends(5)
     assert code in (ended.stdout if what == "rest" else ended.stderr)
     assert what == "rest" or ended.stdout == ""
-    told = cli("savings")
-    assert told.code == 1
-    assert f"! toolu_09: {code}" in told.stdout
-    document = cli("savings", "--json")
-    assert document.code == 1
-    (lost,) = document.json["recovery"]["lost"]
+    assert f"! toolu_09: {code}" in cli("savings").ends(1).stdout
+    (lost,) = cli("savings", "--json").ends(1).json["recovery"]["lost"]
     assert (lost["id"], lost["code"]) == ("toolu_09", code)
 
 
-# ---- History.
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("called")
-def test_a_history_has_the_goal_and_the_last_steps(cli: Cli) -> None:
+def test_a_history_has_the_goal_and_the_last_steps_within_every_budget(cli: Cli, called: Scene) -> None:
     document = cli("history", "--json").json
     assert document["text"].startswith("Asked: add dark mode\n")
     assert "Grep" not in document["text"]
-    assert document["steps"] == 4
-    assert document["tokens"]["budget"] == 500
+    assert (document["steps"], document["tokens"]["budget"]) == (4, 500)
     assert count(document["text"]) <= document["tokens"]["at_most"] <= 500
     assert cli("history").stdout == document["text"] + "\n"
-
-
-def test_every_budget_gives_something_sensible(called: Scene, cli: Cli) -> None:
     for number in range(20):
         record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
     for budget in (0, 5, 50, 500):
@@ -270,8 +240,6 @@ def test_every_budget_gives_something_sensible(called: Scene, cli: Cli) -> None:
         assert all(f"part-{number}`" in told for number in range(12, 20))
 
 
-# ---- What a call would become.
-
 CLAUDE = {
     "hook_event_name": "PostToolUse",
     "session_id": "s",
@@ -283,7 +251,7 @@ CLAUDE = {
 SHAPE = {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "success", "sha256", "bytes"}
 
 
-def test_a_hooks_event_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) -> None:
+def test_an_event_or_the_documents_form_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) -> None:
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     document = cli("reduce", "--json", given=json.dumps(CLAUDE), cwd=nowhere, session=None).json
@@ -296,9 +264,6 @@ def test_a_hooks_event_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) 
     assert told.stdout == document["observation"] + "\n"
     assert told.stdout.startswith("git log: exit 0, ")
     assert (list(nowhere.iterdir()), scene.store.exists()) == ([], False)
-
-
-def test_the_documents_form_and_a_failure(cli: Cli) -> None:
     call = {"tool": "fs:read_file", "args": {"path": "config.json"}, "result": {"content": '{"model": "gpt-4"}'}}
     document = cli("reduce", "--json", given=json.dumps(call)).json
     assert document["observation"].partition("\n")[0] == "Read config.json (18 bytes, JSON)"
@@ -351,9 +316,6 @@ def test_no_tool_call_is_a_bug(cli: Cli) -> None:
             assert cli("reduce", given=json.dumps({"tool": tool})).code == 0
 
 
-# ---- Savings.
-
-
 def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     ended = cli("savings")
     lines = ended.stdout.splitlines()
@@ -370,27 +332,6 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     recovery = document["recovery"]
     assert (recovery["steps"], recovery["recovered"], recovery["dangling"], recovery["lost"]) == (5, 5, 0, [])
     assert recovery["bytes"] == recovery["bytes_recovered"] > 5000
-
-
-def test_a_record_that_cannot_be_read_is_missed(scene: Scene, cli: Cli) -> None:
-    """Hooks number the steps: a line that somebody broke or took out is a gap. What a kill tore off is no gap."""
-    scene.workflow()
-    scene.begin()
-    for number in range(1, 7):
-        record(scene, "Bash", {"command": "make"}, {"stdout": "made"}, f"toolu_{number}", number=number)
-    log = scene.run_dir / tool_log.FILE
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join(lines) + lines[-1][:40])
-    assert cli("savings").code == 0
-    log.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + b"".join(lines[4:]))
-    ended = cli("savings")
-    assert ended.code == 1
-    assert f"  ! 2 more: their lines in {log} cannot be read" in ended.stdout
-    assert "Recovery: 4 of 4 steps" in ended.stdout
-    assert cli("savings", "--json").json["recovery"]["missing"] == 2
-
-
-# ---- Completion.
 
 
 def test_words_are_completed(called: Scene) -> None:

@@ -1,7 +1,5 @@
 """`loomctl why`: why a step came next, and why an artifact is loaded or is not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -35,7 +33,7 @@ def looped(scene: Scene, cli: Cli) -> Scene:
 
 
 @pytest.mark.usefixtures("looped")
-def test_each_stage_tells_how_it_was_come_to(cli: Cli) -> None:
+def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(cli: Cli) -> None:
     for named, first in [
         ("make", "build/make@1 is where the run began: the first step of its plan"),
         ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded: as the next step in order"),
@@ -43,10 +41,6 @@ def test_each_stage_tells_how_it_was_come_to(cli: Cli) -> None:
         ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
     ]:
         assert cli("why", named).stdout.splitlines()[0] == first
-
-
-@pytest.mark.usefixtures("looped")
-def test_every_transition_is_told(cli: Cli) -> None:
     assert cli("why", "fix").stdout.splitlines()[2:] == [
         "LEADS TO   LABEL    CONDITION           IS     WHY",
         "end                 context.score >= 9  false  its condition is false",
@@ -56,10 +50,6 @@ def test_every_transition_is_told(cli: Cli) -> None:
     told = cli("why", "fix", "--json").json
     assert (told["step_id"], told["visit"], told["after"]["stage"]) == ("build/fix", 1, "002-build.review@1")
     assert (told["way"]["reason"], told["way"]["transition"], len(told["weighed"])) == ("label", 1, 3)
-
-
-@pytest.mark.usefixtures("looped")
-def test_after_an_undo_the_newest_choice_counts(cli: Cli) -> None:
     for _ in range(2):
         assert cli("undo").code == 0
     assert cli("done", given='{"suggested_next_ids": ["fix"], "preferred_next_label": "f"}').code == 0
@@ -118,11 +108,8 @@ def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
     scene.workflow([], conditional=[artifact("notes", "notes.md", condition=condition)])
     scene.begin("the goal")
     assert cli("why", "notes").stdout.splitlines() == [
-        "notes is loaded at session_start",
-        f"if {condition}, which is false now",
-        '  state.goal = "the goal"',
-        "  state.context.notes = null",
-        "no priming of this run has named it",
-    ]
+        "notes is loaded at session_start", f"if {condition}, which is false now", '  state.goal = "the goal"',
+        "  state.context.notes = null", "no priming of this run has named it",
+    ]  # fmt: skip
     told = cli("why", "notes", "--json").json
     assert (told["holds"], told["values"]["state.context.notes"], told["last"]) == ("false", None, None)
