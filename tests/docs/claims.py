@@ -1,16 +1,12 @@
 """The claims of the page on security, and the tests that show them: `@pytest.mark.shows("words of the page")`."""
 
-from __future__ import annotations
-
 import ast
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.docs.pages import DOCS, name
 from tests.helpers.scenes import CHECKOUT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = DOCS / "explanation" / "security.md"
 LINK = re.compile(r" \[✓\]\([^)]*\)")

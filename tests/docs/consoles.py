@@ -15,8 +15,6 @@ hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes a
 What lies below `https://git.example.org/` is in the folder `server` beside the homes.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -186,14 +184,9 @@ class Stage:
         if step.terminal not in self._terminals:
             machine = self.machine(step.terminal)
             environ = {
-                "PATH": f"{self.base / 'bin'}:{os.environ.get('PATH', '')}",
-                "HOME": str(self.home(machine)),
-                "LOOM_HOSTNAME": machine,
-                "LANG": "C.UTF-8",
-                "TERM": "dumb",
-                "COLUMNS": "120",
-                "GIT_PAGER": "cat",
-            }
+                "PATH": f"{self.base / 'bin'}:{os.environ.get('PATH', '')}", "HOME": str(self.home(machine)),
+                "LOOM_HOSTNAME": machine, "LANG": "C.UTF-8", "TERM": "dumb", "COLUMNS": "120", "GIT_PAGER": "cat",
+            }  # fmt: skip
             here = self._folder() if machine == "laptop" else self.home(machine)
             for name in [one for one in self._terminals if self.machine(one) == machine]:
                 self._terminals.pop(name).close()

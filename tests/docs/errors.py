@@ -1,8 +1,7 @@
 """Every error, finding and warning that Loom's source can say, found by reading it."""
 
-from __future__ import annotations
-
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +36,7 @@ class Said(NamedTuple):
     words: str
 
 
+@functools.cache
 def said() -> list[Said]:
     found = {one for path in CHECKOUT.glob("loomctl/**/*.py") for one in in_module(path)}
     launcher = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")

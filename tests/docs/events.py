@@ -1,380 +1,180 @@
 """Every event that Loom writes, as its page tells it, and those that the source writes, found by reading it."""
 
-from __future__ import annotations
-
 import ast
+import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.helpers.scenes import CHECKOUT
 
-STAGE = "`stage`"
-DECIDED = {
-    "id": "",
-    "by": "who",
-    "label": "of a choice, as the workflow writes it",
-    "note": "what they said, in a line",
-}
+_TOLD = r"""
+run.created: a run begins | workflow_id | work_id | goal | plan = what the plan was made of: files with their hashes
+run.resumed: a run is taken up again | status_before
+run.paused: by `loomctl pause` or `reject`, or where the assistant may be sent on no more
+    | before = the status before | reason = `stop_block_cap` or `rejected`
+run.awaiting_feedback: the assistant stopped twice without a result, or a command is not trusted: the user is waited
+    for
+    | stage | reason = `trust`, if it is that
+run.failed: a step failed for good, and its workflow stops there | step_id | failure_reason
+run.cancelled: by `loomctl cancel` | before = the status before
+run.completed: the last step is done
+    | artifact_count = how many values of the run's context became blobs, each content counted once
+run.forked: after `run.created` in a run that `loomctl fork --at STAGE` made of another one
+    | from = the other run | at = the stage that had ended there | stages = those that came along, whose own events
+    stand in the other run's log | context = what had made the context: `stage`, or `keys`, `values` and `before` of
+    what was set by hand, each with `at` and `session_id`
+run.pushed: `loomctl push` begins to hand the run on; one that did not arrive has a `run.push_failed` behind it
+    | remote = its name, or its address without a password | machine = from where | outputs = whether what tools gave
+    goes along | files = how many are new to the remote
+run.push_failed: a push that was begun did not arrive | remote | machine | reason = the code of the error
+run.pulled: a run that `loomctl pull` brought is taken up; a pull itself writes nothing into what it brings
+    | remote | kind = `new`, `forward` or `took_theirs` | machine = from where it was pushed | by = who pushed it | at
+    = when | commit | saved = the run that the state before was saved as, where that is no part of what came
+run.saved_aside: a pull made this run of one of two states of another one, whose entries stand before this one
+    | from = the other run | whose = `mine`: it was here; `theirs`: it was at the remote | remote | machine = where
+    the state was, or from where it was pushed | by = of theirs: who pushed it
+run.rewound: `loomctl rewind --to STAGE` took the run back, after a `stage.undone` for each end that it took back
+    | to = the stage, which is open again | undone = the stages whose ends were taken back, newest first | gone = the
+    stages that the run no longer has | context_left = the stages of which it cannot be read what the context was
+    before
+phase.started: a phase is entered | phase | before = the phase before, if there was one
+phase.completed: a phase is left behind | phase
+phase.skipped: a phase is passed, for nothing is done in it | phase
+phase.set_back: the run goes back before a phase, which is to be done again | phase
+step.primed: a step that is nothing but a priming is done by Loom itself; it has no stage
+stage.started: a visit of a step begins
+    | stage | visit = from 1 | files_sha256 = of `prompt.md` | warnings = what of its preamble could not be told, if
+    anything
+stage.prompt_renewed: a resume writes the open step's prompt anew, with this machine's paths
+    | stage | files_sha256 = of `prompt.md`
+run.feedback_given: a run that waited for its user's answer goes on | stage
+stage.asked: the assistant stopped without a result, and is asked for one | stage
+stage.handed_on: the assistant is sent on to the next step in the same turn | stage = the next
+stage.closing: `loomctl done` without a result: the final message will be the result | stage
+stage.repair_requested: an answer does not hold what the step's schema asks for, or its evidence is missing: it is
+    asked for again
+    | stage | attempt = from 1 | of = repairs in all | errors = the codes of what is wrong
+evidence.checked: what a step has to show was looked for as it was to end
+    | stage | passed = whether all of it is there | items = `kind`: `file`, `command`, `state`; `name`, as it is
+    declared; `passed`; `sha256` of the file, the command's output or the value; `why` it is missing, or how it was
+    told
+stage.completed: a visit of a step ends, well or not
+    | stage | status = `succeeded`, `failed`, `partially_succeeded`, `skipped` | response_source = `done`,
+    `conversation`, `transcript`, `candidate`, `command`, `decision`, `none` | response_sha256 = of `response.md`,
+    where there is one | files_sha256 = of `status.json`, `changes.json` and `changes.patch`, by name | follows =
+    `done`, `retry`, `prompt`, `stop` | next = where the run goes on: `step_id` and `reason`, as the visit keeps it in
+    `state.json` | files_touched = the first 200 | files_touched_count = where there are more | directive_file = which
+    file says how it ended, where the response does not | failure_reason = of a failed one | usage = `models`,
+    `messages` and tokens, where the transcript tells them
+stage.undone: `loomctl undo` takes the end of a stage back, `loomctl rewind --to STAGE` one after the other
+    | stage | gone = stages that had begun after it | phases = phases that are not what they were: their status
+transition.chosen: a step that has transitions ended, or a retry target or `max_visits` decided on the way on
+    | stage | step_id = the next step; null: the run is over, or failed | reason = `condition`, `label`, `suggested`,
+    `unconditional`, `on_failure`, `order`, `retry`, `retry_target`, `end`, `none`, `max_visits` | by = how an end was
+    chosen, or the step that was visited too often; else the same as `reason` | to = the step that was visited too
+    often | weighed = each transition with what became of it: `to`, `label`, `condition`, `truth`, `why`
+branch.ended: a branch of a parallel step ended, or its join went on without it
+    | branch | stage = the parallel step's | status = an outcome, or `cancelled` | failure_reason = why it failed
+branches.joined: the branches of a parallel step come together
+    | stage = the parallel step's | status = its outcome | results = of each branch: `id`, `index`, `status` |
+    conflicts = keys that branches left with different values: `key`, `branches`
+context.updated: a step's end sets values of the context, or somebody does by hand
+    | stage = of a step's end | keys | by = `user`, by hand | values = by hand: what the keys hold, larger ones by a
+    reference; none of a key that was taken away | before = by hand: what they held, in the same form; none of a key
+    that was not set
+asset.captured: a file that a stage left is kept, one event for each
+    | stage | path | bytes | sha256 | stored = below the run's folder
+command.started: the command of a step is run
+    | stage | timeout = seconds, if there is one | supervisor = number of the process that watches it
+command.ended: it ended, in whatever way; told once for each that was started
+    | stage | exit_code | signal = what killed it | duration_ms | timed_out | stopped = with its run, by an undo or by
+    hand | lost = what watched it was killed: how it ended is not known | bytes = printed | supervisor = as it was
+    started | error = why it could not be started
+approval.requested: somebody must approve before the run goes on
+    | id = `phase:…`, `step:…`, `result:…`, or `human:…` with the stage of a step that a person decides | reason = the
+    question, in a line | requested_at | step_id = of such a step | stage = of such a step | choices = of such a step:
+    the labels of its transitions
+approval.granted: by `loomctl approve`
+    | id | by = who | label = of a choice, as the workflow writes it | note = what they said, in a line
+approval.rejected: by `loomctl reject`
+    | id | by = who | label = of a choice, as the workflow writes it | note = what they said, in a line
+approval.chosen: by `loomctl choose LABEL`
+    | id | by = who | label = of a choice, as the workflow writes it | note = what they said, in a line
+approval.lapsed: the run goes back before what was approved, and will ask again | id
+lease.taken: a session drives the run from here on, for nobody did, or who did is gone
+    | why = `free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`),
+    `terminal` (a host's session in it) | epoch = of the lease, from here on | host | hostname | from = who drove it
+    until then: `session_id`, `host`, `hostname`, `since`, `seen`
+lease.taken_over: a session took the run from another that may live, whose later writes of the state are refused
+    | epoch | host | hostname | from = as above
+lease.released: who drove the run gives it up: its conversation ended, or took up another run
+    | epoch = it stays until the next one | reason = the host's word, or `left`
+lease.refused: a write of the state was refused, for another drives the run, or drove it since the writer began
+    | began = the epoch under which the writer began | epoch = the lease's | holder = who drives, as above
+session.started: a session is bound to the run, or begins bound to it
+    | source = `startup`, `resume`, `clear`, `bound`, … | hostname | inherited_from = the session whose run it took
+    over, as after `/clear`
+session.resumed: a session that the run knows goes on | source
+session.compacted: its conversation was compacted | trigger = `auto` or `manual`
+survival.checked: after a compaction it was looked for what must survive
+    | proven = `false` where the host gave no summary to look into | kept = names of the items that stood in the
+    summary or in what Loom gave | lost = of those that stood in neither | restored = of the lost ones those that were
+    put back already: none as yet | absent = of those that had nothing to look for; left out where there are none |
+    notes = of some by name: why one could not be looked for, or what of an artifact it is | trigger = `auto` or
+    `manual` | compaction = which it was: `at`, and its `number` in the session's record
+survival.restored: what a compaction lost was put back
+    | items = their names | at = the hook: `PostToolUse` or `UserPromptSubmit` | compaction = which lost them: `at`,
+    and its `number` in the session's record | characters = of the text that was given
+survival.declared: what must survive was added to the run, or taken from it
+    | added = names of items | dropped = names of items
+session.ended: it ended, and its host said so | reason
+session.lost: it ended without a word, as the next one finds | session_id = the lost one's
+context.primed: artifacts were due to a session, and what it had not yet was given
+    | slip_id = `null` where nothing was given | event = what triggered it | loaded = id: `full`, `diff`, `head` or
+    `pointer` | fresh = what it has already, unchanged | not_loaded = id: the reason | budget = `limit` and `used`, in
+    the measure of the budget: UTF-16 units of a hook, bytes of a command | tokens = what the text cost, estimated;
+    none where nothing was given, of hooks, and of older events | characters = of that text | tool_history = what was
+    told of tool steps, where it was | warnings = codes
+context.checked: it was looked whether a conversation has the artifacts that were due at its start
+    | at = when that was | event = `startup`, `resume`, `clear`, `fork`, `compact`, `run`, `take_up` or `move` |
+    artifacts = id: `present`, `restored`, `reachable`, `stale` or `lost`
+hook.failed: a hook of the session could not do its work; the assistant goes on without it
+    | hook = such as `stop` | error = what went wrong
+tools.unfinished: whoever recorded a tool call was killed while doing so; it is set aside until a command records it
+    | file | bytes
+tools.unreadable: what a hook put aside of a tool call is no event; it stays aside | file | bytes
+outputs.removed: `loomctl clean` removes outputs, before it does
+    | files | bytes | older_than_days | by = `retention` | at
+state.restored: `loomctl state restore` put another state in the place of the run's
+    | source = the file | kept = the name of what stood there | reason = `asked`, or the error's code | revision =
+    `before` and `restored` | events_after = how many events came after what was put back
+plan.restored: a damaged plan was made anew
+    | kept = the damaged one's name | same = whether it says what the first one did | sources = files | sha256
+plan.frozen: a FABER run's plan is frozen, at first or because FABER's file is another | sha256
+state.changed: a write that nothing else tells of changed what the state's checksum covers
+state.migrated: a state of an older schema is written in today's
+    | from | to | steps = of the migration | kept = the original's name | sha256 = of what became of it
+plan.migrated: the same of a plan | from | to | steps | kept | sha256
+ledger.torn_line: a kill tore off the line before this one | bytes | sha256
+ledger.mismatch: the log does not end as the state remembers it | expected = `seq` and `sha256` | found = the same
+ledger.damaged: this log is a copy, chained anew, of one that was not as it was written
+    | of = the run whose log it was | line = of the first fault there | code | what | faults = how many
+"""
 
-# name: (when it is written, its properties)
-EVENTS: dict[str, tuple[str, dict[str, str]]] = {
-    "run.created": (
-        "a run begins",
-        {"workflow_id": "", "work_id": "", "goal": "", "plan": "what the plan was made of: files with their hashes"},
-    ),
-    "run.resumed": ("a run is taken up again", {"status_before": ""}),
-    "run.paused": (
-        "by `loomctl pause` or `reject`, or where the assistant may be sent on no more",
-        {"before": "the status before", "reason": "`stop_block_cap` or `rejected`"},
-    ),
-    "run.awaiting_feedback": (
-        "the assistant stopped twice without a result, or a command is not trusted: the user is waited for",
-        {"stage": "", "reason": "`trust`, if it is that"},
-    ),
-    "run.failed": ("a step failed for good, and its workflow stops there", {"step_id": "", "failure_reason": ""}),
-    "run.cancelled": ("by `loomctl cancel`", {"before": "the status before"}),
-    "run.completed": (
-        "the last step is done",
-        {"artifact_count": "how many values of the run's context became blobs, each content counted once"},
-    ),
-    "run.forked": (
-        "after `run.created` in a run that `loomctl fork --at STAGE` made of another one",
-        {
-            "from": "the other run",
-            "at": "the stage that had ended there",
-            "stages": "those that came along, whose own events stand in the other run's log",
-            "context": "what had made the context: `stage`, or `keys`, `values` and `before` of what was set by hand, "
-            "each with `at` and `session_id`",
-        },
-    ),
-    "run.pushed": (
-        "`loomctl push` begins to hand the run on; one that did not arrive has a `run.push_failed` behind it",
-        {
-            "remote": "its name, or its address without a password",
-            "machine": "from where",
-            "outputs": "whether what tools gave goes along",
-            "files": "how many are new to the remote",
-        },
-    ),
-    "run.push_failed": (
-        "a push that was begun did not arrive",
-        {"remote": "", "machine": "", "reason": "the code of the error"},
-    ),
-    "run.pulled": (
-        "a run that `loomctl pull` brought is taken up; a pull itself writes nothing into what it brings",
-        {
-            "remote": "",
-            "kind": "`new`, `forward` or `took_theirs`",
-            "machine": "from where it was pushed",
-            "by": "who pushed it",
-            "at": "when",
-            "commit": "",
-            "saved": "the run that the state before was saved as, where that is no part of what came",
-        },
-    ),
-    "run.saved_aside": (
-        "a pull made this run of one of two states of another one, whose entries stand before this one",
-        {
-            "from": "the other run",
-            "whose": "`mine`: it was here; `theirs`: it was at the remote",
-            "remote": "",
-            "machine": "where the state was, or from where it was pushed",
-            "by": "of theirs: who pushed it",
-        },
-    ),
-    "run.rewound": (
-        "`loomctl rewind --to STAGE` took the run back, after a `stage.undone` for each end that it took back",
-        {
-            "to": "the stage, which is open again",
-            "undone": "the stages whose ends were taken back, newest first",
-            "gone": "the stages that the run no longer has",
-            "context_left": "the stages of which it cannot be read what the context was before",
-        },
-    ),
-    "phase.started": ("a phase is entered", {"phase": "", "before": "the phase before, if there was one"}),
-    "phase.completed": ("a phase is left behind", {"phase": ""}),
-    "phase.skipped": ("a phase is passed, for nothing is done in it", {"phase": ""}),
-    "phase.set_back": ("the run goes back before a phase, which is to be done again", {"phase": ""}),
-    "step.primed": ("a step that is nothing but a priming is done by Loom itself; it has no stage", {}),
-    "stage.started": (
-        "a visit of a step begins",
-        {
-            "stage": "",
-            "visit": "from 1",
-            "files_sha256": "of `prompt.md`",
-            "warnings": "what of its preamble could not be told, if anything",
-        },
-    ),
-    "stage.prompt_renewed": (
-        "a resume writes the open step's prompt anew, with this machine's paths",
-        {"stage": "", "files_sha256": "of `prompt.md`"},
-    ),
-    "run.feedback_given": ("a run that waited for its user's answer goes on", {"stage": ""}),
-    "stage.asked": ("the assistant stopped without a result, and is asked for one", {"stage": ""}),
-    "stage.handed_on": ("the assistant is sent on to the next step in the same turn", {"stage": "the next"}),
-    "stage.closing": ("`loomctl done` without a result: the final message will be the result", {"stage": ""}),
-    "stage.repair_requested": (
-        "an answer does not hold what the step's schema asks for, or its evidence is missing: it is asked for again",
-        {"stage": "", "attempt": "from 1", "of": "repairs in all", "errors": "the codes of what is wrong"},
-    ),
-    "evidence.checked": (
-        "what a step has to show was looked for as it was to end",
-        {
-            "stage": "",
-            "passed": "whether all of it is there",
-            "items": "`kind`: `file`, `command`, `state`; `name`, as it is declared; `passed`; `sha256` of the file, "
-            "the command's output or the value; `why` it is missing, or how it was told",
-        },
-    ),
-    "stage.completed": (
-        "a visit of a step ends, well or not",
-        {
-            "stage": "",
-            "status": "`succeeded`, `failed`, `partially_succeeded`, `skipped`",
-            "response_source": "`done`, `conversation`, `transcript`, `candidate`, `command`, `decision`, `none`",
-            "response_sha256": "of `response.md`, where there is one",
-            "files_sha256": "of `status.json`, `changes.json` and `changes.patch`, by name",
-            "follows": "`done`, `retry`, `prompt`, `stop`",
-            "next": "where the run goes on: `step_id` and `reason`, as the visit keeps it in `state.json`",
-            "files_touched": "the first 200",
-            "files_touched_count": "where there are more",
-            "directive_file": "which file says how it ended, where the response does not",
-            "failure_reason": "of a failed one",
-            "usage": "`models`, `messages` and tokens, where the transcript tells them",
-        },
-    ),
-    "stage.undone": (
-        "`loomctl undo` takes the end of a stage back, `loomctl rewind --to STAGE` one after the other",
-        {
-            "stage": "",
-            "gone": "stages that had begun after it",
-            "phases": "phases that are not what they were: their status",
-        },
-    ),
-    "transition.chosen": (
-        "a step that has transitions ended, or a retry target or `max_visits` decided on the way on",
-        {
-            "stage": "",
-            "step_id": "the next step; null: the run is over, or failed",
-            "reason": "`condition`, `label`, `suggested`, `unconditional`, `on_failure`, `order`, `retry`, "
-            "`retry_target`, `end`, `none`, `max_visits`",
-            "by": "how an end was chosen, or the step that was visited too often; else the same as `reason`",
-            "to": "the step that was visited too often",
-            "weighed": "each transition with what became of it: `to`, `label`, `condition`, `truth`, `why`",
-        },
-    ),
-    "branch.ended": (
-        "a branch of a parallel step ended, or its join went on without it",
-        {
-            "branch": "",
-            "stage": "the parallel step's",
-            "status": "an outcome, or `cancelled`",
-            "failure_reason": "why it failed",
-        },
-    ),
-    "branches.joined": (
-        "the branches of a parallel step come together",
-        {
-            "stage": "the parallel step's",
-            "status": "its outcome",
-            "results": "of each branch: `id`, `index`, `status`",
-            "conflicts": "keys that branches left with different values: `key`, `branches`",
-        },
-    ),
-    "context.updated": (
-        "a step's end sets values of the context, or somebody does by hand",
-        {
-            "stage": "of a step's end",
-            "keys": "",
-            "by": "`user`, by hand",
-            "values": "by hand: what the keys hold, larger ones by a reference; none of a key that was taken away",
-            "before": "by hand: what they held, in the same form; none of a key that was not set",
-        },
-    ),
-    "asset.captured": (
-        "a file that a stage left is kept, one event for each",
-        {"stage": "", "path": "", "bytes": "", "sha256": "", "stored": "below the run's folder"},
-    ),
-    "command.started": (
-        "the command of a step is run",
-        {"stage": "", "timeout": "seconds, if there is one", "supervisor": "number of the process that watches it"},
-    ),
-    "command.ended": (
-        "it ended, in whatever way; told once for each that was started",
-        {
-            "stage": "",
-            "exit_code": "",
-            "signal": "what killed it",
-            "duration_ms": "",
-            "timed_out": "",
-            "stopped": "with its run, by an undo or by hand",
-            "lost": "what watched it was killed: how it ended is not known",
-            "bytes": "printed",
-            "supervisor": "as it was started",
-            "error": "why it could not be started",
-        },
-    ),
-    "approval.requested": (
-        "somebody must approve before the run goes on",
-        {
-            "id": "`phase:…`, `step:…`, `result:…`, or `human:…` with the stage of a step that a person decides",
-            "reason": "the question, in a line",
-            "requested_at": "",
-            "step_id": "of such a step",
-            "stage": "of such a step",
-            "choices": "of such a step: the labels of its transitions",
-        },
-    ),
-    "approval.granted": ("by `loomctl approve`", DECIDED),
-    "approval.rejected": ("by `loomctl reject`", DECIDED),
-    "approval.chosen": ("by `loomctl choose LABEL`", DECIDED),
-    "approval.lapsed": ("the run goes back before what was approved, and will ask again", {"id": ""}),
-    "lease.taken": (
-        "a session drives the run from here on, for nobody did, or who did is gone",
-        {
-            "why": "`free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`), "
-            "`terminal` (a host's session in it)",
-            "epoch": "of the lease, from here on",
-            "host": "",
-            "hostname": "",
-            "from": "who drove it until then: `session_id`, `host`, `hostname`, `since`, `seen`",
-        },
-    ),
-    "lease.taken_over": (
-        "a session took the run from another that may live, whose later writes of the state are refused",
-        {"epoch": "", "host": "", "hostname": "", "from": "as above"},
-    ),
-    "lease.released": (
-        "who drove the run gives it up: its conversation ended, or took up another run",
-        {"epoch": "it stays until the next one", "reason": "the host's word, or `left`"},
-    ),
-    "lease.refused": (
-        "a write of the state was refused, for another drives the run, or drove it since the writer began",
-        {"began": "the epoch under which the writer began", "epoch": "the lease's", "holder": "who drives, as above"},
-    ),
-    "session.started": (
-        "a session is bound to the run, or begins bound to it",
-        {
-            "source": "`startup`, `resume`, `clear`, `bound`, …",
-            "hostname": "",
-            "inherited_from": "the session whose run it took over, as after `/clear`",
-        },
-    ),
-    "session.resumed": ("a session that the run knows goes on", {"source": ""}),
-    "session.compacted": ("its conversation was compacted", {"trigger": "`auto` or `manual`"}),
-    "survival.checked": (
-        "after a compaction it was looked for what must survive",
-        {
-            "proven": "`false` where the host gave no summary to look into",
-            "kept": "names of the items that stood in the summary or in what Loom gave",
-            "lost": "of those that stood in neither",
-            "restored": "of the lost ones those that were put back already: none as yet",
-            "absent": "of those that had nothing to look for; left out where there are none",
-            "notes": "of some by name: why one could not be looked for, or what of an artifact it is",
-            "trigger": "`auto` or `manual`",
-            "compaction": "which it was: `at`, and its `number` in the session's record",
-        },
-    ),
-    "survival.restored": (
-        "what a compaction lost was put back",
-        {
-            "items": "their names",
-            "at": "the hook: `PostToolUse` or `UserPromptSubmit`",
-            "compaction": "which lost them: `at`, and its `number` in the session's record",
-            "characters": "of the text that was given",
-        },
-    ),
-    "survival.declared": (
-        "what must survive was added to the run, or taken from it",
-        {"added": "names of items", "dropped": "names of items"},
-    ),
-    "session.ended": ("it ended, and its host said so", {"reason": ""}),
-    "session.lost": ("it ended without a word, as the next one finds", {"session_id": "the lost one's"}),
-    "context.primed": (
-        "artifacts were due to a session, and what it had not yet was given",
-        {
-            "slip_id": "`null` where nothing was given",
-            "event": "what triggered it",
-            "loaded": "id: `full`, `diff`, `head` or `pointer`",
-            "fresh": "what it has already, unchanged",
-            "not_loaded": "id: the reason",
-            "budget": "`limit` and `used`, in the measure of the budget: UTF-16 units of a hook, bytes of a command",
-            "tokens": "what the text cost, estimated; none where nothing was given, of hooks, and of older events",
-            "characters": "of that text",
-            "tool_history": "what was told of tool steps, where it was",
-            "warnings": "codes",
-        },
-    ),
-    "context.checked": (
-        "it was looked whether a conversation has the artifacts that were due at its start",
-        {
-            "at": "when that was",
-            "event": "`startup`, `resume`, `clear`, `fork`, `compact`, `run`, `take_up` or `move`",
-            "artifacts": "id: `present`, `restored`, `reachable`, `stale` or `lost`",
-        },
-    ),
-    "hook.failed": (
-        "a hook of the session could not do its work; the assistant goes on without it",
-        {"hook": "such as `stop`", "error": "what went wrong"},
-    ),
-    "tools.unfinished": (
-        "whoever recorded a tool call was killed while doing so; it is set aside until a command records it",
-        {"file": "", "bytes": ""},
-    ),
-    "tools.unreadable": ("what a hook put aside of a tool call is no event; it stays aside", {"file": "", "bytes": ""}),
-    "outputs.removed": (
-        "`loomctl clean` removes outputs, before it does",
-        {"files": "", "bytes": "", "older_than_days": "", "by": "`retention`", "at": ""},
-    ),
-    "state.restored": (
-        "`loomctl state restore` put another state in the place of the run's",
-        {
-            "source": "the file",
-            "kept": "the name of what stood there",
-            "reason": "`asked`, or the error's code",
-            "revision": "`before` and `restored`",
-            "events_after": "how many events came after what was put back",
-        },
-    ),
-    "plan.restored": (
-        "a damaged plan was made anew",
-        {
-            "kept": "the damaged one's name",
-            "same": "whether it says what the first one did",
-            "sources": "files",
-            "sha256": "",
-        },
-    ),
-    "plan.frozen": ("a FABER run's plan is frozen, at first or because FABER's file is another", {"sha256": ""}),
-    "state.changed": ("a write that nothing else tells of changed what the state's checksum covers", {}),
-    "state.migrated": (
-        "a state of an older schema is written in today's",
-        {
-            "from": "",
-            "to": "",
-            "steps": "of the migration",
-            "kept": "the original's name",
-            "sha256": "of what became of it",
-        },
-    ),
-    "plan.migrated": ("the same of a plan", {"from": "", "to": "", "steps": "", "kept": "", "sha256": ""}),
-    "ledger.torn_line": ("a kill tore off the line before this one", {"bytes": "", "sha256": ""}),
-    "ledger.mismatch": (
-        "the log does not end as the state remembers it",
-        {"expected": "`seq` and `sha256`", "found": "the same"},
-    ),
-    "ledger.damaged": (
-        "this log is a copy, chained anew, of one that was not as it was written",
-        {
-            "of": "the run whose log it was",
-            "line": "of the first fault there",
-            "code": "",
-            "what": "",
-            "faults": "how many",
-        },
-    ),
-}
+
+def _read(told: str) -> dict[str, tuple[str, dict[str, str]]]:
+    found = {}
+    for event in re.split(r"\n(?=\S)", told.strip()):
+        head, *properties = " ".join(event.split()).split(" | ")
+        name, _, when = head.partition(": ")
+        found[name] = (when, {key: meaning for key, _, meaning in (one.partition(" = ") for one in properties)})
+    return found
+
+
+EVENTS = _read(_TOLD)
+"""name: (when it is written, its properties)"""
 
 
 # Names that are put together, and what they become.
@@ -389,8 +189,13 @@ def written() -> list[Written]:
     return sorted({one for path in CHECKOUT.glob("loomctl/**/*.py") for one in _in_module(path)})
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _in_module(path: Path) -> Iterator[Written]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     known_as = _event_names(tree, path)
     for function in [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]:
         for node in ast.walk(function):
@@ -421,16 +226,25 @@ def _names(node: ast.expr, function: ast.AST) -> Iterator[str]:
 
 def _given(called: ast.FunctionDef) -> Iterator[str]:
     """Give the dotted names that the callers of a function pass to it, and the callers of those that pass them on."""
-    for path in CHECKOUT.glob("loomctl/**/*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-            for node in ast.walk(function):
-                if not isinstance(node, ast.Call) or called.name not in _words(node.func):
-                    continue
-                texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
-                yield from (text for text in texts if isinstance(text, str) and "." in text)
-                if any(isinstance(one, ast.Name) and one.id == "event" for one in node.args):
-                    yield from _given(function)
+    for function, node in _calls():
+        if called.name not in _words(node.func):
+            continue
+        texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        yield from (text for text in texts if isinstance(text, str) and "." in text)
+        if any(isinstance(one, ast.Name) and one.id == "event" for one in node.args):
+            yield from _given(function)
+
+
+@functools.cache
+def _calls() -> list[tuple[ast.FunctionDef, ast.Call]]:
+    return [
+        (function, node)
+        for path in CHECKOUT.glob("loomctl/**/*.py")
+        for function in ast.walk(_tree(path))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+    ]
 
 
 def _words(node: ast.expr) -> tuple[str, ...]:

@@ -4,8 +4,6 @@ Small parts stand in the pages, and `scripts/docs` keeps them as they should be.
 built: a mark says where each goes, and `scripts/docs` writes whole pages to `build/docs`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of settings and environment variables has them all, with their defaults and limits."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -41,13 +39,11 @@ def test_every_environment_variable_is_there() -> None:
     sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl"]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     known = {name for text in texts for name in re.findall(r"\bLOOM_[A-Z_]*\b", text)} - NO_VARIABLES
-    listed = {name for name in rows() if name.startswith("LOOM_")}
-    assert listed == known
+    assert {name for name in rows() if name.startswith("LOOM_")} == known
 
 
 def test_every_variable_of_others_is_named() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    named = set(FOREIGN.findall(page))
+    named = set(FOREIGN.findall(PAGE.read_text(encoding="utf-8")))
     found: set[str] = set()
     for path in CHECKOUT.glob("loomctl/**/*.py"):
         for match in re.findall(

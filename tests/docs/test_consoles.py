@@ -1,7 +1,5 @@
 """Every command that the documentation shows is run, in order, and prints what the page says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

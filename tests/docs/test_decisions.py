@@ -1,7 +1,5 @@
 """Decisions are short records, one file each, in an index that is made from them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of dependencies names what Loom runs with, and nothing else."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docs.pages import DOCS

@@ -1,7 +1,5 @@
 """The page of events has every event that Loom writes, with its properties, and no other."""
 
-from __future__ import annotations
-
 import json
 import re
 

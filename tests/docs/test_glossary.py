@@ -1,7 +1,5 @@
 """The glossary has Loom's words, and no others."""
 
-from __future__ import annotations
-
 import re
 
 import click

@@ -1,7 +1,5 @@
 """The context-reload protocol is the code's: facts of events, reasons, forms, limits, hooks."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -92,14 +90,10 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{settings.hook_budget:,} UTF-16 units" in row("what a hook gives")[1]
     assert f"{settings.command_budget:,} UTF-8 bytes" in row("the slip's text from a command")[1]
     assert f"{answer.BESIDE:,} UTF-8 bytes" in row("a command's own lines")[1]
-    for beginning, share in (
-        ("the next thing to do", slip.NEXT_SHARE),
-        ("head, and history", slip.HISTORY_SHARE),
-    ):
+    for beginning, share in (("the next thing to do", slip.NEXT_SHARE), ("head, and history", slip.HISTORY_SHARE)):
         assert row(beginning)[1] == f"{round(share * 9500):,} of 9,500"
     assert row("one part of it")[1] == f"{slip.PART:,} UTF-16 units"
-    assert artifact_files.WARN_BYTES == 100 * 1024
-    assert artifact_files.REFUSE_BYTES == 1024 * 1024
+    assert (artifact_files.WARN_BYTES, artifact_files.REFUSE_BYTES) == (100 * 1024, 1024 * 1024)
     assert artifact_files.SUMMARY_BYTES == 16 * 1024 * 1024
 
 

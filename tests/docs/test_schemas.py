@@ -1,8 +1,7 @@
 """The page of schemas has every property of every published schema, in tables that are made from them."""
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -24,139 +23,67 @@ class Part(NamedTuple):
     way: tuple[str, ...]
 
 
-STAGE = ("properties", "stages", "items")
-COMPACTION = ("properties", "sessions", "items", "properties", "compactions", "items")
-PARTS = {
-    "workflow": [
-        Part("The file", ()),
-        Part("`critical_artifacts`", ("properties", "critical_artifacts")),
-        Part("An artifact in one of the three groups", ("$defs", "artifact")),
-        Part("An entry of `must_survive` as an object", ("$defs", "survivor")),
-        Part("`autonomy` as an object", ("properties", "autonomy")),
-        Part("A phase", ("$defs", "phase")),
-        Part("A step", ("$defs", "step")),
-        Part("An entry of a step's `transitions`", ("$defs", "transition")),
-        Part("An entry of a step's `evidence`", ("$defs", "evidence_item")),
-        Part("`parallel` of a step", ("$defs", "parallel")),
-        Part("An entry of its `branches`", ("$defs", "branch")),
-        Part("`result_handling`", ("$defs", "result_handling")),
-    ],
-    "plan": [
-        Part("The file", ()),
-        Part("An entry of `sources`", ("properties", "sources", "items")),
-        Part("An entry of `commands`", ("properties", "commands", "items")),
-        Part("`autonomy`", ("properties", "autonomy")),
-        Part("An entry of `phases`", ("$defs", "phase")),
-        Part("An entry of a phase's `steps`", ("$defs", "step")),
-        Part("An entry of a step's `transitions`", ("$defs", "transition")),
-        Part("An entry of a step's `evidence`", ("$defs", "step", "properties", "evidence", "items")),
-        Part("`parallel` of a step", ("$defs", "step", "properties", "parallel")),
-        Part(
-            "An entry of its `branches`",
-            ("$defs", "step", "properties", "parallel", "properties", "branches", "items"),
-        ),
-        Part("A step's `result_handling`", ("$defs", "step", "properties", "result_handling")),
-        Part("An entry of `artifacts`", ("$defs", "artifact")),
-        Part("An entry of `must_survive` as an object", ("properties", "must_survive", "items")),
-    ],
-    "state": [
-        Part("The file", ()),
-        Part("An entry of `phases`", ("properties", "phases", "additionalProperties")),
-        Part("An entry of `steps`", ("$defs", "visit")),
-        Part("An entry of `branches` of a step's entry", ("$defs", "branch")),
-        Part("The `next` of a step's entry", ("$defs", "next")),
-        Part("The `error` of a step's entry", ("$defs", "error")),
-        Part("`forked_from`", ("properties", "forked_from")),
-        Part("`saved_from`", ("properties", "saved_from")),
-        Part("`lease`", ("properties", "lease")),
-        Part("`feedback`", ("properties", "feedback")),
-        Part("An entry of `pending_approvals`", ("properties", "pending_approvals", "items")),
-        Part("An entry of `approvals`", ("properties", "approvals", "items")),
-        Part("`sessions`", ("properties", "sessions")),
-        Part("An entry of `session_history`", ("$defs", "session")),
-        Part("An entry of `compactions`", ("$defs", "session", "properties", "compactions", "items")),
-        Part("The `receipt` of a compaction", ("$defs", "receipt")),
-        Part("A session's `environment`", ("$defs", "session", "properties", "environment")),
-        Part("`context_metadata`", ("properties", "context_metadata")),
-        Part(
-            "An entry of `artifacts_in_context`",
-            ("properties", "context_metadata", "properties", "artifacts_in_context", "items"),
-        ),
-        Part(
-            "`tool_history` of `context_metadata`",
-            ("properties", "context_metadata", "properties", "tool_history"),
-        ),
-        Part("`ledger_head`", ("properties", "ledger_head")),
-    ],
-    "tool_step": [
-        Part("The line", ()),
-        Part("`rest`", ("properties", "rest")),
-    ],
-    "status": [
-        Part("The file", ()),
-        Part("`error`", ("properties", "error")),
-        Part("`next`", ("properties", "next")),
-        Part("`directive`", ("properties", "directive")),
-        Part("An entry of `assets`", ("properties", "assets", "items")),
-        Part("`usage`", ("properties", "usage")),
-        Part("`command`", ("properties", "command")),
-        Part("`evidence`", ("properties", "evidence")),
-        Part("An entry of its `items`", ("properties", "evidence", "properties", "items", "items")),
-        Part("`decided`", ("properties", "decided")),
-        Part("An entry of `branches`", ("properties", "branches", "items")),
-        Part("An entry of `errors` and `warnings`", ("$defs", "fault")),
-    ],
-    "changes": [
-        Part("The file", ()),
-        Part("An entry of `files`", ("properties", "files", "items")),
-        Part("An entry of `assets`", ("properties", "assets", "items")),
-        Part("An entry of `assets_passed_over`", ("properties", "assets_passed_over", "items")),
-    ],
-    "report": [
-        Part("The document", ()),
-        Part("`run`", ("properties", "run")),
-        Part("Its `forked_from`", ("properties", "run", "properties", "forked_from")),
-        Part("Its `saved_from`", ("properties", "run", "properties", "saved_from")),
-        Part("Its `driver`", ("properties", "run", "properties", "driver")),
-        Part("`ledger`", ("properties", "ledger")),
-        Part("Its `fault`", ("properties", "ledger", "properties", "fault")),
-        Part("`progress`", ("properties", "progress")),
-        Part("An entry of `troubles`", ("properties", "troubles", "items")),
-        Part("An entry of `phases`", ("properties", "phases", "items")),
-        Part("An entry of its `steps`", ("properties", "phases", "items", "properties", "steps", "items")),
-        Part("An entry of `stages`", STAGE),
-        Part("The `branch` of a stage", (*STAGE, "properties", "branch")),
-        Part("An entry of its `branches`", (*STAGE, "properties", "branches", "items")),
-        Part("Its `tokens`", (*STAGE, "properties", "tokens")),
-        Part("An entry of its `evidence`", (*STAGE, "properties", "evidence", "items")),
-        Part("An entry of its `files`", (*STAGE, "properties", "files", "items")),
-        Part("An entry of its `assets`", (*STAGE, "properties", "assets", "items")),
-        Part("An entry of its `passed_over`", (*STAGE, "properties", "passed_over", "items")),
-        Part("An entry of its `texts`", (*STAGE, "properties", "texts", "items")),
-        Part("An entry of its `others`", (*STAGE, "properties", "others", "items")),
-        Part("An entry of `sessions`", ("properties", "sessions", "items")),
-        Part("An entry of its `compactions`", COMPACTION),
-        Part("The `receipt` of a compaction", (*COMPACTION, "properties", "receipt")),
-        Part("An entry of `turns`", ("properties", "turns", "items")),
-        Part("An entry of `decisions`", ("properties", "decisions", "items")),
-        Part("An entry of `approvals`", ("properties", "approvals", "items")),
-        Part("An entry of the run's `errors`", ("properties", "errors", "items")),
-        Part("An entry of `primings`", ("properties", "primings", "items")),
-        Part("`savings`", ("properties", "savings")),
-        Part("An entry of its `tools`", ("properties", "savings", "properties", "tools", "items")),
-        Part("Its `all`", ("properties", "savings", "properties", "all")),
-        Part("An entry of `artifacts`", ("properties", "artifacts", "items")),
-        Part("Its `file`", ("properties", "artifacts", "items", "properties", "file")),
-        Part("An entry of `made_files`", ("properties", "made_files", "items")),
-        Part("The `file` of what was made", ("properties", "made_files", "items", "properties", "file")),
-        Part("An entry of the run's `files`", ("properties", "files", "items")),
-        Part("`events`", ("properties", "events")),
-        Part("An entry of its `rows`", ("properties", "events", "properties", "rows", "items")),
-        Part("`linked`", ("properties", "linked")),
-        Part("`page`", ("properties", "page")),
-        Part("Its `copies`", ("properties", "page", "properties", "copies")),
-    ],
-}
+_TABLES = """
+workflow:
+    The file = | `critical_artifacts` = critical_artifacts | An artifact in one of the three groups = $artifact | An
+    entry of `must_survive` as an object = $survivor | `autonomy` as an object = autonomy | A phase = $phase | A step
+    = $step | An entry of a step's `transitions` = $transition | An entry of a step's `evidence` = $evidence_item |
+    `parallel` of a step = $parallel | An entry of its `branches` = $branch | `result_handling` = $result_handling
+plan:
+    The file = | An entry of `sources` = sources[] | An entry of `commands` = commands[] | `autonomy` = autonomy | An
+    entry of `phases` = $phase | An entry of a phase's `steps` = $step | An entry of a step's `transitions` =
+    $transition | An entry of a step's `evidence` = $step.evidence[] | `parallel` of a step = $step.parallel | An
+    entry of its `branches` = $step.parallel.branches[] | A step's `result_handling` = $step.result_handling | An
+    entry of `artifacts` = $artifact | An entry of `must_survive` as an object = must_survive[]
+state:
+    The file = | An entry of `phases` = phases{} | An entry of `steps` = $visit | An entry of `branches` of a step's
+    entry = $branch | The `next` of a step's entry = $next | The `error` of a step's entry = $error | `forked_from` =
+    forked_from | `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
+    `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
+    entry of `session_history` = $session | An entry of `compactions` = $session.compactions[] | The `receipt` of a
+    compaction = $receipt | A session's `environment` = $session.environment | `context_metadata` = context_metadata |
+    An entry of `artifacts_in_context` = context_metadata.artifacts_in_context[] | `tool_history` of
+    `context_metadata` = context_metadata.tool_history | `ledger_head` = ledger_head
+tool_step:
+    The line = | `rest` = rest
+status:
+    The file = | `error` = error | `next` = next | `directive` = directive | An entry of `assets` = assets[] | `usage`
+    = usage | `command` = command | `evidence` = evidence | An entry of its `items` = evidence.items[] | `decided` =
+    decided | An entry of `branches` = branches[] | An entry of `errors` and `warnings` = $fault
+changes:
+    The file = | An entry of `files` = files[] | An entry of `assets` = assets[] | An entry of `assets_passed_over` =
+    assets_passed_over[]
+report:
+    The document = | `run` = run | Its `forked_from` = run.forked_from | Its `saved_from` = run.saved_from | Its
+    `driver` = run.driver | `ledger` = ledger | Its `fault` = ledger.fault | `progress` = progress | An entry of
+    `troubles` = troubles[] | An entry of `phases` = phases[] | An entry of its `steps` = phases[].steps[] | An entry
+    of `stages` = stages[] | The `branch` of a stage = stages[].branch | An entry of its `branches` =
+    stages[].branches[] | Its `tokens` = stages[].tokens | An entry of its `evidence` = stages[].evidence[] | An entry
+    of its `files` = stages[].files[] | An entry of its `assets` = stages[].assets[] | An entry of its `passed_over` =
+    stages[].passed_over[] | An entry of its `texts` = stages[].texts[] | An entry of its `others` = stages[].others[]
+    | An entry of `sessions` = sessions[] | An entry of its `compactions` = sessions[].compactions[] | The `receipt`
+    of a compaction = sessions[].compactions[].receipt | An entry of `turns` = turns[] | An entry of `decisions` =
+    decisions[] | An entry of `approvals` = approvals[] | An entry of the run's `errors` = errors[] | An entry of
+    `primings` = primings[] | `savings` = savings | An entry of its `tools` = savings.tools[] | Its `all` =
+    savings.all | An entry of `artifacts` = artifacts[] | Its `file` = artifacts[].file | An entry of `made_files` =
+    made_files[] | The `file` of what was made = made_files[].file | An entry of the run's `files` = files[] |
+    `events` = events | An entry of its `rows` = events.rows[] | `linked` = linked | `page` = page | Its `copies` =
+    page.copies
+"""
+"""Headings and ways: `a` is a property, `$a` a definition, `a[]` its items and `a{}` its additional properties."""
+
+
+def _parts(told: str) -> list[Part]:
+    parts = []
+    for one in " ".join(told.split()).split(" | "):
+        heading, _, words = one.partition(" =")
+        spelled = re.sub(r"(?<![$\w])(?=\w)", "properties.", words.strip()).replace("$", "$defs.")
+        way = spelled.replace("[]", ".items").replace("{}", ".additionalProperties").split(".")
+        parts.append(Part(heading, tuple(filter(None, way))))
+    return parts
+
+
+PARTS = {kind: _parts(told) for kind, told in re.findall(r"^(\w+):\n((?: .*\n)+)", _TABLES, re.MULTILINE)}
 
 
 def read(kind: str) -> Schema:

@@ -1,7 +1,5 @@
 """Each claim of the page on security stands beside the test that shows it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.docs.claims import PAGE, Shown, linked, plain, shown, unshown

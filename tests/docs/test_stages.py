@@ -1,7 +1,5 @@
 """The page of stages has every key of `status.json`, and each file of a stage's folder."""
 
-from __future__ import annotations
-
 import json
 
 from loomctl.changes import track
@@ -59,12 +57,5 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
 def test_every_file_of_a_stage_is_told() -> None:
     text = PAGE.read_text(encoding="utf-8")
     names = [stages.PROMPT, stages.RESPONSE, stages.CANDIDATE, stages.STATUS, track.CHANGES, track.PATCH]
-    for name in (
-        *names,
-        command_runs.LOG,
-        command_runs.RECORD,
-        "response.repair-1.md",
-        "repair-1.md",
-        "repair-1.json",
-    ):
+    for name in (*names, command_runs.LOG, command_runs.RECORD, "response.repair-1.md", "repair-1.md", "repair-1.json"):
         assert f"`{name}`" in text, name

@@ -1,7 +1,5 @@
 """The player of pages can fail: what it would not notice, no test of a page proves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

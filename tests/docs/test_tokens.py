@@ -1,7 +1,5 @@
 """The page of costs says what a fresh measurement says, within a twentieth."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

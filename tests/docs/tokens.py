@@ -1,17 +1,12 @@
 """What each event puts into a conversation, in one run of each bundled workflow: real processes, real transcripts."""
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Scene, TranscriptFile
-
-if TYPE_CHECKING:
-    import bpe_openai
 
 WORK = "# Dark mode\n\n" + "A visitor asked for dark colours, and this is how the switch should look and behave.\n" * 6
 SPEC_BYTES = 4000
@@ -27,7 +22,7 @@ class Cost(NamedTuple):
 
 
 @cache
-def _encoding() -> bpe_openai.Encoding:
+def _encoding() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own vocabulary
         import bpe_openai
