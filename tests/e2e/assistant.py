@@ -8,17 +8,13 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.e2e.scripted_api import reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.e2e.scripted_api import Reply, Request, ScriptedApi
+from tests.e2e.scripted_api import Reply, Request, ScriptedApi, reply
 
 TIME_LIMIT = 60
 """Seconds that one prompt may take."""
@@ -65,28 +61,17 @@ class Machine:
     def environment(self) -> dict[str, str]:
         """Give the whole environment of a process on this machine."""
         return {
-            "PATH": searched_folders(),
-            "HOME": str(self.home),
-            "TMPDIR": str(self.temp),
-            "LANG": "C.UTF-8",
-            "XDG_CACHE_HOME": str(self.cache),
-            "LOOM_HOSTNAME": self.name,
-            "LOOM_STATE_HOME": str(self.root / "state"),
-            **self.extra,
-        }
+            "PATH": searched_folders(), "HOME": str(self.home), "TMPDIR": str(self.temp), "LANG": "C.UTF-8",
+            "XDG_CACHE_HOME": str(self.cache), "LOOM_HOSTNAME": self.name,
+            "LOOM_STATE_HOME": str(self.root / "state"), **self.extra,
+        }  # fmt: skip
 
     def command(self, *words: str, cwd: Path) -> str:
         """Run a program as the user would in a terminal; give what it printed. Raises if it failed."""
         done = subprocess.run(
-            words,
-            cwd=cwd,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT,
-            check=False,
-        )
+            words, cwd=cwd, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=TIME_LIMIT, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, f"{words} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -231,13 +216,8 @@ class Assistant:
     def conversation(self, *words: str) -> Conversation:
         """Start a session that takes one prompt after the other until it is ended. words: more of its command line."""
         forms = (
-            "--input-format",
-            "stream-json",
-            "--output-format",
-            "stream-json",
-            "--verbose",
-            "--include-hook-events",
-        )
+            "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-hook-events",
+        )  # fmt: skip
         return Conversation(self._start(self.command_line("-p", *forms, *words), told=True), self.api)
 
     def plugin(self, *words: str) -> str:
@@ -247,15 +227,10 @@ class Assistant:
     def _start(self, words: Sequence[str], *, told: bool = False) -> subprocess.Popen[str]:
         """Start the assistant in the project, leading a process group of its own. told: it reads what it is told."""
         return subprocess.Popen(
-            words,
-            cwd=self.project,
-            env=self.environment(),
-            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if told else subprocess.PIPE,
-            text=True,
+            words, cwd=self.project, env=self.environment(), stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if told else subprocess.PIPE, text=True,
             start_new_session=True,
-        )
+        )  # fmt: skip
 
 
 class Conversation:

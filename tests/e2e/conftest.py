@@ -1,23 +1,25 @@
 """What every end-to-end test stands on: the assistant, a clean copy of the bundle, a machine, a project."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.assistant import Assistant, Machine
 from tests.e2e.scripted_api import ScriptedApi
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is tested here, and keep it out of the quick tier unless it is marked `quick`."""
+    item.add_marker(pytest.mark.e2e)
+    if item.get_closest_marker("quick") is None:
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """A small MCP server on standard input and output: a tool each for much text, much beside an image, and a failure."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,19 +1,12 @@
 """Scenes that several end-to-end tests begin with, and what they look at afterwards."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tests.e2e.assistant import entries
-from tests.e2e.scripted_api import bash, reply
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant, Turn
-    from tests.e2e.scripted_api import Reply
+from tests.e2e.assistant import Assistant, Turn, entries
+from tests.e2e.scripted_api import Reply, bash, reply
 
 SENTENCE = "The dark mode switch keeps its heliotrope position through a reload."
 """A sentence that stands in the spec and nowhere else."""

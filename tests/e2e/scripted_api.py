@@ -7,12 +7,11 @@ import json
 import threading
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-if TYPE_CHECKING:
-    from types import TracebackType
+Held = threading.Event | threading.Barrier
 
-    Held = threading.Event | threading.Barrier
 
 _numbers = itertools.count(1)
 _PATIENCE = 30  # seconds that an answer is kept back at most
@@ -89,8 +88,7 @@ class Request:
 
     def opening(self) -> str:
         """Give the first message, in which a subagent is told its task."""
-        messages = self.body.get("messages", [])[:1]
-        return Request(kind="", path="", body={"messages": messages}).seen()
+        return Request(kind="", path="", body={"messages": self.body.get("messages", [])[:1]}).seen()
 
     def system(self) -> str:
         system = self.body.get("system", "")
@@ -269,15 +267,11 @@ def _message(body: dict[str, Any], answer: Reply) -> dict[str, Any]:
         "cache_read_input_tokens": 0,
     }
     return {
-        "id": f"msg_scripted{next(_numbers):06d}",
-        "type": "message",
-        "role": "assistant",
-        "model": body.get("model", "scripted"),
-        "content": list(answer.content),
-        "stop_reason": "tool_use" if calls_a_tool else "end_turn",
-        "stop_sequence": None,
+        "id": f"msg_scripted{next(_numbers):06d}", "type": "message", "role": "assistant",
+        "model": body.get("model", "scripted"), "content": list(answer.content),
+        "stop_reason": "tool_use" if calls_a_tool else "end_turn", "stop_sequence": None,
         "usage": {**usage, **answer.usage},
-    }
+    }  # fmt: skip
 
 
 def _events(message: dict[str, Any]) -> list[dict[str, Any]]:

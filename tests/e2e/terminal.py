@@ -6,17 +6,11 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
 
-from tests.e2e.assistant import API_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    from tests.e2e.assistant import Assistant
-
+from tests.e2e.assistant import API_KEY, Assistant
 
 PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 """What stands before the cursor when the assistant waits for its user."""

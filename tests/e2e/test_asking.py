@@ -1,21 +1,12 @@
 """Who decides, in the real assistant: its user, when they were asked or type it themselves, and nobody else (D68)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import run_folder, state_of
-from tests.e2e.scripted_api import bash, reply, tool
+from tests.e2e.scripted_api import Reply, bash, reply, tool
 from tests.e2e.terminal import PROMPT, Terminal, assistant_terminal
 from tests.e2e.test_outcomes import step, workflow
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant, Turn
-    from tests.e2e.scripted_api import Reply
-
-pytestmark = pytest.mark.e2e
 
 APPROVE = "loomctl approve"
 KEPT = 'PATH="$PATH" HOME="$HOME" XDG_CACHE_HOME="$XDG_CACHE_HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME"'
@@ -42,7 +33,6 @@ def terminal_of(assistant: Assistant, session_id: str) -> Terminal:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.shows("only where that question was asked")
 def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Assistant) -> None:
     """Every command is allowed by a rule: what hides the verb runs, and is refused by Loom itself."""
@@ -64,6 +54,7 @@ def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Ass
     assert decided(assistant) == 0
 
 
+@pytest.mark.quick
 def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: Assistant) -> None:
     """Its lines are shells of the host's, as if its user had typed it; but the call that started it is under way."""
     first = begin(assistant)
@@ -76,7 +67,6 @@ def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: As
     assert decided(assistant) == 0
 
 
-@pytest.mark.slow
 def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host puts a hook's question before the mode, and Loom refuses what hides from the hook."""
     first = begin(assistant)
@@ -93,7 +83,6 @@ def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, mo
     assert decided(assistant) == 0
 
 
-@pytest.mark.slow
 def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
     first = begin(assistant)
     agent = tool(
@@ -101,12 +90,10 @@ def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
     )
     answers: list[Reply | str] = [reply(agent), reply(bash("sh x.sh"), bash(APPROVE)), "I could not.", "It could not."]
     turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALL_ALLOWED, answers=answers)
-    seen = "".join(request.seen() for request in turn.requests)
-    assert "ASK_FIRST" in seen
+    assert "ASK_FIRST" in "".join(request.seen() for request in turn.requests)
     assert decided(assistant) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     first = begin(assistant)
@@ -122,7 +109,6 @@ def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     assert "ASK_FIRST" in assistant.api.requests[-1].seen()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 @pytest.mark.shows("your own line")
 def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
@@ -156,7 +142,6 @@ def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
     assert decided(assistant) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_a_user_who_breaks_a_call_off_decides(assistant: Assistant) -> None:
     first = begin(assistant)

@@ -1,42 +1,30 @@
 """Slash commands and skills: their output reaches the model, and the user's words reach Loom unharmed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.assistant import LOOMCTL_ALLOWED, Machine
+from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Machine, Turn
 from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
 from tests.e2e.scripted_api import bash, reply, tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant, Turn
-
-pytestmark = pytest.mark.e2e
+from tests.helpers.texts import holds
 
 
-@pytest.mark.slow
 def test_run_takes_a_work_id(assistant: Assistant) -> None:
     turn = assistant.run("/loom:run 258", answers=[reply(bash("loomctl next")), "Under way."])
     state = state_of(assistant.project)
-    assert state["work_id"] == "258"
-    assert state["status"] == "in_progress"
+    assert (state["work_id"], state["status"]) == ("258", "in_progress")
     assert state["sessions"]["current_session_id"] == turn.session_id
     body, seen = (request.seen() for request in turn.conversation)
-    assert f"this conversation works on the run {state['run_id']}" in body
-    assert "loomctl done <<" not in body
+    holds(body, f"this conversation works on the run {state['run_id']}", but=("loomctl done <<",))
     assert "loomctl done --for 001 <<" in seen
     for phase in ("frame", "architect", "build", "evaluate", "release"):
         assert phase in seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "goal",
     [
@@ -50,15 +38,13 @@ def test_run_takes_the_goal_as_it_was_typed(assistant: Assistant, goal: str) -> 
     assert state_of(assistant.project)["goal"].split() == goal.split()
 
 
+@pytest.mark.quick
 def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> None:
     turn = assistant.run("/loom:run 258 --workflow no-such-workflow")
-    seen = turn.conversation[0].seen()
-    assert "no-such-workflow" in seen
-    assert "hint:" in seen
+    holds(turn.conversation[0].seen(), "no-such-workflow", "hint:")
     assert run_folders(assistant.project) == []
 
 
-@pytest.mark.slow
 def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     first = start_run(assistant)
 
@@ -71,7 +57,6 @@ def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     assert after == before + 1
 
 
-@pytest.mark.slow
 def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
     start_run(assistant)
     run_id = state_of(assistant.project)["run_id"]
@@ -86,15 +71,13 @@ def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None
     turn = moved.run("/loom:resume", answers=[reply(bash("loomctl next")), "Told."])
     body, seen = (request.seen() for request in turn.conversation)
     assert SENTENCE not in body
-    assert SENTENCE in seen
-    assert "2 sessions (machine-a, machine-b)" in seen
+    holds(seen, SENTENCE, "2 sessions (machine-a, machine-b)")
     history = state_of(moved.project)["sessions"]["session_history"]
     assert [record["environment"]["hostname"] for record in history] == ["machine-a", "machine-b"]
     portable = {key: value for key, value in state_of(moved.project).items() if key != "sessions"}
     assert str(tmp_path) not in json.dumps(portable)
 
 
-@pytest.mark.slow
 def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
     call = reply(tool("Skill", skill="loom:run", args="258"))
     turn = assistant.run("Please start on 258.", answers=[call, "Started."], allowed_tools="Skill")
@@ -103,7 +86,6 @@ def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
     assert run_folder(assistant.project).name in turn.conversation[-1].seen()
 
 
-@pytest.mark.slow
 def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:
     turn = assistant.run("/loom:resume", allowed_tools=LOOMCTL_ALLOWED)
     assert "No active run" in turn.conversation[0].seen()

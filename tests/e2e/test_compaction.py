@@ -1,47 +1,30 @@
 """What was in context before a compaction is in it again after it: the promise that Loom is named for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loomctl.kit.text.fences import utf16_units
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, start_run, state_of, write_spec
-from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant
-    from tests.e2e.scripted_api import Request
-
-pytestmark = pytest.mark.e2e
+from tests.e2e.scripted_api import AUTO_COMPACT, Request, bash, reply
 
 
-@pytest.mark.slow
-def test_the_spec_survives_compact(assistant: Assistant) -> None:
+def test_the_spec_survives_compact_and_an_automatic_compaction_in_a_turn(assistant: Assistant) -> None:
     first = start_run(assistant)
-    before = assistant.run("go on", resume=first.session_id)
-    assert SENTENCE in before.conversation[0].seen()
+    assert SENTENCE in assistant.run("go on", resume=first.session_id).conversation[0].seen()
 
     compacted = assistant.run("/compact", resume=first.session_id, watch_hooks=True)
     (summary_request,) = [request for request in compacted.requests if request.kind == "compaction"]
     assert state_of(assistant.project)["run_id"] in summary_request.seen()
     assert any("Loom: run" in line for line in compacted.told_user())
 
-    after = assistant.run("go on", resume=first.session_id)
-    assert after.conversation[0].seen().count(SENTENCE) == 1
+    assert assistant.run("go on", resume=first.session_id).conversation[0].seen().count(SENTENCE) == 1
     (record,) = state_of(assistant.project)["sessions"]["session_history"]
     assert [compaction["trigger"] for compaction in record["compactions"]] == ["manual"]
-
-
-@pytest.mark.slow
-def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assistant: Assistant) -> None:
-    first = start_run(assistant)
     turn = assistant.run(
         "go on",
         resume=first.session_id,
@@ -55,14 +38,13 @@ def test_the_spec_survives_an_automatic_compaction_in_the_middle_of_a_turn(assis
     assert SENTENCE in before.seen()
     assert after.seen().count(SENTENCE) == 1
     (record,) = state_of(assistant.project)["sessions"]["session_history"]
-    assert [compaction["trigger"] for compaction in record["compactions"]] == ["auto"]
+    assert [compaction["trigger"] for compaction in record["compactions"]] == ["manual", "auto"]
 
 
 def facts(words: str, size: int = 30_000) -> list[str]:
     return [f"Fact {number}: {words} {number * 7919 % 10007} holds." for number in range(size // 36)]
 
 
-@pytest.mark.slow
 def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assistant) -> None:
     """Each line of the spec stands once in the request after /compact, an automatic compaction and /clear (D62)."""
     first = start_run(assistant)
@@ -75,8 +57,7 @@ def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assist
 
     assistant.run("go on", resume=first.session_id)
     assistant.run("/compact", resume=first.session_id)
-    after = assistant.run("go on", resume=first.session_id)
-    assert set(given(after.conversation[0])) == {1}
+    assert set(given(assistant.run("go on", resume=first.session_id).conversation[0])) == {1}
 
     every = facts("the new")
     (assistant.project / "new.md").write_text("\n".join(every), encoding="utf-8")
@@ -97,11 +78,9 @@ def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assist
     assert "the old 0 holds" not in later.seen()
 
     cleared = assistant.run("/clear", resume=first.session_id)
-    after = assistant.run("go on", resume=cleared.session_id)
-    assert set(given(after.conversation[0])) == {1}
+    assert set(given(assistant.run("go on", resume=cleared.session_id).conversation[0])) == {1}
 
 
-@pytest.mark.slow
 def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assistant, tmp_path: Path) -> None:
     first = start_run(assistant)
     deaf = tmp_path / "deaf"
@@ -112,12 +91,11 @@ def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assi
     without = replace(assistant, plugin_dir=deaf)
 
     without.run("/compact", resume=first.session_id)
-    restored = without.run("go on", resume=first.session_id)
-    assert restored.conversation[0].seen().count(SENTENCE) == 1
-    again = without.run("go on", resume=first.session_id)
-    assert again.conversation[0].seen().count(SENTENCE) == 1
+    assert without.run("go on", resume=first.session_id).conversation[0].seen().count(SENTENCE) == 1
+    assert without.run("go on", resume=first.session_id).conversation[0].seen().count(SENTENCE) == 1
 
 
+@pytest.mark.quick
 def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) -> None:
     first = assistant.run("hello")
     compacted = assistant.run("/compact", resume=first.session_id)
@@ -127,7 +105,6 @@ def test_a_compaction_with_nothing_under_way_adds_nothing(assistant: Assistant) 
     assert "SessionStart hook additional context" not in heard
 
 
-@pytest.mark.slow
 def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
     """However much there is, each part stays under the host's 10,000 units, and they name what is left out."""
     write_spec(assistant.project, "# Much\n\n" + "\n".join(f"Line {n} of 😀 things" for n in range(4000)))
@@ -138,14 +115,11 @@ def test_five_megabytes_are_told_within_the_limit(assistant: Assistant) -> None:
         (notes / f"{number}.md").write_text(f"# Note {number}\n" + "palaver ümlaut 😀\n" * 4800, encoding="utf-8")
         rules.append(
             {
-                "id": f"note-{number}",
-                "type": "markdown",
-                "path": f"notes/{number}.md",
-                "description": f"The note number {number}",
-                "required": number % 2 == 0,
+                "id": f"note-{number}", "type": "markdown", "path": f"notes/{number}.md",
+                "description": f"The note number {number}", "required": number % 2 == 0,
                 "reload_triggers": ["session_start"],
             }
-        )
+        )  # fmt: skip
     workflows = assistant.project / ".loom" / "workflows"
     workflows.mkdir(parents=True)
     much = {"id": "much", "description": "Core with notes", "extends": "core"}

@@ -1,18 +1,10 @@
 """What changed comes to the real assistant as a diff; where its base is gone, whole (D15)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SPEC, given_at_starts, start_run, write_spec
 from tests.priming.test_text_diff import applied
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
 
 ONCE = SPEC.replace("Decision 15: element 15", "Decision 15: the footer")
 TWICE = ONCE.replace("Decision 22: element 22", "Decision 22: the header")
@@ -22,6 +14,7 @@ def blocks(text: str, info: str) -> list[str]:
     return [part.partition("\n```")[0] + "\n" for part in text.split(f"```{info}\n")[1:]]
 
 
+@pytest.mark.quick
 def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(assistant: Assistant) -> None:
     first = start_run(assistant)
     (whole,) = given_at_starts(assistant.run("go on", resume=first.session_id))
@@ -47,7 +40,6 @@ def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(assistant: A
     told = given_at_starts(assistant.run("go on", resume=first.session_id))[-1]
     assert [applied(TWICE, diff) for diff in blocks(told, "diff")] == [SPEC]
 
-    cleared = assistant.run("/clear", resume=first.session_id)
-    after = assistant.run("go on", resume=cleared.session_id)
+    after = assistant.run("go on", resume=assistant.run("/clear", resume=first.session_id).session_id)
     assert SPEC in blocks(given_at_starts(after)[0], "markdown")
     assert not any(blocks(told, "diff") for told in given_at_starts(after))

@@ -1,21 +1,14 @@
 """The real assistant's hooks leave notes that the doctor reads, and the doctor is green where they do their work."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loomctl import __version__
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import done, start_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
 
 
 def examined(assistant: Assistant, bundle: Path) -> dict[str, dict[str, Any]]:
@@ -23,6 +16,7 @@ def examined(assistant: Assistant, bundle: Path) -> dict[str, dict[str, Any]]:
     return {check["id"]: check for check in json.loads(told)["checks"]}
 
 
+@pytest.mark.quick
 def test_each_hook_of_a_session_is_noted(assistant: Assistant, bundle: Path) -> None:
     first = start_run(assistant)
     assistant.run("go on", resume=first.session_id, answers=[done(), "It is done."])

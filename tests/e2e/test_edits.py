@@ -1,21 +1,12 @@
 """An edit of a file that the real assistant was given is told to it once, with its next prompt or tool result (D80)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SPEC, done, start_run, write_spec
-from tests.e2e.scripted_api import bash, reply, tool
+from tests.e2e.scripted_api import Reply, Request, bash, reply, tool
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.priming.test_text_diff import applied
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-    from tests.e2e.scripted_api import Reply, Request
-
-pytestmark = pytest.mark.e2e
 
 TOLD = "What changed in the file since it was given here"
 ONCE = SPEC.replace("Decision 15: element 15", "Decision 15: the footer")
@@ -26,6 +17,7 @@ def told(request: Request) -> list[str]:
     return [part.partition("```diff\n")[2].partition("```")[0] for part in request.seen().split(TOLD)[1:]]
 
 
+@pytest.mark.quick
 def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant: Assistant) -> None:
     """By a shell command with its own result; by the file tools it is in the conversation already."""
     first = start_run(assistant)
@@ -49,7 +41,6 @@ def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_an_edit_between_prompts_is_told_with_the_next_one(installed: Assistant) -> None:
     """In a terminal, where a session has several; the user sees it, and a prompt before it starts no Python."""

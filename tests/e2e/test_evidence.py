@@ -1,34 +1,27 @@
 """In a real conversation the assistant's word for it ends no step that has something to show."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import Reply, reply, tool
 from tests.e2e.test_outcomes import status_of, step, take_up, workflow
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
+from tests.helpers.texts import holds
 
 SAID = 'The report is written. {"outcome": "succeeded"}'
 
 
-@pytest.mark.slow
 def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
     workflow(assistant.project, step("report", evidence=["out/report.md"]), step("then"))
     made = reply(tool("Write", file_path=str(assistant.project / "out" / "report.md"), content="found\n"))
     answers: list[Reply | str] = [SAID, made, SAID, take_up(), 'Done. {"outcome": "succeeded"}']
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True, allowed_tools="Write")
     corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
-    assert "EVIDENCE_MISSING" in corrective
-    assert "out/report.md" in corrective
+    holds(corrective, "EVIDENCE_MISSING", "out/report.md")
     state = state_of(assistant.project)
     assert [(entry["step_id"], entry["status"]) for entry in state["steps"]] == [
         ("build/report", "succeeded"),
@@ -47,6 +40,7 @@ def checked(assistant: Assistant) -> list[dict[str, Any]]:
     return [entry["properties"] for entry in map(json.loads, lines) if entry["event"] == "evidence.checked"]
 
 
+@pytest.mark.quick
 def test_an_assistant_that_does_not_call_done_is_sent_there_twice_and_then_its_user_is_told(
     assistant: Assistant,
 ) -> None:
@@ -58,8 +52,7 @@ def test_an_assistant_that_does_not_call_done_is_sent_there_twice_and_then_its_u
     assert [answer.get("decision") for answer in stops] == ["block", "block", None]
     assert all("loomctl done" in answer["reason"] for answer in stops[:2])
     (line,) = [line for line in turn.told_user() if "is not ended" in line]
-    assert "build/report" in line
-    assert "loomctl done" in line
+    holds(line, "build/report", "loomctl done")
     state = state_of(assistant.project)
     assert (state["status"], state["current_step"]) == ("in_progress", "build/report")
     assert [one["passed"] for one in checked(assistant)] == [False, False]

@@ -1,24 +1,16 @@
 """A step that a person decides, in the real assistant: it stops there, and goes on when they have decided."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import run_folder, state_of
-from tests.e2e.scripted_api import bash, reply
+from tests.e2e.scripted_api import Reply, bash, reply
 from tests.e2e.test_outcomes import status_of, step, take_up, visits, workflow
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from tests.e2e.assistant import Assistant
-    from tests.e2e.scripted_api import Reply
-
-pytestmark = pytest.mark.e2e
-
-
+@pytest.mark.quick
 def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, bundle: Path) -> None:
     gate = {
         "id": "gate",

@@ -1,18 +1,11 @@
 """The bundle installs from its marketplace file, validates strictly, and offers what the README names."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
+from tests.e2e.assistant import Assistant
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
 EVENTS = ["PostCompact", *AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
@@ -20,18 +13,19 @@ SKILLS = ["loom:prime-context", "loom:resume", "loom:run"]
 NAMES = [*SKILLS, "loom:status"]
 
 
+@pytest.mark.quick
 def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
     report = json.loads(assistant.plugin("validate", "--strict", "--json", str(bundle)))
     assert report["success"]
     provides = report["provides"]
     assert sorted({hook["event"] for hook in provides["hooks"]}) == EVENTS
-    assert sorted(provides["commands"]) == NAMES
-    assert sorted(provides["skills"]) == SKILLS
+    assert (sorted(provides["commands"]), sorted(provides["skills"])) == (NAMES, SKILLS)
     assert provides["bin"] == ["loomctl"]
     blocking = [finding["code"] for finding in report["directory"]["findings"] if finding["blocking"]]
     assert blocking == []
 
 
+@pytest.mark.quick
 def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
     hooks = json.loads((bundle / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
     entries = [hook for matchers in hooks.values() for matcher in matchers for hook in matcher["hooks"]]
@@ -40,7 +34,6 @@ def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
     assert all(0 < entry["timeout"] <= (60 if entry in at_a_steps_end else 15) for entry in entries)
 
 
-@pytest.mark.slow
 def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
     turn = installed.run("/loom:run 258", watch_hooks=True)
     (opening,) = [event for event in turn.events if event.get("subtype") == "init"]

@@ -1,23 +1,16 @@
 """Two sessions of the real assistant and one run: one drives, `/clear` keeps that, a fork does not get it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, start_run, state_of
 from tests.e2e.scripted_api import ScriptedApi, bash, reply
 
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
 BASH = "Bash(loomctl:*)"
 
 
-@pytest.mark.slow
 def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) -> None:
     first = start_run(assistant)
     run_id = state_of(assistant.project)["run_id"]
@@ -63,19 +56,18 @@ def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) 
             assert any(f"is driven by the session {turn.session_id}" in line for line in late.told_user())
 
 
+@pytest.mark.quick
 def test_clear_keeps_the_lease(assistant: Assistant) -> None:
     first = start_run(assistant)
     epoch = state_of(assistant.project)["lease"]["epoch"]
     cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
     log = (assistant.project / ".loom" / "runs").glob("*/events.jsonl")
-    told = "".join(path.read_text(encoding="utf-8") for path in log)
-    assert '"why":"inherited"' in told
+    assert '"why":"inherited"' in "".join(path.read_text(encoding="utf-8") for path in log)
     assert not any("driven by" in line for line in cleared.told_user())
     held = state_of(assistant.project)["lease"]
     assert (held["session_id"], held["epoch"] > epoch) == (None, True)  # and its end gave it up
 
 
-@pytest.mark.slow
 def test_a_fork_does_not_get_the_lease(assistant: Assistant) -> None:
     first = start_run(assistant)
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):

@@ -1,24 +1,16 @@
 """Memory by choice in the real assistant: what its memory imports stands in the next request, once and whole (D62)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from loomctl.priming import memory
+from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import done, run_folder, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant, Turn
-
-pytestmark = pytest.mark.e2e
 
 FACTS = [f"Fact {number}: the colour of element {number} is heliotrope-{number:04}." for number in range(1000)]
 LARGE = "# The spec\n\n" + "\n\n".join(FACTS) + "\n"
@@ -45,7 +37,6 @@ def counts(seen: str) -> set[int]:
     return {seen.count(fact) for fact in FACTS}
 
 
-@pytest.mark.slow
 def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistant: Assistant) -> None:
     first = begin(assistant, LARGE)
     (assistant.project / "CLAUDE.local.md").write_bytes(b"Use tabs.")
@@ -64,15 +55,13 @@ def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistan
         assert counts(request.seen()) == {1}
         assert "In your memory: the-spec (specs/dark-mode.md)." in request.seen()
 
-    fresh = assistant.run("hello", watch_hooks=True)
-    assert counts(fresh.conversation[0].seen()) == {1}
+    assert counts(assistant.run("hello", watch_hooks=True).conversation[0].seen()) == {1}
 
     loomctl(assistant, "memory", "off")
     assert (assistant.project / "CLAUDE.local.md").read_bytes() == b"Use tabs."
     assert FACTS[-1] not in assistant.run("hello").conversation[0].seen()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle: Path) -> None:
     here = replace(installed, plugin_dir=bundle)
@@ -92,7 +81,6 @@ def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle
     assert counts(last.seen()) == {1}
 
 
-@pytest.mark.slow
 def test_a_new_session_reads_what_the_last_command_left(assistant: Assistant) -> None:
     """The host reads its memory before it calls hooks at a start: so it is the commands that keep it current."""
     begin(assistant, "# The spec\n")
@@ -101,7 +89,6 @@ def test_a_new_session_reads_what_the_last_command_left(assistant: Assistant) ->
     assert "status paused" in told_by_memory(assistant.run("hello"))
 
 
-@pytest.mark.slow
 def test_no_imports_reach_a_session_below_the_folder_and_hooks_give_them(assistant: Assistant) -> None:
     """The host leaves out what lies outside of the folder it was started in."""
     begin(assistant, "# The spec\n\nThe heliotrope stays.\n")
@@ -123,6 +110,7 @@ NAMES = [
 CARRIED = NAMES[: NAMES.index("a#b.md")]
 
 
+@pytest.mark.quick
 def test_each_name_that_a_line_can_carry_is_imported(assistant: Assistant) -> None:
     """And a name that none can is known: the host imports no such file, or takes the name for Markdown."""
     lines = []
@@ -142,7 +130,6 @@ def test_each_name_that_a_line_can_carry_is_imported(assistant: Assistant) -> No
     assert came == CARRIED
 
 
-@pytest.mark.slow
 def test_what_the_host_leaves_out_is_told_and_a_goal_imports_nothing(assistant: Assistant) -> None:
     begin(assistant, "---\nstatus: heliotrope-approved\n---\n# The spec\n\n<!-- a heliotrope aside -->\n\nThe rest.\n")
     (assistant.project / "other.md").write_text("Imported by mistake.\n", encoding="utf-8")

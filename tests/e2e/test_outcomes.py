@@ -1,23 +1,17 @@
 """How a step's answer ends it in a real conversation: directives, repairs, the next step in the same turn (D27-D41)."""
 
-from __future__ import annotations
-
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
+from tests.helpers.texts import holds
 from tests.helpers.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant, Turn
-
-pytestmark = pytest.mark.e2e
 
 GOOD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": 72}}'
 BAD = 'All is well.\n\n{"outcome": "succeeded", "context_updates": {"coverage": }}'
@@ -55,12 +49,10 @@ def status_of(project: Path, stage: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
     turn = start(assistant, BAD, GOOD, take_up(), 'Done. {"outcome": "succeeded"}')
     corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
-    assert "routing" in corrective
-    assert "JSON" in corrective
+    holds(corrective, "routing", "JSON")
     assert "Do the fix." in turn.conversation[3].tool_results()[-1].text
     assert visits(assistant.project) == [("build/review", "succeeded"), ("build/fix", "succeeded")]
     state = state_of(assistant.project)
@@ -78,29 +70,22 @@ def test_a_bad_answer_is_repaired_in_the_same_conversation(assistant: Assistant)
     assert status["usage"]["output_tokens"] > 0
 
 
-@pytest.mark.slow
 def test_an_answer_that_stays_bad_fails_its_step(assistant: Assistant) -> None:
     turn = start(assistant, BAD, BAD, BAD, GOOD, output_retries=2, max_retries=3)
-    assert len(turn.conversation) == 3
-    assert visits(assistant.project) == [("build/review", "failed")]
+    assert (len(turn.conversation), visits(assistant.project)) == (3, [("build/review", "failed")])
     state = state_of(assistant.project)
     reason = "output schema validation failed after 2 repair attempt(s)"
-    assert state["status"] == "failed"
-    assert state["errors"][-1]["message"] == reason
+    assert (state["status"], state["errors"][-1]["message"]) == ("failed", reason)
     assert status_of(assistant.project, "001-build.review@1")["failure_reason"] == reason
     assert not [key for key in state["context"] if key.startswith("response.")]
     assert any("failed" in line for line in turn.told_user())
 
 
-@pytest.mark.slow
 def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
     workflow(assistant.project, step("one"), step("two"), step("three"))
     answers: list[Reply | str] = [
-        '{"outcome": "succeeded"}',
-        take_up(),
-        'Two is done. {"outcome": "succeeded"}',
-        take_up(),
-    ]
+        '{"outcome": "succeeded"}', take_up(), 'Two is done. {"outcome": "succeeded"}', take_up(),
+    ]  # fmt: skip
     turn = assistant.run(
         '/loom:run "x" --workflow flow', answers=[*answers, 'Three. {"outcome": "partially_succeeded"}']
     )
@@ -109,11 +94,9 @@ def test_a_workflow_runs_through_in_one_call(assistant: Assistant) -> None:
         ("build/two", "succeeded"),
         ("build/three", "partially_succeeded"),
     ]
-    assert state_of(assistant.project)["status"] == "completed"
-    assert len(turn.conversation) == 5
+    assert (state_of(assistant.project)["status"], len(turn.conversation)) == ("completed", 5)
 
 
-@pytest.mark.slow
 def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: Assistant) -> None:
     """The host honours only so many blocks in a row: the run is paused then, and says how to go on (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
@@ -126,7 +109,6 @@ def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: As
     assert len(turn.conversation) == 9
 
 
-@pytest.mark.slow
 def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assistant) -> None:
     """`loomctl next` is a tool call, after which the host counts its blocks anew (D28)."""
     workflow(assistant.project, *(step(f"s{number}") for number in range(12)))
@@ -136,7 +118,6 @@ def test_twelve_steps_that_take_up_each_next_one_reach_the_end(assistant: Assist
     assert {status for _, status in visits(assistant.project)} == {"succeeded"}
 
 
-@pytest.mark.slow
 def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assistant) -> None:
     turn = start(assistant, "Which colour?", "I must know which colour.", "never said")
     assert len(turn.conversation) == 2
@@ -149,26 +130,23 @@ def test_an_autonomous_run_asks_once_and_then_waits_for_its_user(assistant: Assi
     assert state_of(assistant.project)["status"] == "completed"
 
 
+@pytest.mark.quick
 def test_a_guarded_run_leaves_a_question_alone(assistant: Assistant) -> None:
     turn = start(assistant, "Which colour?", "never said", level="guarded")
-    assert turn.answer == "Which colour?"
-    assert len(turn.conversation) == 1
+    assert (turn.answer, len(turn.conversation)) == ("Which colour?", 1)
     assert state_of(assistant.project)["status"] == "in_progress"
 
 
-@pytest.mark.slow
 def test_a_guarded_run_goes_on_up_to_the_next_approval(assistant: Assistant) -> None:
     workflow(assistant.project, step("one"), step("two"), step("three", require_approval=True), level="guarded")
     answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), '{"outcome": "succeeded"}', "never said"]
     turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True)
     assert len(turn.conversation) == 3
     state = state_of(assistant.project)
-    assert state["status"] == "awaiting_feedback"
-    assert state["pending_approvals"][0]["id"] == "step:build/three"
+    assert (state["status"], state["pending_approvals"][0]["id"]) == ("awaiting_feedback", "step:build/three")
     assert any("loomctl approve" in line for line in turn.told_user())
 
 
-@pytest.mark.slow
 def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(assistant: Assistant) -> None:
     workflow(assistant.project, step("one"), {"id": "check", "run": "touch sprung"}, step("two"))
     answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), "Its user has to trust it.", "never said"]
@@ -183,17 +161,14 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
     assert not (assistant.project / "sprung").exists()
 
 
-@pytest.mark.slow
 def test_a_pause_stops_it(assistant: Assistant) -> None:
     paused = reply(bash("loomctl pause"))
     workflow(assistant.project, step("one"), step("two"))
     turn = assistant.run('/loom:run "x" --workflow flow', answers=[paused, '{"outcome": "succeeded"}', "never said"])
-    assert len(turn.conversation) == 2
-    assert state_of(assistant.project)["status"] == "paused"
+    assert (len(turn.conversation), state_of(assistant.project)["status"]) == (2, "paused")
     assert visits(assistant.project) == [("build/one", "succeeded")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("closing", [True, False])
 def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
     assistant: Assistant, bundle: Path, *, closing: bool
@@ -217,14 +192,12 @@ def test_a_user_pauses_from_a_terminal_in_the_middle_of_a_turn(
         held.set()
         working.join()
     (turn,) = turns
-    assert turn.answer == "All is well."
-    assert state_of(assistant.project)["status"] == "paused"
+    assert (turn.answer, state_of(assistant.project)["status"]) == ("All is well.", "paused")
     assert visits(assistant.project) == [("build/one", "closing" if closing else "in_progress")]
     candidate = run_folder(assistant.project) / "stages" / "001-build.one@1" / "candidate.md"
     assert candidate.read_text(encoding="utf-8") == "All is well."
 
 
-@pytest.mark.slow
 def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(assistant: Assistant) -> None:
     risk = {"type": "object", "required": ["risk"], "properties": {"risk": {"enum": ["low", "high"]}}}
     workflow(assistant.project, step("audit", output_schema="@schemas/risk.schema.json"), step("fix"))
@@ -239,38 +212,27 @@ def test_an_object_of_the_steps_own_schema_is_repaired_in_the_same_conversation(
     assert state_of(assistant.project)["status"] == "completed"
 
 
-@pytest.mark.slow
 def test_a_command_step_is_run_between_two_steps_of_an_unattended_run(assistant: Assistant, bundle: Path) -> None:
     workflow(assistant.project, step("one"), {"id": "check", "run": "echo all 72 pass"}, step("two"))
     first = assistant.run('/loom:run "x" --workflow flow', answers=["Which colour?", "Which one, please?"])
     run_id = run_folder(assistant.project).name
     assistant.machine.command(str(bundle / "bin/loomctl"), "trust", run_id, "--yes", cwd=assistant.project)
     answers: list[Reply | str] = ['{"outcome": "succeeded"}', take_up(), '{"outcome": "succeeded"}']
-    turn = assistant.run("Blue.", resume=first.session_id, answers=answers)
-    (ran,) = turn.conversation[-1].tool_results()
-    assert "all 72 pass" in ran.text
-    assert "Do the two." in ran.text
+    (ran,) = assistant.run("Blue.", resume=first.session_id, answers=answers).conversation[-1].tool_results()
+    holds(ran.text, "all 72 pass", "Do the two.")
     assert [status for _, status in visits(assistant.project)] == ["succeeded"] * 3
     assert status_of(assistant.project, "002-build.check@1")["command"]["exit_code"] == 0
 
 
-@pytest.mark.slow
-def test_an_unbound_session_is_left_alone(assistant: Assistant) -> None:
-    start(assistant, "Which colour?", level="guarded")
-    turn = assistant.run("What is this project?", answers=[GOOD])
-    assert len(turn.conversation) == 1
-    assert visits(assistant.project) == [("build/review", "in_progress")]
-
-
-@pytest.mark.slow
-def test_a_plan_in_the_making_ends_nothing(assistant: Assistant) -> None:
+def test_a_plan_in_the_making_and_an_unbound_session_end_nothing(assistant: Assistant) -> None:
     first = start(assistant, "Which colour?", level="guarded")
     words = ["--permission-mode", "plan"]
     assistant.run("Make a plan.", resume=first.session_id, answers=[GOOD], extra_args=words)
     assert visits(assistant.project) == [("build/review", "in_progress")]
+    turn = assistant.run("What is this project?", answers=[GOOD])
+    assert (len(turn.conversation), visits(assistant.project)) == (1, [("build/review", "in_progress")])
 
 
-@pytest.mark.slow
 def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     (assistant.project / "README.md").write_text("# Begun\n", encoding="utf-8")  # dirty already, and changed again
     workflow(assistant.project, step("one"), level="guarded")
@@ -285,7 +247,6 @@ def test_what_a_step_touched_and_left_is_recorded(assistant: Assistant) -> None:
     assert (run_folder(assistant.project) / asset["stored"]).read_text(encoding="utf-8") == "<testsuite/>\n"
 
 
-@pytest.mark.slow
 def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assistant) -> None:
     workflow(assistant.project, step("one"), step("two"), level="guarded")
     closing = reply(bash("loomctl done"), usage=AUTO_COMPACT)
@@ -296,7 +257,6 @@ def test_a_compaction_between_done_and_the_result_loses_nothing(assistant: Assis
     assert (folder / "response.md").read_text(encoding="utf-8") == "The result."
 
 
-@pytest.mark.slow
 def test_a_question_behind_a_directive_is_answered_before_the_step_ends(assistant: Assistant) -> None:
     asks = f"It would be `{GOOD}`. Shall I end the step with it?"
     turn = start(assistant, asks, GOOD, take_up(), '{"outcome": "succeeded"}')

@@ -1,28 +1,22 @@
 """A parallel step in the real assistant: subagents work on its branches, and the run goes on at the join (D43)."""
 
-from __future__ import annotations
-
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loomctl.flow import gate_texts
 from loomctl.runs.tools import tool_log
+from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import run_folder, state_of
-from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, refused, reply, tool
+from tests.e2e.scripted_api import AUTO_COMPACT, Reply, Request, ScriptedApi, bash, refused, reply, tool
 from tests.e2e.test_outcomes import step, workflow
+from tests.helpers.texts import holds
 
-if TYPE_CHECKING:
-    from pathlib import Path
+Answers = list[Reply | str]
 
-    from tests.e2e.assistant import Assistant, Turn
-    from tests.e2e.scripted_api import Request, ScriptedApi
-
-    Answers = list[Reply | str]
-
-pytestmark = pytest.mark.e2e
 
 PLANNED = 'The switch is heliotrope. {"outcome": "succeeded"}'
 LOOKED, DRAWN, CHECKED = "Two endpoints change.", "It stands on the left.", "All pages have it."
@@ -131,7 +125,6 @@ def decided(turn: Turn) -> list[tuple[str, str]]:
     return [(one["decision"], one["source"]) for one in told]
 
 
-@pytest.mark.slow
 @HOWS
 def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict[str, Any]) -> None:
     two_sides(assistant.project)
@@ -144,11 +137,8 @@ def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict
     turn = started(assistant, *fanned(**how))
 
     went_through(assistant.project)
-    assert stops(turn) == HANDED
-    assert decided(turn).count(("accept", "hook")) == 5
-    told = shown(turn.conversation[2])
-    assert API.replace(" api", " BRANCH") in told
-    assert "- `web`: draw → check" in told
+    assert (stops(turn), decided(turn).count(("accept", "hook"))) == (HANDED, 5)
+    holds(shown(turn.conversation[2]), API.replace(" api", " BRANCH"), "- `web`: draw → check")
 
     of_api, of_web = api.asked_by(API), api.asked_by(WEB)
     for first, prompt in ((of_api[1], "Do the look."), (of_web[1], "Do the draw.")):
@@ -171,6 +161,7 @@ def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict
     ]
 
 
+@pytest.mark.quick
 def test_what_subagents_do_is_recorded_as_theirs(assistant: Assistant) -> None:
     two_sides(assistant.project)
     api = assistant.api
@@ -193,7 +184,6 @@ def test_what_subagents_do_is_recorded_as_theirs(assistant: Assistant) -> None:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("last", "how"),
     [
@@ -232,7 +222,6 @@ def test_a_subagent_that_dies_leaves_its_branch_to_another(
 STANDING = "- `api`: ended, succeeded\n- `web`: at build/fan.web.check"
 
 
-@pytest.mark.slow
 def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     two_sides(assistant.project)
     compacted = threading.Event()
@@ -250,12 +239,9 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     assert kinds.count("compaction") == 1
     behind = next(one for one in turn.requests[kinds.index("compaction") + 1 :] if one.kind == "main").seen()
     assert behind.count(STANDING) == 1
-    assert API.replace(" api", " BRANCH") in behind
-    assert gate_texts.STANDING in behind
-    assert DRAWN not in behind
+    holds(behind, API.replace(" api", " BRANCH"), gate_texts.STANDING, but=(DRAWN,))
 
 
-@pytest.mark.slow
 def test_a_compaction_between_two_prompts(assistant: Assistant) -> None:
     two_sides(assistant.project, level="guarded")
     api, waits = assistant.api, {"run_in_background": False}

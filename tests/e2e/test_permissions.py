@@ -1,56 +1,24 @@
 """The permission hook lets the assistant drive a run without asking, and lets nothing else through (D29)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import start_run, state_of
 from tests.e2e.scripted_api import bash, reply
 
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
-
 DRESSED_UP = [
-    "loomctl next; touch pwned",
-    "loomctl next && touch pwned",
-    "loomctl next || touch pwned",
-    "loomctl next & touch pwned",
-    "loomctl next | tee pwned",
-    "loomctl next > pwned",
-    "loomctl next 2>pwned",
-    "loomctl next\ntouch pwned",
-    "loomctl next $(touch pwned)",
-    "loomctl next `touch pwned`",
-    'loomctl next "$(touch pwned)"',
-    "loomctl next <(touch pwned)",
-    "loomctl next ${X:=pwned}",
-    "touch pwned; loomctl next",
-    "PATH=. loomctl next",
-    "./loomctl next",
-    "/tmp/loomctl next",
-    "loomctl-x next",
-    "sudo loomctl next",
-    "env loomctl next",
-    "eval loomctl next",
-    "! loomctl next",
-    "(loomctl next)",
-    "loomctl done <<EOF\n$(touch pwned)\nEOF",
-    "loomctl done <<'EOF'\nwords\nEOF\ntouch pwned",
-    "loomctl done <<'EOF' && touch pwned\nwords\nEOF",
-    "loomctl done <<'EOF' > pwned\nwords\nEOF",
-    "loomctl done <<'A' <<'B'\nA\n$(touch pwned)\nB",
-    "loomctl next <<'EOF'\nwords\nEOF\nloomctl trust",
-    "loomctl done --response-file <(touch pwned)",
-    "loomctl run 259",
-    "loomctl approve release",
-    "loomctl trust",
-    "loomctl cancel",
-    "loomctl demo",
-]
+    "loomctl next; touch pwned", "loomctl next && touch pwned", "loomctl next || touch pwned",
+    "loomctl next & touch pwned", "loomctl next | tee pwned", "loomctl next > pwned", "loomctl next 2>pwned",
+    "loomctl next\ntouch pwned", "loomctl next $(touch pwned)", "loomctl next `touch pwned`",
+    'loomctl next "$(touch pwned)"', "loomctl next <(touch pwned)", "loomctl next ${X:=pwned}",
+    "touch pwned; loomctl next", "PATH=. loomctl next", "./loomctl next", "/tmp/loomctl next", "loomctl-x next",
+    "sudo loomctl next", "env loomctl next", "eval loomctl next", "! loomctl next", "(loomctl next)",
+    "loomctl done <<EOF\n$(touch pwned)\nEOF", "loomctl done <<'EOF'\nwords\nEOF\ntouch pwned",
+    "loomctl done <<'EOF' && touch pwned\nwords\nEOF", "loomctl done <<'EOF' > pwned\nwords\nEOF",
+    "loomctl done <<'A' <<'B'\nA\n$(touch pwned)\nB", "loomctl next <<'EOF'\nwords\nEOF\nloomctl trust",
+    "loomctl done --response-file <(touch pwned)", "loomctl run 259", "loomctl approve release", "loomctl trust",
+    "loomctl cancel", "loomctl demo",
+]  # fmt: skip
 
 ALLOWED = [
     "loomctl next",
@@ -60,7 +28,6 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.shows("allows one simple")
 def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> None:
     first = start_run(assistant)
@@ -77,13 +44,13 @@ def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> N
     assert [(result.is_error, result.text) for result in results if result.is_error] == []
 
 
+@pytest.mark.quick
 def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
     start_run(assistant)
     turn = assistant.run("hello", answers=[reply(*(bash(command) for command in ALLOWED)), "I see."])
     assert all(result.is_error for result in turn.conversation[-1].tool_results())
 
 
-@pytest.mark.slow
 @pytest.mark.shows("are put to you")
 def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistant) -> None:
     first = start_run(assistant)

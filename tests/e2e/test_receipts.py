@@ -1,28 +1,18 @@
 """The receipts of starts say what the requests of the real assistant show (D81)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scripted_api import bash, reply, tool
 
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
-
 SPEC = {
-    "id": "spec",
-    "type": "markdown",
-    "path": "spec.md",
-    "description": "what is to be built",
-    "required": True,
+    "id": "spec", "type": "markdown", "path": "spec.md", "description": "what is to be built", "required": True,
     "reload_triggers": ["session_start"],
-}
+}  # fmt: skip
 WORKFLOW = {
     "id": "lamps",
     "critical_artifacts": {"always_load": [SPEC]},
@@ -41,19 +31,13 @@ def prepare(assistant: Assistant) -> None:
 def proven(assistant: Assistant) -> tuple[int, list[Any]]:
     """Give the exit code of `loomctl prove`, and what it says of each start: the event, and what became of the spec."""
     ended = subprocess.run(
-        [f"{assistant.plugin_dir}/bin/loomctl", "prove", "--json"],
-        cwd=assistant.project,
-        env=assistant.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+        [f"{assistant.plugin_dir}/bin/loomctl", "prove", "--json"], cwd=assistant.project,
+        env=assistant.environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
     found = json.loads(ended.stdout)["starts"]
     return ended.returncode, [(one["event"], one["artifacts"]["spec"]) for one in found]
 
 
-@pytest.mark.slow
 def test_what_the_host_gives_again_of_a_file_that_was_read_is_counted(assistant: Assistant) -> None:
     """Loom has room for its beginning; the host's own copy stands in the next request, and the receipt says so."""
     prepare(assistant)
@@ -70,6 +54,7 @@ def test_what_the_host_gives_again_of_a_file_that_was_read_is_counted(assistant:
     assert proven(assistant) == (0, [("run", "reachable"), ("compact", "restored")])
 
 
+@pytest.mark.quick
 def test_an_old_text_in_a_commands_body_is_a_finding_and_its_user_is_told(assistant: Assistant) -> None:
     """The host gives the body of a command again as it was; Loom's own bodies hold nothing that ages (D79)."""
     prepare(assistant)
@@ -92,7 +77,6 @@ def test_an_old_text_in_a_commands_body_is_a_finding_and_its_user_is_told(assist
     assert proven(assistant) == (1, [("run", "present"), ("compact", "stale")])
 
 
-@pytest.mark.slow
 def test_each_start_has_its_receipt(assistant: Assistant) -> None:
     prepare(assistant)
     session = assistant.conversation("--allowedTools", "Bash,Read")

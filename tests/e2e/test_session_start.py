@@ -1,20 +1,14 @@
 """A session that starts, resumes, forks or is cleared has its run's context back by itself (D1, D2, D15)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, fingerprint, set_status, start_run, state_of
 
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
 
-pytestmark = pytest.mark.e2e
-
-
+@pytest.mark.quick
 def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
     turn = assistant.run("hello", watch_hooks=True)
     assert "SessionStart hook additional context" not in turn.conversation[0].seen()
@@ -22,19 +16,7 @@ def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
     assert not (assistant.project / ".loom").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("status", ["completed", "cancelled"])
-def test_an_ended_run_is_not_brought_up_again(assistant: Assistant, status: str) -> None:
-    """A new session in a project whose only run has ended gets nothing of it (D4)."""
-    start_run(assistant)
-    set_status(assistant.project, status)
-    turn = assistant.run("hello", watch_hooks=True)
-    assert SENTENCE not in turn.conversation[0].seen()
-    assert turn.told_user() == []
-
-
-@pytest.mark.slow
-def test_a_resumed_session_does_not_pay_twice(assistant: Assistant) -> None:
+def test_a_resumed_session_does_not_pay_twice_and_gets_what_changed(assistant: Assistant) -> None:
     """What still stands live in the resumed conversation is not sent again; the run stays bound (D15)."""
     first = start_run(assistant)
     primed = assistant.run("go on", resume=first.session_id)
@@ -42,22 +24,13 @@ def test_a_resumed_session_does_not_pay_twice(assistant: Assistant) -> None:
     assert primed.conversation[0].seen().count(SENTENCE) == 1
     assert again.conversation[0].seen().count(SENTENCE) == 1
     assert state_of(assistant.project)["sessions"]["current_session_id"] == first.session_id
-
-
-@pytest.mark.slow
-def test_a_changed_spec_reaches_a_resumed_session(assistant: Assistant) -> None:
-    """A file that was changed between two sittings is given again, in its new words (D15)."""
-    first = start_run(assistant)
-    assistant.run("go on", resume=first.session_id)
     spec = assistant.project / "specs" / "dark-mode.md"
     spec.write_text(
         spec.read_text(encoding="utf-8") + "\nIt follows the system's colours: viridian.\n", encoding="utf-8"
     )
-    turn = assistant.run("go on", resume=first.session_id)
-    assert "viridian" in turn.conversation[0].seen()
+    assert "viridian" in assistant.run("go on", resume=first.session_id).conversation[0].seen()
 
 
-@pytest.mark.slow
 def test_clear_keeps_the_run(assistant: Assistant) -> None:
     """After /clear the new conversation is bound to the same run, has its context and one line says so (D2)."""
     first = start_run(assistant)
@@ -65,14 +38,12 @@ def test_clear_keeps_the_run(assistant: Assistant) -> None:
     assert cleared.session_id != first.session_id
     (line,) = [line for line in cleared.told_user() if cleared.session_id and "Loom: run" in line][-1:]
     assert state_of(assistant.project)["run_id"] in line
-    turn = assistant.run("go on", resume=cleared.session_id)
-    assert turn.conversation[0].seen().count(SENTENCE) == 1
+    assert assistant.run("go on", resume=cleared.session_id).conversation[0].seen().count(SENTENCE) == 1
     history = state_of(assistant.project)["sessions"]["session_history"]
     assert [record["session_id"] for record in history] == [first.session_id, cleared.session_id]
     assert history[0]["end_reason"] == "clear"
 
 
-@pytest.mark.slow
 def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
     """A forked conversation works on its parent's run, as a session of its own (D2)."""
     first = start_run(assistant)
@@ -83,8 +54,7 @@ def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
     assert forked.session_id in [record["session_id"] for record in history]
 
 
-@pytest.mark.slow
-def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assistant) -> None:
+def test_a_new_session_also_in_a_sub_directory_is_primed_but_writes_nothing(assistant: Assistant) -> None:
     """An unbound session in a project with one active run has its context, and the run's files stay untouched (D1)."""
     start_run(assistant)
     before = fingerprint(assistant.project)
@@ -92,18 +62,15 @@ def test_a_new_session_is_primed_but_writes_nothing_to_the_run(assistant: Assist
     assert turn.conversation[0].seen().count(SENTENCE) == 1
     assert any("Loom: run" in line for line in turn.told_user())
     assert fingerprint(assistant.project) == before
-
-
-@pytest.mark.slow
-def test_a_session_in_a_sub_directory_finds_the_run(assistant: Assistant) -> None:
-    """The store is searched upward: a session launched in a folder of the project has the run's context (D3)."""
-    start_run(assistant)
     (assistant.project / "src" / "ui").mkdir(parents=True)
     turn = replace(assistant, project=assistant.project / "src" / "ui").run("hello")
     assert turn.conversation[0].seen().count(SENTENCE) == 1
+    for status in ("completed", "cancelled"):  # and of a run that has ended gets nothing (D4)
+        set_status(assistant.project, status)
+        turn = assistant.run("hello", watch_hooks=True)
+        assert (SENTENCE in turn.conversation[0].seen(), turn.told_user()) == (False, [])
 
 
-@pytest.mark.slow
 def test_a_crash_costs_nothing(assistant: Assistant) -> None:
     """After a kill in the middle of a turn, a new session takes the run up where it stood; the old is `lost` (D24)."""
     first = start_run(assistant)
@@ -119,7 +86,6 @@ def test_a_crash_costs_nothing(assistant: Assistant) -> None:
     assert after["sessions"]["current_session_id"] == turn.session_id
 
 
-@pytest.mark.slow
 def test_loom_can_be_switched_off(assistant: Assistant) -> None:
     """LOOM_DISABLED=1 silences every hook (D57)."""
     first = start_run(assistant)
@@ -127,5 +93,4 @@ def test_loom_can_be_switched_off(assistant: Assistant) -> None:
     off = replace(assistant, machine=replace(assistant.machine, extra={"LOOM_DISABLED": "1"}))
     turn = off.run("go on", resume=first.session_id, watch_hooks=True)
     assert "SessionStart hook additional context" not in turn.conversation[0].seen()
-    assert turn.told_user() == []
-    assert fingerprint(assistant.project) == before
+    assert (turn.told_user(), fingerprint(assistant.project)) == ([], before)

@@ -1,22 +1,14 @@
 """`loomctl simulate --event` prints, byte for byte, what the real assistant is sent then."""
 
-from __future__ import annotations
-
 import os
 import re
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, fingerprint, given_at_starts, start_run, state_of, write_spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
 
 SLIP = re.compile(r"(?<=\nLoom slip )[0-9a-f]{16}\Z")
 
@@ -29,8 +21,7 @@ def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> st
     return text
 
 
-@pytest.mark.slow
-def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
+def test_after_a_compaction_and_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
     first = start_run(assistant)
     assistant.run("go on", resume=first.session_id)
     text = simulated(assistant, bundle, "compact")
@@ -38,9 +29,12 @@ def test_after_a_compaction(assistant: Assistant, bundle: Path) -> None:
     assistant.run("/compact", resume=first.session_id)
     assert simulated(assistant, bundle, "resume") == ""  # the next prompt comes in a process of its own
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [text]
+    session_id = str(uuid.uuid4())
+    text = simulated(assistant, bundle, "startup", "--session", session_id)
+    assert SENTENCE in text
+    assert given_at_starts(assistant.run("hello", session_id=session_id)) == [text]
 
 
-@pytest.mark.slow
 def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None:
     words = ("core", "--goal", "add dark mode")
     text = simulated(assistant, bundle, "compact", *words)
@@ -53,17 +47,6 @@ def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None
     assert SLIP.sub("", real) == SLIP.sub("", text)
 
 
-@pytest.mark.slow
-def test_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
-    """A conversation that drives nothing is primed by the third rule (D1)."""
-    start_run(assistant)
-    session_id = str(uuid.uuid4())
-    text = simulated(assistant, bundle, "startup", "--session", session_id)
-    assert SENTENCE in text
-    assert given_at_starts(assistant.run("hello", session_id=session_id)) == [text]
-
-
-@pytest.mark.slow
 def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     """What its conversation holds is left out of both, and what changed meanwhile is in both (D15)."""
     first = start_run(assistant)
@@ -78,7 +61,6 @@ def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec, text]
 
 
-@pytest.mark.slow
 def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
     first = start_run(assistant)
     text = simulated(assistant, bundle, "clear")
@@ -89,6 +71,7 @@ def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
     assert SLIP.sub("", real) == SLIP.sub("", text)
 
 
+@pytest.mark.quick
 def test_in_a_forked_session(assistant: Assistant, bundle: Path) -> None:
     first = start_run(assistant)
     session_id = str(uuid.uuid4())

@@ -1,37 +1,26 @@
 """The real assistant: a hook that it does not call is noticed, and its status line shows where the run stands."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.e2e.assistant import LOOMCTL_ALLOWED
+from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant
 from tests.e2e.scenes import done, start_run, state_of
 from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
-
 # What each hook is called in hooks.json, of those whose silence the conversation shows.
 WATCHED = {
-    "Stop": "stop",
-    "UserPromptSubmit": "user-prompt-submit",
-    "PostToolUse": "post-tool-use",
-    "PreToolUse": "pre-tool-use",
-    "SessionStart": "session-start",
-    "PreCompact": "pre-compact",
+    "Stop": "stop", "UserPromptSubmit": "user-prompt-submit", "PostToolUse": "post-tool-use",
+    "PreToolUse": "pre-tool-use", "SessionStart": "session-start", "PreCompact": "pre-compact",
     "PostCompact": "post-compact",
-}
+}  # fmt: skip
 LONG_AGO = 3600
 
 
@@ -64,12 +53,10 @@ def heartbeats(assistant: Assistant, bundle: Path) -> Any:
     return checks["heartbeats"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
-    first = start_run(lame)
-    work(lame, first.session_id)
+    work(lame, start_run(lame).session_id)
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "never")]
     told = heartbeats(lame, bundle)
@@ -77,7 +64,6 @@ def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path
     assert f"the hook {WATCHED[event]} has never fired here" in told["found"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("event", ["Stop", "SessionStart", "PostCompact"])
 def test_a_hook_that_is_called_no_longer_is_noticed(
     assistant: Assistant, bundle: Path, tmp_path: Path, event: str
@@ -101,18 +87,16 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
     )
 
 
+@pytest.mark.quick
 def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) -> None:
-    first = start_run(assistant)
-    work(assistant, first.session_id)
+    work(assistant, start_run(assistant).session_id)
     told = asked(assistant, bundle, "status")
-    assert told["hooks"]["silent"] == []
-    assert told["compactions"]["count"] == 1
+    assert (told["hooks"]["silent"], told["compactions"]["count"]) == ([], 1)
     screen = assistant.machine.command(str(bundle / "bin/loomctl"), "status", cwd=assistant.project)
     assert len(screen.splitlines()) <= 24
     assert max(map(len, screen.splitlines())) <= 80
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("tmux")
 def test_the_status_line_is_on_the_screen(installed: Assistant, bundle: Path, tmp_path: Path) -> None:
     """Installed from the marketplace, with the snippet in the user's settings: the run's step, then the next one.

@@ -1,24 +1,15 @@
 """How a step ends in a real conversation: by `loomctl done` with words, or by the final message (D27)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import run_folder, start_run, state_of
 from tests.e2e.scripted_api import bash, reply
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-
-pytestmark = pytest.mark.e2e
 
 RESULT = 'It\'s done: the "switch" stands in `settings.py`.\n\nNothing is left open.'
 
 
-@pytest.mark.slow
-def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
+def test_a_plain_done_takes_the_final_message_and_talking_ends_nothing(assistant: Assistant) -> None:
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
     call = reply(bash("loomctl done"))
@@ -30,8 +21,16 @@ def test_a_plain_done_takes_the_final_message(assistant: Assistant) -> None:
     assert ended["status"] == "succeeded"
     response = run_folder(assistant.project) / "stages" / ended["stage"] / "response.md"
     assert response.read_text(encoding="utf-8").strip() == RESULT
+    step = state_of(assistant.project)["current_step"]
+    turn = assistant.run("go on", resume=first.session_id, answers=["Which colour should it be?"])
+    assert (turn.answer, len(turn.conversation)) == ("Which colour should it be?", 1)
+    assert state_of(assistant.project)["current_step"] == step
+    turn = assistant.run("go on", resume=first.session_id, answers=['{"outcome": "succeeded"}'])
+    assert len(turn.conversation) == 1
+    assert state_of(assistant.project)["current_step"] != step
 
 
+@pytest.mark.quick
 def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
     first = start_run(assistant)
     step = state_of(assistant.project)["current_step"]
@@ -42,15 +41,3 @@ def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
     response = run_folder(assistant.project) / "stages" / ended["stage"] / "response.md"
     assert response.read_text(encoding="utf-8").strip() == RESULT
     assert state["current_step"] in turn.conversation[-1].tool_results()[-1].text
-
-
-@pytest.mark.slow
-def test_talking_to_the_user_ends_nothing(assistant: Assistant) -> None:
-    first = start_run(assistant)
-    step = state_of(assistant.project)["current_step"]
-    turn = assistant.run("go on", resume=first.session_id, answers=["Which colour should it be?"])
-    assert (turn.answer, len(turn.conversation)) == ("Which colour should it be?", 1)
-    assert state_of(assistant.project)["current_step"] == step
-    turn = assistant.run("go on", resume=first.session_id, answers=['{"outcome": "succeeded"}'])
-    assert len(turn.conversation) == 1
-    assert state_of(assistant.project)["current_step"] != step

@@ -1,22 +1,14 @@
 """What a summary dropped of what must survive comes back in the real assistant, it alone and once, and is proven."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
+from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import edit_state, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from tests.e2e.assistant import Assistant, Turn
-
-pytestmark = pytest.mark.e2e
 
 ITEMS = [
     f"The {colour} lamp hangs over door {number}"
@@ -28,13 +20,9 @@ DROPPED = ["$.context['lamps.attic']", "cellar"]
 """A path into the state and an artifact: what is put back is their text."""
 SUMMARY = f"The user wants lamps. {ITEMS[0]}.\n- {ITEMS[2].replace(' ', chr(10), 1)}\n- {ITEMS[4]}"
 CELLAR = {
-    "id": "cellar",
-    "type": "markdown",
-    "path": "docs/cellar.md",
-    "description": "which lamp hangs in the cellar",
-    "required": False,
-    "reload_triggers": ["manual"],
-}
+    "id": "cellar", "type": "markdown", "path": "docs/cellar.md", "description": "which lamp hangs in the cellar",
+    "required": False, "reload_triggers": ["manual"],
+}  # fmt: skip
 WORKFLOW = {
     "id": "lamps",
     "must_survive": [KEPT[0], DROPPED[0], KEPT[1], DROPPED[1], KEPT[2]],
@@ -82,20 +70,18 @@ def counts(text: str) -> list[int]:
     return [flat.count(item) for item in ITEMS]
 
 
-@pytest.mark.slow
 def test_two_of_five_come_back_with_the_next_prompt_after_compact(assistant: Assistant) -> None:
     """The next event after /compact is a prompt: it brings what summary and priming do not hold."""
     first = begin(assistant)
     assistant.run("/compact", resume=first.session_id)
-    after = assistant.run("go on", resume=first.session_id)
-    assert counts(after.conversation[0].seen()) == [1, 1, 1, 1, 1]
-    again = assistant.run("go on", resume=first.session_id)
-    assert counts(again.conversation[0].seen()) == [1, 1, 1, 1, 1]
+    assert counts(assistant.run("go on", resume=first.session_id).conversation[0].seen()) == [1, 1, 1, 1, 1]
+    assert counts(assistant.run("go on", resume=first.session_id).conversation[0].seen()) == [1, 1, 1, 1, 1]
     one = proven(assistant)
     assert (one["proven"], one["trigger"]) == (True, "manual")
     assert (one["kept"], one["lost"], one["restored"]) == (KEPT, DROPPED, DROPPED)
 
 
+@pytest.mark.quick
 def test_two_of_five_come_back_with_the_next_result_in_the_middle_of_a_turn(assistant: Assistant) -> None:
     """After an automatic compaction the next event is a tool's result: the request after it has all five, once."""
     first = begin(assistant)

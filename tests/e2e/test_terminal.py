@@ -1,20 +1,15 @@
 """Once in a real terminal: what a person sees of Loom (design §5, point 4)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, done, state_of, write_spec
 from tests.e2e.terminal import PROMPT, assistant_terminal
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("tmux")]
 
 
+@pytest.mark.quick
 def test_a_person_sees_what_was_restored(installed: Assistant) -> None:
     """Installed from the marketplace, after /loom:run: /compact and /clear each say in one line what came back.
 

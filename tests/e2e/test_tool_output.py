@@ -1,27 +1,21 @@
 """What tools give, in the real assistant: large output shortened and kept whole, the rest untouched, all logged."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from loomctl.runs.tools import tool_log
 from tests.e2e import mcp_server
+from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import run_folder, start_run
-from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply, tool
-
-if TYPE_CHECKING:
-    from tests.e2e.assistant import Assistant
-    from tests.e2e.scripted_api import Reply
-
-pytestmark = pytest.mark.e2e
+from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
+from tests.helpers.texts import holds
 
 LINES = [f"test {number:04}: ok, and it took no longer than before" for number in range(1, 1201)]
 LINES[600] = "test 0601: FAILED with AssertionError in src/shop/cart.py:41"
@@ -40,7 +34,6 @@ def big(project: Path) -> dict[str, Any]:
     return bash("cat big.txt")
 
 
-@pytest.mark.slow
 def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patient: Assistant) -> None:
     first = start_run(patient)
     asked = reply(big(patient.project))
@@ -61,15 +54,13 @@ def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patie
 
     whole = reply(bash(f"cat {path}"))
     turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[whole, "seen"])
-    text = turn.conversation[-1].tool_results()[-1].text
-    assert "shortened by Loom" not in text
+    assert "shortened by Loom" not in turn.conversation[-1].tool_results()[-1].text
     patient.run("/compact", resume=first.session_id)
     last = list(tool_log.read(str(run_folder(patient.project))))[-1]
     assert last.minimal_args["command"] == f"cat {path}"
     assert (run_folder(patient.project) / str(last.outcome_ref)).read_text(encoding="utf-8") == OUTPUT
 
 
-@pytest.mark.slow
 def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant) -> None:
     """Where the host itself keeps 60 kB back and shows two of them: Loom's excerpt stands for all of it."""
     first = start_run(assistant)
@@ -85,8 +76,7 @@ def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant)
     assert "\n".join(result.text for result in turn.conversation[-1].tool_results()[-3:]) == OUTPUT
 
 
-@pytest.mark.slow
-def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) -> None:
+def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact(patient: Assistant) -> None:
     first = start_run(patient)
     note = patient.project / "note.txt"
     note.write_text(OUTPUT[:24_000], encoding="utf-8")
@@ -108,11 +98,6 @@ def test_what_is_small_a_read_and_a_failure_are_untouched(patient: Assistant) ->
         ("Read", True), ("Bash", True), ("Bash", False), ("Bash", True),
     ]  # fmt: skip
     assert "cannot access '/nope'" in steps[2].observation
-
-
-@pytest.mark.slow
-def test_after_compact_the_history_of_the_tool_steps_is_there(patient: Assistant) -> None:
-    first = start_run(patient)
     made = patient.project / "made.py"
     calls = [
         reply(tool("Write", file_path=str(made), content="x = 1\n")),
@@ -122,29 +107,24 @@ def test_after_compact_the_history_of_the_tool_steps_is_there(patient: Assistant
     ]
     patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*calls, "seen"])
     patient.run("/compact", resume=first.session_id)
-    after = patient.run("go on", resume=first.session_id)
-    seen = after.conversation[0].seen()
+    seen = patient.run("go on", resume=first.session_id).conversation[0].seen()
     history = seen[seen.index("What tools did in this run so far") :]
     assert seen.count("What tools did in this run so far") == 1
-    assert str(made) in history
-    assert "/absent/heliotrope.txt" in history
-    assert "echo step-5" in history
-    assert "loomctl steps" in history
+    holds(history, str(made), "/absent/heliotrope.txt", "echo step-5", "loomctl steps")
 
 
+@pytest.mark.quick
 def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
     start_run(patient)
     folder = run_folder(patient.project)
     kept = [*(patient.project / ".loom/local/spool").iterdir(), *folder.glob("outputs/*")]
-    asked = reply(bash("seq 1 4000"))
-    turn = patient.run("hello", allowed_tools=ALLOWED, answers=[asked, "seen"])
+    turn = patient.run("hello", allowed_tools=ALLOWED, answers=[reply(bash("seq 1 4000")), "seen"])
     (result,) = turn.conversation[-1].tool_results()
     assert result.text == "\n".join(map(str, range(1, 4001)))
     assert {*(patient.project / ".loom/local/spool").iterdir(), *folder.glob("outputs/*")} <= {*kept}
     assert not [step for step in tool_log.read(str(folder)) if step.more["session_id"] == turn.session_id]
 
 
-@pytest.mark.slow
 def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
     first = start_run(patient)
     call = tool(
@@ -152,8 +132,7 @@ def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
     )
     answers: list[Reply | str] = [reply(call), reply(bash("echo from-within")), "found nothing", "seen"]
     patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
-    compacted = patient.run("/compact", resume=first.session_id)
-    assert compacted.session_id == first.session_id
+    assert patient.run("/compact", resume=first.session_id).session_id == first.session_id
     steps = list(tool_log.read(str(run_folder(patient.project))))
     (within,) = [step for step in steps if step.minimal_args.get("command") == "echo from-within"]
     assert within.more.get("agent_id")
@@ -169,7 +148,6 @@ def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     first = start_run(patient)
     outputs = {
@@ -199,7 +177,6 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     assert b"REF_DAMAGED" in printed(patient, "savings", code=1)
 
 
-@pytest.mark.slow
 def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) -> None:
     first = start_run(patient)
     server = {"command": sys.executable, "args": [mcp_server.__file__]}
@@ -207,12 +184,9 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
     names = [f"mcp__shop__{name}" for name in ("rows", "seen", "broken")]
     calls = [tool(name, shop="one") for name in names]
     turn = patient.run(
-        "go on",
-        resume=first.session_id,
-        allowed_tools=f"{ALLOWED} {' '.join(names)}",
-        answers=[*map(reply, calls), "seen"],
-        extra_args=["--mcp-config", config],
-    )
+        "go on", resume=first.session_id, allowed_tools=f"{ALLOWED} {' '.join(names)}",
+        answers=[*map(reply, calls), "seen"], extra_args=["--mcp-config", config],
+    )  # fmt: skip
     rows, seen, broken = turn.conversation[-1].tool_results()[-3:]
     for name, result in zip(names, (rows, seen), strict=False):
         told = result.text.split("\n")
@@ -233,14 +207,12 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
     assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [300, 1000])
-def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant, count: int) -> None:
+def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant) -> None:
     """The next request tells each of the newest twenty, in order; the log has all of them in the end.
 
     Calls of one message end in any order, so the last of them come one by one.
     """
-    first = start_run(assistant)
+    first, count = start_run(assistant), 600  # more than are looked at in one go
     calls = [bash(f"echo call {number:04}") for number in range(count)]
     answers = [reply(*calls[at : min(at + 60, count - 25)]) for at in range(0, count - 25, 60)]
     answers += [reply(call) for call in calls[-25:-1]]
