@@ -1,7 +1,5 @@
 """What the launcher's tests share."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Nothing is run from a folder that another user could have filled."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

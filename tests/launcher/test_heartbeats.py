@@ -1,7 +1,5 @@
 """The launcher notes each firing of a hook: with builtins, only where a store has room for it, through no link."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -45,7 +43,16 @@ def test_each_firing_is_noted_with_session_version_and_launcher(world: World, pr
         note.unlink()
 
 
-def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
+def test_only_an_event_is_noted_with_a_fit_session_and_a_later_one_replaces_it(world: World, project: Path) -> None:
+    for event in ["", "nonsense", "../../x", "skew-told", "session-start/../x"]:
+        world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
+        assert list((project / ".loom/local/hooks").iterdir()) == []
+    for event in EVENTS:
+        world.hook(event, cwd=project, LOOM_DISABLED="1")
+    assert beats(project) == {}
+    for session in [None, "", "../x", "a b\nc"]:
+        world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
+        assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
     path = project / ".loom/local/hooks/stop"
     sizes = []
     for session in ("first-and-much-longer", SESSION, SESSION):
@@ -55,34 +62,12 @@ def test_a_later_firing_replaces_the_note(world: World, project: Path) -> None:
         os.utime(path, (1, 1))
         sizes.append(path.stat().st_size)
     assert max(sizes) == sizes[0]
-
-
-def test_a_session_id_that_is_not_fit_is_not_noted(world: World, project: Path) -> None:
-    for session in [None, "", "../x", "a b\nc"]:
-        world.hook("pre-tool-use", cwd=project, CLAUDE_CODE_SESSION_ID=session)
-        assert beats(project)["pre-tool-use"][1:3] == ("", __version__)
-
-
-def test_nothing_is_made_but_the_note(world: World, project: Path) -> None:
     for missing in [".loom/local/hooks", ".loom/local", ".loom"]:
         shutil.rmtree(project / missing)
         before = sorted(project.rglob("*"))
         for event in EVENTS:
             world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
         assert sorted(project.rglob("*")) == before
-
-
-def test_only_an_event_gets_a_note(world: World, project: Path) -> None:
-    for event in ["", "nonsense", "../../x", "skew-told", "session-start/../x"]:
-        world.start("hook", event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION)
-        assert list((project / ".loom/local/hooks").iterdir()) == []
-
-
-def test_hooks_that_are_switched_off_leave_no_note(world: World, project: Path) -> None:
-    """A hook that does no work does not count as having fired (D57)."""
-    for event in EVENTS:
-        world.hook(event, cwd=project, LOOM_DISABLED="1")
-    assert beats(project) == {}
 
 
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/hooks", ".loom/local/hooks/stop"])
@@ -116,12 +101,9 @@ def test_a_file_size_limit_ends_no_hook(world: World, project: Path) -> None:
     for shell in SHELLS:
         command = [shutil.which(shell[0]) or shell[0], *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "stop"]
         ended = subprocess.run(
-            ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command],
-            cwd=project,
-            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
-            capture_output=True,
-            check=False,
-        )
+            ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command], cwd=project,
+            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION), capture_output=True, check=False,
+        )  # fmt: skip
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
@@ -135,8 +117,7 @@ def test_a_linked_worktrees_hooks_are_noted_in_the_main_checkout(world: World, p
     (linked / ".git").write_text(f"gitdir: {git}\n")
     world.add_script("dd", 'exec /bin/dd "$@"')
     world.hook("stop", cwd=linked / "src/deep", CLAUDE_CODE_SESSION_ID=SESSION)
-    assert list(beats(project)) == ["stop"]
-    assert beats(linked) == {}
+    assert (list(beats(project)), beats(linked)) == (["stop"], {})
 
 
 def test_the_nearest_store_of_the_launch_directory_is_the_one(world: World, project: Path) -> None:

@@ -1,7 +1,5 @@
 """The launcher's way for hooks: when it starts Python, with what, and that it never troubles the host (D3, D55)."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -38,9 +36,6 @@ def prime(project: Path, session: str = SESSION) -> None:
     touch(project / ".loom/local/primed" / f"{session}.json", "{}")
 
 
-# ---- Where it looks.
-
-
 def test_outside_a_project_a_hook_ends_with_builtins_alone(world: World) -> None:
     for shell in SHELLS:
         for event in EVENTS:
@@ -72,21 +67,18 @@ def test_the_search_goes_up_from_the_launch_directory_and_from_where_the_hook_st
     assert world.hook("session-start", cwd=elsewhere, CLAUDE_PROJECT_DIR=str(elsewhere)) is None
 
 
-def test_a_store_above_the_repository_is_none_of_its_own(world: World, project: Path) -> None:
+def test_the_search_goes_through_links_up_to_the_repositorys_top(world: World, project: Path) -> None:
     inner = project / "vendor/inner"
     (inner / ".git").mkdir(parents=True)
     assert world.hook("session-start", cwd=inner) is None
-
-
-def test_without_a_repository_any_parent_will_do(world: World, project: Path) -> None:
-    shutil.rmtree(project / ".git")
-    assert world.hook("session-start", cwd=project / "src/deep") is not None
-
-
-def test_a_folder_is_searched_where_it_really_is(world: World, project: Path) -> None:
+    inner = project / "sub"
+    touch(inner / ".git", f"gitdir: {project}/.git/modules/sub\n")
+    assert world.hook("session-start", cwd=inner) is None
     link = world.root / "link"
     link.symlink_to(project / "src/deep")
     assert world.hook("session-start", cwd=world.root, CLAUDE_PROJECT_DIR=str(link)) is not None
+    shutil.rmtree(project / ".git")
+    assert world.hook("session-start", cwd=project / "src/deep") is not None
 
 
 def git(*arguments: str, cwd: Path) -> None:
@@ -118,20 +110,14 @@ def test_a_linked_worktree_uses_the_main_checkouts_store(world: World, relative:
     assert world.hook("stop", cwd=linked / "sub", CLAUDE_CODE_SESSION_ID=SESSION) is not None
 
 
-def test_a_submodule_is_a_repository_of_its_own(world: World, project: Path) -> None:
-    inner = project / "sub"
-    touch(inner / ".git", f"gitdir: {project}/.git/modules/sub\n")
-    assert world.hook("session-start", cwd=inner) is None
-
-
-def test_a_git_file_that_leads_nowhere_ends_the_search(world: World) -> None:
+def test_a_git_file_that_leads_nowhere_or_round_or_has_no_end_ends_the_search(world: World) -> None:
     for text in ["", "\n", "gitdir: ../gone/.git/worktrees/x\n", "gitdir: /.git/worktrees/\n", "\0\0"]:
         touch(world.root / "x/.git", text)
         assert world.hook("session-start", cwd=world.root / "x") is None
-
-
-def test_a_git_file_without_an_end_ends_the_search(world: World) -> None:
-    """Only its beginning is read: an archive can bring along a file of any size."""
+    world.remember()
+    inner = world.root / "a/b"
+    touch(inner / ".git", f"gitdir: {inner}/.git/worktrees/x\n")
+    assert world.hook("session-start", cwd=inner) is None
     for shell in SHELLS:
         world.add_script("dd", 'exec /bin/dd "$@"')
         endless = touch(world.root / "x/.git", "gitdir: ")
@@ -139,24 +125,10 @@ def test_a_git_file_without_an_end_ends_the_search(world: World) -> None:
         assert world.hook("session-start", cwd=endless.parent, shell=shell) is None
 
 
-def test_a_worktree_below_its_main_checkout_does_not_loop(world: World) -> None:
-    world.remember()
-    inner = world.root / "a/b"
-    touch(inner / ".git", f"gitdir: {inner}/.git/worktrees/x\n")
-    assert world.hook("session-start", cwd=inner) is None
-
-
-# ---- When it starts Python.
-
 NEEDS = {
-    "session-start": {"", "bound", "primed"},
-    "user-prompt-submit": {"primed"},
-    "pre-compact": {"bound", "primed"},
-    "post-compact": {"bound"},
-    "stop": {"bound"},
-    "session-end": {"bound"},
-    "pre-tool-use": {"", "bound", "primed"},
-}
+    "session-start": {"", "bound", "primed"}, "user-prompt-submit": {"primed"}, "pre-compact": {"bound", "primed"},
+    "post-compact": {"bound"}, "stop": {"bound"}, "session-end": {"bound"}, "pre-tool-use": {"", "bound", "primed"},
+}  # fmt: skip
 
 
 def test_python_starts_only_for_a_session_that_the_event_is_about(world: World, project: Path) -> None:
@@ -299,13 +271,6 @@ def test_a_compaction_is_noted_before_python_starts(world: World, project: Path)
             mark.parent.chmod(0o700)
 
 
-def test_the_other_events_reach_python_unread(world: World, project: Path) -> None:
-    event = os.urandom(1_000_000)
-    report = world.hook("session-start", cwd=project, stdin=event)
-    assert report is not None
-    assert report["sha256"] == hashlib.sha256(event).hexdigest()
-
-
 def test_one_variable_switches_every_hook_off(world: World, project: Path) -> None:
     """With LOOM_DISABLED=1 no event starts Python (D57)."""
     bind(project)
@@ -313,35 +278,32 @@ def test_one_variable_switches_every_hook_off(world: World, project: Path) -> No
         assert world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1", stdin=b"x") is None
 
 
-# ---- Whatever happens, the host is told nothing worse than 0.
-
-
-def test_a_failing_python_is_no_failing_hook(world: World, project: Path) -> None:
-    for code in ["1", "2", "70", "127"]:
-        assert world.hook("session-start", cwd=project, TEST_EXIT=code) is not None
-
-
-def test_a_hook_never_prints_usage(world: World) -> None:
+def test_a_hook_never_prints_usage_and_is_silent_without_its_bundle(
+    world: World, project: Path, tmp_path: Path
+) -> None:
     for arguments in [(), ("",), ("no-such-event",), ("--help",)]:
         ended = world.start("hook", *arguments)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
-
-
-def test_a_bundle_that_was_taken_away_is_silent(world: World, project: Path, tmp_path: Path) -> None:
     launcher = tmp_path / "bin/loomctl"
     launcher.parent.mkdir()
     shutil.copy(world.bundle / "bin/loomctl", launcher)
     assert world.hook("session-start", cwd=project, launcher=launcher) is None
 
 
-def test_a_hook_sets_nothing_up(world: World, project: Path) -> None:
+def test_a_hook_sets_nothing_up_hands_the_event_on_unread_and_never_fails(world: World, project: Path) -> None:
     before = sorted(world.bundle.rglob("*"))
     assert world.hook("session-start", cwd=project) is not None
     assert world.made == []
     assert sorted(world.bundle.rglob("*")) == before
-
-
-# ---- Which Python.
+    report = world.hook("session-start", cwd=project)
+    assert report is not None
+    assert report["pycache_prefix"] == str(world.kept / "pycache")
+    event = os.urandom(1_000_000)
+    report = world.hook("session-start", cwd=project, stdin=event)
+    assert report is not None
+    assert report["sha256"] == hashlib.sha256(event).hexdigest()
+    for code in ["1", "2", "70", "127"]:
+        assert world.hook("session-start", cwd=project, TEST_EXIT=code) is not None
 
 
 def test_a_python_is_found_once_and_remembered_by_its_real_path(world: World, project: Path) -> None:
@@ -354,20 +316,16 @@ def test_a_python_is_found_once_and_remembered_by_its_real_path(world: World, pr
     assert world.hook("session-start", cwd=project, PATH="/nonexistent") is not None
 
 
-def test_a_memory_that_does_not_hold_is_replaced(world: World, project: Path) -> None:
-    world.add_python("python3")
-    for remembered in ["/nonexistent/python\n", "python3\n", "", "/\n"]:
-        (world.kept / "python").write_text(remembered)
-        assert world.hook("session-start", cwd=project) is not None
-        assert (world.kept / "python").read_text() == f"{PYTHON}\n"
-
-
-def test_a_python_that_cannot_be_started_is_forgotten(world: World, project: Path) -> None:
+def test_a_python_that_cannot_be_started_or_is_gone_is_replaced(world: World, project: Path) -> None:
     world.add_script("broken", "exit 127")
     world.remember(world.tools / "broken")
     world.add_python("python3")
     assert world.hook("session-start", cwd=project) is None
     assert world.hook("session-start", cwd=project) is not None
+    for remembered in ["/nonexistent/python\n", "python3\n", "", "/\n"]:
+        (world.kept / "python").write_text(remembered)
+        assert world.hook("session-start", cwd=project) is not None
+        assert (world.kept / "python").read_text() == f"{PYTHON}\n"
 
 
 def test_the_plugins_own_folder_comes_first(world: World, project: Path) -> None:
@@ -402,9 +360,3 @@ def test_no_python_is_said_once_in_a_session_and_blocks_nothing(world: World, pr
     assert world.hook("session-start", **how) is None
     assert world.hook("stop", **how) is None
     assert world.hook("session-start", cwd=project, CLAUDE_CODE_SESSION_ID="another") == said
-
-
-def test_modules_are_compiled_into_the_users_cache(world: World, project: Path) -> None:
-    report = world.hook("session-start", cwd=project)
-    assert report is not None
-    assert report["pycache_prefix"] == str(world.kept / "pycache")

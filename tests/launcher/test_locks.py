@@ -1,7 +1,5 @@
 """The locks: complete, hashed, for every Python and platform, and true to their own names."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys
@@ -41,13 +39,10 @@ def chosen(lock: str, python: str, platform: tuple[str, str]) -> dict[str, str]:
     """Give the versions that a lock chooses on a Python and platform."""
     system, machine = platform
     marks = {
-        "python_version": python,
-        "python_full_version": f"{python}.5",
-        "sys_platform": system,
-        "platform_machine": machine,
-        "os_name": "nt" if system == "win32" else "posix",
+        "python_version": python, "python_full_version": f"{python}.5", "sys_platform": system,
+        "platform_machine": machine, "os_name": "nt" if system == "win32" else "posix",
         "platform_python_implementation": "CPython",
-    }
+    }  # fmt: skip
     wanted = [pin.requirement for pin in pins(lock)]
     there = [one for one in wanted if one.marker is None or one.marker.evaluate(marks)]
     versions: dict[str, str] = {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in there}
@@ -61,24 +56,14 @@ def project() -> dict[str, Any]:
 
 
 @each("lock", LOCKS)
-def test_a_locks_first_line_names_what_is_below_it(lock: str) -> None:
+@pytest.mark.shows("with hashes for every package")
+def test_a_lock_names_what_is_below_it_no_address_and_wheels_with_hashes(lock: str) -> None:
     """The launcher tells environments apart by that line alone, so it must change with any other."""
     first, _, rest = (CHECKOUT / lock).read_text(encoding="utf-8").partition("\n")
     assert first == f"# lock-id: {hashlib.sha256(rest.encode()).hexdigest()[:16]}", "run scripts/lock"
-
-
-@each("lock", LOCKS)
-def test_a_lock_names_no_address(lock: str) -> None:
-    """Where packages come from is the user's setting."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")
     assert "://" not in text
     assert not re.search(r"^ *(-i|-f|--(extra-)?index-url|--find-links|--trusted-host)\b", text, re.MULTILINE)
-
-
-@pytest.mark.shows("with hashes for every package")
-@each("lock", LOCKS)
-def test_every_pin_has_hashes_and_comes_as_a_wheel(lock: str) -> None:
-    """Nothing is built on a user's machine, and nothing is taken unseen."""
     text = (CHECKOUT / lock).read_text(encoding="utf-8")
     assert "\n--only-binary :all:\n" in text
     assert len(pins(lock)) == len(re.findall(r"^[a-z0-9].*==", text, re.MULTILINE))

@@ -1,7 +1,5 @@
 """Loom's own environment: made once, by what the machine has, whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -11,16 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from tests.helpers.texts import holds
 from tests.launcher.world import CHECKOUT, PYTHON, SHELLS, World, touch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOCK_ID = (CHECKOUT / "requirements.lock").read_text().splitlines()[0].split()[-1]
@@ -55,9 +51,6 @@ def with_pip(python: Path, pip: str = "pip") -> Path:
     install = ["install", "--quiet", "--no-deps", "--target", str(packages), pip]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True)
     return python
-
-
-# ---- The first start.
 
 
 @pytest.mark.slow
@@ -114,9 +107,6 @@ def test_it_is_made_in_the_plugins_folder_and_found_in_the_cache(online: World) 
     assert json.loads(later.stdout)["packages"].startswith(str(online.kept / NAME))
 
 
-# ---- What the machine has to make it with.
-
-
 @pytest.mark.slow
 def test_uv_makes_it_where_uv_is(online: World) -> None:
     add_uv(online)
@@ -133,8 +123,7 @@ def test_a_uv_that_fails_leaves_the_work_to_pip(online: World) -> None:
     online.add_python()
     ended = online.start("x")
     assert ended.returncode == 0, ended.stderr.decode()
-    assert "with uv" in ended.stderr.decode()
-    assert "with pip" in ended.stderr.decode()
+    holds(ended.stderr.decode(), "with uv", "with pip")
 
 
 @pytest.mark.slow
@@ -170,29 +159,19 @@ def test_an_old_pip_alone_is_enough(online: World) -> None:
 def test_with_nothing_to_make_it_it_says_what_to_install(online: World) -> None:
     online.add_python(python=python_without(online.root / "thin", "ensurepip", "venv"))
     ended = online.start("x")
-    assert ended.returncode == 8
-    assert ended.stdout == b""
-    assert "NO_INSTALLER" in ended.stderr.decode()
-    assert "python3-venv" in ended.stderr.decode()
+    assert (ended.returncode, ended.stdout) == (8, b"")
+    holds(ended.stderr.decode(), "NO_INSTALLER", "python3-venv")
     assert online.made == []
 
 
 @pytest.mark.slow
-def test_the_users_pip_settings_hold(online: World) -> None:
-    """Settings that would break or stop a plain install (`user`, `no-binary`, `require-virtualenv`) do neither."""
-    online.add_python()
-    odd = {"PIP_USER": "1", "PIP_REQUIRE_VIRTUALENV": "1", "PIP_NO_BINARY": ":all:", "PIP_DEFAULT_TIMEOUT": "180"}
-    ended = online.start("x", settings=odd)
-    assert ended.returncode == 0, ended.stderr.decode()
-
-
-@pytest.mark.slow
 @pytest.mark.shows("The folder it is started in has no say in what that Python imports")
-def test_the_folder_it_is_started_in_has_no_say(online: World) -> None:
+def test_the_folder_it_is_started_in_has_no_say_and_the_users_pip_settings_hold(online: World) -> None:
     online.add_python()
     for name in ("pip", "venv", "subprocess", "os", "json", "sitecustomize", "loomctl"):
         touch(online.root / "trap" / f"{name}.py", "open('sprung', 'w'); raise SystemExit(99)")
-    ended = online.start("x", cwd=online.root / "trap")
+    odd = {"PIP_USER": "1", "PIP_REQUIRE_VIRTUALENV": "1", "PIP_NO_BINARY": ":all:", "PIP_DEFAULT_TIMEOUT": "180"}
+    ended = online.start("x", cwd=online.root / "trap", settings=odd)
     assert ended.returncode == 0, ended.stderr.decode()
     assert not (online.root / "trap/sprung").exists()
 
@@ -226,9 +205,6 @@ def test_altered_packages_are_refused(online: World, wheelhouse: Path) -> None:
     assert online.made == []
 
 
-# ---- Whole or not at all.
-
-
 @pytest.fixture
 def silent_index() -> Iterator[str]:
     """An index that takes every connection and never answers."""
@@ -255,21 +231,16 @@ def test_without_an_index_it_says_so_soon_and_leaves_nothing(
         add_uv(world)
     ended = world.start("status", "--json", settings=settings)
     assert ended.returncode == 8
-    assert "INDEX_UNREACHABLE" in ended.stderr.decode()
-    assert "hint:" in ended.stderr.decode()
-    document = json.loads(ended.stdout)
-    assert document["error"]["code"] == "INDEX_UNREACHABLE"
-    assert world.made == []
+    holds(ended.stderr.decode(), "INDEX_UNREACHABLE", "hint:")
+    assert (json.loads(ended.stdout)["error"]["code"], world.made) == ("INDEX_UNREACHABLE", [])
 
 
 @pytest.mark.slow
 def test_a_password_in_an_index_address_is_not_shown(world: World) -> None:
     """What pip says about an index is passed on without what stands before its `@`."""
-    settings = unreachable(world, "http://me:s3cret@127.0.0.1:9/simple")
-    ended = world.start("x", settings=settings)
+    ended = world.start("x", settings=unreachable(world, "http://me:s3cret@127.0.0.1:9/simple"))
     assert ended.returncode == 8
-    assert b"127.0.0.1:9" in ended.stderr
-    assert b"s3cret" not in ended.stderr
+    holds(ended.stderr, b"127.0.0.1:9", but=(b"s3cret",))
 
 
 @pytest.mark.slow
@@ -330,12 +301,7 @@ def test_two_first_starts_make_one_environment(online: World) -> None:
     ended = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], ended
     assert len({json.loads(out)["packages"] for out, _ in ended}) == 1
-    said = "".join(words for _, words in ended)
-    assert said.count("first start") == 1
-    assert online.made == [NAME]
-
-
-# ---- Where it cannot work at all.
+    assert ("".join(words for _, words in ended).count("first start"), online.made) == (1, [NAME])
 
 
 def test_no_python_is_said_with_what_was_looked_for(world: World) -> None:
@@ -356,25 +322,16 @@ def test_a_python_off_the_path_can_be_named(online: World) -> None:
     assert ended.returncode == 0, ended.stderr.decode()
 
 
-def test_without_a_home_it_says_so(world: World) -> None:
+def test_a_home_or_a_bundle_that_is_not_there_is_said(world: World) -> None:
     world.add_python()
     for home in (None, "", "relative"):
         ended = world.start("status", HOME=home, XDG_CACHE_HOME="also/relative")
         assert ended.returncode == 8, home
         assert "NO_HOME" in ended.stderr.decode()
-
-
-def test_a_home_that_cannot_be_written_is_said(world: World) -> None:
-    world.add_python()
     (world.root / "file").touch()
     ended = world.start("status", HOME=str(world.root / "file"))
     assert ended.returncode == 8
-    assert "file/.cache" in ended.stderr.decode()
-    assert "hint:" in ended.stderr.decode()
-
-
-def test_a_copied_launcher_says_that_it_was_copied(world: World) -> None:
-    world.add_python()
+    holds(ended.stderr.decode(), "file/.cache", "hint:")
     copy = touch(world.root / "bin/loomctl", (world.bundle / "bin/loomctl").read_text())
     copy.chmod(0o755)
     ended = world.start("status", launcher=copy)

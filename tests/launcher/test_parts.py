@@ -1,7 +1,5 @@
 """One session start's text reaches the conversation through four entries, of which one starts Python (D62)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -94,16 +92,13 @@ def test_each_entry_gives_one_part_whatever_order_they_begin_in(driven: Scene, s
         assert list(folder(driven).iterdir()) == []
 
 
-def test_an_entry_that_begins_after_the_first_has_ended_gives_its_part(driven: Scene) -> None:
+def test_entries_that_begin_after_the_first_or_find_no_bell_give_their_parts(driven: Scene) -> None:
     entries = Entries(driven)
     entries.begin(1).wait(60)
     for number in (2, 3, 4):
         entries.begin(number).wait(60)
     found = entries.given()
     assert sum(text.count("Sentence ") for text in found.values()) == 400
-
-
-def test_without_a_bell_the_others_look_again_and_again(driven: Scene) -> None:
     (folder(driven) / f"{SESSION}-{PID}.bell").mkdir()
     entries = Entries(driven)
     for number in (2, 1, 3, 4):
@@ -149,8 +144,7 @@ def test_a_killed_python_leaves_the_others_silent(driven: Scene) -> None:
     entries = Entries(driven)
     for number in (1, 2, 3, 4):
         entries.begin(number)
-    assert set(entries.given().values()) == {""}
-    assert list(folder(driven).iterdir()) == []
+    assert (set(entries.given().values()), list(folder(driven).iterdir())) == ({""}, [])
 
 
 @pytest.mark.slow
@@ -214,8 +208,7 @@ def test_where_nothing_is_to_be_given_all_are_silent(driven: Scene) -> None:
     entries = Entries(driven, source="startup")
     for number in (1, 2, 3, 4):
         entries.begin(number)
-    assert set(entries.given().values()) == {""}
-    assert list(folder(driven).iterdir()) == []
+    assert (set(entries.given().values()), list(folder(driven).iterdir())) == ({""}, [])
 
 
 def test_two_sessions_that_start_at_once_get_each_its_own(driven: Scene) -> None:

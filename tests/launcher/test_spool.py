@@ -1,7 +1,5 @@
 """The launcher keeps what tools gave: whole, in a file of its own, only for a bound session, and silently (D59)."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -103,17 +101,17 @@ def test_where_nothing_is_recorded_nothing_is_written(world: World, project: Pat
     ]
 
 
-def test_hooks_that_are_switched_off_keep_nothing(world: World, project: Path) -> None:
+def test_hooks_that_are_off_or_have_no_fit_session_or_spool_keep_nothing(world: World, project: Path) -> None:
     """By LOOM_DISABLED (D57)."""
     for name in AFTER:
         world.hook(name, cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1")
         assert spooled(project) == []
-
-
-def test_an_event_without_a_fit_session_is_not_kept(world: World, project: Path) -> None:
     for session in [None, "", "../x", "a b"]:
         assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=session) is None
         assert spooled(project) == []
+    (project / ".loom/local/spool").rmdir()
+    touch(project / ".loom/local/spool")
+    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION) is None
 
 
 @pytest.mark.parametrize("link", [".loom", ".loom/local", ".loom/local/spool"])
@@ -131,21 +129,12 @@ def test_what_cannot_be_kept_whole_is_not_kept(world: World, project: Path) -> N
         where = shutil.which(shell[0]) or shell[0]
         command = [where, *shell[1:], str(world.bundle / "bin/loomctl"), "hook", "post-tool-use"]
         ended = subprocess.run(
-            ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command],
-            cwd=project,
-            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION),
-            input=event("x" * 100_000),
-            capture_output=True,
+            ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command], cwd=project,
+            env=world.environ(CLAUDE_CODE_SESSION_ID=SESSION), input=event("x" * 100_000), capture_output=True,
             check=False,
-        )
+        )  # fmt: skip
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
         assert spooled(project) == []
-
-
-def test_a_spool_that_cannot_be_written_troubles_nobody(world: World, project: Path) -> None:
-    (project / ".loom/local/spool").rmdir()
-    touch(project / ".loom/local/spool")
-    assert world.hook("post-tool-use", cwd=project, stdin=event(), CLAUDE_CODE_SESSION_ID=SESSION) is None
 
 
 CALLS = [
@@ -196,15 +185,8 @@ def test_python_starts_for_large_output_that_may_be_replaced(world: World, proje
         path.unlink()
         started = ["hook", "post-tool-use", str(path)] if starts else None
         assert (report and report["arguments"]) == started, (tool, size)
-
-
-def test_a_failure_never_starts_python(world: World, project: Path) -> None:
     given = event("x" * 90_000)
     assert world.hook("post-tool-use-failure", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION) is None
-
-
-def test_a_tools_name_in_what_it_was_given_is_not_its_name(world: World, project: Path) -> None:
-    """The first name is the event's own; what a command holds is escaped."""
     given = event("x" * 9000).replace(b'"ls"', json.dumps('{"tool_name":"Read"}').encode())
     given = b'{"cwd":' + json.dumps('"tool_name":"Read"').encode() + b"," + given[1:]
     assert world.hook("post-tool-use", cwd=project, stdin=given, CLAUDE_CODE_SESSION_ID=SESSION) is not None

@@ -1,7 +1,5 @@
 """The status line: printed by the shell from what was prepared, made anew by Python only where it must be."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -74,22 +72,28 @@ def went_to_python(printed: str) -> bool:
     return printed.startswith('{"arguments": ["statusline"]')
 
 
-def test_a_prepared_line_is_printed_without_python(world: World, project: Path) -> None:
+def test_a_prepared_line_is_printed_without_python_in_the_form_that_fits(world: World, project: Path) -> None:
     only_the_shell(world)
     for shell in SHELLS:
         for spaced in [False, True]:
             told = {"hook_event_name": "Status", "session_id": SESSION, "cwd": 'a "quoted\\ path', "model": {"id": "x"}}
             data = json.dumps(told, separators=(", ", ": ") if spaced else (",", ":"), indent=1 if spaced else None)
             assert draw(world, project / "src/deep", data.encode(), shell=shell) == f"{LINE}\n"
-
-
-def test_the_first_form_that_fits(world: World, project: Path) -> None:
-    only_the_shell(world)
     for shell in SHELLS:
         for columns in (None, "", "80", "24", "200", "junk", "-3", "0"):
             assert draw(world, project, shell=shell, COLUMNS=columns) == f"{LINE}\n"
         for columns, line in (("23", FORMS[1]), ("15", FORMS[1]), ("14", FORMS[2]), ("9", FORMS[2])):
             assert draw(world, project, shell=shell, COLUMNS=columns) == f"{line.partition(' ')[2]}\n"
+    other = world.root / "empty"
+    other.mkdir()
+    for case in ["no project", "not bound", "no session", "switched off", "an odd session", "no JSON"]:
+        given: dict[str, object] = {
+            "no project": {"session_id": SESSION, "cwd": str(other)}, "not bound": {"session_id": "another-session"},
+            "no session": {"cwd": str(project)}, "switched off": {"session_id": SESSION},
+            "an odd session": {"session_id": "../../x"}, "no JSON": b"\xff\x00{",
+        }  # fmt: skip
+        off = "1" if case == "switched off" else None
+        assert draw(world, other if case == "no project" else project, given[case], LOOM_DISABLED=off) == ""
 
 
 def test_what_is_wider_than_the_terminal_is_not_shown_whole(world: World, project: Path) -> None:
@@ -136,23 +140,6 @@ def test_while_the_session_works_the_line_is_made_anew_once_a_minute(world: Worl
             prepare(project, age=age)
             aged(transcript, written)
             assert went_to_python(draw(world, project, told, shell=shell)) == anew, (age, written)
-
-
-def test_elsewhere_nothing_is_printed(world: World, project: Path) -> None:
-    only_the_shell(world)
-    other = world.root / "empty"
-    other.mkdir()
-    for case in ["no project", "not bound", "no session", "switched off", "an odd session", "no JSON"]:
-        given: dict[str, object] = {
-            "no project": {"session_id": SESSION, "cwd": str(other)},
-            "not bound": {"session_id": "another-session"},
-            "no session": {"cwd": str(project)},
-            "switched off": {"session_id": SESSION},
-            "an odd session": {"session_id": "../../x"},
-            "no JSON": b"\xff\x00{",
-        }
-        off = "1" if case == "switched off" else None
-        assert draw(world, other if case == "no project" else project, given[case], LOOM_DISABLED=off) == ""
 
 
 def test_an_empty_input_is_no_hosts_and_is_answered_as_a_terminal_is(world: World, project: Path) -> None:

@@ -1,7 +1,5 @@
 """The wheel and the source archive: they ship the bundle, and an installed one starts from it without a set-up."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -59,21 +57,15 @@ def test_the_wheel_ships_the_whole_bundle_byte_for_byte(wheel: Path) -> None:
     assert {name.split("/")[2] for name in inside} == set(BUNDLE)
 
 
-def test_the_wheel_ships_the_reports_templates_style_and_script(wheel: Path) -> None:
+def test_the_wheel_ships_the_package_its_assets_and_what_can_be_executed(wheel: Path) -> None:
     folder = "loomctl/views/assets/"
     with zipfile.ZipFile(wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if name.startswith(folder)}
     assert inside == {f"{folder}{path.name}": path.read_bytes() for path in (CHECKOUT / folder).iterdir()}
     assert {"page.html", "report.css", "report.js"} <= {name.removeprefix(folder) for name in inside}
-
-
-def test_the_wheel_ships_nothing_else_but_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"loomctl"}
-
-
-def test_what_can_be_executed_stays_so(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         modes = {name: archive.getinfo(name).external_attr >> 16 for name in archive.namelist()}
     for name, path in bundle_files().items():

@@ -1,7 +1,5 @@
 """A made-up machine for the launcher: a bundle, a home, a PATH that holds only what a test puts there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -111,14 +109,9 @@ class World:
         if shell:
             command[0] = shutil.which(shell[0]) or shell[0]
         return subprocess.run(
-            command,
-            cwd=cwd or self.root,
-            env=self.environ(**{**(settings or {}), **environ}),
-            input=stdin,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
+            command, cwd=cwd or self.root, env=self.environ(**{**(settings or {}), **environ}), input=stdin,
+            capture_output=True, timeout=timeout, check=False,
+        )  # fmt: skip
 
     def hook(self, event: str, **how: Any) -> dict[str, Any] | None:
         """Start a hook, which must end with 0 and an empty standard error; give what Python reported, if it ran."""
