@@ -1,7 +1,5 @@
 """Fuzzes one target with atheris: `python -m tests.fuzz TARGET CORPUS FINDINGS SECONDS`; `scripts/fuzz` sets it up."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

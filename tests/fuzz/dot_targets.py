@@ -1,7 +1,5 @@
 """What the fuzzer calls for Graphviz DOT: a whole file, and a condition on one of its arrows (D61)."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -59,8 +57,7 @@ def _planned(raw: dict[str, object]) -> None:
 
 def condition(data: bytes) -> None:
     """A condition is refused in words, or is JavaScript that is shown in short and read back as the same."""
-    source = data.decode("utf-8", "replace")
-    compiled = dot_conditions.compile_condition(source)
+    compiled = dot_conditions.compile_condition(data.decode("utf-8", "replace"))
     assert bool(compiled.javascript) != bool(compiled.errors)
     if not compiled.javascript:
         return
@@ -111,13 +108,8 @@ SEEDS: dict[str, list[bytes]] = {
         b"",
     ],
     "dot-condition": [
-        b"outcome=succeeded && context.tests_passed=true",
-        b'!(a != "x y" || b >= -0.5) && c contains "d"',
-        rb"version matches ^v\d+(\.\d+)*$ && ready",
-        b"js: context.a > 1 && state.steps.length",
-        b"((((a))))",
-        b"a and b",
-        b"a = 'open",
-        b"!" * 300 + b"a",
+        b"outcome=succeeded && context.tests_passed=true", b'!(a != "x y" || b >= -0.5) && c contains "d"',
+        rb"version matches ^v\d+(\.\d+)*$ && ready", b"js: context.a > 1 && state.steps.length", b"((((a))))",
+        b"a and b", b"a = 'open", b"!" * 300 + b"a",
     ],
-}
+}  # fmt: skip

@@ -3,8 +3,6 @@
 `scripts/fuzz` runs them with coverage; tests/hostile/test_fuzz_targets.py with the seeds below.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -228,8 +226,7 @@ def transcript(data: bytes) -> None:
     read.holds({"0123456789abcdef", "x"})
     read.boundary()
     read.said_since(AT)
-    ending = data[-40:].decode("utf-8", "replace")
-    assert isinstance(read.last_message(ending), str)
+    assert isinstance(read.last_message(data[-40:].decode("utf-8", "replace")), str)
 
 
 def masking(data: bytes) -> None:
@@ -272,18 +269,11 @@ def packed(data: bytes) -> None:
     limit = 300 + len(data) * 7 % 9000
     pieces = [
         packing.Piece(
-            f"a{n}",
-            heading,
-            fences.visible(text),
-            "",
-            pointer,
-            n % 2 == 0,
-            heading,
-            numbered=n % 3 == 0,
+            f"a{n}", heading, fences.visible(text), "", pointer, n % 2 == 0, heading, numbered=n % 3 == 0,
             own=n % 4 == 0,
         )
         for n, text in enumerate(texts)
-    ]
+    ]  # fmt: skip
     for measure, count in ((utf16_units, 1), (utf8_bytes, 1), (utf16_units, 4)):
         budget = slip.Budget(limit, measure, count)
         room = slip.cut_lines(fences.visible(upcoming), budget.share(slip.NEXT_SHARE), measure)
@@ -318,8 +308,7 @@ def placeholder(data: bytes) -> None:
     """What is expanded holds no known placeholder that had a value, and escaped text comes through as it was."""
     text = data.decode("utf-8", "replace")
     values = dict.fromkeys(placeholders.NAMES, "v")
-    found = placeholders.expand(text, values)
-    assert isinstance(found.text, str)
+    assert isinstance(placeholders.expand(text, values).text, str)
     assert placeholders.expand(placeholders.escape(text), values).text == text
     placeholders.used(text)
 
@@ -434,14 +423,8 @@ def hook_event(data: bytes) -> None:
     victim = _victim()
     victim.restore()
     kinds = (
-        "session-start",
-        "stop",
-        "pre-tool-use",
-        "user-prompt-submit",
-        "pre-compact",
-        "post-compact",
-        "session-end",
-    )
+        "session-start", "stop", "pre-tool-use", "user-prompt-submit", "pre-compact", "post-compact", "session-end",
+    )  # fmt: skip
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     ended = inside.hook(victim.scene, kind, data[1:].decode("utf-8", "replace"))
     assert ended.code == 0
@@ -458,39 +441,18 @@ def damaged_files(data: bytes) -> None:
     number = int.from_bytes(data[:8].ljust(8, b"\0"), "little")
     known: list[Any] = _VICTIM[1]
     trial = known[number % len(known)]
-    reader = list(hostile.READERS)[(number >> 24) % len(hostile.READERS)]
-    wrong = hostile.tried(victim, trial, reader)
+    wrong = hostile.tried(victim, trial, list(hostile.READERS)[(number >> 24) % len(hostile.READERS)])
     assert wrong is None, wrong
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "json": json_files,
-    "state": states,
-    "plan": plans,
-    "yaml": yaml,
-    "strict-json": strict_json,
-    "workflow": workflows,
-    "dot": dot_targets.drawing,
-    "dot-condition": dot_targets.condition,
-    "condition": condition,
-    "compiled-condition": compiled_condition,
-    "javascript": javascript_values,
-    "state-path": state_path,
-    "shell-command": shell_command,
-    "transcript": transcript,
-    "secrets": masking,
-    "fences": fencing,
-    "slip": packed,
-    "events": event_log,
-    "placeholders": placeholder,
-    "ids": names,
-    "git": git_command,
-    "paths": artifact_path,
-    "arguments": slash_arguments,
-    "settings": settings,
-    "hook": hook_event,
-    "files": damaged_files,
-}
+    "json": json_files, "state": states, "plan": plans, "yaml": yaml, "strict-json": strict_json, "workflow": workflows,
+    "dot": dot_targets.drawing, "dot-condition": dot_targets.condition, "condition": condition,
+    "compiled-condition": compiled_condition, "javascript": javascript_values, "state-path": state_path,
+    "shell-command": shell_command, "transcript": transcript, "secrets": masking, "fences": fencing, "slip": packed,
+    "events": event_log, "placeholders": placeholder, "ids": names, "git": git_command, "paths": artifact_path,
+    "arguments": slash_arguments, "settings": settings, "hook": hook_event, "files": damaged_files,
+}  # fmt: skip
 
 _PLAN = """{"schema_version":1,"plan_id":"p","workflow_id":"w","phases":[{"id":"a","require_approval":true,"steps":[
 {"key":"a/x","id":"x","prompt":"do","max_retries":1,"result_handling":{"on_failure":"prompt"}},
