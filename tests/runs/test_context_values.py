@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loomctl.kit import files
-from loomctl.kit.errors import LoomError
 from loomctl.runs import context_values, project, stages
 from loomctl.runs.project import Workspace
 from loomctl.runs.store.blobs import Blobs, ref_of
@@ -263,8 +262,7 @@ def test_a_changed_copy_is_made_anew_and_a_whole_one_stands_for_a_lost_blob(begu
     os.unlink(Blobs(str(begun.store)).path(ref))
     assert context_values.value_of(space, run, ref) == "x" * LIMIT
     path.write_bytes(b"edited")
-    with pytest.raises(LoomError, match="NO_SUCH_BLOB"):
-        context_values.value_of(space, run, ref)
+    assert refusal(context_values.value_of, space, run, ref).code == "NO_SUCH_BLOB"
 
 
 @pytest.mark.parametrize("absolute", [False, True])

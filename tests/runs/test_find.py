@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.flow import start
-from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Workspace
@@ -62,8 +62,7 @@ def test_a_shell_in_another_worktree_sees_the_run_of_that_worktree(scene: Scene)
     there = start.start(scene.space(cwd=tree), "there", workflow="tiny").run.run_id
     found = find.find(shell(tree))
     assert (found.run_id, found.how) == (there, "only")
-    with pytest.raises(LoomError, match="HELD_BY_ANOTHER"):
-        find.to_drive(shell(tree))
+    assert refusal(find.to_drive, shell(tree)).code == "HELD_BY_ANOTHER"
     assert find.find(shell(scene.root)).run_id == here
     assert find.find(scene.space()).run_id == there  # an assistant that went to the main checkout
     assert find.find(scene.space(OTHER, cwd=tree)).run_id == there

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from loomctl.kit import processes
-from loomctl.kit.errors import LoomError
 from loomctl.runs.machine.local import SILENT_AFTER, TERMINAL, Local
+from tests.helpers.errors import refusal
 from tests.helpers.tables import each
 
 
@@ -171,8 +171,7 @@ def test_no_session_id_leads_out_of_the_folder(local: Local, session_id: str) ->
         lambda: local.note_primed(session_id, {}),
         lambda: local.unbind(session_id),
     ):
-        with pytest.raises(LoomError, match="BAD_ID"):
-            write()
+        assert refusal(write).code == "BAD_ID"
     assert list(Path(local.folder).parent.rglob("*.json")) == []
 
 

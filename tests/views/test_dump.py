@@ -18,11 +18,11 @@ from jsonschema import Draft202012Validator
 
 from loomctl.flow import drive, finish_records, resume, rewind
 from loomctl.flow.commands import command_steps
-from loomctl.kit.errors import LoomError
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
 from loomctl.views import dump
 from loomctl.workflows import check
+from tests.helpers.errors import refusal
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, fingerprint
 
 LARGE = "grün ✓ " * 20_000
@@ -207,13 +207,10 @@ def test_an_empty_folder_is_taken_or_a_dump_by_force_and_nothing_else(finished: 
     before = fingerprint(tmp_path)
     for name in ("file", "full", "link"):
         for force in (False, True):
-            with pytest.raises(LoomError, match="FOLDER_TAKEN"):
-                dumped(finished, tmp_path / name, force=force)
-    with pytest.raises(LoomError, match="FOLDER_TAKEN"):
-        dumped(finished, tmp_path / "empty")
+            assert refusal(dumped, finished, tmp_path / name, force=force).code == "FOLDER_TAKEN"
+    assert refusal(dumped, finished, tmp_path / "empty").code == "FOLDER_TAKEN"
     for path in (finished.run_dir / "out", finished.store / "runs" / "x", finished.store):
-        with pytest.raises(LoomError, match="BAD_TARGET"):
-            dumped(finished, path)
+        assert refusal(dumped, finished, path).code == "BAD_TARGET"
     assert fingerprint(tmp_path) == before
     (tmp_path / "empty" / "old").write_text("old")
     dumped(finished, tmp_path / "empty", force=True)
