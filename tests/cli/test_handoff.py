@@ -455,32 +455,9 @@ def test_what_cannot_be_taken_sends_to_the_list_of_the_remote_that_has_it(laptop
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["pushurl", "pushInsteadOf", "address"])
-def test_runs_are_read_where_they_are_pushed(laptop: Machine, tmp_path: Path, way: str) -> None:
-    """A remote that is fetched from one repository and pushed to another is that other one, for runs."""
-    fork, server = tmp_path / "fork.git", tmp_path / "server.git"
-    git(tmp_path, "init", "-q", "--bare", str(fork))
-    if way == "pushurl":
-        git(laptop.root, "config", "remote.origin.pushurl", str(fork))
-    else:
-        git(laptop.root, "config", f"url.{fork}.pushInsteadOf", str(server))
-    named = ["--remote", str(server)] if way == "address" else []
-    listing = [f"--remote={server}" if way == "address" else "--remote"]
-    assert laptop.loomctl("push", "--yes", *named).code == 0
-    assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
-    (told,) = laptop.loomctl("runs", *listing, "--json").json["runs"]
-    assert told["here"] == "the same"
-    laptop.done(laptop.run_dir.name)
-    assert laptop.loomctl("push", "--yes", *named).code == 0
-    assert "is here as" in laptop.loomctl("pull", *named).stdout
-    assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pushurl", "relative", "pushInsteadOf", "address"])
-def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
-    laptop: Machine, tmp_path: Path, way: str
-) -> None:
+def test_runs_are_read_and_taken_up_where_they_are_pushed(laptop: Machine, tmp_path: Path, way: str) -> None:
+    """A remote that is fetched from one repository and pushed to another is that other one, for runs."""
     run_id, fork, server = laptop.run_dir.name, (tmp_path / "fork.git").resolve(), tmp_path / "server.git"
     git(tmp_path, "init", "-q", "--bare", str(fork))
     if way in ("pushurl", "relative"):
@@ -488,12 +465,20 @@ def test_who_goes_on_elsewhere_is_told_the_address_to_which_was_pushed(
     else:
         git(laptop.root, "config", f"url.{fork}.pushInsteadOf", str(server))
     (laptop.root / "sub").mkdir()
-    words = ["push", run_id, "--yes", *(["--remote", str(server)] if way == "address" else [])]
-    said = laptop.loomctl(*words, cwd=laptop.root / "sub").stdout
+    named = ["--remote", str(server)] if way == "address" else []
+    said = laptop.loomctl("push", run_id, "--yes", *named, cwd=laptop.root / "sub").ends().stdout
     pull = f"loomctl pull {run_id} --remote {fork}"
-    assert f"To go on with it elsewhere: {pull}\n" in said
-    assert f"To drive it on another machine: {pull}, then loomctl resume {run_id} --take-over" in said
+    onward = f"To drive it on another machine: {pull}, then loomctl resume {run_id} --take-over"
+    holds(said, f"To go on with it elsewhere: {pull}\n", onward)
+    assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
+    listing = [f"--remote={server}" if way == "address" else "--remote"]
+    (told,) = laptop.loomctl("runs", *listing, "--json").json["runs"]
+    assert told["here"] == "the same"
     assert Machine(tmp_path / "desktop", server).loomctl(*pull.split()[1:]).code == 0
+    laptop.done(run_id)
+    assert laptop.loomctl("push", "--yes", *named).code == 0
+    assert "is here as" in laptop.loomctl("pull", *named).stdout
+    assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
 
 
 def test_no_run_and_no_answer_send_to_the_address_that_was_asked(laptop: Machine, tmp_path: Path) -> None:
