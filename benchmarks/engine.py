@@ -23,6 +23,7 @@ from benchmarks.stand import MAIN
 from loomctl.flow import route
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import new_state
+from loomctl.runs.model.visit_list import Earlier, Visits
 from loomctl.workflows import branches
 from loomctl.workflows.workflow import build_plan
 
@@ -31,6 +32,8 @@ CHOICES = 200  # in one measurement
 AT = "2026-01-01T00:00:00Z"
 FLAT = 2.0  # a choice, from 10 steps to 1,000
 RESUMED = 3.0  # a resume, from 10 stages to 1,000
+STAGES = (10, 1_000, 10_000)
+ENDED = 1.2  # the end of a step, from 10 stages to 10,000
 FANS = (10, 100)  # branches
 JOINED = 3.0  # the end of a branch's step, from 10 branches to 100
 
@@ -84,7 +87,14 @@ class Resumed:
         state = json.loads((folder / "state.json").read_text())
         plan = json.loads((folder / "plan.json").read_text())
         example = (folder / "stages" / state["steps"][0]["stage"] / "prompt.md").read_text()
+        older: list[dict[str, Any]] = []
+        record = None
         while len(state["steps"]) < size:
+            if count := visits.due(state, 64):  # else each visit would look at all that went before
+                held = visits.recent(state)
+                older += held[:count]
+                record = visits.record_of(record, held[:count])
+                state = {**state, "steps": Visits(held[count:], Earlier(record, lambda _: iter(())))}
             open_visit = visits.open_visit(state)
             if open_visit is None:
                 raise SystemExit("the run came to its end")
@@ -100,13 +110,31 @@ class Resumed:
             (stage / "status.json").write_text(json.dumps({"schema_version": 1, "run_id": self.run_id, **told}))
             state, move = route.advance(state, plan, at=AT)
             state, _ = visits.start_visit(state, str(move.step), "build", at=AT)
-        (folder / "state.json").write_text(json.dumps(state))
+        (folder / "state.json").write_text(json.dumps({**state, "steps": [*older, *visits.recent(state)]}))
 
     def measure(self) -> None:
         """Time a resume, a whole process."""
         began = time.perf_counter()
         stand.output_of([sys.executable, "-I", MAIN, "resume", self.run_id], cwd=self.root, env=self.env)
         self.times.append(time.perf_counter() - began)
+
+
+class Ended(Resumed):
+    """The same, whose open step is ended. Each measurement ends another, so that some of them let visits leave."""
+
+    def __init__(self, base: Path, size: int) -> None:
+        super().__init__(base / "ended", size)
+        self.name = f"loomctl done, {size:,} stages"
+        path = self.root / ".loom" / "runs" / self.run_id / "state.json"
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), "context": {"again": True}}))
+
+    def measure(self) -> None:
+        """Time the end of a step, a whole process, and open the next one."""
+        began = time.perf_counter()
+        command = [sys.executable, "-I", MAIN, "done", "--outcome", "succeeded"]
+        stand.output_of(command, cwd=self.root, env=self.env)
+        self.times.append(time.perf_counter() - began)
+        stand.output_of([sys.executable, "-I", MAIN, "next"], cwd=self.root, env=self.env)
 
 
 class Fan:
@@ -166,6 +194,7 @@ def main() -> int:
         groups: list[tuple[float, list[Any]]] = [
             (FLAT, [Graph(size) for size in SIZES]),
             (RESUMED, [Resumed(base, size) for size in SIZES]),
+            (ENDED, [Ended(base, size) for size in STAGES]),
             (JOINED, [Fan(base, size, joins=False) for size in FANS]),
             (JOINED, [Fan(base, size, joins=True) for size in FANS]),
         ]

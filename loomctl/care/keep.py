@@ -22,7 +22,7 @@ from loomctl.runs.machine.local import TERMINAL as OF_A_PERSON
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL, is_active
 from loomctl.runs.model.visits import OPEN, every
-from loomctl.runs.store import arrivals, event_log, leftovers, recovery
+from loomctl.runs.store import arrivals, event_log, leftovers, recovery, visit_files
 from loomctl.runs.store.events import Event, head_of
 from loomctl.runs.store.layouts import AmbiguousRunError, Home
 from loomctl.runs.store.recovery import Losses, losses
@@ -320,11 +320,28 @@ def examine_state(space: Workspace, run_id: str, *, source: str | None = None) -
 def _state(space: Workspace, home: Home) -> tuple[LoomError | None, State | None]:
     try:
         files.refuse_links(home.top, home.state)
-        return None, space.store.read_home(home)
+        state = space.store.read_home(home)
     except LoomError as error:
         if error.code == "SCHEMA_TOO_NEW":  # it is whole; an older one in its place would take work back
             raise
         return error, None
+    try:
+        list(state["steps"])
+    except LoomError as error:
+        _, lost = visit_files.rebuilt(home, state)
+        count = state["steps"].earlier.count
+        error.why += f"; of {counted(count, 'visit')} {count - lost:,} can be told from what is left"
+        return error, None
+    return None, state
+
+
+def _with_visits(home: Home, state: State) -> State:
+    """Give a state whose visits can be read: where those that left it are damaged, with what is left of them."""
+    try:
+        list(state["steps"])
+    except LoomError:
+        return {**state, "steps": visit_files.rebuilt(home, state)[0]}
+    return state
 
 
 def _restoration(
@@ -337,8 +354,10 @@ def _restoration(
         why = f"there are {', '.join(names) or 'none'}"
         raise LoomError("BAD_SOURCE", what, where=home.folder, why=why, hint=hint, exit_code=EXIT_USAGE)
     name = source or os.path.basename(home.backup)
+    if source is None and trouble is not None and trouble.where.startswith(os.path.join(home.folder, "stages", "")):
+        name = os.path.basename(home.state)  # it is whole itself
     try:
-        after = space.store.read_home(recovery.kept_home(home, name))
+        after = _with_visits(home, space.store.read_home(recovery.kept_home(home, name)))
     except LoomError as unusable:
         usable = []
         for other in (one for one in names if one != name):
@@ -447,7 +466,7 @@ def _epoch(before: State | None, later: Sequence[dict[str, Any]]) -> int:
 
 def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[str | None]) -> tuple[State, list[Event]]:
     """Under the lock: look again, set the state before aside, and give the one that comes with its event."""
-    home = wanted.home
+    home, after = wanted.home, _with_visits(wanted.home, after)
     trouble, before = _state(space, home)
     known = wanted.before.get("revision") if wanted.before else None
     now = before.get("revision") if before else None

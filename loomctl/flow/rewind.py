@@ -121,7 +121,8 @@ def _within(run: Run, back: Back, status: Mapping[str, Any], session_id: str | N
     records, name = status.get("branches"), str(status.get("joined_by"))
     state = visits.replaced(back.state, {**entry, branches.KEY: records})
     try:
-        return _until_it_waits(run._replace(state=accepted(state, where=stages.STATUS)), back, name, session_id)
+        accepted({**state, "steps": visits.recent(state)}, where=stages.STATUS)
+        return _until_it_waits(run._replace(state=state), back, name, session_id)
     except LoomError:  # the file does not tell, or somebody edited it
         bare = {key: value for key, value in entry.items() if key != branches.KEY}
         place = frozen_plan.place_of(run.plan, entry["step_id"])
@@ -213,7 +214,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         "current_phase": entry["phase"],
         "current_step": entry["step_id"],
         "phases": phases,
-        "steps": [*left, entry],
+        "steps": left + [entry],  # noqa: RUF005 - the earlier ones are not looked at
         "artifacts": artifacts,
         "errors": [error for error in state["errors"] if _visit_of(error) not in gone],
         "pending_approvals": [],
@@ -265,7 +266,7 @@ def as_it_ended(state: State, plan: Mapping[str, Any], stage: str) -> State:
     asked = [item for item in (*state["pending_approvals"], *state.get("approvals", [])) if item["id"] == gate]
     reason = f"{last['step_id']} ended {last['status']}"
     again = [{"id": gate, "reason": reason, "requested_at": last["completed_at"]}] if asked else []
-    kept = {"artifacts": state["artifacts"], "errors": state["errors"], "steps": [*state["steps"][:-1], last]}
+    kept = {"artifacts": state["artifacts"], "errors": state["errors"], "steps": visits.replaced(state, last)["steps"]}
     state = {**opened, **kept, "status": "pending", "pending_approvals": again}
     state.pop("pending_triggers", None)
     return state

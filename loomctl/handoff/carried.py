@@ -16,7 +16,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text import secrets
 from loomctl.runs import command_runs
-from loomctl.runs.store import blobs, events, leftovers, recovery
+from loomctl.runs.store import blobs, events, leftovers, recovery, visit_files
 from loomctl.runs.tools import tool_log
 
 RUN = "run/"
@@ -242,6 +242,8 @@ def trouble(path: str, *, is_folder: bool = False) -> str:
         return "has a name that is none everywhere"
     if any(part.lower() == ".git" for part in parts):
         return "has a name of which git carries nothing"
+    if parts[:2] == ["run", "stages"] and len(parts) > 2 and visit_files.is_one(parts[2]):
+        return "stands where Loom has a file" if is_folder or len(parts) > 3 else ""
     shape = ["run", "stages", "*", *parts[3:]] if parts[:2] == ["run", "stages"] and parts[2:] else parts
     if any("/".join(shape[:count]) in _FILES for count in range(1, len(parts) + is_folder)):
         return "is, or lies in, a folder where Loom has a file"
@@ -260,6 +262,8 @@ def form(path: str, data: bytes) -> tuple[bytes | None, int]:
     """
     if path == LOG:
         return data, 0
+    if visit_files.is_one(path.removeprefix(f"{RUN}stages/")):
+        return (None, 1) if _masked(path, data)[1] else (data, 0)
     if path.startswith(_BY_HASH) or (b"\0" in data and not path.lower().endswith(_TEXTS)):
         return (None, 1) if _holds_a_secret(path, data) else (data, 0)
     clean, count = _masked(path, data)

@@ -26,7 +26,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, lease
 from loomctl.runs.model.standing import MINE, THEIRS
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
-from loomctl.runs.store import arrivals, blobs, event_log, events
+from loomctl.runs.store import arrivals, blobs, event_log, events, visit_files
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording, tool_log
 
@@ -152,7 +152,9 @@ class _Pull:
         place = self._desk.remote.place(self._run_id)
         try:
             raw = files.read_json(os.path.join(self._folder, "state.json"))
-            state = accepted(raw, where=f"{place} state.json", run_id=self._run_id)
+            read = visit_files.reader(self._folder, self._run_id)
+            state = accepted(raw, where=f"{place} state.json", run_id=self._run_id, read=read)
+            list(state["steps"])  # those that left it came, too
             raw = files.read_json(os.path.join(self._folder, "plan.json"))
             plan = frozen_plan.accepted(raw, where=f"{place} plan.json")
         except LoomError as error:

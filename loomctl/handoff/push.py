@@ -19,7 +19,9 @@ from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import lease, visits
-from loomctl.runs.store import arrivals, events
+from loomctl.runs.model.state import accepted
+from loomctl.runs.model.visit_list import stored
+from loomctl.runs.store import arrivals, events, visit_files
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
@@ -95,7 +97,7 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     )
     after = {**state, "updated_at": clock.now(), "ledger_head": head._asdict()}
     after["revision"] = following(state.get("revision", 0))
-    data: bytes | None = files.to_json(after)
+    data: bytes | None = files.to_json(stored(after))
     masked, before = 0, look.files.get(STATE)
     if before is None or before.masked:  # what a push writes holds no secret
         data, masked = carried.form(STATE, data or b"")
@@ -196,7 +198,8 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
                 copies.give(source, os.path.join(folder, name))
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(store.folder))
-        state = files.read_json(os.path.join(folder, "state.json"))
+        place = os.path.join(folder, "state.json")
+        state = accepted(files.read_json(place), where=place, read=visit_files.reader(folder, run_id))
         now = _parcel(desk, standing, look, state, outputs=parcel.outputs)
         ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))

@@ -21,7 +21,8 @@ from loomctl.runs import find
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, state
 from loomctl.runs.model.state import Step
-from loomctl.runs.store import event_log
+from loomctl.runs.store import event_log, visit_files
+from loomctl.runs.store.events import Event
 from loomctl.workflows import refreeze
 from tests.care.killing import kill_after
 from tests.helpers import faber
@@ -246,14 +247,38 @@ def test_the_run_that_is_meant(begun: Scene) -> None:
 
 def test_an_older_backup_is_migrated_and_kept(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:  # D56
     old = (begun.run_dir / "state.backup.json").read_bytes()
-    monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(state, "MIGRATIONS", {1: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
+    monkeypatch.setattr(state, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(state, "MIGRATIONS", {2: [Step("mark it", lambda raw: {**raw, "x-marked": True})]})
     (begun.run_dir / "state.json").write_text("{")
     restored(begun)
-    assert (begun.state["schema_version"], begun.state["x-marked"]) == (2, True)
-    assert any(path.read_bytes() == old for path in begun.run_dir.glob("state.backup.v1*.json"))
+    assert (begun.state["schema_version"], begun.state["x-marked"]) == (3, True)
+    assert any(path.read_bytes() == old for path in begun.run_dir.glob("state.backup.v2*.json"))
     assert begun.event_names()[-2:] == ["state.migrated", "state.restored"]
-    assert begun.events()[-2]["properties"]["kept"].startswith("state.backup.v1")
+    assert begun.events()[-2]["properties"]["kept"].startswith("state.backup.v2")
+
+
+def test_visits_that_left_the_state_are_rebuilt_from_what_is_left(begun: Scene) -> None:
+    """Lines of the file that are good still, and the stages' own records: what is lost is counted (D56)."""
+    state = begun.state
+    *before, last = state["steps"]
+    older = [
+        {**last, "visit": rank, "rank": rank, "stage": f"{rank:03}-x@{rank}", "status": "succeeded"}
+        for rank in range(len(before) + 1, 80)
+    ]
+    open_now = {**last, "visit": 80, "rank": 80, "stage": "080-x@80"}
+    change = {"steps": [*before, *older, open_now]}
+    space, run_id = begun.space(), begun.run_dir.name
+    space.store.update(run_id, lambda known: ({**known, **change}, [Event("test.long", {})]))
+    path = begun.run_dir / visit_files.FIRST
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:10], b"{}\n", *lines[11:]]))
+    standing = keep.examine_state(space, run_id)
+    assert standing.state is not None
+    assert standing.state.trouble is not None
+    assert "31 can be told from what is left" in standing.state.trouble.why
+    keep.restore_state(space, standing)
+    steps = begun.space().store.read_state(run_id)["steps"]
+    assert [one["rank"] for one in steps] == [rank for rank in range(1, 81) if rank != 11]
 
 
 # ---- Plans.

@@ -93,7 +93,7 @@ def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> N
     scene.begin("another")
     for folder in scene.run_dirs:
         path = folder / "state.json"
-        path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+        path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
     assert cli("status", session=OTHER).code == 7
     for folder in scene.run_dirs:
         (folder / "state.json").write_text("{")

@@ -37,8 +37,9 @@ plan:
     entry of `artifacts` = $artifact | An entry of `must_survive` as an object = must_survive[]
 state:
     The file = | An entry of `phases` = phases{} | An entry of `steps` = $visit | An entry of `branches` of a step's
-    entry = $branch | The `next` of a step's entry = $next | The `error` of a step's entry = $error | `forked_from` =
-    forked_from | `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
+    entry = $branch | The `next` of a step's entry = $next | The `error` of a step's entry = $error | `earlier` =
+    earlier | An entry of `steps` of `earlier` = earlier.steps{} | `forked_from` = forked_from |
+    `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
     `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
     entry of `session_history` = $session | An entry of `compactions` = $session.compactions[] | The `receipt` of a
     compaction = $receipt | A session's `environment` = $session.environment | `context_metadata` = context_metadata |

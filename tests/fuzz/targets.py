@@ -460,7 +460,7 @@ _PLAN = """{"schema_version":1,"plan_id":"p","workflow_id":"w","phases":[{"id":"
 "artifacts":[{"id":"s","type":"json","path":"{run_dir}/x","triggers":["session_start","phase_transition:a->b"],
 "condition":"state.a == 1","condition_code":["==",["get","state","a"],["value",1]],"path_steps":["a",0]}],
 "autonomy":{"level":"guarded","require_approval_for":["b"]}}"""
-_STATE = """{"schema_version":1,"revision":3,"run_id":"r","plan_id":"p","workflow_id":"w","work_id":null,"goal":"g",
+_STATE = """{"schema_version":2,"revision":3,"run_id":"r","plan_id":"p","workflow_id":"w","work_id":null,"goal":"g",
 "status":"in_progress","current_phase":"a","current_step":"a/x","phases":{"a":{"status":"in_progress"},"b":{"status":"pending"}},
 "steps":[{"step_id":"a/x","phase":"a","visit":1,"rank":1,"stage":"001-a.x@1","status":"in_progress","started_at":"t"}],
 "context":{"a":{"b":[1,"two",null]}},"artifacts":{"spec_path":"x"},"errors":[],"pending_approvals":[{"id":"phase:a"}],

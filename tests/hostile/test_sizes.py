@@ -10,7 +10,7 @@ from tests.helpers.scenes import Json, Scene, artifact
 from tests.hostile.limited import fails_open, hook, in_good_order, loomctl
 
 STATE: Json = {
-    "schema_version": 1,
+    "schema_version": 2,
     "run_id": "x",
     "plan_id": "p",
     "workflow_id": "w",

@@ -237,8 +237,8 @@ import sys
 from loomctl.runs.store.store import Store
 from loomctl.runs.model import state
 from loomctl.runs.model.state import Step
-state.SCHEMA_VERSION = 2
-state.MIGRATIONS = {1: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}
+state.SCHEMA_VERSION = 3
+state.MIGRATIONS = {2: [Step("fill", lambda raw: {**raw, "fill": "x" * 200_000})]}
 print("ready", flush=True)
 Store(sys.argv[1]).update(sys.argv[2], lambda known: ({**known, "goal": "new"}, []))
 """
@@ -266,11 +266,11 @@ def test_a_kill_while_migrating_loses_nothing(tmp_path: Path, monkeypatch: pytes
         now = path.read_bytes()
         if now != old:
             assert json.loads(now)["goal"] == "new"
-            assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
-        monkeypatch.setattr(state, "SCHEMA_VERSION", 2)
-        monkeypatch.setattr(state, "MIGRATIONS", {1: [Step("fill", lambda raw: {**raw, "fill": "y"})]})
+            assert Path(made.folder, "state.v2.backup.json").read_bytes() == old
+        monkeypatch.setattr(state, "SCHEMA_VERSION", 3)
+        monkeypatch.setattr(state, "MIGRATIONS", {2: [Step("fill", lambda raw: {**raw, "fill": "y"})]})
         assert Store(store.folder).update(RUN_ID, lambda known: ({**known, "goal": "on"}, []))["goal"] == "on"
-        assert Path(made.folder, "state.v1.backup.json").read_bytes() == old
+        assert Path(made.folder, "state.v2.backup.json").read_bytes() == old
         monkeypatch.undo()
 
 

@@ -212,7 +212,7 @@ def test_neither_what_changes_nothing_nor_what_raises_writes_anything(tmp_path: 
 BROKEN = [
     (b"", "BAD_JSON", EXIT_INVALID), (b"{", "BAD_JSON", EXIT_INVALID), (b"\0" * 4096, "BAD_JSON", EXIT_INVALID),
     (b" " * (files.LARGEST_JSON + 1), "TOO_LARGE", EXIT_INVALID), (b"[]", "BAD_STATE", EXIT_INVALID),
-    (b"{}", "BAD_STATE", EXIT_INVALID), (b'{"schema_version": 2}', "SCHEMA_TOO_NEW", EXIT_SKEW),
+    (b"{}", "BAD_STATE", EXIT_INVALID), (b'{"schema_version": 3}', "SCHEMA_TOO_NEW", EXIT_SKEW),
 ]  # fmt: skip
 
 

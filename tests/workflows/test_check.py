@@ -93,7 +93,7 @@ def test_files_that_cannot_be_read_are_findings_and_a_newer_one_is_not_judged(tm
     assert checked(tmp_path, "digraph {}", "a.dot") == [("error", "NO_STEPS", "line 1, column 1")]
     assert check(tmp_path / "missing.json") == [("error", "UNREADABLE", "$")]
     for kind, name in (("plan", "one-step"), ("state", "in-progress")):
-        raw = {**example(kind, name), "schema_version": 2, "phases": 7}
+        raw = {**example(kind, name), "schema_version": 3, "phases": 7}
         assert checked(tmp_path, raw) == [("error", "SCHEMA_TOO_NEW", "$.schema_version")]
 
 
@@ -152,10 +152,10 @@ def test_names_in_a_plan_and_in_a_state_are_held_against_each_other(tmp_path: Pa
 
 def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps that would migrate it are named; what would then be wrong is said, and nothing is written (D56)."""
-    steps = {1: [Step("give it a goal", lambda raw: {**raw, "goal": "g"}), Step("mark it", lambda raw: {**raw})]}
+    steps = [Step("give it a goal", lambda raw: {**raw, "goal": "g"}), Step("mark it", lambda raw: {**raw})]
     for module in (state, frozen_plan):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
-        monkeypatch.setattr(module, "MIGRATIONS", steps)
+        monkeypatch.setattr(module, "MIGRATIONS", {module.SCHEMA_VERSION: steps})
+        monkeypatch.setattr(module, "SCHEMA_VERSION", module.SCHEMA_VERSION + 1)
     monkeypatch.setattr("loomctl.workflows.check._beyond", lambda *_, **__: [])  # the bundle's schemas are today's
     for kind, name in (("state", "fresh"), ("plan", "one-step")):
         path = tmp_path / f"{kind}.json"
@@ -163,7 +163,8 @@ def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch
         before = path.read_bytes()
         (found,) = check_file(str(path), Places(str(tmp_path), str(tmp_path), str(ROOT)))
         assert (found.severity, found.code, found.where) == ("warning", "OLDER_SCHEMA", "$.schema_version")
-        assert found.message == "schema 1 is older than 2; it would be migrated by: give it a goal, mark it"
+        older = "schema 2 is older than 3" if kind == "state" else "schema 1 is older than 2"
+        assert found.message == f"{older}; it would be migrated by: give it a goal, mark it"
         assert path.read_bytes() == before
     assert checked(tmp_path, {**example("plan", "one-step"), "schema_version": 0}) == [
         ("error", "SCHEMA_TOO_OLD", "$.schema_version")

@@ -5,17 +5,20 @@ from __future__ import annotations
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.quick_json import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import visit_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeAlias
 
+    from loomctl.runs.model.visit_list import Reader
+
     State: TypeAlias = dict[str, Any]
     Table: TypeAlias = Mapping[int, Sequence["Step"]]  # from a schema's version to the steps that lead to the next one
     Bad: TypeAlias = Callable[[str, str, str], LoomError]  # from a file, a JSON path in it and what is wrong there
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ACTIVE = ("in_progress", "paused", "awaiting_feedback")
 TERMINAL = ("completed", "cancelled")
 STATUSES = ("pending", *ACTIVE, "completed", "failed", "cancelled")
@@ -110,10 +113,21 @@ _METADATA = Shape({}, {"reload_count": WHOLE, "artifacts_in_context": LIST, "too
 _IN_CONTEXT = Shape({"artifact_id": TEXT}, {})
 
 
-def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool = True) -> State:
+_EARLIER = Shape(
+    {"file": TEXT, "count": WHOLE, "bytes": WHOLE, "sha256": TEXT, "ended": OBJECT, "steps": OBJECT},
+    {},
+    ("file", "sha256"),
+)
+_OF_STEP = Shape({"count": WHOLE, "last": OBJECT}, {})
+
+
+def accepted(
+    raw: object, *, where: str, run_id: str | None = None, whole: bool = True, read: Reader | None = None
+) -> State:
     """Check what was read from a state file and give it back as a state; one of an older schema is migrated (D56).
 
-    whole: False looks only at what stands at the top: enough to list a run, not to work on it.
+    whole: False looks only at what stands at the top: enough to list a run, not to work on it. read: reads the visits
+    that left the state, which are not looked at here.
     Of what counts writes alone nothing is refused: a lease that cannot be read is nobody's (`lease`), a revision that
     no reader counts to is 0. Raises RUN_ID_MISMATCH (D6), SCHEMA_TOO_NEW or BAD_STATE with the JSON path; nothing else
     is repaired in silence.
@@ -123,7 +137,9 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
     if type(raw.get("revision")) is int and not 0 <= raw["revision"] <= LARGEST:
         raw = {**raw, "revision": 0}
     raw = up_to_date(raw, "state", where, SCHEMA_VERSION, MIGRATIONS, _bad)
-    top = (("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS))
+    top = [("$", raw, _STATE), ("$.sessions", raw.get("sessions"), _SESSIONS)]
+    if visit_list.KEY in raw:
+        top.append((f"$.{visit_list.KEY}", raw[visit_list.KEY], _EARLIER))
     for path, value, shape in _places(raw) if whole else top:
         problem = misfit(path, value, shape)
         if problem is not None:
@@ -138,7 +154,37 @@ def accepted(raw: object, *, where: str, run_id: str | None = None, whole: bool 
             why="a run's folder and its state carry one id: put it back under its own name, or remove the copy",
             hint="loomctl runs",
         )
-    return raw
+    return _with_earlier(raw, read) if visit_list.KEY in raw else raw
+
+
+def _with_earlier(raw: dict[str, Any], read: Reader | None) -> dict[str, Any]:
+    def no_file(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        what = "the visits that left this state are in a file that is not at hand here"
+        raise LoomError("BAD_STATE", what, hint="loomctl runs")
+
+    made = raw if isinstance(raw, Migrated) else dict(raw)
+    earlier = visit_list.Earlier(made.pop(visit_list.KEY), read or no_file)
+    made["steps"] = visit_list.Visits(made["steps"], earlier)
+    return made
+
+
+def visit_misfit(path: str, visit: object) -> tuple[str, str] | None:
+    """Give what does not fit in a visit, as `misfit` does, and its JSON path."""
+    for place, value, shape in _of_visit(path, visit):
+        problem = misfit(place, value, shape)
+        if problem is not None:
+            return problem
+    return next(_damaged_branches({"steps": [visit]}), None)
+
+
+def _of_earlier(earlier: Any) -> Iterator[tuple[str, object, Shape]]:
+    """Give what a state keeps of the visits that left it."""
+    path = f"$.{visit_list.KEY}"
+    yield path, earlier, _EARLIER
+    yield f"{path}.ended", earlier["ended"], Shape(dict.fromkeys(earlier["ended"], WHOLE), {})
+    for name, known in earlier["steps"].items():
+        yield f"{path}.steps.{name}", known, _OF_STEP
+        yield from _of_visit(f"{path}.steps.{name}.last", known["last"])
 
 
 def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
@@ -150,6 +196,8 @@ def _places(raw: dict[str, Any]) -> Iterator[tuple[str, object, Shape]]:
     yield "$.context_metadata", raw["context_metadata"], _METADATA
     for index, visit in enumerate(raw["steps"]):
         yield from _of_visit(f"$.steps[{index}]", visit)
+    if visit_list.KEY in raw:
+        yield from _of_earlier(raw[visit_list.KEY])
     loaded = raw["context_metadata"].get("artifacts_in_context", [])
     for path, entries, shape in (
         ("$.pending_approvals", raw["pending_approvals"], _APPROVAL),
@@ -199,8 +247,8 @@ def _bad(where: str, path: str, why: str) -> LoomError:
 
 
 # ---- Schemas: a file of an older one becomes one of today's by named steps from one version to the next (D56).
-# Schema 1 is the first that there is, so the tables are empty. Whoever makes schema 2 writes the steps from 1 under `1`
-# and raises `SCHEMA_VERSION` beside them; reading, the copy of the original, the event and `loomctl check` follow.
+# Whoever makes the next one writes the steps to it under the number before and raises `SCHEMA_VERSION` beside them;
+# reading, the copy of the original, the event and `loomctl check` follow.
 
 
 class Step(NamedTuple):
@@ -210,7 +258,8 @@ class Step(NamedTuple):
     change: Callable[[dict[str, Any]], dict[str, Any]]
 
 
-MIGRATIONS: Table = {}
+# The visits of ended stages may leave a state of schema 2; who knows schema 1 alone would count without them.
+MIGRATIONS: Table = {1: (Step("let old visits leave the state", dict),)}
 
 
 class Migrated(dict[str, "Any"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_INVALID, LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model.visit_list import BATCH, Visits, with_newest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,27 +31,39 @@ OPEN = ("in_progress", "closing")
 
 
 def recent(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give the newest visits, oldest first; all that are open are among them."""
+    """Give the visits that the state itself holds, oldest first; all that are open are among them."""
     steps: list[dict[str, Any]] = state["steps"]
-    return steps
+    return steps.newest if isinstance(steps, Visits) else steps
+
+
+def _moved(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give what a state keeps of the visits that left it (`visit_list.KEY`)."""
+    steps = state["steps"]
+    return steps.earlier.record if isinstance(steps, Visits) else _NONE
+
+
+_NONE: Mapping[str, Any] = {"ended": {}, "steps": {}}
 
 
 def count(state: Mapping[str, Any], key: str) -> int:
     """Count a step's visits."""
-    return sum(entry["step_id"] == key for entry in state["steps"])
+    earlier = _moved(state)["steps"].get(key)
+    before: int = earlier["count"] if earlier is not None else 0
+    return before + sum(1 for entry in recent(state) if entry["step_id"] == key)
 
 
 def counts(state: Mapping[str, Any]) -> dict[str, int]:
     """Count the visits of every step that has some; those of branches, too."""
-    found: dict[str, int] = {}
-    for entry in every(state):
+    found: dict[str, int] = {key: known["count"] for key, known in _moved(state)["steps"].items()}
+    for entry in every({"steps": recent(state)}):
         found[entry["step_id"]] = found.get(entry["step_id"], 0) + 1
     return found
 
 
 def last_of_each(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Give the last visit of every step that has some; those of branches, too."""
-    return {entry["step_id"]: entry for entry in every(state)}
+    found = {key: known["last"] for key, known in _moved(state)["steps"].items()}
+    return found | {entry["step_id"]: entry for entry in every({"steps": recent(state)})}
 
 
 def newest_ended(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -60,8 +73,8 @@ def newest_ended(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def count_ended(state: Mapping[str, Any]) -> dict[str, int]:
     """Count `newest_ended` by how they ended."""
-    found: dict[str, int] = {}
-    for entry in newest_ended(state):
+    found: dict[str, int] = dict(_moved(state)["ended"])
+    for entry in newest_ended({"steps": recent(state)}):
         found[how_it_ended(entry)] = found.get(how_it_ended(entry), 0) + 1
     return found
 
@@ -85,12 +98,36 @@ def within(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def highest_rank(state: Mapping[str, Any]) -> int:
     """Give the rank of the stage that was begun last, in whatever branch; 0 where none was."""
-    return max((entry["rank"] for entry in every(state)), default=0)
+    last = (known["last"]["rank"] for known in _moved(state)["steps"].values())
+    return max((*last, *(entry["rank"] for entry in every({"steps": recent(state)}))), default=0)
 
 
 def main_rank(state: Mapping[str, Any]) -> int:
     """Give the rank of the stage of the main line that was begun last; 0 where none was."""
-    return max((entry["rank"] for entry in state["steps"]), default=0)
+    known = max((entry["rank"] for entry in recent(state)), default=0)
+    return known or next((entry["rank"] for entry in reversed(state["steps"]) if entry["rank"]), 0)
+
+
+# ---- Visits that leave the state.
+
+
+def due(state: Mapping[str, Any], most: int) -> int:
+    """Count the oldest visits that are to leave a state which holds more than `most` ended ones before any open one."""
+    held = recent(state)
+    ended = next((at for at, entry in enumerate(held) if entry["status"] in OPEN), len(held))
+    return max(0, -(-(ended - most) // BATCH) * BATCH)
+
+
+def record_of(earlier: Mapping[str, Any] | None, leaving: list[dict[str, Any]], **file: Any) -> dict[str, Any]:
+    """Give what a state keeps of visits that leave it, behind those that left before. file: where they stand."""
+    known = earlier or {"count": 0, **_NONE}
+    how, steps = dict(known["ended"]), dict(known["steps"])
+    for entry in every({"steps": leaving}):
+        before = steps.get(entry["step_id"], {"count": 0})
+        steps[entry["step_id"]] = {"count": before["count"] + 1, "last": entry}
+    for entry in filter(has_ended, leaving):
+        how[how_it_ended(entry)] = how.get(how_it_ended(entry), 0) + 1
+    return {**file, "count": known["count"] + len(leaving), "ended": how, "steps": steps}
 
 
 class Outside(NamedTuple):
@@ -270,12 +307,19 @@ def without_closing(state: State) -> State:
 
 def replaced(state: State, entry: Mapping[str, Any]) -> State:
     """Put a visit in its place; it is looked for from the newest on."""
-    steps = list(state["steps"])
+    steps = list(recent(state))
+    if not _put(steps, entry):
+        _put(steps := list(state["steps"]), entry)
+        return {**state, "steps": steps}
+    return {**state, "steps": with_newest(state["steps"], steps)}
+
+
+def _put(steps: list[dict[str, Any]], entry: Mapping[str, Any]) -> bool:
     for at in range(len(steps) - 1, -1, -1):
         if steps[at]["step_id"] == entry["step_id"] and steps[at]["visit"] == entry["visit"]:
             steps[at] = dict(entry)
-            break
-    return {**state, "steps": steps}
+            return True
+    return False
 
 
 def nothing_open() -> LoomError:

@@ -15,7 +15,8 @@ from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.quick_json import following
 from loomctl.runs.machine import run_notes
-from loomctl.runs.store import event_log, events, leftovers
+from loomctl.runs.model.visit_list import stored
+from loomctl.runs.store import event_log, events, layouts, leftovers, visit_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,11 +74,14 @@ def copy(source: str, target: str, names: Sequence[str]) -> int:
 
 def begin(folder: str, state: State, happened: Sequence[Event]) -> State:
     """Write the log and the first state of a run that is built in a folder; gives the state as it was written."""
-    for name in (events.FILE, "state.json"):  # of a name that was taken meanwhile
+    for name in (events.FILE, "state.json", visit_files.FIRST):  # of a name that was taken meanwhile
         files.remove(os.path.join(folder, name))
-    head = events.append(folder, state["run_id"], happened, durable=True, state=events.of_state(state))
-    state = {**state, "revision": 1, "updated_at": clock.now(), "ledger_head": {"seq": head.seq, "sha256": head.sha256}}
-    files.write_atomically(os.path.join(folder, "state.json"), files.to_json(state), mode=0o644)
+    home = layouts.at(folder, state["run_id"])
+    held = visit_files.let_leave(home, {**state, "steps": list(state["steps"])}, visit_files.MOST, durable=True)
+    head = events.append(folder, state["run_id"], happened, durable=True, state=events.of_state(held))
+    told = {"revision": 1, "updated_at": clock.now(), "ledger_head": {"seq": head.seq, "sha256": head.sha256}}
+    state, held = {**state, **told}, {**held, **told}
+    files.write_atomically(home.state, files.to_json(stored(held)), mode=0o644)
     for below, _, _ in os.walk(folder):
         files.sync_folder(below)
     return state

@@ -11,6 +11,7 @@ from loomctl.kit import digests, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.quick_json import as_object, as_objects
+from loomctl.runs.model.visit_list import Visits
 from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
@@ -222,7 +223,9 @@ def refs_of(context: object) -> list[str]:
 def refs_of_state(state: object) -> list[str]:
     """List those that a state holds where Loom writes them: in its context, and in what open branches changed (D43)."""
     held = as_object(state)
-    fans = [_changed(visit.get("branches")) for visit in as_objects(held.get("steps"))]
+    steps = held.get("steps")
+    open_now = steps.newest if isinstance(steps, Visits) else steps  # among them
+    fans = [_changed(visit.get("branches")) for visit in as_objects(open_now)]
     return sorted({*refs_of(held.get("context")), *(ref for found in fans for ref in found)})
 
 

@@ -7,6 +7,7 @@ import os
 from loomctl.kit import clock, digests, files, quick_json
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.state import UNCHECKED
+from loomctl.runs.model.visit_list import stored
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Head(NamedTuple):
 
 def of_state(state: Mapping[str, Any]) -> str:
     """Give the checksum of a state that stands in the log beside the last event of the write that made it (D54)."""
-    return of_parts(files.to_parts(state))
+    return of_parts(files.to_parts(stored(state)))
 
 
 def of_parts(parts: Mapping[str, str]) -> str:

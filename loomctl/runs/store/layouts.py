@@ -40,10 +40,13 @@ class Home(NamedTuple):
 
 def looms(store: str, run_id: str) -> Home:
     """Give the home of a run of Loom's own."""
-    folder = os.path.join(store, "runs", run_id)
-    return Home(
-        run_id, folder, os.path.join(folder, "state.json"), os.path.join(folder, "state.backup.json"), store, False
-    )
+    return at(os.path.join(store, "runs", run_id), run_id)._replace(top=store)
+
+
+def at(folder: str, run_id: str) -> Home:
+    """Give the home of a run of Loom's own that stands in a folder, wherever that is."""
+    state, backup = os.path.join(folder, "state.json"), os.path.join(folder, "state.backup.json")
+    return Home(run_id, folder, state, backup, folder, faber=False)
 
 
 def _fabers(store: str, root: str, run_id: str, state: str) -> Home:

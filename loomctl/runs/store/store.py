@@ -11,7 +11,8 @@ from loomctl.kit.quick_json import following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import frozen_plan, sessions
 from loomctl.runs.model.state import TERMINAL, accepted
-from loomctl.runs.store import events, layouts
+from loomctl.runs.model.visit_list import stored
+from loomctl.runs.store import events, layouts, visit_files
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -71,6 +72,7 @@ class Store:
     None: all, for nobody drives through it.
     """
 
+    kept_visits = visit_files.MOST  # ended visits that a state holds before the oldest leave it
     unwritten = False  # whether nothing at all is written through it (`runs/store/unwritten`)
 
     def __init__(
@@ -217,7 +219,8 @@ class Store:
             if self._checked is not None and self._checked[:2] == (home, data):
                 return self._checked[2]
             raw = files.parse_json(data, where=home.state)
-            state = accepted(raw, where=home.state, run_id=home.run_id, whole=whole)
+            read = visit_files.reader(home.folder, home.run_id)
+            state = accepted(raw, where=home.state, run_id=home.run_id, whole=whole, read=read)
         except (LoomError, OSError) as error:
             from loomctl.runs.store import recovery
 
@@ -367,7 +370,9 @@ class Store:
             plan = self._fabers().fresh_plan(home.run_id)
         if plan is not None:
             happened = [*happened, Event("plan.frozen", {"sha256": digests.of_json(plan)})]
-        parts = {} if home.faber else files.to_parts(state)  # FABER's file is not Loom's alone
+        elif happened and not home.faber:  # the log holds the checksum of what is written
+            state = visit_files.let_leave(home, state, self.kept_visits, durable=durable)
+        parts = {} if home.faber else files.to_parts(stored(state))  # FABER's file is not Loom's alone
         checksum = events.of_parts(parts) if parts else ""
         known = events.head_of(state.get("ledger_head"))
         head = events.append(home.folder, home.run_id, happened, durable=durable, known=known, state=checksum)
