@@ -60,6 +60,7 @@ def prime_context(
     """
     event = _event(word)
     space = command_line.space()
+    space.store.unwritten = dry_run  # not even the index of runs
     with command_line.offered_again():
         found = find.to_read(space, run_id)
     assert found.run_id is not None  # to_read raises instead
