@@ -240,14 +240,6 @@ def test_a_notice_of_the_hosts_starts_python(world: World, project: Path) -> Non
             assert world.hook("user-prompt-submit", stdin=event.replace(b"task-", b"no-"), **how) is None
 
 
-def test_a_session_that_two_stores_know_is_pythons(world: World, project: Path) -> None:
-    shutil.rmtree(project / ".git")
-    given(project)
-    given(project / "src")
-    assert world.hook("user-prompt-submit", cwd=project / "src", CLAUDE_CODE_SESSION_ID=SESSION) is not None
-    assert world.hook("user-prompt-submit", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION) is None
-
-
 def test_a_compaction_is_noted_before_python_starts(world: World, project: Path) -> None:
     """By builtins, so that it stands there whatever becomes of Python; through no link, and over nothing."""
     for shell in SHELLS:
@@ -271,11 +263,18 @@ def test_a_compaction_is_noted_before_python_starts(world: World, project: Path)
             mark.parent.chmod(0o700)
 
 
-def test_one_variable_switches_every_hook_off(world: World, project: Path) -> None:
+def test_a_session_that_two_stores_know_is_pythons_and_one_variable_switches_hooks_off(
+    world: World, project: Path
+) -> None:
     """With LOOM_DISABLED=1 no event starts Python (D57)."""
     bind(project)
     for event in EVENTS:
         assert world.hook(event, cwd=project, CLAUDE_CODE_SESSION_ID=SESSION, LOOM_DISABLED="1", stdin=b"x") is None
+    shutil.rmtree(project / ".git")
+    given(project)
+    given(project / "src")
+    assert world.hook("user-prompt-submit", cwd=project / "src", CLAUDE_CODE_SESSION_ID=SESSION) is not None
+    assert world.hook("user-prompt-submit", cwd=project, CLAUDE_CODE_SESSION_ID=SESSION) is None
 
 
 def test_a_hook_never_prints_usage_and_is_silent_without_its_bundle(

@@ -66,11 +66,14 @@ def test_without_a_home_the_launcher_says_what_it_needs(machine: Machine) -> Non
     assert ended.json["error"]["hint"] in ended.text
 
 
-def test_without_any_xdg_folder_everything_stands_below_home(machine: Machine) -> None:
+@pytest.mark.slow
+def test_everything_stands_below_home_and_no_temporary_folder_is_needed(machine: Machine) -> None:
     assert machine.loomctl("run", "x", "--workflow", "tiny").code == 0
     paths = machine.loomctl("paths", "--json").json["paths"]
     for name in ("machine_state", "user_config", "environment"):
         assert os.fsencode(paths[name]).startswith(machine.home + b"/"), name
+    machine.more = {"TMPDIR": "/nonexistent/tmp"}
+    assert not direct(machine, "demo", "--json").ends().json["run_id"].startswith("/")
 
 
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOM_STATE_HOME"])
@@ -89,12 +92,6 @@ def test_a_relative_folder_of_the_users_is_never_the_projects(machine: Machine, 
     outside.write_text("x")
     assert direct(machine, "done", "--artifact", f"x={outside}", given=b"x").code == 2
     assert sorted(os.listdir(os.path.join(machine.project, b"mine"))) == [b"config.yaml", b"loom"]
-
-
-@pytest.mark.slow
-def test_a_temporary_folder_that_is_gone_is_done_without(machine: Machine) -> None:
-    machine.more = {"TMPDIR": "/nonexistent/tmp"}
-    assert not direct(machine, "demo", "--json").ends().json["run_id"].startswith("/")
 
 
 @pytest.mark.slow
