@@ -1,5 +1,6 @@
 """What a person reads: help with examples, and no `loomctl …` line in any text that would not be understood."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -122,3 +123,35 @@ def test_a_bare_loomctl_shows_its_help_and_every_promised_command_is_there(cli: 
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)
     assert {"loomctl steps show", "loomctl blob get"} <= set(ALL)
     assert {"loomctl state show", "loomctl state restore"} <= set(ALL)
+
+
+# What `--help` listed before the commands were made fewer: each command, with its options.
+OLD: dict[str, list[str]] = json.loads((CHECKOUT / "tests/cli/old_commands.json").read_text(encoding="utf-8"))
+RENAMED = {"loomctl gc": "loomctl clean", "loomctl tidy": "loomctl clean"}
+GONE: dict[str, list[str]] = {}
+
+
+def options(command: click.Command) -> set[str]:
+    return {
+        name for one in command.params if isinstance(one, click.Option) for name in (*one.opts, *one.secondary_opts)
+    }
+
+
+def test_what_was_there_is_there_or_is_told() -> None:
+    """A command under its name or its new one, with every option that it had; what is not is listed here."""
+    now = {"loomctl": loomctl, **ALL}
+    gone: dict[str, list[str]] = {}
+    for name, known in OLD.items():
+        command = now.get(RENAMED.get(name, name))
+        missing = ["the command"] if command is None else sorted(set(known) - options(command))
+        if missing:
+            gone[name] = missing
+    assert gone == GONE
+    assert [name for name in RENAMED if name in now] == [], "a name that is back"
+
+
+def test_the_changelog_tells_of_each() -> None:
+    lines = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    for old, new in RENAMED.items():
+        words = [f"`{name.removeprefix('loomctl ')}`" for name in (old, new)]
+        assert any(all(word in line for word in words) for line in lines), old
