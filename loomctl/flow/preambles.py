@@ -7,7 +7,7 @@ named and holds nothing up.
 from __future__ import annotations
 
 import os
-from itertools import islice
+from itertools import chain, islice
 
 from loomctl.flow import preamble_text, prompts, route
 from loomctl.flow.preamble_text import MODES, Facts, Stage, Text, Value, as_text, is_told, path
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ASKED = "asked"  # the source of a fidelity that the caller named
 TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl preamble`"
+_JUDGED = 200  # of the newest stages; those before are known as the last of these is
 _LOOKED_AT = 60  # of the newest stages, whose session is read
 _SHORTEST_LINE = 8  # tokens of a stage's line: so many stages at most have one
 
@@ -207,14 +208,20 @@ def _unknown(space: Workspace, run: Run) -> Told:
     unknown: list[Mapping[str, Any]] = []
     how: dict[str, int] = {}
     ended = iter(newest_ended(run.state))
+    known: dict[str, int] = {}
+    is_older = False  # than what this conversation can know
     for number, entry in enumerate(ended):
-        if _rank(entry) <= newest:
+        if _rank(entry) <= newest or (number >= _JUDGED and not is_older):
             break
-        if str(entry.get("completed_at") or "") < since or not _is_own(
-            run, entry, session_id, look=number < _LOOKED_AT
-        ):
+        if number >= _JUDGED:  # so is all that went before, and none of it is looked at
+            rest = {one: count - known.get(one, 0) for one, count in count_ended(run.state).items()}
+            return Told(chain(unknown, [entry], ended), rest)
+        is_older = str(entry.get("completed_at") or "") < since
+        counts = known
+        if is_older or not _is_own(run, entry, session_id, look=number < _LOOKED_AT):
             unknown.append(entry)
-            how[visits.how_it_ended(entry)] = how.get(visits.how_it_ended(entry), 0) + 1
+            counts = how
+        counts[visits.how_it_ended(entry)] = counts.get(visits.how_it_ended(entry), 0) + 1
     return Told(unknown, how)
 
 
@@ -283,7 +290,7 @@ def _made(
         already=already,
         warnings=choice.warnings,
     )
-    keys = _changed_keys(run, told.newest) if already and mode.value else None
+    keys = _changed_keys(run, told.newest) if already and mode.value and isinstance(told.newest, list) else None
     stages = list(islice(told.newest, mode.target // _SHORTEST_LINE))[::-1]
     earlier = dict(told.how)
     for one in stages:

@@ -30,15 +30,21 @@ class Earlier:
 
     def newest(self, count: int) -> list[Visit]:
         """Give so many of them, the newest first. Raises BAD_STATE."""
+        if count > 0:
+            self.at(min(count, self.count) - 1)
+        return self._known[:count]
+
+    def at(self, number: int) -> Visit:
+        """Give one of them; 0 for the newest. Raises BAD_STATE."""
         if self._lines is None:
             self._known, self._lines = [], self.read(self.record)
         try:
-            while len(self._known) < min(count, self.count):
+            while len(self._known) <= number:
                 self._known.append(next(self._lines))
         except BaseException:
             self._lines = None
             raise
-        return self._known[:count]
+        return self._known[number]
 
 
 class Visits(list[dict[str, "Any"]]):
@@ -63,7 +69,7 @@ class Visits(list[dict[str, "Any"]]):
     def __reversed__(self) -> Iterator[Visit]:
         yield from list.__reversed__(self)
         for number in range(self.earlier.count):
-            yield self.earlier.newest(number + 1)[number]
+            yield self.earlier.at(number)
 
     def __getitem__(self, key: Any) -> Any:
         count, total = self.earlier.count, len(self)
