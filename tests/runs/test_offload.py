@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.runs.tools import tool_log
+from loomctl.kit import files
 from loomctl.runs.tools.tool_log import DataOffloader
 from tests.helpers.errors import refusal
 from tests.helpers.scenes import CHECKOUT
@@ -132,7 +132,7 @@ def test_a_full_disk_leaves_nothing_and_names_nothing(
         os.write(descriptor, data[:10])
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(tool_log, "_write_all", fails)
+    monkeypatch.setattr(files, "write_all", fails)
     with pytest.raises(OSError, match="outputs") as caught:
         keeper.offload("y" * 100, "a", "txt")
     assert caught.value.errno == number

@@ -64,6 +64,8 @@ def reader(run_dir: str, run_id: str) -> Reader:
                 yield told["visit"]
         except OSError as error:
             raise _bad(where, run_id, left, error.strerror or str(error)) from None
+        except ValueError as error:
+            raise _bad(where, run_id, left, str(error)) from None
         except LoomError as error:
             if error.code in ("BAD_STATE", "UNSAFE_LINK"):
                 raise
@@ -80,14 +82,14 @@ def _bad(where: str, run_id: str, number: int, why: str) -> LoomError:
 
 
 def _backwards(run_dir: str, record: Mapping[str, Any]) -> Iterator[bytes]:
-    """Give the lines that a state refers to, the last first. Raises OSError, LoomError."""
+    """Give the lines that a state refers to, the last first. Raises OSError, UNSAFE_LINK, and ValueError in words."""
     name, at = str(record["file"]), record["bytes"]
     if not is_one(name):
-        raise LoomError("BAD_NAME", "there is no such file of visits")
+        raise ValueError("there is no such file of visits")
     descriptor = files.open_regular(path_of(run_dir, name))
     try:
         if at > os.fstat(descriptor).st_size:
-            raise LoomError("CUT_OFF", "the file is shorter than the state says")
+            raise ValueError("the file is shorter than the state says")
         rest = b""  # the end of a line whose beginning is still to be read
         while at > 0:
             start = max(0, at - _BLOCK)
@@ -95,7 +97,7 @@ def _backwards(run_dir: str, record: Mapping[str, Any]) -> Iterator[bytes]:
             yield from (line for line in reversed(whole) if line)
             at = start
             if len(rest) > _LONGEST:
-                raise LoomError("TOO_LARGE", f"a line of it has over {_LONGEST:,} bytes")
+                raise ValueError(f"a line of it has over {_LONGEST:,} bytes")
         if rest:
             yield rest
     finally:
