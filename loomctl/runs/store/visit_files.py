@@ -16,7 +16,7 @@ from loomctl.runs.model.state import visit_misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
@@ -31,8 +31,15 @@ _LONGEST = files.LARGEST_JSON  # bytes of a line
 
 def is_one(name: str) -> bool:
     """Tell such a file by its name."""
-    number = name.removeprefix("visits-").removesuffix(".jsonl")
-    return name == _name(1) or (number.isascii() and number.isdigit() and name == _name(int(number)))
+    return _number(name) > 0
+
+
+def _number(name: str) -> int:
+    if name == _name(1):
+        return 1
+    digits = name.removeprefix("visits-").removesuffix(".jsonl")
+    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    return number if name == _name(number) else 0
 
 
 def _name(number: int) -> str:
@@ -155,19 +162,23 @@ def _appended(home: Home, record: Mapping[str, Any], leaving: list[Visit], *, du
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    _forget(home, name)
+    older = [
+        one for one in map(_name, range(1, _number(name))) if os.path.lexists(os.path.join(home.folder, "stages", one))
+    ]
+    if older:
+        _forget(home, older, _referred(home))
     return visits.record_of(record, leaving, file=name, bytes=size + len(data), sha256=sha256)
 
 
 def _written(home: Home, leaving: list[Visit], *, durable: bool) -> dict[str, Any]:
-    """Write a file of a name that none has yet."""
-    number = 1
-    while os.path.lexists(path := path_of(home.folder, _name(number))):
-        number += 1
-    files.make_folder(os.path.dirname(path), mode=0o755)
+    """Write a file that no state refers to, and remove all others of which that is so."""
+    folder, kept = os.path.join(home.folder, "stages"), _referred(home)
+    files.make_folder(folder, mode=0o755)
+    _forget(home, filter(is_one, os.listdir(folder)), kept)
+    name = _name(max(map(_number, kept), default=0) + 1)
     data, sha256 = _lines(leaving, "")
-    files.write_atomically(path, data, mode=0o600, durable=durable, locked=True)
-    return visits.record_of(None, leaving, file=_name(number), bytes=len(data), sha256=sha256)
+    files.write_atomically(path_of(home.folder, name), data, mode=0o600, durable=durable, locked=True)
+    return visits.record_of(None, leaving, file=name, bytes=len(data), sha256=sha256)
 
 
 def _referred(home: Home) -> dict[str, int]:
@@ -185,18 +196,10 @@ def _referred(home: Home) -> dict[str, int]:
     return found
 
 
-def _forget(home: Home, name: str) -> None:
-    """Remove the files before this one that no state refers to any more."""
-    number = 1
-    older = []
-    while _name(number) != name and number < 1000:
-        older.append(_name(number))
-        number += 1
-    there = [one for one in older if os.path.lexists(os.path.join(home.folder, "stages", one))]
-    kept = _referred(home) if there else {}
-    for one in there:
-        if one not in kept:
-            files.remove(path_of(home.folder, one))
+def _forget(home: Home, names: Iterable[str], kept: Mapping[str, int]) -> None:
+    for name in names:
+        if name not in kept:
+            files.remove(path_of(home.folder, name))
 
 
 def rebuilt(home: Home, state: State) -> tuple[list[Visit], int]:
