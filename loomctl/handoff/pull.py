@@ -26,7 +26,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, lease
 from loomctl.runs.model.standing import MINE, THEIRS
 from loomctl.runs.model.state import ACTIVE, accepted, counted_off
-from loomctl.runs.store import arrivals, blobs, event_log, events, visit_files
+from loomctl.runs.store import arrivals, blobs, event_log, events, layouts, visit_files
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording, tool_log
 
@@ -239,6 +239,7 @@ class _Pull:
         backup = os.path.join(self._folder, "state.backup.json")
         files.remove(backup)
         copies.give(os.path.join(target, "state.json"), backup)
+        visit_files.let_hold(layouts.at(self._folder, self._run_id), target)
 
     # ---- Saved as a run of its own.
 

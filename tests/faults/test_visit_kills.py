@@ -11,33 +11,19 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import route
-from loomctl.runs.model import visits
 from loomctl.runs.model.visit_list import BATCH, Visits
 from loomctl.runs.store import visit_files
 from loomctl.runs.store.events import Event
 from tests.faults.bench import Answer
 from tests.faults.stand import RESPONSE, Stand, essences, litter, sound, strikes
-from tests.helpers.runs import AT
-from tests.helpers.scenes import Json
+from tests.helpers.verbs import lengthen
 
 pytestmark = pytest.mark.slow
 KEY = "frame/ask"
 
 
 def go_on(stand: Stand, ended: int) -> None:
-    """End visits of the first step until so many have ended behind those that left the state; then work on it again."""
-    run_id = stand.scene.run_dir.name
-
-    def change(state: Json) -> tuple[Json, list[Event]]:
-        plan = stand.store.read(run_id).plan
-        while len(visits.recent(state)) < ended + 1:
-            if visits.open_visit(state) is not None:
-                state = route.end_visit(state, plan, outcome="succeeded", at=AT).state
-            state, _ = visits.start_visit({**state, "current_step": KEY}, KEY, "frame", at=AT)
-        return state, [Event("state.changed", {})]
-
-    stand.store.update(run_id, change)
+    lengthen(stand.store, stand.scene.run_dir.name, KEY, ended)
 
 
 def moved(stand: Stand) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from loomctl.flow import drive, rewind
+from loomctl.flow import drive, rewind, route
 from loomctl.flow import stop as stopping
 from loomctl.flow.drive import Driven
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.project import Conversation
+from loomctl.runs.store import recovery
+from loomctl.runs.store.events import Event
+from loomctl.runs.store.store import Store
+from tests.helpers.runs import AT
 from tests.helpers.scenes import SESSION, Json, Scene
 
 DONE = "It is done."
@@ -86,3 +90,25 @@ def statuses(scene: Scene) -> list[str]:
 def events(scene: Scene, name: str) -> list[Json]:
     """Give the properties of each event of a name."""
     return [one["properties"] for one in scene.events() if one["event"] == name]
+
+
+def lengthen(store: Store, run_id: str, key: str, ended: int) -> None:
+    """End visits of a step, without files, until the state holds so many that have ended; then it is open again."""
+
+    def change(state: Json) -> tuple[Json, list[Event]]:
+        plan = store.read(run_id).plan
+        while len(visits.recent(state)) < ended + 1:
+            if visits.open_visit(state) is not None:
+                state = route.end_visit(state, plan, outcome="succeeded", at=AT).state
+            state = {**state, "status": "in_progress", "current_step": key}
+            state, _ = visits.start_visit(state, key, key.partition("/")[0], at=AT)
+        return state, [Event("state.changed", {})]
+
+    store.update(run_id, change)
+
+
+def kept_visits(store: Store, run_id: str) -> dict[str, list[Json]]:
+    """Read all visits of a run's state and of each that is kept beside it."""
+    home = store.home(run_id)
+    names = ["state.json", *recovery.kept_states(home)]
+    return {name: list(store.read_home(recovery.kept_home(home, name))["steps"]) for name in names}

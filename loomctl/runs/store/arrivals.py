@@ -16,7 +16,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.quick_json import following
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model.visit_list import stored
-from loomctl.runs.store import event_log, events, layouts, leftovers, visit_files
+from loomctl.runs.store import event_log, events, layouts, leftovers, recovery, visit_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -197,6 +197,8 @@ def rename(folder: str, new: str, happened: Sequence[Event], changes: dict[str, 
         for name in names:
             if name.endswith(".json"):
                 _rename_in(os.path.join(below, name), new)
+    for name in recovery.kept_states(layouts.at(folder, new)):
+        _rename_in(os.path.join(folder, name), new)
     known = _chain_anew(os.path.join(folder, events.FILE), new)
     bare = {key: value for key, value in state.items() if key != "lease"}  # nobody drives it
     told = {"run_id": new, "revision": following(state.get("revision", 0)), "updated_at": clock.now()}

@@ -12,7 +12,7 @@ from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs.model import visit_list, visits
-from loomctl.runs.model.state import visit_misfit
+from loomctl.runs.model.state import accepted, visit_misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,6 +200,34 @@ def _forget(home: Home, names: Iterable[str], kept: Mapping[str, int]) -> None:
     for name in names:
         if name not in kept:
             files.remove(path_of(home.folder, name))
+
+
+def let_hold(home: Home, before: str) -> None:
+    """Have each kept state hold all its visits itself, where they stand in no file here but in one of a folder before.
+
+    What can be read in neither stays as it is. Raises OSError.
+    """
+    from loomctl.runs.store import recovery
+
+    for name in recovery.kept_states(home):
+        path = os.path.join(home.folder, name)
+        try:
+            raw = as_object(files.read_json(path))
+            if visit_list.KEY not in raw or _reads(raw, path, home.folder, home.run_id) is not None:
+                continue
+            whole = _reads(raw, path, before, home.run_id)
+        except LoomError:
+            continue
+        if whole is not None:
+            files.write_atomically(path, files.to_json(whole), mode=0o644, durable=False)
+
+
+def _reads(raw: dict[str, Any], path: str, folder: str, run_id: str) -> State | None:
+    state = accepted(raw, where=path, run_id=run_id, read=reader(folder, run_id))
+    try:
+        return {**state, "steps": list(state["steps"])}
+    except LoomError:
+        return None
 
 
 def rebuilt(home: Home, state: State) -> tuple[list[Visit], int]:
