@@ -229,7 +229,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     )
     schema = SCHEMAS["plan"]
     assert list(Draft202012Validator(schema).iter_errors(built)) == []
-    said_by_some = {"default_fidelity", "retry_target", "max_visits", "must_survive"}
+    said_by_some = {"default_fidelity", "retry_target", "max_visits", "must_survive", "test_command"}
     assert set(built) == set(schema["required"]) == set(schema["properties"]) - said_by_some
     definitions = schema["$defs"]
     for phase in built["phases"]:

@@ -10,6 +10,7 @@ import click
 from loomctl.care import file_checks
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_workflows, json_option, run_argument
+from loomctl.flow import suites
 from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.problems import Problem, errors
@@ -47,14 +48,15 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
       loomctl check core
       loomctl check .loom/runs/*/state.json .loom/runs/*/events.jsonl
     """
-    places = workflow_files.places_of(command_line.space(make=True).project)
+    space = command_line.space(make=True)
+    places, tests = workflow_files.places_of(space.project), suites.of(space).command
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
     for target in targets or _own(places):
         path = target if os.path.exists(target) else workflow_files.locate(target, places).path
         found[target] = check_file(path, places, by_user=bool(targets))
         if not errors(found[target]):
-            runs[target] = commands_of(path, places)
+            runs[target] = commands_of(path, places, tests)
     failed = any(errors(problems) for problems in found.values())
     said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
     listed = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]

@@ -209,6 +209,9 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     later = f"To see and trust its commands: loomctl trust {run.run_id}"
     has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
     if not has_terminal or space.caller.host != TERMINAL or not command_line.decides(space, "trust"):
+        tests = command_steps.test_command(space, run)
+        if tests and {one["run"] for one in commands} == {tests}:
+            return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.run_id}"]
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
     output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.expressions import placeholders
-from loomctl.flow import route, settle
+from loomctl.flow import route, settle, suites
 from loomctl.flow.commands import command_steps
 from loomctl.kit import clock, ids, machine
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
@@ -81,7 +81,8 @@ def start(
     if autonomy is not None:
         said = merged.get("autonomy")
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
-    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources)
+    tests = suites.of(space).command
+    plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources, test_command=tests)
     run_id = _free_id(space, plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     if must_survive:
@@ -92,15 +93,17 @@ def start(
     command_steps.listed(space, run)  # what cannot be filled in is said before anything is written
     _check_lengths(run)
     if dry_run or plan["autonomy"].get("level") == "dry-run":
-        return Started(run, route.Move("dry-run"), None, ["Nothing was written: this is a dry run."], warnings)
+        notes = [*suites.lacking(space, plan), "Nothing was written: this is a dry run."]
+        return Started(run, route.Move("dry-run"), None, notes, warnings)
     made_here = _new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
     trouble = run_notes.note_known(run.run_id, space.store.folder)
-    trouble = trouble or command_steps.trust_the_bundles(space, run, resolved.sources)
+    trouble = trouble or command_steps.trust_what_is_allowed(space, run, resolved.sources)
     notes = [
         *made_here,
+        *suites.lacking(space, plan),
         *noted,
         *others_under_way(space, run),
         *leases.without_git(space),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LARGEST = 256 * 1024
 DEPTH = 20
+LONGEST_COMMAND = 500
 CHILD_PATIENCE = 2.0  # seconds
 
 
@@ -29,7 +30,8 @@ class Settings(NamedTuple):
     extra_roots: absolute, the user's word alone (D10). outputs_days, local_days, environments_days: how long `loomctl
     clean` leaves things (D56); None: for ever; that of environments is the user's word alone. reduce_live: `large` or
     `off`; reduce_live_threshold: characters; reduce_tools: the same two for tools by name (D48); reduce_rules: how
-    calls of other tools are reduced, as `tool_steps.of_settings` reads them. warnings: `(code, message)` for what could
+    calls of other tools are reduced, as `tool_steps.of_settings` reads them. test_command: empty where the project says
+    that it has none, None where it says nothing. warnings: `(code, message)` for what could
     not be used.
     """
 
@@ -45,6 +47,7 @@ class Settings(NamedTuple):
     reduce_live_threshold: int = 8000
     reduce_tools: dict[str, Any] = {}  # noqa: RUF012 - never changed
     reduce_rules: tuple[dict[str, Any], ...] = ()
+    test_command: str | None = None
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -58,7 +61,7 @@ _RETENTION, _REDUCE = "retention", "reduce"
 _DAYS = ("retention.outputs_days", "retention.local_days")
 _REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
 _USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
-_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", *_DAYS, *_REDUCING)
+_PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", "test_command", *_DAYS, *_REDUCING)
 _MOST_DAYS, _MOST_RULES = 36500, 100
 _LIVE = ("large", "off")
 
@@ -298,6 +301,11 @@ def _are_roots(value: Any) -> bool:
     )
 
 
+def is_test_command(value: Any) -> bool:
+    """Tell whether a value may be the project's test command."""
+    return isinstance(value, str) and len(value) <= LONGEST_COMMAND and value.isprintable()
+
+
 _A_RULE = "a tool: - {tool: 'weather:get', keep: [location], template: '…'}"
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     _RETENTION: (lambda _: False, "a mapping of outputs_days, local_days and environments_days to numbers"),
@@ -306,6 +314,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "commit_runs": (lambda value: isinstance(value, bool), "true or false"),
     "default_workflow": (lambda value: isinstance(value, str) and bool(value), "a workflow's id or path"),
     "extra_roots": (_are_roots, "a list of absolute folders"),
+    "test_command": (is_test_command, f"a command in one line of at most {LONGEST_COMMAND} characters; '' for none"),
 }
 
 

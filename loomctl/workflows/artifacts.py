@@ -38,7 +38,8 @@ _SHORTEST = 3
 _WORD = re.compile(rf"[A-Za-z]{{{_SHORTEST},80}}")
 LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
 MOST_EVIDENCE = 20  # of one step
-_SOURCES = ("file", "run", "state", "condition")  # of evidence
+_SOURCES = ("file", "run", "tests", "state", "condition")  # of evidence
+TESTS, PASS, FAIL = "tests", "pass", "fail"
 EVIDENCE = "evidence"
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
@@ -350,6 +351,7 @@ def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] |
         "file": file if file is None or _is_pattern(fields, file) else None,
         "changed": fields.flag("changed"),
         "run": run,
+        TESTS: fields.choice(TESTS, (PASS, FAIL)),
         "timeout": fields.seconds("timeout", most=LONGEST_CHECK),
         "state": fields.text("state"),
         "condition": fields.text("condition"),
@@ -357,9 +359,9 @@ def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] |
     fields.rest()
     for key, text in (("file", file), ("run", run)):
         fields.problems += placeholder_problems(text, fields.path(key))
-    for key, of in (("changed", "file"), ("timeout", "run")):
-        if fields.has(key) and not fields.has(of):
-            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {of} has {key}")
+    for key, of in (("changed", ("file",)), ("timeout", ("run", TESTS))):
+        if fields.has(key) and not any(fields.has(one) for one in of):
+            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {' or '.join(of)} has {key}")
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -86,10 +86,10 @@ def _check_log(path: str) -> list[Problem]:
     return found
 
 
-def commands_of(path: str, places: Places) -> list[dict[str, str]]:
+def commands_of(path: str, places: Places, test_command: str = "") -> list[dict[str, str]]:
     """List what a run of the workflow in a file would run, in its order; nothing for other files, or one with errors.
 
-    Each is `{step, run, workdir?}`, its placeholders as they stand.
+    Each is `{step, run, workdir?}`, its placeholders as they stand. test_command: the project's.
     """
     if not path.endswith(workflow_files.SUFFIXES):
         return []
@@ -98,7 +98,8 @@ def commands_of(path: str, places: Places) -> list[dict[str, str]]:
     merged = resolve_file(path, places).merged
     if merged is None:
         return []
-    commands: list[dict[str, str]] = build_plan(merged, plan_id="check", created_at="", sources=[])["commands"]
+    plan = build_plan(merged, plan_id="check", created_at="", sources=[], test_command=test_command)
+    commands: list[dict[str, str]] = plan["commands"]
     return commands
 
 

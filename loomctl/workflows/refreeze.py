@@ -18,7 +18,7 @@ from loomctl.runs.store.events import Event
 from loomctl.workflows import workflow_files
 from loomctl.workflows.resolve import resolve, resolve_file
 from loomctl.workflows.steps import ADDED_FIELDS, INERT_FIELDS, LATER_FIELDS, PARTS
-from loomctl.workflows.workflow import INERT_PHASE_FIELDS, build_plan
+from loomctl.workflows.workflow import INERT_PHASE_FIELDS, TEST_COMMAND, build_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -256,7 +256,7 @@ def _says(value: object) -> bool:
 
 
 # A plan whose beginning is whole still says these, however it ends.
-_SALVAGED = ("plan_id", "created_at", "sources", "autonomy")
+_SALVAGED = ("plan_id", "created_at", "sources", "autonomy", TEST_COMMAND)
 _LARGEST = 64 << 20
 
 
@@ -273,13 +273,17 @@ class Refrozen(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What a plan was made of. sha256: of what the plan said, empty where it is not recorded."""
+    """What a plan was made of.
+
+    sha256: of what the plan said, empty where it is not recorded; test_command: the project's as the run began.
+    """
 
     plan_id: str
     created_at: str
     sources: list[dict[str, str]]
     autonomy: str | None
     sha256: str
+    test_command: str = ""
 
 
 def recipe_for_the_log(plan: Mapping[str, Any], autonomy: str | None) -> dict[str, Any]:
@@ -292,6 +296,7 @@ def recipe_for_the_log(plan: Mapping[str, Any], autonomy: str | None) -> dict[st
         "created_at": plan["created_at"],
         "sources": plan["sources"],
         "autonomy": autonomy,
+        **({TEST_COMMAND: plan[TEST_COMMAND]} if TEST_COMMAND in plan else {}),
     }
 
 
@@ -371,6 +376,7 @@ def _recipe(folder: str, state: State) -> Recipe:
                 made["sources"],
                 said if isinstance(said, str) else None,
                 str(made.get("sha256") or ""),
+                _text(made.get(TEST_COMMAND)),
             )
     left = _left_of(os.path.join(folder, recovery.PLAN))
     if not _are_sources(left.get("sources")):
@@ -383,7 +389,12 @@ def _recipe(folder: str, state: State) -> Recipe:
         left["sources"],
         level if isinstance(level, str) else None,
         "",
+        _text(left.get(TEST_COMMAND)),
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _are_sources(value: object) -> bool:
@@ -436,7 +447,13 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
     if recipe.autonomy is not None:
         said = merged.get("autonomy")
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": recipe.autonomy}}
-    return build_plan(merged, plan_id=recipe.plan_id, created_at=recipe.created_at, sources=recipe.sources)
+    return build_plan(
+        merged,
+        plan_id=recipe.plan_id,
+        created_at=recipe.created_at,
+        sources=recipe.sources,
+        test_command=recipe.test_command,
+    )
 
 
 def _lost(folder: str, why: str) -> LoomError:

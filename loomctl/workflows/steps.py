@@ -268,7 +268,7 @@ def _check_run(fields: Fields, kind: str | None) -> None:
     _refuse(fields, ("prompt", "command", "skill"), "TWO_TEXTS", message, "keep one, or make two steps")
     message = "{} is for what an assistant answers; a command has its exit code"
     _refuse(fields, ("output_schema", "output_retries"), "NOT_FOR_COMMANDS", message, "leave {} out")
-    if any("run" in one for _, one in objects({EVIDENCE: fields.raw(EVIDENCE)}, EVIDENCE)):
+    if any("run" in one or artifacts.TESTS in one for _, one in objects({EVIDENCE: fields.raw(EVIDENCE)}, EVIDENCE)):
         message = "a command step is a command; another one that has to pass is a step of its own"
         fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make it a step with run")
 

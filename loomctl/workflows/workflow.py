@@ -13,7 +13,7 @@ from loomctl.kit.problems import ID_RULE, Fields, choices, error, errors, is_id,
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
 from loomctl.runs.model.visits import END, WAIT_ALL
 from loomctl.workflows import artifacts, steps
-from loomctl.workflows.artifacts import ALWAYS
+from loomctl.workflows.artifacts import ALWAYS, EVIDENCE, TESTS
 from loomctl.workflows.routing import FIDELITIES
 from loomctl.workflows.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id, key_of
 
@@ -29,6 +29,7 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = ("hooks", "context", "executor", "phase_executors", "prompt", "defaults", "phase_defaults")
 INERT_PHASE_FIELDS = ("validation",)
+TEST_COMMAND = "test_command"  # in a plan, where a step wants the tests to be run; empty where none is known
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,119}")
 
 
@@ -203,11 +204,17 @@ _LEFT = re.compile(r"(?<!\{)\{(" + "|".join(LEFT_TO_ASSISTANT) + r")\}(?!\})")
 
 
 def build_plan(
-    merged: Mapping[str, Any], *, plan_id: str, created_at: str, sources: Sequence[Mapping[str, str]]
+    merged: Mapping[str, Any],
+    *,
+    plan_id: str,
+    created_at: str,
+    sources: Sequence[Mapping[str, str]],
+    test_command: str = "",
 ) -> dict[str, Any]:
     """Freeze a merged workflow into a plan.
 
     created_at: UTC, `YYYY-MM-DDTHH:MM:SSZ`; sources: `{id, path, sha256}` of each file, the root ancestor first.
+    test_command: the project's, which evidence `tests` becomes; without one that evidence is left out.
     Disabled phases and skipped steps are left out. A step's result_handling is resolved (step, phase, workflow,
     default) and so is max_retries (step, phase, 0); approvals asked for by step stand at the step. Raises LoomError if
     the workflow has errors.
@@ -216,7 +223,7 @@ def build_plan(
     refused = refusal(problems, what="this workflow cannot be used", where=str(merged.get("id", "workflow")))
     if workflow is None:
         raise refused or AssertionError("a workflow without errors was not read")
-    freezer = _Freezer(workflow)
+    freezer = _Freezer(workflow, test_command)
     own: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "plan_id": plan_id,
@@ -227,16 +234,19 @@ def build_plan(
         "autonomy": freezer.autonomy(),
         "phases": [freezer.phase(phase) for phase in workflow.phases if phase.enabled is not False],
         "artifacts": [_artifact(artifact) for artifact in workflow.artifacts],
-        "commands": _commands(workflow),
+        "commands": _commands(workflow, test_command),
     }
+    if asks_for_tests(workflow):
+        own[TEST_COMMAND] = test_command
     if workflow.retry_target is not None:
         own["retry_target"] = _retry_target(workflow, workflow.retry_target)
     return {**own, **{key: value for key, value in merged.items() if key not in own and key not in _CONSUMED}}
 
 
 class _Freezer:
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, test_command: str) -> None:
         self._workflow = workflow
+        self._test_command = test_command
         said = workflow.autonomy or {}
         # Guarded without a word of it means the release.
         guarded = said.get("level") in (None, "guarded") and any(phase.id == "release" for phase in workflow.phases)
@@ -295,7 +305,7 @@ class _Freezer:
                 {**one, "to": key(one["to"]), **_compiled(one.get("condition"))} for one in step.transitions
             ]
         if step.evidence is not None:
-            said["evidence"] = [_evidence(one) for one in step.evidence]
+            said[EVIDENCE] = [_evidence(one, self._test_command) for one in _checkable(step, self._test_command)]
         if step.retry_target is not None:
             said["retry_target"] = key(step.retry_target)
         if step.parallel is not None:
@@ -313,9 +323,22 @@ def _compiled(condition: str | None) -> dict[str, Any]:
     return {} if condition is None else {"condition_code": compile_condition(condition)}
 
 
-def _evidence(said: Mapping[str, Any]) -> dict[str, Any]:
+def asks_for_tests(workflow: Workflow) -> bool:
+    """Tell whether a step wants the project's tests to be run as evidence."""
+    steps = (one for _, _, outer in workflow.each_step() for one in (outer, *(inner for _, _, inner in outer.inner())))
+    return any(TESTS in piece for step in steps for piece in step.evidence or ())
+
+
+def _checkable(step: Step, test_command: str) -> list[dict[str, Any]]:
+    return [piece for piece in step.evidence or () if test_command or TESTS not in piece]
+
+
+def _evidence(said: Mapping[str, Any], test_command: str) -> dict[str, Any]:
     if "file" in said:
         return {"kind": "file", "file": said["file"], "changed": said.get("changed") is not False}
+    if TESTS in said:
+        timeout = {"timeout": said["timeout"]} if "timeout" in said else {}
+        return {"kind": "command", "run": test_command, TESTS: said[TESTS], **timeout}
     if "run" in said:
         return {"kind": "command", **{key: said[key] for key in ("run", "timeout") if key in said}}
     if "state" in said:
@@ -329,16 +352,27 @@ def _retry_target(workflow: Workflow, name: str) -> str:
     return found[0] if len(found) == 1 else name
 
 
-def _commands(workflow: Workflow) -> list[dict[str, str]]:
+def _commands(workflow: Workflow, test_command: str) -> list[dict[str, str]]:
     """List what a machine would be asked to run, in the order of the steps: it is trusted by this list's hash (D23)."""
     return [
-        {"step": f"{phase.id}/{name}", "run": run, **({"workdir": step.workdir} if step.workdir else {})}
+        command
         for phase, _, outer in workflow.each_step()
         if phase.enabled is not False and not workflow.skips(phase.id, outer.id)
         for name, step in ((outer.id, outer), *((name, inner) for _, name, inner in outer.inner()))
-        for run in (step.run, *(one.get("run") for one in step.evidence or ()))
-        if run is not None
+        for command in _commands_of(f"{phase.id}/{name}", step, test_command)
     ]
+
+
+def _commands_of(key: str, step: Step, test_command: str) -> Iterator[dict[str, str]]:
+    """Give a step's commands; the project's tests run at its root, wherever the step works."""
+    place = {"workdir": step.workdir} if step.workdir else {}
+    if step.run is not None:
+        yield {"step": key, "run": step.run, **place}
+    for piece in _checkable(step, test_command):
+        if TESTS in piece:
+            yield {"step": key, "run": test_command}
+        elif "run" in piece:
+            yield {"step": key, "run": piece["run"], **place}
 
 
 def _asked(step: Step) -> dict[str, str | None]:

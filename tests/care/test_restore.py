@@ -304,6 +304,18 @@ def test_a_damaged_plan_is_made_anew(begun: Scene, damage: bytes | None) -> None
     assert end(begun) == "succeeded"
 
 
+def test_the_test_command_of_the_runs_start_is_in_the_new_plan(scene: Scene) -> None:
+    scene.write(".loom/config.yaml", "test_command: make test\n")
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
+    scene.begin()
+    path = scene.run_dir / "plan.json"
+    plan = path.read_bytes()
+    path.write_text("{")
+    scene.write(".loom/config.yaml", "test_command: make all\n")
+    assert refrozen(scene).same
+    assert path.read_bytes() == plan
+
+
 def test_an_autonomy_of_the_users_own_is_in_the_new_plan(scene: Scene) -> None:
     """What was asked for at the start instead of the workflow's is recorded, and counts again."""
     scene.workflow(autonomy={"level": "guarded", "require_approval_for": ["ship"]})

@@ -21,6 +21,7 @@ from loomctl.flow.commands import command_steps, evidence_commands
 from loomctl.flow.stop import Stopped
 from loomctl.kit import processes
 from loomctl.runs import command_runs, log_verdict
+from loomctl.runs.machine import allowances
 from loomctl.runs.store.store import Run
 from tests.helpers.errors import refused
 from tests.helpers.machines import SECRET
@@ -139,6 +140,92 @@ def test_a_command_has_to_pass_and_its_output_is_hashed(scene: Scene) -> None:
     assert list((scene.store / "local" / "evidence").iterdir()) == []  # what this machine noted of it
     assert [one["items"][0]["sha256"] for one in checked(scene)] == [sha256(b"looked\n")] * 2
     assert (scene.run_dir / "stages" / STAGE / "evidence-1.2" / "command.log").read_bytes() == b"looked\n"
+
+
+def with_tests(scene: Scene, command: str, *wanted: Json, **more: Any) -> str:
+    scene.write(".loom/config.yaml", f"test_command: {json.dumps(command)}\n")
+    return begin(scene, *wanted, **more)
+
+
+TESTS: list[tuple[str, str, str]] = [
+    ("pass", "echo ran", ""),
+    ("pass", "exit 1", "command `exit 1`: exit code 1"),
+    ("fail", "exit 1", ""),
+    ("fail", "echo ran", "command `echo ran (must fail)`: the tests pass, and one has to fail"),
+    ("fail", "no-such-program", "the tests could not be run: exit code 127"),
+    ("fail", "exit 126", "the tests could not be run: exit code 126"),
+    ("fail", "kill -9 $$", "ended by"),
+]
+
+
+@each(("wanted", "command", "lacking"), TESTS)
+def test_the_projects_tests_have_to_pass_or_to_fail(scene: Scene, wanted: str, command: str, lacking: str) -> None:
+    """A test that could not be run has not failed."""
+    with_tests(scene, command, {"tests": wanted})
+    driven = done(scene)
+    assert (driven.ended is None) is bool(lacking)
+    assert lacking in driven.repair
+
+
+@pytest.mark.slow
+def test_tests_that_take_too_long_have_not_failed(scene: Scene) -> None:
+    with_tests(scene, "sleep 60", {"tests": "fail", "timeout": 0.3})
+    assert "timed out after 0.3 s" in done(scene).repair
+
+
+def test_the_projects_tests_run_at_its_root_wherever_the_step_works(scene: Scene) -> None:
+    scene.write("below/x", "")
+    with_tests(scene, "test -d below", {"tests": "pass"}, workdir="below")
+    (listed,) = command_steps.listed(scene.space(), scene.space().store.read(scene.run_dir.name))
+    assert listed == {"step": "build/make", "run": "test -d below"}
+    assert end(scene) == "succeeded"
+
+
+def test_without_a_test_command_that_evidence_is_left_out_and_said_once(scene: Scene) -> None:
+    """A project that says it has none is not told."""
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
+    begun = scene.begin()
+    assert [note for note in begun.notes if "loomctl init --tests" in note] == begun.notes[-1:]
+    assert (begun.run.plan["commands"], begun.run.plan["test_command"]) == ([], "")
+    assert end(scene) == "succeeded"
+    scene.write(".loom/config.yaml", "test_command: ''\n")
+    assert not any("loomctl init" in note for note in scene.begin("again").notes)
+
+
+@each(
+    ("workflow", "allowed", "trusted"),
+    [
+        ("{plugin_root}/x", "make test", True),
+        ("x", "make test", True),
+        ("{plugin_root}/x", "make all", False),
+        ("x", "", False),
+    ],
+)
+def test_a_test_command_runs_unasked_only_where_it_was_allowed(
+    scene: Scene, workflow: str, allowed: str, *, trusted: bool
+) -> None:  # D23
+    """Even a workflow of the bundle runs what the project says, so that its being the bundle's allows nothing."""
+    run_id = with_tests(scene, "make test", {"tests": "pass"}, trusted=False)
+    space = scene.space()
+    if allowed:
+        assert allowances.allow(str(scene.store), allowed) == ""
+    run = space.store.read(run_id)
+    assert command_steps.trust_what_is_allowed(space, run, [{"id": "x", "path": workflow, "sha256": ""}]) == ""
+    assert command_steps.is_trusted(space, run) is trusted
+
+
+def test_an_allowed_test_command_allows_no_other(scene: Scene) -> None:
+    scene.write(".loom/config.yaml", "test_command: make test\n")
+    allowances.allow(str(scene.store), "make test")
+    for wanted, trusted in (({"tests": "pass"}, True), ({"run": "make test"}, True), ({"run": "make all"}, False)):
+        run = begin_two(scene, wanted)
+        assert command_steps.is_trusted(scene.space(), run) is trusted
+
+
+def begin_two(scene: Scene, wanted: Json) -> Run:
+    steps = [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}, wanted]}]
+    scene.workflow(phases={"build": {"steps": steps}})
+    return scene.begin().run
 
 
 @pytest.mark.slow

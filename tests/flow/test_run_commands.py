@@ -36,7 +36,7 @@ def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *,
     scene.workflow(phases=COMMANDS)
     run = scene.begin().run
     space = scene.space()
-    assert command_steps.trust_the_bundles(space, run, [{"id": "x", "path": path} for path in paths]) == ""
+    assert command_steps.trust_what_is_allowed(space, run, [{"id": "x", "path": path} for path in paths]) == ""
     assert command_steps.is_trusted(space, run) is trusted
 
 

@@ -18,7 +18,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import utf8_bytes, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import artifact_paths, command_runs, leases, stages
-from loomctl.runs.machine import run_notes
+from loomctl.runs.machine import allowances, run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.store import event_log
@@ -50,17 +50,20 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
     """
     return [
-        expanded(space, run, {**place.step, "run": script})
-        for place in frozen_plan.with_branches(run.plan)
-        for script in scripts_of(place.step)
+        expanded(space, run, one) for place in frozen_plan.with_branches(run.plan) for one in _commands_of(place.step)
     ]
 
 
-def scripts_of(step: Mapping[str, Any]) -> list[str]:
-    """Give what a step of a plan runs: its own command, then those that its evidence asks for."""
+def _commands_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Give what a step of a plan runs, each as a step: its own command, then those that its evidence asks for."""
     listed = step.get("evidence")
-    own = [step["run"]] if is_command(step) else []
-    return [*own, *(one["run"] for one in (listed if isinstance(listed, list) else ()) if one["kind"] == "command")]
+    pieces = [one for one in (listed if isinstance(listed, list) else ()) if one["kind"] == "command"]
+    return [*([step] if is_command(step) else []), *(as_step(step, one) for one in pieces)]
+
+
+def as_step(step: Mapping[str, Any], piece: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a piece of evidence as the step that runs it; the project's tests run at its root."""
+    return {"key": step["key"], "run": piece["run"], "workdir": None if "tests" in piece else step.get("workdir")}
 
 
 def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
@@ -138,14 +141,25 @@ def answer(space: Workspace, run: Run) -> bool:
     return waited == [True]
 
 
-def trust_the_bundles(space: Workspace, run: Run, sources: Sequence[Mapping[str, str]]) -> str:
-    """Trust a run that has just been made of the bundle's own workflows alone; gives what went wrong.
+def trust_what_is_allowed(space: Workspace, run: Run, sources: Sequence[Mapping[str, str]]) -> str:
+    """Trust a new run whose commands are the bundle's own or allowed in this project; gives what went wrong.
 
-    sources: as the resolver found them, never as a plan on disk tells it, which anybody may have written.
+    sources: as the resolver found them, never as a plan on disk tells it, which anybody may have written. The test
+    command is the project's word even in the bundle's workflows.
     """
-    own = all(source["path"].startswith("{plugin_root}/") for source in sources)
-    commands = listed(space, run) if own and sources else []
-    return trust(space, run, commands) if commands else ""
+    commands = listed(space, run)
+    tests = test_command(space, run)
+    allowed = bool(tests) and allowances.is_allowed(space.store.folder, tests)
+    others = [one for one in commands if one.get("workdir") or one["run"] != tests]
+    own = bool(sources) and all(source["path"].startswith("{plugin_root}/") for source in sources)
+    fits = (own or not others) and (allowed or len(others) == len(commands))
+    return trust(space, run, commands) if commands and fits else ""
+
+
+def test_command(space: Workspace, run: Run) -> str:
+    """Give the project's test command as a run executes it; empty where it has none."""
+    said = run.plan.get("test_command")
+    return expanded(space, run, {"key": "tests", "run": said})["run"] if isinstance(said, str) and said else ""
 
 
 def workdir(space: Workspace, run: Run, declared: str | None) -> str:

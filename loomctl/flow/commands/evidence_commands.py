@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
+_NOT_STARTED = (126, 127)
+
+
 class Place(NamedTuple):
     """Where one command of a visit is kept. local: this machine's folder; number: of the evidence, from 1."""
 
@@ -67,7 +70,7 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
             if os.path.lexists(at.folder):
                 command_runs.stop(at.folder)
                 _put_aside(at)
-            command = command_steps.expanded(space, run, {**asked.step, "run": wanted["run"]})
+            command = command_steps.expanded(space, run, command_steps.as_step(asked.step, wanted))
             cwd = command_steps.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
                 at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
@@ -90,11 +93,10 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
         _put_aside(at)
         return Item(COMMAND, name, passed=False, why="it was stopped: give the result again", pending=True)
     sha256 = digests.of_parts(command_runs.log_parts(at.folder))
-    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
     kept = _put_aside(at)
-    if code == 0:
+    why = _lacking(wanted, standing, seconds)
+    if not why:
         return Item(COMMAND, name, passed=True, sha256=sha256)
-    why = _ended(standing.kind, standing.result, seconds)
     return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
 
 
@@ -132,6 +134,21 @@ def _put_aside(at: Place) -> str:
     os.rename(at.folder, f"{at.folder}.{number}")
     forget(at)
     return os.path.join(f"{at.folder}.{number}", command_runs.LOG)
+
+
+def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds: float) -> str:
+    """Say why an ended command does not show what was wanted; empty where it does.
+
+    Tests that are to fail have to run: a shell says with 126 and 127 that it could not start them.
+    """
+    code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
+    if wanted.get("tests") != "fail":
+        return "" if code == 0 else _ended(standing.kind, standing.result, seconds)
+    if code == 0:
+        return "the tests pass, and one has to fail"
+    if standing.result.get("timed_out") or code is None:
+        return _ended(standing.kind, standing.result, seconds)
+    return f"the tests could not be run: exit code {code}" if code in _NOT_STARTED else ""
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:

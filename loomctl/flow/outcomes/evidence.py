@@ -212,6 +212,10 @@ def _asks(wanted: Mapping[str, Any]) -> str:
     name = name_of(wanted)
     if wanted["kind"] == FILE:
         return f"the file `{name}`, " + ("new or changed since the step began" if wanted.get("changed") else "there")
+    if wanted.get("tests") == "fail":
+        return f"the tests fail: `{wanted['run']}` runs and ends with another exit code than 0; Loom runs it"
+    if wanted.get("tests"):
+        return f"the tests pass: `{name}` ends with exit code 0; Loom runs it"
     if wanted["kind"] == COMMAND:
         return f"the command `{name}` ends with exit code 0; Loom runs it"
     if "state" in wanted:
@@ -401,6 +405,8 @@ class Checked(NamedTuple):
 
 def name_of(item: Mapping[str, Any]) -> str:
     """Name a piece of evidence as it is declared, for people and files."""
+    if item.get("tests") == "fail":
+        return masked_line(f"{item['run']} (must fail)", 300)
     return masked_line(str(item.get("file") or item.get("run") or item.get("state") or item.get("condition")), 300)
 
 

@@ -23,7 +23,14 @@ _NO_BOUND = 1 << 30
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
 _PLAN = Shape(
     {"plan_id": TEXT, "workflow_id": TEXT, "phases": LIST, "artifacts": LIST},
-    {"autonomy": OBJECT, "commands": LIST, "retry_target": TEXT, "max_visits": WHOLE, "must_survive": LIST},
+    {
+        "autonomy": OBJECT,
+        "commands": LIST,
+        "retry_target": TEXT,
+        "max_visits": WHOLE,
+        "must_survive": LIST,
+        "test_command": TEXT,
+    },
     ("plan_id", "workflow_id"),
 )
 _AUTONOMY = Shape({}, {"level": TEXT, "require_approval_for": LIST}, ("level",))
@@ -49,7 +56,7 @@ _WAY = {"label": TEXT, "weight": NUMBER, "fidelity": TEXT, "on_failure": FLAG}
 _TRANSITION = Shape({"to": TEXT}, {**_CODE, **_WAY}, ("to",))
 _EVIDENCE = {
     "file": Shape({"kind": TEXT, "file": TEXT}, {"changed": FLAG}),
-    "command": Shape({"kind": TEXT, "run": TEXT}, {"timeout": NUMBER}),
+    "command": Shape({"kind": TEXT, "run": TEXT}, {"timeout": NUMBER, "tests": TEXT}),
     "state": Shape({"kind": TEXT}, {"state": TEXT, "path_steps": _LIST_OR_NULL, **_CODE}),
 }
 _HANDLING = Shape({}, dict.fromkeys(("on_success", "on_warning", "on_failure"), TEXT))

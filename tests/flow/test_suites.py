@@ -1,0 +1,65 @@
+"""A project's test command is the one its settings say, else the one its files show."""
+
+from __future__ import annotations
+
+import json
+
+from loomctl.flow import suites
+from tests.helpers.scenes import Scene
+from tests.helpers.tables import each
+
+NPM = json.dumps({"scripts": {"test": "vitest"}})
+NONE = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && exit 1'}})
+
+FOUND: list[tuple[dict[str, str], str]] = [
+    ({}, ""),
+    ({"README.md": "pytest"}, ""),
+    ({"pyproject.toml": "[tool.pytest.ini_options]"}, "pytest -q"),
+    ({"pyproject.toml": 'dev = ["pytest>=8"]', "uv.lock": ""}, "uv run pytest -q"),
+    ({"pyproject.toml": "pytest", "poetry.lock": ""}, "poetry run pytest -q"),
+    ({"pyproject.toml": "[project]"}, ""),
+    ({"pyproject.toml": "[project]", "conftest.py": ""}, "pytest -q"),
+    ({"pytest.ini": ""}, "pytest -q"),
+    ({"tox.ini": "[pytest]"}, "pytest -q"),
+    ({"package.json": NPM}, "npm test"),
+    ({"package.json": NPM, "pnpm-lock.yaml": ""}, "pnpm test"),
+    ({"package.json": NPM, "yarn.lock": ""}, "yarn test"),
+    ({"package.json": NPM, "bun.lock": ""}, "bun run test"),
+    ({"package.json": NONE}, ""),
+    *[({"package.json": text}, "") for text in ("", "[]", "{", '{"scripts": []}', '{"scripts": {"test": null}}')],
+    ({"package.json": NONE, "Makefile": "test: all\n\tx\n"}, "make test"),
+    ({"Makefile": "build:\n\ttest: x\n"}, ""),
+    ({"Makefile": "test := x\n"}, ""),
+    ({"Cargo.toml": "[package]"}, "cargo test"),
+    ({"go.mod": "module x"}, "go test ./..."),
+    ({"pom.xml": ""}, "mvn -q test"),
+    ({"pom.xml": "", "mvnw": ""}, "./mvnw -q test"),
+    ({"build.gradle.kts": "", "gradlew": ""}, "./gradlew test"),
+    ({"composer.json": NPM}, "composer test"),
+    ({"composer.json": "{}", "phpunit.xml.dist": ""}, "vendor/bin/phpunit"),
+    ({"mix.exs": ""}, "mix test"),
+    ({"Gemfile": "", "spec": ""}, "bundle exec rspec"),
+    ({"Gemfile": "", "test": "", "Rakefile": ""}, "bundle exec rake test"),
+    ({"Gemfile": ""}, ""),
+]
+
+
+@each(("project", "command"), FOUND)
+def test_the_test_command_is_found_by_a_projects_files(project: dict[str, str], command: str) -> None:
+    assert suites.find(project, project.__getitem__).command == command
+
+
+def test_nothing_outside_of_the_project_is_read(scene: Scene) -> None:  # D10
+    outside = scene.root.parent / "outside.toml"
+    outside.write_text("pytest", encoding="utf-8")
+    (scene.root / "pyproject.toml").symlink_to(outside)
+    assert suites.found_in(str(scene.root)) == suites.Suite("")
+
+
+def test_the_settings_come_first(scene: Scene) -> None:
+    scene.write("Cargo.toml", "")
+    assert suites.of(scene.space()) == suites.Suite("cargo test", "Cargo.toml")
+    scene.write(".loom/config.yaml", "test_command: make check\n")
+    assert suites.of(scene.space()) == suites.Suite("make check", ".loom/config.yaml")
+    scene.write(".loom/config.yaml", "test_command: ''\n")
+    assert suites.of(scene.space()).command == ""
