@@ -95,7 +95,7 @@ def start(
     if dry_run or plan["autonomy"].get("level") == "dry-run":
         notes = [*suites.lacking(space, plan), "Nothing was written: this is a dry run."]
         return Started(run, route.Move("dry-run"), None, notes, warnings)
-    made_here = _new_store(space)
+    made_here = new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
@@ -120,7 +120,7 @@ def _said(work: str) -> str:
     raise LoomError("NO_WORK", "a run needs something to do", why=why, hint="loomctl run --help", exit_code=EXIT_USAGE)
 
 
-def _new_store(space: Workspace) -> list[str]:
+def new_store(space: Workspace) -> list[str]:
     """Say where a project's first run puts its store. Raises NO_PROJECT where every folder below would share it."""
     if os.path.isdir(space.store.folder):
         return []

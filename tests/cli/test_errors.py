@@ -288,6 +288,7 @@ def in_git(scene: Scene) -> None:
 
 
 FAILING = [
+    Failing(["init"], 2, "NO_TERMINAL"),
     Failing(["run"], 2, "NO_WORK"),
     Failing(["run", "x", "--workflow", "cor"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["run", "x", "--workflow", "./.loom/workflows/it's bad.json"], 5, "INVALID_WORKFLOW", bad_workflow, 5),

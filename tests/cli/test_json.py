@@ -108,6 +108,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["status"], {"run_id", "status", "phases", "step", "waits", "next", "hooks", "versions"}),
     (["statusline"], {"run_id", "line", "alarm"}),
     (["runs", "list"], {"runs"}),
+    (["init", "--yes"], {"workflow", "extends", "path", "copy", "test_command", "settings", "notes"}),
     (["doctor"], {"ok", "checks"}),
     (["pause"], {"run_id", "status"}),
     (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),

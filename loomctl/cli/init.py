@@ -1,0 +1,141 @@
+"""`loomctl init`: two questions, then a workflow of the project's own and its test command."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import json_option
+from loomctl.flow import init, suites
+from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text.fences import visible
+from loomctl.kit.text.secrets import mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from click.shell_completion import CompletionItem
+
+    from loomctl.flow.init import Made, Wanted
+    from loomctl.flow.suites import Suite
+    from loomctl.runs.project import Workspace
+
+_NONE = "-"  # typed for: no test command
+_WIDTH = 80
+
+
+def _complete_bundled(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return command_line.completion(_ids)(context, parameter, incomplete)
+
+
+def _ids(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
+    return init.bundled(space)
+
+
+@click.command("init")
+@click.option("--from", "base", metavar="ID", shell_complete=_complete_bundled, help="The bundled workflow to extend.")
+@click.option("--name", metavar="NAME", help="What to call your own (default: my-ID).")
+@click.option("--tests", metavar="COMMAND", help="What runs the project's tests; '' for none.")
+@click.option("--force", is_flag=True, help="Replace a workflow of that name; a copy of it stays.")
+@click.option("--yes", is_flag=True, help="Ask nothing: core, and the test command that is found.")
+@json_option
+def init_command(base: str | None, name: str | None, tests: str | None, force: bool, yes: bool, as_json: bool) -> int:
+    """Set this project up: a workflow of its own that extends a bundled one, and its test command.
+
+    It asks two questions; options answer them. With --tests alone no workflow is written. Whoever types this lets
+    Loom execute the test command in this project, so that runs need not ask for it.
+
+    \b
+    Examples:
+      loomctl init
+      loomctl init --from bugfix --tests "pytest -q" --name my-flow
+      loomctl init --tests "npm test"
+    """
+    space = command_line.space(make=True)
+    found = suites.of(space)
+    only_tests = tests is not None and base is None and name is None and not yes
+    asks = not yes and not only_tests and (base is None or tests is None)
+    if asks and not output.may_ask(as_json=as_json):
+        said = f"--tests {quoted(tests or found.command or 'pytest -q')}"
+        hint = f"loomctl init --from {quoted(base or init.FALLBACK)} {said} --yes"
+        what, why = "init asks two questions, and there is nobody to answer", "options answer them in a script"
+        raise LoomError("NO_TERMINAL", what, why=why, hint=hint, exit_code=EXIT_USAGE)
+    if not only_tests and base is None:
+        base = _asked_base(space) if asks else init.FALLBACK
+    base = (base or "").removeprefix("loom:")
+    wanted = init.Wanted(base, name or f"my-{base}", tests, force)
+    init.check(space, wanted)
+    is_said = tests is not None or found.source != suites.SETTINGS
+    if tests is None and asks:
+        wanted, is_said = wanted._replace(tests=_asked_tests(found)), True
+    elif tests is None and found.command:
+        wanted = wanted._replace(tests=found.command)
+    made = init.init(space, wanted)
+    notes = [*made.notes, *_allowed(space, wanted, is_said=is_said)]
+    told = {
+        "workflow": wanted.name if made.path else None,
+        "extends": base or None,
+        "path": made.path or None,
+        "copy": made.copy or None,
+        "test_command": wanted.tests,
+        "settings": made.settings or None,
+        "notes": notes,
+    }
+    output.answer(told, _lines(space, wanted, made, notes), as_json=as_json)
+    return EXIT_OK
+
+
+def _asked_base(space: Workspace) -> str:
+    known = init.bundled(space)
+    width = max(map(len, known))
+    lines = [_cut(f"  {name.ljust(width)}  {description}") for name, description in known.items()]
+    output.note("\n".join(["The workflows that come with Loom:", *lines]))
+    answer: str = click.prompt("Which one do you want to start from?", default=init.FALLBACK, err=True)
+    return answer.strip()
+
+
+def _asked_tests(found: Suite) -> str:
+    shown = f" (found in {found.source})" if found.command else ""
+    question = f"Which command runs the tests?{shown} Type {_NONE} for none"
+    answer: str = click.prompt(question, default=visible(found.command) or _NONE, err=True)
+    return "" if answer.strip() == _NONE else answer.strip()
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 1].rstrip() + "…"
+
+
+def _allowed(space: Workspace, wanted: Wanted, *, is_said: bool) -> list[str]:
+    """Let Loom execute the tests here, where a person said so; says what became of it.
+
+    is_said: the command is this person's own word, or Loom's; what a repository's settings say is not, unless it was
+    asked about.
+    """
+    if not wanted.tests:
+        return []
+    later = f"Each run will ask before Loom executes `{wanted.tests}`"
+    if not is_said:
+        return [f"{later}. To allow it: loomctl init --tests {quoted(wanted.tests)}"]
+    if not command_line.decides(space, "init"):
+        return [f"{later}. To allow it, type in a terminal: loomctl init --tests {quoted(wanted.tests)}"]
+    trouble = init.allow(space, wanted.tests)
+    return [f"{later}: {trouble}"] if trouble else [f"Loom may execute `{wanted.tests}` in this project."]
+
+
+def _lines(space: Workspace, wanted: Wanted, made: Made, notes: list[str]) -> list[str]:
+    root = os.path.dirname(space.store.folder)
+    lines = []
+    if made.path:
+        lines.append(f"Wrote {os.path.relpath(made.path, root)}, which extends {wanted.base}.")
+    if made.copy:
+        lines.append(f"The one before is {os.path.relpath(made.copy, root)}.")
+    if made.settings:
+        before = f" (it was {mask(made.tests_before)[0]!r})" if made.tests_before is not None else ""
+        lines.append(f"Wrote test_command into {os.path.relpath(made.settings, root)}{before}.")
+    lines += notes
+    if made.path:
+        lines.append(f'Next: loomctl run "add dark mode" --workflow {wanted.name}')
+    return lines or ["Nothing to write: the settings say so already."]
