@@ -16,14 +16,17 @@ from loomctl.kit.text.secrets import masked
 from loomctl.runs import artifact_paths, command_runs, run_blobs, stages
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import visits
-from loomctl.runs.store import blobs, event_log, events
+from loomctl.runs.model.visit_list import Visits
+from loomctl.runs.store import blobs, event_log, events, visit_files
 from loomctl.runs.store.store import Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from loomctl.runs.artifact_paths import Roots
+    from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
+    from loomctl.runs.store.layouts import Home
 
 CHANGED_FILE, DAMAGED_BLOB = "CHANGED_FILE", "DAMAGED_BLOB"
 MOST = 200  # files of a kind of verdict that are named
@@ -87,6 +90,7 @@ def check(space: Workspace, run_id: str) -> Files:
     """
     home, state = space.store.home(run_id), space.store.read_state(run_id)
     folder = space.store.run_dir(run_id)
+    moved, state = _moved_visits(home, state)
     run = Run(run_id, folder, state, {}, home.state, os.path.join(folder, "plan.json"))
     roots = artifact_paths.Roots(
         space.project.root, folder, space.project.plugin_root, tuple(space.settings.extra_roots)
@@ -98,10 +102,25 @@ def check(space: Workspace, run_id: str) -> Files:
     found = [held.own(one) for one in (*log.responses(), *log.assets.values(), *log.written())]
     found += [held.evidence(one) for one in log.evidence.values()]
     found += [_blob(space, run, ref) for ref in blobs.refs_of_state(state)]
+    found += moved
     faults = [one for one in found if one is not None and one.code]
     unproven = [one for one in found if one is not None and not one.code]
     without = sum(not is_hashed for is_hashed in log.answered.values())
     return Files(found.count(None), len(unproven), len(faults), without, unproven[:MOST], faults[:MOST], log.bare())
+
+
+def _moved_visits(home: Home, state: State) -> tuple[list[FileTold | None], State]:
+    """Read the file of the visits that left a state; gives the state with what is left of them."""
+    if not isinstance(state["steps"], Visits):
+        return [], state
+    file = f"stages/{state['steps'].earlier.record['file']}"
+    try:
+        list(state["steps"])
+    except LoomError as error:
+        line = error.where.rpartition(":")[2]
+        told = FileTold("", file, CHANGED_FILE, f"line {line}: {error.why}" if line.isdigit() else error.what)
+        return [told], {**state, "steps": visit_files.rebuilt(home, state)[0]}
+    return [None], state
 
 
 class _Own(NamedTuple):

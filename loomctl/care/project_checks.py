@@ -189,6 +189,11 @@ def runs(patient: Patient) -> Finding:
         except LoomError as error:
             said = [part for part in (error.where, error.why) if part]
             troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
+            continue
+        try:
+            list(state["steps"])
+        except LoomError as error:
+            troubles.append(Finding(WARN, f"{run_id}: {error.what}", error.hint, [error.where, error.why]))
     count = len(details)
     fine = f"{counted(count, 'active run')} of {len(patient.states)}"
     if count > 1 and bound is None:

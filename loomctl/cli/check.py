@@ -17,7 +17,7 @@ from loomctl.kit.problems import Problem, errors
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import log_verdict
-from loomctl.runs.store import events
+from loomctl.runs.store import events, visit_files
 from loomctl.workflows import workflow_files
 from loomctl.workflows.check import check_file, commands_of
 
@@ -145,6 +145,9 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
     first = held.faults[0]
     if not first.stage and first.code == file_checks.DAMAGED_BLOB:
         return copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
+    if visit_files.is_one(first.file.removeprefix("stages/")):
+        said = "its good lines and the stages' own records tell what can be told of the visits"
+        return copies.WayOn(said, f"loomctl state restore {run_id}")
     whole = "/" in first.file or first.file in ("state.json", "plan.json")
     path = first.file if whole else f"stages/{first.stage}/{first.file}"
     return copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())

@@ -263,7 +263,7 @@ def offloaded(run_folder: str, state: Mapping[str, Any]) -> int:
     reading of one small file, and no parsing where nothing was offloaded.
     """
     found = set(blobs.refs_of_state(state))
-    for entry in visits.every(state):
+    for entry in visits.every({"steps": list(visits.readable(reversed(state["steps"])))}):
         stage = entry.get("stage")
         if isinstance(stage, str):
             found.update(_refs_of(run_folder, stage))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ASKED = "asked"  # the source of a fidelity that the caller named
 TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl preamble`"
+_UNREAD = "What was done before cannot be read: `loomctl state restore {}`"
 _JUDGED = 200  # of the newest stages; those before are known as the last of these is
 _LOOKED_AT = 60  # of the newest stages, whose session is read
 _SHORTEST_LINE = 8  # tokens of a stage's line: so many stages at most have one
@@ -208,21 +209,27 @@ def _unknown(space: Workspace, run: Run) -> Told:
     unknown: list[Mapping[str, Any]] = []
     how: dict[str, int] = {}
     ended = iter(newest_ended(run.state))
-    known: dict[str, int] = {}
+    counts = known = dict[str, int]()
     is_older = False  # than what this conversation can know
     for number, entry in enumerate(ended):
         if _rank(entry) <= newest or (number >= _JUDGED and not is_older):
             break
         if number >= _JUDGED:  # so is all that went before, and none of it is looked at
-            rest = {one: count - known.get(one, 0) for one, count in count_ended(run.state).items()}
-            return Told(chain(unknown, [entry], ended), rest)
+            return Told(chain(unknown, [entry], ended), _but(run.state, known))
         is_older = str(entry.get("completed_at") or "") < since
         counts = known
         if is_older or not _is_own(run, entry, session_id, look=number < _LOOKED_AT):
             unknown.append(entry)
             counts = how
         counts[visits.how_it_ended(entry)] = counts.get(visits.how_it_ended(entry), 0) + 1
+    else:
+        if counts is how:  # so it is of those that cannot be read
+            return Told(unknown, _but(run.state, known))
     return Told(unknown, how)
+
+
+def _but(state: Mapping[str, Any], known: Mapping[str, int]) -> dict[str, int]:
+    return {how: count - known.get(how, 0) for how, count in count_ended(state).items()}
 
 
 def _told_up_to(space: Workspace, run: Run) -> int:
@@ -291,7 +298,8 @@ def _made(
         warnings=choice.warnings,
     )
     keys = _changed_keys(run, told.newest) if already and mode.value and isinstance(told.newest, list) else None
-    stages = list(islice(told.newest, mode.target // _SHORTEST_LINE))[::-1]
+    most = mode.target // _SHORTEST_LINE
+    stages = list(islice(told.newest, most))[::-1]
     earlier = dict(told.how)
     for one in stages:
         earlier[visits.how_it_ended(one)] -= 1
@@ -301,7 +309,8 @@ def _made(
         found = facts._replace(stages=reader.stages(stages), context=reader.context(keys))
         text = preamble_text.render(found, choice.fidelity)
     last = max(stages, key=_rank, default={})
-    warnings = (*choice.warnings, *reader.troubles, *reader.readables.troubles)
+    unread = [_UNREAD.format(run.run_id)] if len(stages) < min(most, told.total) else []
+    warnings = (*choice.warnings, *unread, *reader.troubles, *reader.readables.troubles)
     return Preamble(
         text,
         run.run_id,
@@ -361,12 +370,12 @@ _READ = 1 << 17  # bytes of a response or an output that are looked at
 
 
 def newest_ended(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Give the visits that ended, newest first; what the engine did by itself is none.
+    """Give the visits that ended, newest first, as far as they can be read; what the engine did by itself is none.
 
     A branch knows of the main line before its parallel step, and of itself (D43).
     """
-    yield from visits.newest_ended(state)
-    yield from visits.newest_ended({"steps": visits.seen_from(state).before})
+    yield from visits.readable(visits.newest_ended(state))
+    yield from visits.readable(visits.newest_ended({"steps": visits.seen_from(state).before}))
 
 
 def count_ended(state: Mapping[str, Any]) -> dict[str, int]:

@@ -321,8 +321,8 @@ def _artifacts(space: Workspace, run: Run) -> Iterator[str]:
 
 def _touched(space: Workspace, run: Run) -> Iterator[str]:
     left: dict[str, bool] = {}
-    entries = [one for one in visits.every(run.state) if one.get("stage")][-_STAGES:]
-    for entry in entries:
+    newest = list(islice(visits.readable(reversed(run.state["steps"])), _STAGES))[::-1]
+    for entry in [one for one in visits.every({"steps": newest}) if one.get("stage")][-_STAGES:]:
         try:
             changes = stage_changes.of_visit(run, entry)
         except (LoomError, OSError):  # who reads the stage is told

@@ -197,9 +197,9 @@ def _texts(
     else:
         upcoming = space.upcoming(space.project, run, may_write=may_write, budget=budget)
     ended = sum(visits.count_ended(state).values())
-    lines = ["Done so far:"] if 0 < ended <= _MOST_LINES else []
-    lines += [_line_of(entry) for entry in islice(visits.newest_ended(state), _MOST_LINES)][::-1]
-    earlier = ended + 1 - _MOST_LINES if ended > _MOST_LINES else 0
+    told = [_line_of(entry) for entry in islice(visits.readable(visits.newest_ended(state)), _MOST_LINES)]
+    lines = [*(["Done so far:"] if 0 < ended <= _MOST_LINES else []), *reversed(told)]
+    earlier = min(ended, _MOST_LINES) - len(told) + (ended + 1 - _MOST_LINES if ended > _MOST_LINES else 0)
     steps, counts = "", None
     if not has.any_slip:  # else all that tools did since is in the conversation
         steps, counts = _tool_steps(space, run, event, budget, "\n".join(lines))

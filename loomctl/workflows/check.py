@@ -13,8 +13,8 @@ from loomctl.kit.errors import UPDATE, LoomError, quoted
 from loomctl.kit.problems import at, choices, error, errors, kind_of, objects, placed, shown, warning, weight
 from loomctl.kit.strict import MOST_PROBLEMS
 from loomctl.runs import faber_state, log_verdict
-from loomctl.runs.model import frozen_plan, state, visits
-from loomctl.runs.store import event_log, events
+from loomctl.runs.model import frozen_plan, state, visit_list, visits
+from loomctl.runs.store import event_log, events, visit_files
 from loomctl.workflows import refreeze, workflow_files
 from loomctl.workflows.resolve import outside, resolve_file
 from loomctl.workflows.workflow import build_plan
@@ -221,11 +221,26 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     if isinstance(phases, dict) and isinstance(current, str) and current not in phases:
         message = f"{shown(current)} is none of the run's phases"
         yield error("UNKNOWN_PHASE", "$.current_phase", message, choices(current, list(phases)))
+    yield from _moved_visits(raw, path, name)
     seen: dict[object, str] = {}
     for where, entry in objects(raw, "steps"):
         visit = (entry.get("step_id"), entry.get("visit"))
         yield from _twice(seen, f"visit {visit[1]} of {visit[0]}", visit, where)
         yield from _twice(seen, f"rank {entry.get('rank')}", ("rank", entry.get("rank")), at(where, "rank"))
+
+
+def _moved_visits(raw: dict[str, Any], path: str, run_id: str) -> Iterator[Problem]:
+    """Read the file of the visits that left a state, where the state itself can be used."""
+    try:
+        read = visit_files.reader(os.path.dirname(os.path.abspath(path)), run_id)
+        steps = state.accepted(raw, where=path, read=read)["steps"]
+    except LoomError:  # its shape is told by the schema
+        return
+    try:
+        list(steps)
+    except LoomError as unreadable:
+        message = f"{unreadable.what}: {unreadable.where}: {unreadable.why}"
+        yield error(unreadable.code, f"$.{visit_list.KEY}", message, f"loomctl state restore {quoted(run_id)}")
 
 
 def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from loomctl.runs.model.visit_list import BATCH, Visits, with_newest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
@@ -69,6 +69,14 @@ def last_of_each(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def newest_ended(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Give the visits that ended, newest first; what the engine did by itself is none."""
     return (entry for entry in reversed(state["steps"]) if has_ended(entry))
+
+
+def readable(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Give visits as far as they can be read: where the file of those that left the state is damaged, it ends there."""
+    try:
+        yield from entries
+    except LoomError:
+        return
 
 
 def count_ended(state: Mapping[str, Any]) -> dict[str, int]:

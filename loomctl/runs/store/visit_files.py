@@ -16,7 +16,7 @@ from loomctl.runs.model.state import accepted, visit_misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
@@ -162,23 +162,23 @@ def _appended(home: Home, record: Mapping[str, Any], leaving: list[Visit], *, du
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    older = [
-        one for one in map(_name, range(1, _number(name))) if os.path.lexists(os.path.join(home.folder, "stages", one))
-    ]
-    if older:
-        _forget(home, older, _referred(home))
+    if len(_there(home)) > 1:
+        _forget(home)
     return visits.record_of(record, leaving, file=name, bytes=size + len(data), sha256=sha256)
 
 
 def _written(home: Home, leaving: list[Visit], *, durable: bool) -> dict[str, Any]:
-    """Write a file that no state refers to, and remove all others of which that is so."""
-    folder, kept = os.path.join(home.folder, "stages"), _referred(home)
+    """Write a file of a name that none has, and to which no state refers."""
+    folder = os.path.join(home.folder, "stages")
     files.make_folder(folder, mode=0o755)
-    _forget(home, filter(is_one, os.listdir(folder)), kept)
-    name = _name(max(map(_number, kept), default=0) + 1)
+    kept = _forget(home)
+    number = 1
+    while _name(number) in kept or os.path.lexists(os.path.join(folder, _name(number))):
+        number += 1
+    path = path_of(home.folder, _name(number))
     data, sha256 = _lines(leaving, "")
-    files.write_atomically(path_of(home.folder, name), data, mode=0o600, durable=durable, locked=True)
-    return visits.record_of(None, leaving, file=name, bytes=len(data), sha256=sha256)
+    files.write_atomically(path, data, mode=0o600, durable=durable, locked=True)
+    return visits.record_of(None, leaving, file=_name(number), bytes=len(data), sha256=sha256)
 
 
 def _referred(home: Home) -> dict[str, int]:
@@ -196,10 +196,22 @@ def _referred(home: Home) -> dict[str, int]:
     return found
 
 
-def _forget(home: Home, names: Iterable[str], kept: Mapping[str, int]) -> None:
-    for name in names:
+def _there(home: Home) -> list[str]:
+    return [name for name in os.listdir(os.path.join(home.folder, "stages")) if is_one(name)]
+
+
+def _forget(home: Home) -> Mapping[str, int]:
+    """Remove the files to which no state refers; gives `_referred`."""
+    folder = os.path.join(home.folder, "stages")
+    files.refuse_links(os.path.dirname(home.folder), folder)
+    kept = _referred(home)
+    for name in _there(home):
         if name not in kept:
-            files.remove(path_of(home.folder, name))
+            try:
+                files.remove(os.path.join(folder, name))
+            except OSError:  # a folder, such as no Loom makes
+                continue
+    return kept
 
 
 def let_hold(home: Home, before: str) -> None:
