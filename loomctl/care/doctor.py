@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from loomctl.care import hook_checks, project_checks
+from loomctl.install import on_path
 from loomctl.install.environment import MAKING
 from loomctl.kit import files, git, machine, package, processes, trouble
 from loomctl.kit.errors import LoomError
@@ -160,8 +161,8 @@ def _locked(bundle: str) -> dict[str, set[str]]:
 
 
 def versions(patient: Patient) -> Finding:
-    """Whether loomctl, its bundle, PATH's first one, the hooks that fired and the runs' last writer are of one age."""
-    troubles = [*_bundle_skew(patient), *_path_skew(patient), *_hook_skew(patient), *_run_skew(patient)]
+    """Whether loomctl, its bundle, the hooks that fired and the runs' last writer are of one age."""
+    troubles = [*_bundle_skew(patient), *_hook_skew(patient), *_run_skew(patient)]
     return gathered(
         troubles,
         f"loomctl {__version__}, with its bundle in {patient.bundle}",
@@ -188,13 +189,18 @@ def _bundle_version(root: str) -> str:
     return version if isinstance(version, str) else ""
 
 
-def _path_skew(patient: Patient) -> Iterator[Finding]:
-    """A plugin's `bin` stands last on PATH, so that another loomctl there comes before it."""
-    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    first = shutil.which("loomctl", path=os.pathsep.join(folders))
-    own = [os.path.realpath(path) for path in (patient.launcher, patient.program) if path]
-    if first is None or os.path.realpath(first) in own:
-        return
+def path(patient: Patient) -> Finding:
+    """Whether `loomctl`, where it is typed, is this one. A plugin's `bin` stands last on PATH."""
+    first = on_path.first()
+    if first is None:
+        words = "loomctl is not on PATH, so that it cannot be typed in a terminal"
+        return Finding(WARN, words, f"{shlex.quote(patient.launcher)} install")
+    if any(on_path.leads_to(first, own) for own in (patient.launcher, patient.program) if own):
+        return Finding(PASS, f"loomctl is {first}")
+    return gathered([*_path_skew(first, patient)], f"loomctl is {first}, another one of this version")
+
+
+def _path_skew(first: str, patient: Patient) -> Iterator[Finding]:
     version = _version_of(first, patient)
     if not version:
         hint = f"{shlex.quote(first)} --version"
@@ -308,6 +314,7 @@ CHECKS: dict[str, Check] = {
     "python": python,
     "environment": environment,
     "versions": versions,
+    "path": path,
     "hooks": hook_checks.hooks,
     "round-trip": hook_checks.round_trip,
     "heartbeats": hook_checks.firings,

@@ -22,6 +22,7 @@ _MOST = 100_000  # bytes of a slash command's arguments
 
 COMMANDS = {
     "init": "init:init_command",
+    "install": "install:install_command",
     "run": "run:run",
     "next": "step:next_command",
     "done": "step:done",

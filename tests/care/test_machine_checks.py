@@ -116,17 +116,26 @@ def versions(where: Scene | Path, **how: object) -> Finding:
     return doctor.versions(patient(where, **how))  # type: ignore[arg-type]
 
 
+def path(where: Scene | Path, **how: object) -> Finding:
+    return doctor.path(patient(where, **how))  # type: ignore[arg-type]
+
+
+def test_without_a_loomctl_on_path_the_doctor_says_how_to_put_it_there(tmp_path: Path) -> None:
+    found = path(tmp_path)
+    assert (found.status, found.hint) == (WARN, f"{CHECKOUT}/bin/loomctl install")
+
+
 def test_one_version_everywhere_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundle's own launcher may stand first on PATH, by a link too; relative entries do not count."""
     assert versions(tmp_path).status == PASS
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/loomctl").symlink_to(CHECKOUT / "bin/loomctl")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert versions(tmp_path).status == PASS
+    assert path(tmp_path).status == PASS
     program(tmp_path / "x/loomctl", f"touch {tmp_path}/ran; echo loomctl, version 9")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"x:.:{tmp_path / 'bin'}")
-    assert versions(tmp_path).status == PASS
+    assert path(tmp_path).status == PASS
     assert not (tmp_path / "ran").exists()
 
 
@@ -154,7 +163,7 @@ def test_another_loomctl_that_comes_first_on_path_warns(
     else:
         first = of_version(copied_bundle(tmp_path / "other"), version)
     monkeypatch.setenv("PATH", str(first.parent))
-    found = versions(tmp_path)
+    found = path(tmp_path)
     assert (found.status, found.hint) == (WARN, hint)
     assert f"is {version}, this one is {__version__}: {first}" in found.found
 
@@ -177,7 +186,7 @@ def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: 
     launcher = of_version(copied_bundle(tmp_path / "other"), OLDER)
     program(launcher, f"touch {tmp_path}/ran")
     monkeypatch.setenv("PATH", str(launcher.parent))
-    assert versions(tmp_path).status == WARN
+    assert path(tmp_path).status == WARN
     assert not (tmp_path / "ran").exists()
 
 
@@ -185,7 +194,7 @@ def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: 
 def test_one_that_does_not_tell_its_version_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     first = program(tmp_path / "a b/loomctl", text)
     monkeypatch.setenv("PATH", str(first.parent))
-    found = versions(tmp_path)
+    found = path(tmp_path)
     assert (found.status, found.hint) == (WARN, f"'{first}' --version")
 
 
@@ -193,7 +202,7 @@ def test_what_a_project_brings_along_is_not_run(scene: Scene, monkeypatch: pytes
     scene.workflow()
     first = program(scene.root / "bin/loomctl", f"touch {scene.root}/ran; echo version {__version__}")
     monkeypatch.setenv("PATH", str(first.parent))
-    assert versions(scene).status == WARN
+    assert path(scene).status == WARN
     assert not (scene.root / "ran").exists()
 
 

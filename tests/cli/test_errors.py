@@ -287,8 +287,13 @@ def in_git(scene: Scene) -> None:
     subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
 
 
+def something_called_loomctl(scene: Scene) -> None:
+    scene.write(".loom/workflows/loomctl", "")
+
+
 FAILING = [
     Failing(["init"], 2, "NO_TERMINAL"),
+    Failing(["install", "--to", ".loom/workflows"], 2, "FILE_EXISTS", something_called_loomctl, None),
     Failing(["run"], 2, "NO_WORK"),
     Failing(["run", "x", "--workflow", "cor"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["run", "x", "--workflow", "./.loom/workflows/it's bad.json"], 5, "INVALID_WORKFLOW", bad_workflow, 5),

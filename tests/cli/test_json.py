@@ -109,6 +109,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["statusline"], {"run_id", "line", "alarm"}),
     (["runs", "list"], {"runs"}),
     (["init", "--yes"], {"workflow", "extends", "path", "copy", "test_command", "settings", "notes"}),
+    (["install", "--to", "bin"], {"path", "kind", "target", "changed", "before", "on_path", "first"}),
     (["doctor"], {"ok", "checks"}),
     (["pause"], {"run_id", "status"}),
     (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),

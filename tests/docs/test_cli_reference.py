@@ -19,6 +19,7 @@ DRIVES = {3: "no such run, none active, or not this session's", 6: "another sess
 LOADS = {4: "a required artifact is missing; the rest was loaded"}
 DECIDES = {**DRIVES, **LOADS, 6: "another process is writing the run, or somebody else decided at the same time"}
 ENDS: dict[str, dict[int, str]] = {
+    "loomctl install": {8: "there is no home folder"},
     "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
     "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
     "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
