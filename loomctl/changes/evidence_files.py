@@ -21,6 +21,7 @@ _MOST_LOOKED = 100_000  # entries of folders that are looked at for one pattern
 _LARGEST = 256 << 20  # bytes of a file that is read; a larger one is known by size and time
 _PASSED = (".git", ".loom", ".fractary")
 _BLOCK = 1 << 20
+_BLANKS_READ = 1 << 16
 _PATIENCE = 2.0  # seconds for each of two questions to git
 REPORTS = "reports.json"
 """`{path: [size, mtime, ctime, inode]}` of each file that `loomctl report` wrote where nothing stood, or such a report.
@@ -51,6 +52,28 @@ class Seen(NamedTuple):
             for path, digest in self.digests.items()
             if digests.get(path) != digest and plain.get(path, digests.get(path)) != self.plain.get(path, digest)
         ]
+
+
+def lacks_content(path: str) -> str:
+    """Say why there is nothing at a resolved path; empty for a file with more than blanks, and a folder with entries.
+
+    Of a large file nothing is read. Raises nothing.
+    """
+    try:
+        if os.path.isdir(path):
+            with os.scandir(path) as entries:
+                return "" if any(entries) else "it is an empty folder"
+        descriptor = files.open_regular(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            held = size > _BLANKS_READ or bool(os.read(descriptor, _BLANKS_READ).strip())
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        return "there is no such file"
+    except (OSError, ValueError) as error:
+        return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+    return "" if held else "it is empty"
 
 
 def is_pattern(text: str) -> bool:

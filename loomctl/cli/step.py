@@ -275,7 +275,7 @@ def _repair(driven: Driven) -> list[str]:
     entry = visits.open_visit(driven.run.state)
     name = masked_line(entry["step_id"], 120) if entry else "The step"
     lines = [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
-    if driven.repair.startswith("EVIDENCE_MISSING"):
+    if driven.repair.startswith(("EVIDENCE_MISSING", "NOT_PRODUCED")):
         return lines
     end = f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input."
     return [*lines, "", end]
@@ -428,6 +428,7 @@ def _lines(reading: Reading) -> list[str]:
     if reading.suggested_next_ids:
         lines.append(f"suggested_next_ids: {one_line(', '.join(reading.suggested_next_ids), _SHOWN)}")
     lines += [f"context {one_line(key, _SHOWN)} = {_brief(value)}" for key, value in reading.context_updates.items()]
+    lines += [f"artifact {name} = {one_line(path, _SHOWN)}" for name, path in reading.artifacts.items()]
     if reading.output is not None:
         lines.append(f"output: {_brief(reading.output)}")
     for kind, found in (("error", reading.errors), ("warning", reading.warnings)):

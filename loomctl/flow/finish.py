@@ -17,7 +17,7 @@ from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import context_values, stages
+from loomctl.runs import artifact_paths, context_values, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
@@ -59,8 +59,26 @@ def gather(
     known = Gathered(entry["stage"], reading)
     if _is_refused(step, entry, given, reading):
         return known
+    given = _registering(space, run, given, reading)
     known = known._replace(evidence=_shown(space, run, entry, given, reading, may_run=may_run))
     return known if _lacks(step, entry, known.evidence) else _tracked(space, run, entry, given, known)
+
+
+def _registering(space: Workspace, run: Run, given: Given, reading: Reading) -> Given:
+    """Add the artifacts that an answer names; those given beside it come first. What cannot be registered is warned of.
+
+    Raises nothing.
+    """
+    artifacts, warnings = dict(given.artifacts), list(given.warnings)
+    for name, path in reading.artifacts.items():
+        if name in artifacts:
+            continue
+        try:
+            artifacts[name] = portable(space, run.run_id, path)
+        except (LoomError, OSError, ValueError) as error:
+            why = masked_line(error.what if isinstance(error, LoomError) else str(error), 300)
+            warnings.append({"code": "NOT_REGISTERED", "where": f"artifacts/{name}", "message": why})
+    return given._replace(artifacts=artifacts, warnings=warnings) if reading.artifacts else given
 
 
 def _tracked(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
@@ -130,7 +148,7 @@ def _shown(
 ) -> Checked | None:
     step = _step_of(run, entry)
     outcome = given.outcome or reading.outcome or "succeeded"
-    if not step.get("evidence") or _breaks_schema(step, given, reading):
+    if not frozen_plan.has_to_show(step) or _breaks_schema(step, given, reading):
         return None
     from loomctl.flow.outcomes import evidence  # most steps have nothing to show
 
@@ -141,7 +159,19 @@ def _shown(
         from loomctl.flow.commands import evidence_commands
 
         by = functools.partial(evidence_commands.run, space, run)
-    return evidence.check(space, run, entry, step, outcome, updates, run_command=by, claim=claim)
+    refused = {one["where"]: one["message"] for one in given.warnings}
+    return evidence.check(
+        space,
+        run,
+        entry,
+        step,
+        outcome,
+        updates,
+        run_command=by,
+        claim=claim,
+        registers=given.artifacts,
+        refused=refused,
+    )
 
 
 def asks_for_evidence(run: Run, state: Mapping[str, Any], known: Gathered) -> bool:
@@ -185,6 +215,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
         allowed = answers.retries(step)
         asked = answers.repair_message(step, reading, repairs + 1, allowed)
         return _ask_again(space, run, state, happened, given, reading, asked, allowed, reading.to_dict()["errors"])
+    given = _registering(space, run, given, reading)
     # The evidence may have been gathered for another outcome than is given now.
     if (given.outcome or reading.outcome) in WITHOUT_RESULT:
         known = known._replace(evidence=None)
@@ -221,9 +252,23 @@ def _ask_for_evidence(
         again = evidence.again(run, entry, given.outcome) if given.response is not None else ""
         return Ended(state, None, reading, evidence.message(step, entry, shown, 0, allowed, again))
     lacking = [one for one in shown.items if not one.passed]
-    errors = [{"code": "EVIDENCE_MISSING", "where": one.name, "message": one.why} for one in lacking]
-    asked = evidence.message(step, entry, shown, attempt, allowed)
+    errors = [{"code": one.code, "where": one.name, "message": one.why} for one in lacking]
+    again = _command_to_register(space, run, entry, given, shown) if shown.not_produced else ""
+    asked = evidence.message(step, entry, shown, attempt, allowed, again)
     return _ask_again(space, run, state, happened, given, reading, asked, allowed, errors)
+
+
+def _command_to_register(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, shown: Checked) -> str:
+    """Give the command that ends a step again with the artifacts that it was given, and those that it lacks."""
+    from loomctl.flow.outcomes import evidence
+
+    known = artifact_paths.placeholder_values(space.project, run)
+    lacking = dict.fromkeys(shown.not_produced, "PATH")
+    artifacts = {name: placeholders.expand(path, known).text for name, path in given.artifacts.items()} | lacking
+    if given.response is not None:
+        return evidence.again(run, entry, given.outcome, artifacts)
+    options = [f"--artifact {quoted(f'{name}={path}')}" for name, path in artifacts.items()]
+    return " ".join([visits.done_command(entry), *options])
 
 
 def _ask_again(

@@ -64,7 +64,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
         from loomctl.flow.outcomes import answers
 
         lines.append(answers.instruction(step, known.get("plan_path")))
-    if step.get("evidence"):
+    if frozen_plan.has_to_show(step):
         from loomctl.flow.outcomes import evidence
 
         lines += evidence.instruction(step)

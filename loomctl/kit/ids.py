@@ -61,6 +61,11 @@ def is_fit(text: str) -> bool:
     return 0 < len(text) <= LONGEST_ID and text[0] not in ".-" and ".." not in text and _ID_CHARACTERS.issuperset(text)
 
 
+def is_artifact_name(text: str) -> bool:
+    """Tell whether a text can name what a step registers: a letter, then up to 63 letters, digits, `_` and `-`."""
+    return len(text) <= 64 and text[:1].isalpha() and _ID_CHARACTERS.issuperset(text) and "." not in text
+
+
 def make_plan_id(project: str, work: str) -> str:
     """Name a plan: `{project}-{work slug}`."""
     return f"{slug(project, limit=40, empty='project')}-{slug(work)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions.placeholders import placeholder_problems
 from loomctl.expressions.state_paths import compile_path
+from loomctl.kit.ids import is_artifact_name
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, error, is_id, kind_of, nearest, objects, shown, warning
 from loomctl.kit.text.secrets import mask
 from loomctl.workflows import triggers
@@ -40,7 +41,7 @@ LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
 MOST_EVIDENCE = 20  # of one step
 _SOURCES = ("file", "run", "tests", "state", "condition")  # of evidence
 TESTS, PASS, FAIL = "tests", "pass", "fail"
-EVIDENCE = "evidence"
+EVIDENCE, PRODUCES = "evidence", "produces"
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
 
@@ -331,6 +332,21 @@ def read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
         fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
     found = (_piece(raw, where, fields.problems) for where, raw in entries[:MOST_EVIDENCE])
     return tuple(one for one in found if one is not None)
+
+
+def read_produces(fields: Fields) -> tuple[str, ...] | None:
+    """Take the names of what a step has to register before it counts as done, each once."""
+    found = fields.texts(PRODUCES, check=_unfit_name)
+    if found is not None and len(found) > MOST_EVIDENCE:
+        fields.fail("OUT_OF_RANGE", PRODUCES, f"{len(found)} names; {MOST_EVIDENCE} are checked at most")
+    return None if found is None else tuple(dict.fromkeys(found))
+
+
+def _unfit_name(where: str, name: str) -> Problem | None:
+    if is_artifact_name(name):
+        return None
+    rule = "a name is a letter, then letters, digits, _ and -, 64 characters at most: spec_path"
+    return error("BAD_ID", where, f"{shown(name)} cannot name an artifact", rule)
 
 
 def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] | None:

@@ -117,7 +117,17 @@ USED = {
     ),
     "node": (
         *("name", "label", "shape", "type", "phase", "description", "workdir", "require_approval", *STEP_TEXTS),
-        *("script", "tool_command", "run", "language", "timeout", "duration", "output_schema", "output_retries"),
+        *(
+            "script",
+            "tool_command",
+            "run",
+            "language",
+            "timeout",
+            "duration",
+            "output_schema",
+            "output_retries",
+            "produces",
+        ),
         *("fidelity", "max_visits", "max_retries", "retry_policy", "retry_target", "join", "join_policy"),
     ),
     "edge": ("label", "choice", "condition", "weight", "fidelity", "on_failure", "branch", "drawn_only"),
@@ -223,6 +233,11 @@ class Attributes:
         text = self.text(*keys)
         return None if text is None else _LINE_BREAK.sub(" ", text).strip() or None
 
+    def names(self, *keys: str) -> list[str] | None:
+        """Take names between commas."""
+        text = self.text(*keys)
+        return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
     def whole(self, *keys: str) -> int | None:
         """Take a whole number."""
         return self._read("is no whole number", lambda text: int(text) if _WHOLE.fullmatch(text) else None, *keys)
@@ -313,6 +328,7 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
         "workdir": held.text("workdir"),
         "output_schema": held.text("output_schema"),
         "output_retries": held.whole("output_retries"),
+        "produces": held.names("produces"),
         "fidelity": held.text("fidelity"),
         "max_visits": held.visits(),
         "max_retries": _retries(held),

@@ -426,6 +426,7 @@ class _Writer:
         said["name"] = node.name if node.name != _drawn(node.title) else None
         said["phase"] = phase if phase != DEFAULT_PHASE else None
         said["script"] = step.get("run")
+        said["produces"] = ", ".join(step.get("produces") or ()) or None
         said["timeout"] = f"{step['timeout']:g}s" if step.get("timeout") else None
         said["retry_target"] = self._by_key.get(str(step.get("retry_target")))
         said |= {key: None for key in _SAID_BY_SILENCE if not step.get(key)}

@@ -11,7 +11,7 @@ from loomctl.kit.ids import slug
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, is_id, kind_of, objects, shown
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows import artifacts
-from loomctl.workflows.artifacts import EVIDENCE
+from loomctl.workflows.artifacts import EVIDENCE, PRODUCES
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LATER_FIELDS = ("steps_parallel",)
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
 ADDED_FIELDS = (
     *("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity"),
-    *("max_visits", "transitions", "retry_target", "parallel", "evidence"),
+    *("max_visits", "transitions", "retry_target", "parallel", EVIDENCE, PRODUCES),
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
@@ -42,7 +42,9 @@ INERT_FIELDS = (
     *("max_turns", "max_budget_usd", "allowed_tools", "mcp", "changelog"),
 )
 # What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
-NOT_FOR_PARALLEL = ("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", EVIDENCE)
+NOT_FOR_PARALLEL = (
+    *("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", EVIDENCE, PRODUCES),
+)
 _SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
 
 
@@ -64,6 +66,7 @@ class Step:
     (`*`, `?`, `[…]`, `**`), with `changed`, whether it has to have changed since the step began, the default; `run`, a
     shell command that has to end with 0 (D23), with `timeout` in seconds; `state`, a JSONPath into the state that has
     to find something other than null and false; `condition`, JavaScript that has to be true (D12).
+    produces: the names of what has to be registered and there by then (D66).
     """
 
     where: str
@@ -85,6 +88,7 @@ class Step:
     retry_target: str | None = None
     parallel: Parallel | None = None
     evidence: tuple[dict[str, Any], ...] | None = None
+    produces: tuple[str, ...] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: dict[str, str] | None = None
@@ -231,6 +235,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
         retry_target=read_target(fields, "retry_target"),
         parallel=_read_parallel(fields, step_id, seen),
         evidence=artifacts.read_evidence(fields),
+        produces=artifacts.read_produces(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields),
@@ -278,7 +283,7 @@ def _check_human(fields: Fields, description: str | None) -> None:
     message = "{} is for an assistant; at a step of kind: human a person decides, and Loom runs nothing there"
     _refuse(fields, ("command", "skill"), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out")
     message = "{} is for what an assistant answers; a person chooses a label"
-    _refuse(fields, ("output_schema", "output_retries", EVIDENCE), "NOT_FOR_HUMANS", message, "leave {} out")
+    _refuse(fields, ("output_schema", "output_retries", EVIDENCE, PRODUCES), "NOT_FOR_HUMANS", message, "leave {} out")
     for key in ("workdir", "max_retries"):
         if fields.has(key):
             fields.warn("IGNORED_FIELD", key, f"kept, but a step that a person decides has no {key}")

@@ -306,6 +306,8 @@ class _Freezer:
             ]
         if step.evidence is not None:
             said[EVIDENCE] = [_evidence(one, self._test_command) for one in _checkable(step, self._test_command)]
+        if step.produces is not None:
+            said["produces"] = list(step.produces)
         if step.retry_target is not None:
             said["retry_target"] = key(step.retry_target)
         if step.parallel is not None:

@@ -5,7 +5,7 @@ from tests.helpers.scenes import Scene
 
 KEYS = [
     *("schema_version", "found", "source", "outcome", "failure_reason", "preferred_next_label", "suggested_next_ids"),
-    *("context_updates", "output", "errors", "warnings"),
+    *("context_updates", "artifacts", "output", "errors", "warnings"),
 ]
 DIRECTIVE = '{"outcome": "FAILURE", "failure_reason": "no", "context_updates": {"n": 1, "_x": 2}}'
 
@@ -32,6 +32,7 @@ def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
         ("done", ["--last-file", "tool.py"], 0, ["no directive found"]),
         ("done", ["--last-file", "n.md", "--status-json", "s.json"], 0, ["found in: status.json"]),
         ('{"outcome": 1}', ["--schema", "routing", "--status-json", "s.json"], 1, ["error: WRONG_TYPE at /outcome"]),
+        ('{"outcome": "SUCCESS", "artifacts": {"n": "a b.md"}}', [], 0, ["artifact n = a b.md"]),
         ('{"suggested_next_ids": ["a", "b"]}', [], 0, ["suggested_next_ids: a, b"]),
         ('{"context_updates": {"n": "x\\u001b[31m\\n"}}', [], 0, ['context n = "x']),
         ('{"n": 1}', ["--schema", "x.json"], 0, ["found in: response", 'output: {"n": 1}']),

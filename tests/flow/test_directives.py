@@ -51,8 +51,27 @@ FULL = {
 @each("schema", [None, ROUTING])
 def test_a_whole_directive_is_read_in_either_mode(schema: str | None) -> None:
     reading = read([Source("response", f"I looked.\n```json\n{json.dumps(FULL, indent=2)}\n```\nBye")], schema)
-    rest = {"found": True, "source": "response", "output": None, "errors": [], "warnings": []}
+    rest = {"found": True, "source": "response", "artifacts": {}, "output": None, "errors": [], "warnings": []}
     assert reading.to_dict() == {**FULL, **rest}
+
+
+@each(
+    ("artifacts", "taken", "where"),
+    [
+        ({"spec_path": "specs/a b.md", "N-2": "x"}, {"spec_path": "specs/a b.md", "N-2": "x"}, None),
+        ({"spec_path": "", "a.b": "x", "n": 1, "ok": "x"}, {"ok": "x"}, "/artifacts/spec_path"),
+        (["spec.md"], {}, "/artifacts"),
+    ],
+)
+def test_artifacts_are_names_and_paths(artifacts: Any, taken: dict[str, str], where: str | None) -> None:
+    text = json.dumps({"outcome": "succeeded", "artifacts": artifacts})
+    reading = read([Source("response", text)])
+    assert (reading.artifacts, [one.where for one in reading.warnings]) == (taken, [where] if where else [])
+    assert bool(read([Source("response", text)], ROUTING).errors) is bool(where)
+
+
+def test_artifacts_alone_are_no_directive() -> None:
+    assert not read([Source("response", '{"artifacts": {"spec_path": "spec.md"}}')]).found
 
 
 @each("schema", [None, ROUTING])

@@ -67,6 +67,7 @@ FIELDS = [
     ('[shape=hexagon, prompt="Look at it."]', {"id": "a", "kind": "human", "prompt": "Look at it."}),
     ('[prompt=x, output_schema="routing", output_retries=3]',
      {"id": "a", "prompt": "x", "output_schema": "routing", "output_retries": 3}),
+    ('[prompt=x, produces="spec_path, notes"]', {"id": "a", "prompt": "x", "produces": ["spec_path", "notes"]}),
     ('[prompt=x, output_schema="@schemas/a.json"]', {"id": "a", "prompt": "x", "output_schema": "@schemas/a.json"}),
     ("[prompt=x, fidelity=summary:low, max_visits=3, max_retries=2]",
      {"id": "a", "prompt": "x", "fidelity": "summary:low", "max_visits": 3, "max_retries": 2}),

@@ -37,7 +37,8 @@ def test_what_stands_nowhere_but_in_the_workflow_comes_back_too() -> None:
     way = {"to": "end", "condition": "state.artifacts.spec_path != null && outcome != 'failed'", "weight": 2.5}
     plan = simple(
         {"id": "a", "name": "A", "prompt": 'Say "{run_id}".\n\nThen `stop\\` $5.', "output_schema": "routing",
-         "output_retries": 0, "fidelity": "summary:low", "max_visits": 3, "max_retries": 1, "transitions": [way]},
+         "produces": ["spec_path", "n-2"], "output_retries": 0, "fidelity": "summary:low",
+         "max_visits": 3, "max_retries": 1, "transitions": [way]},
         {"id": "start", "skill": "review", "description": "D", "require_approval": True, "retry_target": "a"},
         {"id": "exit", "command": "/x:y", "transitions": [{"to": "a", "label": "Again and\nagain"[:9]}]},
     )  # fmt: skip

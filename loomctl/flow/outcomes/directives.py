@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomctl.flow.outcomes import json_objects
+from loomctl.kit.ids import is_artifact_name
 from loomctl.kit.quick_json import pointer
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model.run_context import is_reserved
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FIELDS = ("outcome", "failure_reason", "preferred_next_label", "suggested_next_ids", "context_updates")
 _FIELDS = frozenset(FIELDS)
+ARTIFACTS = "artifacts"  # read beside a field of FIELDS; alone it makes no directive
 ROUTING = "routing"
 ABSENT, FITS, UNFIT = "absent", "fits", "unfit"  # what a message holds of what its step is to answer with
 WITHOUT_RESULT = ("failed", "skipped")  # outcomes that are given, and need no result to be believed (D36)
@@ -53,8 +55,8 @@ class Reading(NamedTuple):
     """What a response means. found: a source holds a directive (or an object for the step's schema), however bad.
 
     source: the one that does, or None; file: where that is a file, which, as people know it. outcome: a word of D32, or
-    None to leave it; failure_reason: only with `failed`. output: what a custom schema asked for. With errors nothing
-    else is given: nothing is half obeyed.
+    None to leave it; failure_reason: only with `failed`. artifacts: `{name: path}` to register. output: what a custom
+    schema asked for. With errors nothing else is given: nothing is half obeyed.
     """
 
     found: bool = False
@@ -65,6 +67,7 @@ class Reading(NamedTuple):
     preferred_next_label: str | None = None
     suggested_next_ids: Sequence[str] = ()
     context_updates: Mapping[str, Any] = {}
+    artifacts: Mapping[str, str] = {}
     output: Any = None
     errors: Sequence[Fault] = ()
     warnings: Sequence[Fault] = ()
@@ -75,6 +78,7 @@ class Reading(NamedTuple):
             **{key: value for key, value in self._asdict().items() if key != "file"},
             "suggested_next_ids": list(self.suggested_next_ids),
             "context_updates": dict(self.context_updates),
+            "artifacts": dict(self.artifacts),
             "errors": [one.to_dict() for one in self.errors],
             "warnings": [one.to_dict() for one in self.warnings],
         }
@@ -271,7 +275,7 @@ def _not_json(text: str, start: int) -> Fault:
 def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
     wrong: list[Fault] = []
     notes: list[Fault] = []
-    raw = {field: mended(raw[field]) for field in FIELDS if field in raw}
+    raw = {field: mended(raw[field]) for field in (*FIELDS, ARTIFACTS) if field in raw}
     outcome = _text(raw, "outcome", wrong)
     word = SPELLINGS.get(outcome, outcome) if outcome is not None else None
     if word is not None and word not in OUTCOMES:
@@ -285,7 +289,7 @@ def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
         reason = None
     label = _text(raw, "preferred_next_label", wrong)
     updates = _updates(raw, wrong)
-    ids = _ids(raw, wrong)
+    ids, artifacts = _ids(raw, wrong), _artifacts(raw, wrong)
     if strict and wrong:
         return Reading(found=True, source=source, errors=wrong, warnings=notes)
     return Reading(
@@ -296,6 +300,7 @@ def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
         preferred_next_label=label if label and label.strip() else None,
         suggested_next_ids=ids,
         context_updates=updates,
+        artifacts=artifacts,
         warnings=[*wrong, *notes],
     )
 
@@ -329,6 +334,18 @@ def _updates(raw: dict[str, Any], wrong: list[Fault]) -> dict[str, Any]:
             message = f"{_shown(key)} is a key that Loom itself writes; choose another"
             wrong.append(Fault("RESERVED_KEY", pointer("context_updates", key[:_SHOWN]), message))
     return {key: item for key, item in value.items() if not is_reserved(key)}
+
+
+def _artifacts(raw: dict[str, Any], wrong: list[Fault]) -> dict[str, str]:
+    value = raw.get(ARTIFACTS, {})
+    if not isinstance(value, dict):
+        wrong.append(_wrong(ARTIFACTS, "an object of names and paths", value))
+        return {}
+    found = {name: path for name, path in value.items() if is_artifact_name(name) and isinstance(path, str) and path}
+    for name in [name for name in value if name not in found][:1]:
+        message = f"{_shown(name)}: expected a name such as spec_path and a file's path"
+        wrong.append(Fault("BAD_ARTIFACT", pointer(ARTIFACTS, name[:_SHOWN]), message))
+    return found
 
 
 def _wrong(field: str, expected: str, value: object, *more: int) -> Fault:

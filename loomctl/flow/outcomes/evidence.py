@@ -46,14 +46,16 @@ NOTED = "evidence.json"  # in the stage's folder
 HASHED = "evidence_sha256"  # in the visit's entry
 CHANGED, UNCHANGED, OLDER = "changed", "unchanged", "older"
 _MOST_ASKED = 20  # files of one pattern of which git is asked
-FILE, COMMAND, STATE = "file", "command", "state"
+FILE, COMMAND, STATE, ARTIFACT = "file", "command", "state", "artifact"
+MISSING_EVIDENCE, NOT_PRODUCED = "EVIDENCE_MISSING", "NOT_PRODUCED"
 TIMEOUT = 600.0  # seconds of a command that says nothing
 
 
 def asked_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Give what a step of a plan has to show."""
-    listed = step.get("evidence")
-    return list(listed) if isinstance(listed, list) else []
+    """Give what a step of a plan has to show: what it leaves (D66), then its evidence."""
+    names, listed = step.get("produces"), step.get("evidence")
+    leaves = [{"kind": ARTIFACT, "artifact": name} for name in names] if isinstance(names, list) else []
+    return [*leaves, *(listed if isinstance(listed, list) else ())]
 
 
 # ---- As it ends.
@@ -74,11 +76,14 @@ def check(
     *,
     run_command: Callable[[Command], Item] | None,
     claim: str = "",
+    registers: Mapping[str, str] | None = None,
+    refused: Mapping[str, str] | None = None,
 ) -> Checked | None:
     """Check what a visit has to show; None where that is nothing. Raises nothing of its own.
 
     outcome, updates: how it is about to end, and what it sets then. run_command: None
-    where none may be run (D23). claim: the hash of the answer, for which alone a command is run.
+    where none may be run (D23). claim: the hash of the answer, for which alone a command is run. registers: the
+    artifacts that it registers as it ends; refused: why others are not registered, by `artifacts/NAME`.
     """
     wanted = asked_of(step)
     if not wanted or outcome not in NEEDED:
@@ -89,6 +94,8 @@ def check(
     for number, one in enumerate(wanted, 1):
         if one["kind"] == FILE:
             found.append(_file(space, run, one, known))
+        elif one["kind"] == ARTIFACT:
+            found.append(_produced(space, run, str(one["artifact"]), registers or {}, refused or {}))
         elif one["kind"] == STATE:
             found.append(_value(space, one, scope))
         else:
@@ -123,6 +130,21 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
     fate = fate_of(known, declared, seen)
     why = {OLDER: _OLDER, UNCHANGED: "it has not changed since the step began"}
     return item._replace(passed=fate == CHANGED, why=why.get(fate, ""))
+
+
+def _produced(space: Workspace, run: Run, name: str, registers: Mapping[str, str], refused: Mapping[str, str]) -> Item:
+    """Look for an artifact: registered now or before, inside the project or the run's folder, with something in it."""
+    item = Item(ARTIFACT, name, passed=False)
+    path = registers.get(name) or run.state["artifacts"].get(name)
+    if not isinstance(path, str) or not path:
+        return item._replace(why=refused.get(f"artifacts/{name}") or "no file is registered under this name")
+    try:
+        values = artifact_paths.placeholder_values(space.project, run)
+        place = artifact_paths.locate(path, values, roots(space, run)._replace(plugin=""))
+    except LoomError as error:
+        return item._replace(why=masked_line(f"{path}: {error.what}", _LONGEST_WHY))
+    why = evidence_files.lacks_content(place.path)
+    return item._replace(passed=not why, why=masked_line(f"{place.shown}: {why}", _LONGEST_WHY) if why else "")
 
 
 def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,12 +222,15 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
 
 def instruction(step: Mapping[str, Any]) -> list[str]:
     """Tell an assistant what a step has to show; nothing where that is nothing."""
-    wanted = asked_of(step)
+    every = asked_of(step)
+    names = [f"`{one['artifact']}`" for one in every if one["kind"] == ARTIFACT]
+    wanted = [one for one in every if one["kind"] != ARTIFACT]
+    leaves = [f"It leaves {', '.join(names)}: register each file with `--artifact NAME=PATH`."] if names else []
     if not wanted:
-        return []
+        return leaves
     lines = "\n".join(f"- {_asks(one)}" for one in wanted)
     own = "" if step.get("run") or not any(one["kind"] == COMMAND for one in wanted) else " End it with `loomctl done`."
-    return [f"It counts as done only when Loom finds this evidence:{own}\n\n{lines}"]
+    return [*leaves, f"It counts as done only when Loom finds this evidence:{own}\n\n{lines}"]
 
 
 def _asks(wanted: Mapping[str, Any]) -> str:
@@ -228,11 +253,13 @@ def missing(checked: Checked) -> str:
     return "; ".join(f"{item.name}: {item.why or 'missing'}" for item in checked.items if not item.passed)
 
 
-def again(run: Run, entry: Mapping[str, Any], outcome: str | None) -> str:
+def again(run: Run, entry: Mapping[str, Any], outcome: str | None, artifacts: Mapping[str, str] | None = None) -> str:
     """Give the command line that hands the answer over which was kept as the stage's candidate. Raises BAD_ID."""
     import shlex
 
     options = ["--for", f"{entry['rank']:03}", *(["--outcome", outcome] if outcome else [])]
+    for name, path in (artifacts or {}).items():
+        options += ["--artifact", f"{name}={path}"]
     kept = os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)
     return shlex.join(["loomctl", "done", run.run_id, *options, "--response-file", kept])
 
@@ -244,10 +271,13 @@ def message(
 
     again: the command that hands the same answer over once more.
     """
-    lines = [f"EVIDENCE_MISSING: the step {masked_line(str(step['key']), 120)} is not done: Loom did not find", ""]
+    code = NOT_PRODUCED if checked.not_produced else MISSING_EVIDENCE
+    lines = [f"{code}: the step {masked_line(str(step['key']), 120)} is not done: Loom did not find", ""]
     for item in checked.items:
         lines += [] if item.passed else [f"- {item.word or item.kind} `{item.name}`: {item.why or 'missing'}"]
-    if attempt:
+    if attempt and again:
+        asks = f"Mend that, and end the step again:\n\n    {again}\n\n(Correction {attempt} of {allowed}.)"
+    elif attempt:
         asks = f"Mend that, and end the step again with its result. (Correction {attempt} of {allowed}.)"
     elif again:
         asks = f"Your result is kept. Once it can be checked, end the step with this command:\n\n    {again}"
@@ -377,6 +407,11 @@ class Item(NamedTuple):
     pending: bool = False
     word: str = ""
 
+    @property
+    def code(self) -> str:
+        """What its absence is called."""
+        return NOT_PRODUCED if self.kind == ARTIFACT else MISSING_EVIDENCE
+
     def to_dict(self) -> dict[str, Any]:
         """Give it as `status.json` and the event hold it."""
         found: dict[str, Any] = {"kind": self.kind, "name": self.name, "passed": self.passed}
@@ -394,6 +429,11 @@ class Checked(NamedTuple):
         return all(item.passed for item in self.items)
 
     @property
+    def not_produced(self) -> list[str]:
+        """Name the artifacts that are missing."""
+        return [item.name for item in self.items if item.kind == ARTIFACT and not item.passed]
+
+    @property
     def pending(self) -> bool:
         """Whether some of it could not be judged, and nothing that could is missing."""
         return not self.passed and all(item.passed or item.pending for item in self.items)
@@ -407,7 +447,8 @@ def name_of(item: Mapping[str, Any]) -> str:
     """Name a piece of evidence as it is declared, for people and files."""
     if item.get("tests") == "fail":
         return masked_line(f"{item['run']} (must fail)", 300)
-    return masked_line(str(item.get("file") or item.get("run") or item.get("state") or item.get("condition")), 300)
+    said = (item.get(key) for key in ("artifact", "file", "run", "state", "condition"))
+    return masked_line(str(next(filter(None, said), None)), 300)
 
 
 class Command(NamedTuple):

@@ -46,6 +46,7 @@ _STEP = Shape(
         "timeout": NUMBER,
         "transitions": LIST,
         "evidence": LIST,
+        "produces": LIST,
     },
     ("key", "id"),
 )
@@ -112,6 +113,7 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
         yield misfit(f"{path}.transitions[{place}]", transition, _TRANSITION)
     for place, wanted in enumerate(step.get("evidence", ())):
         yield from _of_evidence(f"{path}.evidence[{place}]", wanted)
+    yield not_text(f"{path}.produces", step.get("produces", []))
     if "parallel" in step:
         yield from _of_branches(f"{path}.parallel", step["parallel"], where)
 
@@ -233,6 +235,11 @@ def _index(plan: Mapping[str, Any]) -> _Index:
     made = _Index(phases, size, every, at, branches)
     _newest[:] = [made, *_newest[: _KEPT - 1]]
     return made
+
+
+def has_to_show(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step has something to show, or to leave, before it counts as done (D66)."""
+    return bool(step.get("evidence") or step.get("produces"))
 
 
 def is_human(step: Mapping[str, Any]) -> bool:

@@ -1,0 +1,180 @@
+"""A step that leaves something ends well only when that is registered and there (D66)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from loomctl.flow import drive
+from loomctl.flow.drive import Driven
+from tests.helpers.scenes import Json, Scene
+from tests.helpers.tables import each
+from tests.helpers.texts import holds
+from tests.helpers.verbs import DONE, begin, done, end, events, go_on, read, statuses, stop, take_back
+
+STAGE = "001-build.make@1"
+
+
+def make(scene: Scene, *names: str, **more: Any) -> Scene:
+    return begin(scene, {"id": "make", "produces": list(names), **more}, "then")
+
+
+def lacking(driven: Driven) -> str:
+    assert driven.ended is None
+    assert driven.repair.startswith("NOT_PRODUCED: the step build/make is not done")
+    return driven.repair
+
+
+def said(**more: Any) -> str:
+    return json.dumps({"outcome": "succeeded", **more})
+
+
+def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scene) -> None:
+    """The answer is kept, and the line to type registers what is missing beside what was given."""
+    make(scene, "spec_path", "notes")
+    scene.write("specs/a b.md", "# Spec")
+    kept = os.path.join(scene.run_dir, "stages", STAGE, "candidate.md")
+    first = done(scene, artifacts={"notes": "{project_root}/specs/a b.md"})
+    again = (
+        f"done {scene.run_dir.name} --for 001 --artifact 'notes={scene.root}/specs/a b.md' --artifact spec_path=PATH"
+    )
+    holds(lacking(first), "artifact `spec_path`: no file is registered under this name", again, kept, "1 of 2")
+    assert "artifact `notes`" not in first.repair
+    assert (read(scene, STAGE, "candidate.md"), statuses(scene)) == (DONE, ["in_progress"])
+    both = dict.fromkeys(("spec_path", "notes"), "{project_root}/specs/a b.md")
+    assert end(scene, artifacts=both) == "succeeded"
+    assert (scene.state["artifacts"], scene.state["current_step"]) == (both, "build/then")
+    told = events(scene, "evidence.checked")
+    assert [[(one["kind"], one["name"], one["passed"]) for one in event["items"]] for event in told] == [
+        [("artifact", "spec_path", False), ("artifact", "notes", True)],
+        [("artifact", "spec_path", True), ("artifact", "notes", True)],
+    ]
+    assert [event["errors"] for event in events(scene, "stage.repair_requested")] == [["NOT_PRODUCED"]]
+
+
+def test_the_corrections_come_to_an_end(scene: Scene) -> None:
+    make(scene, "spec_path", output_retries=1)
+    lacking(done(scene))
+    failed = done(scene).ended
+    assert failed is not None
+    assert (failed["status"], "spec_path" in failed["failure_reason"]) == ("failed", True)
+
+
+def test_what_an_answer_names_is_registered(scene: Scene) -> None:
+    """By the JSON of the answer, also at a stop; what is given beside it comes first."""
+    make(scene, "spec_path")
+    scene.write("spec.md", "# Spec")
+    scene.write("other.md", "# Other")
+    refused = done(scene, said(artifacts={"spec_path": "specs/none.md"}))
+    holds(lacking(refused), "artifact `spec_path`: there is no specs/none.md")
+    answer = said(artifacts={"spec_path": "spec.md", "more": "other.md"})
+    driven = done(scene, answer, artifacts={"more": "{project_root}/spec.md"})
+    assert driven.ended is not None
+    assert scene.state["artifacts"] == dict.fromkeys(("spec_path", "more"), "{project_root}/spec.md")
+    take_back(scene)
+    assert scene.state["artifacts"] == {}
+    stop(scene, "Once more. " + answer, on_hook_path=True)
+    assert scene.state["artifacts"] == {"spec_path": "{project_root}/spec.md", "more": "{project_root}/other.md"}
+
+
+def test_a_stop_asks_for_what_is_missing(scene: Scene) -> None:
+    make(scene, "spec_path")
+    assert "NOT_PRODUCED" in stop(scene, said(), on_hook_path=True).block
+    assert statuses(scene) == ["in_progress"]
+
+
+@each("outcome", ["failed", "skipped"])
+def test_a_step_that_does_not_succeed_leaves_nothing(scene: Scene, outcome: str) -> None:
+    make(scene, "spec_path", result_handling={"on_failure": "continue"})
+    assert end(scene, outcome=outcome) == outcome
+
+
+def test_what_was_registered_before_counts_while_it_is_there(scene: Scene) -> None:
+    begin(scene, {"id": "first", "produces": ["spec_path"]}, {"id": "make", "produces": ["spec_path"]})
+    path = scene.write("spec.md", "# Spec")
+    assert end(scene, artifacts={"spec_path": "{project_root}/spec.md"}) == "succeeded"
+    path.unlink()
+    holds(lacking(done(scene)), "spec.md: there is no such file")
+    scene.write("spec.md", "# Spec")
+    assert end(scene) == "succeeded"
+
+
+def _nothing(scene: Scene) -> None:
+    (scene.root / "it").mkdir()
+
+
+def _blank(scene: Scene) -> None:
+    scene.write("it", " \n\t\r\n")
+
+
+def _pipe(scene: Scene) -> None:
+    os.mkfifo(scene.root / "it")
+
+
+def _loop(scene: Scene) -> None:
+    (scene.root / "it").symlink_to("it")
+
+
+def _out(scene: Scene) -> None:
+    (scene.root / "it").symlink_to("/etc/passwd")
+
+
+def _bundle(scene: Scene) -> None:
+    os.symlink(os.path.join(scene.space().project.plugin_root, "README.md"), scene.root / "it")
+
+
+HOSTILE = [
+    (_nothing, "it is an empty folder"),
+    (_blank, "it is empty"),
+    (_pipe, "it cannot be read: not a regular file"),
+    (_loop, "it: "),
+    (_out, "the path leads out of the project"),
+    (_bundle, "the path leads out of the project"),
+]
+
+
+@each("made, why", HOSTILE)
+def test_what_holds_nothing_or_lies_elsewhere_is_nothing(scene: Scene, made: Any, why: str) -> None:
+    make(scene, "spec_path")
+    made(scene)
+    holds(lacking(done(scene, artifacts={"spec_path": "{project_root}/it"})), why)
+
+
+def test_a_huge_file_is_there_and_is_not_read(scene: Scene) -> None:
+    make(scene, "spec_path")
+    with open(scene.write("huge.bin", ""), "r+b") as file:
+        file.truncate(1 << 40)
+    (scene.root / "all").mkdir()
+    scene.write("all/one.md", "1")
+    assert end(scene, artifacts={"spec_path": "{project_root}/huge.bin"}) == "succeeded"
+
+
+def test_commands_of_evidence_are_not_run_while_it_is_missing(scene: Scene) -> None:
+    make(scene, "spec_path", evidence=[{"run": "touch ran"}])
+    holds(lacking(done(scene)), "not run while the rest is missing")
+    assert not (scene.root / "ran").exists()
+
+
+def test_a_step_of_a_branch_leaves_something_too(scene: Scene) -> None:
+    branches: list[Json] = [
+        {"id": name, "steps": [{"id": "look", "prompt": "Look.", "produces": [f"found-{name}"]}]}
+        for name in ("api", "web")
+    ]
+    scene.workflow(phases={"build": {"steps": [{"id": "all", "parallel": {"branches": branches}}]}})
+    run_id = scene.begin().run.run_id
+    scene.write("found.md", "Found.")
+    for name in ("api", "web"):
+        given: Json = {"response": DONE, "branch": name}
+        go_on(scene, branch=name)
+        asked = drive.done(scene.space(), run_id, **given)
+        holds(asked.repair, "NOT_PRODUCED", f"build/all.{name}.look")
+        ended = drive.done(scene.space(), run_id, **given, artifacts={f"found-{name}": "{project_root}/found.md"})
+        assert ended.ended is not None
+        assert ended.ended["status"] == "succeeded"
+
+
+def test_the_step_says_what_it_leaves_in_one_line(scene: Scene) -> None:
+    make(scene, "spec_path", "notes")
+    told = [line for line in read(scene, STAGE, "prompt.md").splitlines() if "spec_path" in line]
+    assert told == ["It leaves `spec_path`, `notes`: register each file with `--artifact NAME=PATH`."]
