@@ -10,18 +10,20 @@ from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_artifacts, complete_runs, json_option, run_argument, yes_option
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
+from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session, memory_switch, prime_run
 from loomctl.priming.memory import NOW
 from loomctl.runs import find
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan, sessions
-from loomctl.workflows import triggers
+from loomctl.workflows import survival, triggers
 
 if TYPE_CHECKING:
     from loomctl.priming.memory_switch import Standing
     from loomctl.priming.prove import Proof
     from loomctl.priming.receipts import Compacted, Receipt, Start
     from loomctl.priming.slip import Slip
+    from loomctl.workflows.survival import Item
 
 _IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
 
@@ -306,14 +308,10 @@ def _proof_lines(found: Proof) -> list[str]:
     from loomctl.priming import prove as proving
 
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
-        said = (
-            "declares nothing that must survive (must_survive in its workflow, or loomctl prove --add), and no start "
-            "of a session was looked at yet"
-        )
-        return [f"run {found.run_id} {said}"]
+        return [f"run {found.run_id} is at no step, and no start of a session was looked at yet"]
     items = counted(len(found.items), "item")
     lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
-    lines += [f"  {item.kind}: {one_line(item.name, _SHOWN)}" for item in found.items]
+    lines += [f"  {_item(item)}" for item in found.items]
     if not found.compactions and not found.starts:
         return lines
     for one in found.compactions:
@@ -323,6 +321,12 @@ def _proof_lines(found: Proof) -> list[str]:
     for start in found.starts:
         lines += _of_start(start)
     return [*lines, proving.CLAIM]
+
+
+def _item(item: Item) -> str:
+    if item.kind == survival.RUN:
+        return f"{one_line(item.name, _SHOWN)}: {masked_line(item.value, _SHOWN)}"
+    return f"{item.kind}: {one_line(item.name, _SHOWN)}"
 
 
 def _of_start(one: Start) -> list[str]:
@@ -346,7 +350,8 @@ def _of_one(one: Compacted) -> list[str]:
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
     pending = f", pending {len(one.pending)}" if one.pending else ""
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""
-    lines = [f"{head}: kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}", *kept]
+    counts = f"kept {len(receipt.kept)}, lost {len(receipt.lost)}{put_back}{pending}{absent}"
+    lines = [f"{head}: {receipt.survived}: {counts}", *kept]
     for name in receipt.lost:
         pending = _PENDING if name in one.pending else _noted("lost", receipt, name)
         how = "lost, put back" if name in receipt.restored else pending

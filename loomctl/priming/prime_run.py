@@ -191,6 +191,7 @@ def _texts(
     head.append(masked_line(" · ".join(standing), 600))
     if not has.any_slip:
         head += [f"goal: {masked_line(str(state['goal']), 400)}"] if state.get("goal") else []
+        head += _registered(run) if state["artifacts"] else []
         head += [masked_line(sessions.summary(state), 300)] if sessions.count(state) > 1 else []
     if may_write and any(entry.reason == "memory" for entry in entries) and _memory_is_current(space):
         upcoming = "## Next\n\nThe next step stands in your memory (.loom/now.md)."
@@ -204,6 +205,14 @@ def _texts(
     if not has.any_slip:  # else all that tools did since is in the conversation
         steps, counts = _tool_steps(space, run, event, budget, "\n".join(lines))
     return slip.Texts("\n".join(head), lines, upcoming, (), steps, earlier), counts
+
+
+def _registered(run: Run) -> list[str]:
+    """Name what is registered and stands for no critical artifact, which is given itself."""
+    from loomctl.workflows import survival  # most runs have registered nothing
+
+    made = ", ".join(f"{name} {path}" for name, path in survival.uncovered(run.plan, run.state).items())
+    return [f"registered: {masked_line(made, 600)}"] if made else []
 
 
 def _memory_is_current(space: Workspace) -> bool:

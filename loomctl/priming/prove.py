@@ -202,7 +202,9 @@ def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str)
     if found:
         return found
     ours = any(item.name == name for item in survival.items(plan, {}))
-    why = "the run's workflow declares it" if ours else f"added are {', '.join(_names(plan, entries)) or 'none'}"
+    why = f"added are {', '.join(_names(plan, entries)) or 'none'}"
+    if ours or name in survival.OWN:
+        why = "the run's workflow declares it" if ours else "every run has it"
     hint = f"loomctl prove {quoted(run_id)}"
     raise LoomError("NO_SUCH_ITEM", f"no item {name!r:.100} was added", why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -212,11 +214,10 @@ def of_records(
 ) -> list[Compacted]:
     """Give every compaction of a run that its sessions' records and its log tell, oldest first, with what comes back.
 
-    largest: for a glance, bytes of a log that is looked through, where something must survive; None: of any.
+    largest: for a glance, bytes of a log that is looked through; None: of any.
     """
     found = sorted(receipts.compactions(records), key=lambda one: one.at)
-    declares = KEY in run.plan or KEY in run.state
-    if largest is None or (declares and _size(run.folder) <= largest):
+    if largest is None or (found and _size(run.folder) <= largest):
         found = completed(run.folder, found)
     return sorted(with_pending(space, run.run_id, found), key=lambda one: one.at)
 

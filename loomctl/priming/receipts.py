@@ -70,6 +70,11 @@ class Receipt(NamedTuple):
         """What was lost and not put back."""
         return [name for name in self.lost if name not in self.restored]
 
+    @property
+    def survived(self) -> str:
+        """How many of those that had something to look for are there, in words."""
+        return f"{len(self.kept) + len(self.restored)} of {len(self.kept) + len(self.lost)} survived"
+
     def to_dict(self) -> dict[str, Any]:
         """Give what a session's record holds and an event tells; `absent` and `notes` only where there are any."""
         document = {"proven": self.proven, "kept": [*self.kept], "lost": [*self.lost], "restored": [*self.restored]}

@@ -23,7 +23,7 @@ from loomctl.runs.machine import session_notes
 from loomctl.runs.store import blobs
 from loomctl.runs.store.events import Event
 from loomctl.workflows import survival, triggers
-from loomctl.workflows.survival import ARTIFACT, PATH, Item
+from loomctl.workflows.survival import ARTIFACT, PATH, RUN, Item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def _pointers(run: Run, pointers: Sequence[str], budget: Budget, room: int) -> s
 
 
 def _block(item: Item, text: str, note: str) -> str:
-    kinds = {ARTIFACT: "the artifact", PATH: "of the run's state:"}
+    kinds = {ARTIFACT: "the artifact", PATH: "of the run's state:", RUN: "the run's"}
     heading = f"{kinds[item.kind]} {item.name}" if item.kind in kinds else "a text"
     heading += f" ({note})" if note else ""
     return f"### What must survive: {heading}\n{fenced(visible(text))}"
@@ -447,7 +447,7 @@ def _how_to_read(run: Run, item: Item) -> str:
         from loomctl.kit.errors import quoted
 
         return f"{item.name}: `loomctl context get {quoted(masked_line(str(steps[1]), 200))} {run.run_id}`"
-    if item.kind == PATH:
+    if item.kind in (PATH, RUN):
         return f"{item.name}: `loomctl state show {run.run_id}`"
     return f"{item.name}: under `{survival.KEY}` in the run's `plan.json`, or `loomctl state show {run.run_id}`"
 

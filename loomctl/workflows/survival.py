@@ -2,24 +2,28 @@
 
 An item is a text, a path into the run's state, or a critical artifact. A string is the artifact of that id where the
 plan declares one, a path where it begins with `$.` or `$[`, else a text; `{artifact: …}`, `{path: …}` and `{text: …}`
-say it outright.
+say it outright. Every run has items besides (D66): its goal, its step and task, and what it has registered.
 """
 
 from __future__ import annotations
 
 from loomctl.expressions.state_paths import MISSING, compile_path
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked
+from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
 KEY = "must_survive"
 TEXT, PATH, ARTIFACT = "text", "path", "artifact"
 KINDS = (TEXT, PATH, ARTIFACT)
+RUN = "run"
+"""The kind of an item that nobody declared; its value is the text itself."""
 LONGEST = 2000
 """Characters of a text or path; what is longer is an artifact's part."""
 MOST = 100
@@ -30,11 +34,15 @@ _LEAST_AROUND = 16
 """Letters and digits around what is masked; a text with fewer is a secret, and is not looked for."""
 _TRIES = 2000
 """Places of a text at which an item is looked for; what stands so often within words of others counts as not there."""
+_PATHS = {"goal": "goal", "step": "current_step"}  # items of every run by the key of the state that has them
+OWN = (*_PATHS, "task")
+"""Names of what every run has."""
+_ROOT = "{project_root}/"
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
 class Item(NamedTuple):
-    """One item. kind: text, path or artifact; value: the text, the path, the artifact's id; name: how it is called."""
+    """One item. kind: text, path, artifact or run; value: the text, path or artifact's id; name: how it is called."""
 
     kind: str
     value: str
@@ -58,7 +66,7 @@ def outright(entry: object) -> tuple[str, str] | None:
 
 
 def items(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[Item]:
-    """Give what must survive in a run: what its plan declares, then what was added to it, each once.
+    """Give what must survive in a run: what its plan declares, what was added to it, what every run has; each once.
 
     What does not have the form of an item is passed over: a hook goes on with the rest.
     """
@@ -73,7 +81,55 @@ def items(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[Item]:
                 item = item._replace(name=_untaken(item.name, names))
                 names.add(item.name)
                 found[item.sought] = item
+    for item in _of_every_run(plan, state):
+        as_path, as_text = (PATH, f"$.{_PATHS.get(item.name, '')}"), (TEXT, flatten(item.value))
+        if item.sought not in found and as_path not in found and as_text not in found:
+            found[item.sought] = item._replace(name=_untaken(item.name, names))
+            names.add(found[item.sought].name)
     return list(found.values())
+
+
+def _of_every_run(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator[Item]:
+    """Give goal, step, task and registered artifacts of a run, as far as it has them."""
+    for name, key in _PATHS.items():
+        value = state.get(key)
+        if isinstance(value, str) and value.strip():
+            yield Item(RUN, value, name)
+    entry = visits.open_visit(state) if "steps" in state else None
+    task = as_object((entry or {}).get("task")).get("text")
+    if isinstance(task, str) and task.strip():
+        yield Item(RUN, task, "task")
+    registered = as_object(state.get("artifacts"))
+    covered = {name: one["id"] for one in plan.get("artifacts", ()) for name in [_covers(one, registered)] if name}
+    for name, path in list(registered.items())[:MOST]:
+        if name in covered:
+            yield Item(ARTIFACT, covered[name], covered[name])
+        elif isinstance(path, str) and path.strip():
+            yield Item(RUN, shown_path(path, state), name)
+
+
+def uncovered(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+    """Give the paths of registered artifacts that no critical artifact stands for, by name, as people write them."""
+    return {item.name: item.value for item in _of_every_run(plan, state) if item.kind == RUN and item.name not in OWN}
+
+
+def _covers(artifact: Mapping[str, Any], registered: Mapping[str, Any]) -> str:
+    """Name the registered artifact that a critical one of the plan stands for; empty for none."""
+    first, *rest = artifact.get("path_steps") or [""]
+    if first == "artifacts" and len(rest) == 1 and rest[0] in registered:
+        return str(rest[0])
+    path = artifact.get("path")
+    same = (name for name, one in registered.items() if isinstance(path, str) and _bare(path) == _bare(str(one)))
+    return next(same, "")
+
+
+def _bare(path: str) -> str:
+    return path.removeprefix(_ROOT).removeprefix("./")
+
+
+def shown_path(path: str, state: Mapping[str, Any]) -> str:
+    """Give a registered path as people write it, from the project's root; of the run's folder its usual place."""
+    return path.removeprefix(_ROOT).replace("{run_dir}/", f".loom/runs/{state.get('run_id')}/")
 
 
 def _untaken(name: str, names: Collection[str]) -> str:

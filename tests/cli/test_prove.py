@@ -36,14 +36,16 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
     told = cli("prove").ends()
     assert told.stdout.splitlines()[1:-1] == [
         "  text: The deadline is 3 May",
-        f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: kept 2, lost 2, put back 2",
+        "  goal: add dark mode",
+        "  step: frame/ask",
+        f"2026-01-01T00:00:00Z auto, session {SESSION[:7]}…: 4 of 4 survived: kept 2, lost 2, put back 2",
         "  kept: a",
         "  kept: b",
         "  lost, put back: c",
         "  lost, put back: d",
         f"2026-01-02T00:00:00Z auto, session {SESSION[:7]}…: unproven, no summary came; in what Loom gave: 1",
         "  given: a",
-        f"2026-01-03T00:00:00Z auto, session {SESSION[:7]}…: kept 4, lost 0",
+        f"2026-01-03T00:00:00Z auto, session {SESSION[:7]}…: 4 of 4 survived: kept 4, lost 0",
         "  kept: a",
         "  kept: b",
         "  kept: c",
@@ -51,7 +53,9 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
         f"2026-01-04T00:00:00Z auto, session {SESSION[:7]}…: nothing was declared, or nobody looked",
     ]
     document = cli("prove", begun.run_dir.name[:4], "--json").json
-    assert document["must_survive"] == [{"name": "The deadline is 3 May", "kind": "text"}]
+    assert document["must_survive"] == [
+        {"name": "The deadline is 3 May", "kind": "text"}, *({"name": name, "kind": "run"} for name in ("goal", "step"))
+    ]  # fmt: skip
     assert document["compactions"][0] == {
         "session_id": SESSION, "at": "2026-01-01T00:00:00Z", "trigger": "auto", **receipt("a b", "c d", "c d"),
     }  # fmt: skip
@@ -59,9 +63,9 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
     compactions(begun, {**receipt(lost="c"), "kept": ["word " * 100 + "\n\x1b[31m"], "absent": ["$.context.budget"]})
     ended = cli("prove")
     assert (ended.code, cli("prove", "--json").code) == (1, 1)  # what is still lost is a finding
-    lines = ended.stdout.splitlines()[2:-1]
+    lines = ended.stdout.splitlines()[4:-1]
     assert [line.partition(":")[0].strip() for line in lines[1:]] == ["kept", "lost", "absent, had no text then"]
-    assert lines[0].endswith("kept 1, lost 1, put back 0, absent 1")
+    assert lines[0].endswith("1 of 2 survived: kept 1, lost 1, put back 0, absent 1")
     assert lines[1].startswith("  kept: word word")
     assert len(lines[1]) < 120
     assert lines[3].endswith(": $.context.budget")
@@ -92,7 +96,7 @@ def test_sessions_that_the_state_holds_no_more_are_told_too(begun: Scene, cli: C
 def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
     told = cli("prove", "--add", "Ask Ada", "--add", "$.goal", "--add", "The deadline is 3 May", "--json")
     names = ["The deadline is 3 May", "Ask Ada", "$.goal"]
-    assert [one["name"] for one in told.json["must_survive"]] == names
+    assert [one["name"] for one in told.json["must_survive"]] == [*names, "step"]
     assert begun.state["must_survive"] == ["Ask Ada", "$.goal"]
     assert begun.events()[-1]["properties"] == {"added": ["Ask Ada", "$.goal"], "dropped": []}
     assert cli("prove", "--drop", "Ask Ada").code == 0
@@ -100,19 +104,21 @@ def test_a_run_adds_items_and_takes_them_back(begun: Scene, cli: Cli) -> None:
     refused = cli("prove", "--drop", "The deadline is 3 May", "--json")
     assert (refused.code, refused.json["error"]["code"]) == (2, "NO_SUCH_ITEM")
     assert "workflow" in refused.json["error"]["why"]
+    assert "every run" in cli("prove", "--drop", "step", "--json").json["error"]["why"]
 
 
 def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: Cli) -> None:
     scene.workflow()
     scene.begin()
     ended = cli("prove")
-    assert (ended.code, "nothing that must survive" in ended.stdout) == (0, True)
+    told = f"run {scene.run_dir.name}: 2 items must survive, 0 compactions\n  goal: add dark mode\n  step: frame/ask\n"
+    assert (ended.code, ended.stdout) == (0, told)
     assert cli("prove", "--add", "x y", "--add", "x\ny", "--add", "keep this").code == 0
     assert scene.state["must_survive"] == ["x y", "keep this"]
     assert cli("prove", "--add", " x  y").code == 0
     assert scene.state["must_survive"] == ["x y", "keep this"]
     scene.edit(must_survive=["x\ny", "keep this", "x y"])
-    assert [item["name"] for item in cli("prove", "--json").json["must_survive"]] == ["x y", "keep this"]
+    assert [item["name"] for item in cli("prove", "--json").json["must_survive"]][:-2] == ["x y", "keep this"]
     assert cli("prove", "--drop", "x y").code == 0
     assert scene.state["must_survive"] == ["keep this"]
 
@@ -212,4 +218,4 @@ def test_each_item_is_told_with_its_kind(scene: Scene, cli: Cli) -> None:
     scene.workflow([artifact("spec", "spec.md")], must_survive=["spec", "$.goal", "Ask Ada", {"text": "spec"}])
     scene.begin()
     lines = cli("prove").stdout.splitlines()[1:]
-    assert lines == ["  artifact: spec", "  path: $.goal", "  text: Ask Ada", "  text: text:spec"]
+    assert lines == ["  artifact: spec", "  path: $.goal", "  text: Ask Ada", "  text: text:spec", "  step: frame/ask"]

@@ -39,9 +39,20 @@ def tool(scene: Scene, response: str = "ok", **more: Any) -> tuple[Ended, Path]:
     return ended, path
 
 
+OWN = ("goal", "step")
+"""What must survive in every run, and is primed, so that it is kept."""
+
+
+def declared(receipt: Json) -> Json:
+    """Give a receipt without what every run keeps."""
+    return {**receipt, "kept": [name for name in receipt["kept"] if name not in OWN]}
+
+
 def receipt(scene: Scene, at: int = -1) -> Json:
+    """Give the receipt of a compaction, of what was declared; what every run has must have been kept."""
     found: Json = scene.state["sessions"]["session_history"][0]["compactions"][at]["receipt"]
-    return found
+    assert set(OWN) <= set(found["kept"])
+    return declared(found)
 
 
 def prompted(scene: Scene, file: TranscriptFile | None = None) -> Ended:

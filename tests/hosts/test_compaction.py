@@ -18,7 +18,7 @@ from loomctl.priming import survive
 from loomctl.priming.slip import Budget
 from loomctl.runs.machine import session_notes
 from loomctl.views import document
-from tests.helpers.compactions import compact, hook, prompted, receipt, survived, tool
+from tests.helpers.compactions import compact, declared, hook, prompted, receipt, survived, tool
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact, run
 
 SURVIVORS: list[Any] = [
@@ -52,8 +52,8 @@ KEPT = ["The deadline is 3 May", "$.context['release.date']", "spec"]
 
 def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_tools_result(begun: Scene) -> None:
     told = compact(begun, compact_summary=SUMMARY)
-    said = "Loom: the compaction lost 2 of 5 items that must survive; what fits of them comes back with the next tool "
-    assert (told.json["systemMessage"], told.context) == (f"{said}result or prompt (loomctl prove)", "")
+    said = f"Loom: {begun.run_dir.name}, frame/ask. 5 of 7 survived; 2 more come back by the next prompt."
+    assert (told.json["systemMessage"], told.context) == (said, "")
     assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": []}
     ended, spooled = tool(begun)
     given = ended.json["hookSpecificOutput"]
@@ -67,7 +67,7 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
     checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
     which = {"at": begun.state["sessions"]["session_history"][0]["compactions"][0]["at"], "number": 1}
     found = {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
-    assert checked["properties"] == {**found, "compaction": which}
+    assert declared(checked["properties"]) == {**found, "compaction": which}
     back = {"items": LOST, "at": "PostToolUse", "characters": len(text)}
     assert restored["properties"] == {**back, "compaction": which}
 
@@ -134,7 +134,8 @@ def test_a_host_that_calls_no_hook_after_a_compaction_leaves_it_unproven(begun: 
 
 def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
     everything = f"{SUMMARY} {LOST[0]}\n\n# Rules\nCobalt before viridian."
-    assert compact(begun, compact_summary=everything).stdout == ""
+    told = compact(begun, compact_summary=everything)
+    assert told.json == {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
     assert receipt(begun)["lost"] == []
     assert not list((begun.store / "local").glob("owed/*"))
 
@@ -161,12 +162,64 @@ def test_a_run_adds_items_of_its_own(begun: Scene) -> None:
     assert receipt(begun)["lost"] == [*LOST, "Ask Ada before a release"]
 
 
-def test_a_run_without_items_has_no_receipts(scene: Scene) -> None:
+def of_every_run(scene: Scene) -> Json:
+    found: Json = scene.state["sessions"]["session_history"][0]["compactions"][-1]["receipt"]
+    return found
+
+
+def test_a_run_that_declares_nothing_is_proven_too(scene: Scene) -> None:  # D66
     scene.workflow()
     scene.begin()
+    assert compact(scene, compact_summary="x").json["systemMessage"].endswith(", frame/ask. 2 of 2 survived.")
+    assert of_every_run(scene) == {"proven": True, "kept": ["goal", "step"], "lost": [], "restored": []}
+    code, document, shown, _ = survived(scene)
+    assert (code, document["lost"], "2 of 2 survived: kept 2, lost 0" in shown) == (0, False, True)
+
+
+def test_what_a_run_registered_must_survive(scene: Scene) -> None:  # D66
+    """By the critical artifact that stands for it, else by its path, which the priming names."""
+    triggers = {"reload_triggers": ["manual"], "required": False}
+    spec = {**artifact("specification", "x", **triggers), "path_from_state": "artifacts.spec_path"}
+    del spec["path"]
+    scene.workflow([spec, artifact("rules", "rules.md", **triggers)])
+    scene.begin()
+    scene.write("spec.md", "The heliotrope switch survives a reload.\n")
+    scene.write("rules.md", "Cobalt before viridian.\n")
+    scene.edit(
+        artifacts={
+            "spec_path": "{project_root}/spec.md",
+            "rules_path": "{project_root}/rules.md",
+            "notes": "{run_dir}/notes.md",
+            "odd": 3,
+        }
+    )
+    compact(scene, compact_summary="The heliotrope switch survives a reload.")
+    kept = ["goal", "step", "specification", "notes"]
+    assert of_every_run(scene) == {"proven": True, "kept": kept, "lost": ["rules"], "restored": []}
+    assert "Cobalt before viridian." in prompted(scene).context
+    assert survived(scene)[0] == 0
+
+
+def test_the_task_at_hand_must_survive_and_is_told_in_passing(scene: Scene) -> None:  # D65, D66
+    scene.workflow()
+    scene.begin()
+    (visit,) = scene.state["steps"]
+    scene.edit(steps=[{**visit, "task": {"text": "parse the date header", "number": 4, "of": 12}}])
+    told = compact(scene, compact_summary="x").json["systemMessage"]
+    assert told.startswith(f"Loom: {scene.run_dir.name}, task 4 of 12. ")
+    given = prompted(scene).stdout
+    receipt = of_every_run(scene)
+    assert "task" in [*receipt["kept"], *receipt["restored"]]
+    assert ("parse the date header" in given) is ("task" in receipt["restored"])
+
+
+def test_a_goal_that_the_priming_cuts_comes_back_whole(scene: Scene) -> None:
+    goal = "Let the lamps hang where nobody walks into them. " * 20
+    scene.workflow()
+    scene.begin(goal)
     compact(scene, compact_summary="x")
-    assert "receipt" not in scene.state["sessions"]["session_history"][0]["compactions"][0]
-    assert "survival.checked" not in scene.event_names()
+    assert of_every_run(scene)["lost"] == ["goal"]
+    assert goal.strip() in prompted(scene).context
 
 
 @pytest.mark.slow
@@ -401,7 +454,7 @@ def test_what_still_comes_back_is_pending_and_no_finding(begun: Scene) -> None:
     code, document, shown, status = survived(begun)
     assert (code, document["lost"], document["pending"]) == (0, False, True)
     assert document["compactions"][-1]["pending"] == LOST
-    assert "kept 3, lost 2, put back 0, pending 2" in shown
+    assert "5 of 7 survived: kept 5, lost 2, put back 0, pending 2" in shown
     assert f"  lost, pending: it comes back with the next tool result or prompt: {LOST[0]}" in shown
     assert "lost 2, restored 0, pending 2" in " ".join(status.split())
     assert begun.loomctl("status", "--json").json["compactions"]["last"]["pending"] == LOST

@@ -281,5 +281,5 @@ def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> N
     begun.hook("pre-compact", trigger="manual", transcript_path=str(file.path))
     begun.hook("session-start", source="compact", transcript_path=str(file.path))
     compaction = begun.state["sessions"]["session_history"][0]["compactions"][-1]
-    assert compaction["receipt"]["kept"] == ["spec"]
+    assert compaction["receipt"]["kept"] == ["spec", "goal", "step"]
     assert begun.space().local.primed(SESSION)["artifacts"]["spec"]["form"] == "full"

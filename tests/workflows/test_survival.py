@@ -178,3 +178,42 @@ def test_presence_is_what_a_plain_reading_says(wanted: str, text: str) -> None:
     ends = r"(?![A-Za-z0-9_])" if wanted[-1:].isalnum() or wanted[-1:] == "_" else ""
     plain = bool(wanted) and re.search(f"{begins}{re.escape(wanted)}{ends}", text) is not None
     assert survival.stands_in(wanted, [text]) is plain
+
+
+# ---- What every run has (D66)
+
+GOAL_AND_STEP = [("run", "add dark mode", "goal"), ("run", "build/make", "step")]
+COVERING: dict[str, Any] = {"id": "specification", "path_steps": ["artifacts", "spec_path"]}
+REGISTERED: list[tuple[list[dict[str, Any]], dict[str, Any], list[tuple[str, str, str]]]] = [
+    ([], {"spec_path": "{project_root}/a b.md"}, [("run", "a b.md", "spec_path")]),
+    ([], {"spec_path": "{run_dir}/work.md"}, [("run", ".loom/runs/r/work.md", "spec_path")]),
+    ([COVERING], {"spec_path": "{project_root}/spec.md"}, [("artifact", "specification", "specification")]),
+    ([{"id": "spec", "path": "./spec.md"}], {"x": "{project_root}/spec.md"}, [("artifact", "spec", "spec")]),
+    ([COVERING], {"other": "{project_root}/spec.md"}, [("run", "spec.md", "other")]),
+    ([{"id": "s", "path_steps": ["context", "spec_path"]}], {"spec_path": "s.md"}, [("run", "s.md", "spec_path")]),
+    ([], {"odd": 3, "none": None, "blank": " ", "goal": "g.md"}, [("run", "g.md", "goal #2")]),
+]
+
+
+@each(("artifacts", "registered", "found"), REGISTERED)
+def test_what_is_registered_must_survive(artifacts: Any, registered: Any, found: Any) -> None:
+    state = {"run_id": "r", "goal": "add dark mode", "current_step": "build/make", "artifacts": registered}
+    assert [tuple(item) for item in survival.items({"artifacts": artifacts}, state)] == [*GOAL_AND_STEP, *found]
+
+
+@each(
+    ("declared", "names"),
+    [
+        (["$.goal"], ["$.goal", "step"]),
+        (["add  dark mode"], ["add dark mode", "step"]),
+        (["goal"], ["goal", "goal #2", "step"]),
+        ([{"path": "$.current_step"}], ["$.current_step", "goal"]),
+    ],
+)
+def test_what_is_declared_too_counts_once(declared: list[Any], names: list[str]) -> None:
+    state = {"goal": "add dark mode", "current_step": "build/make", "artifacts": {}, "steps": []}
+    assert [item.name for item in survival.items({"must_survive": declared}, state)] == names
+
+
+def test_a_run_without_goal_and_step_has_none() -> None:
+    assert survival.items({}, {"goal": None, "current_step": None, "artifacts": {}, "steps": []}) == []

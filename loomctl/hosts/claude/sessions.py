@@ -11,6 +11,7 @@ from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import visits
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.events import Event as Happening
     from loomctl.runs.store.store import Run
     from loomctl.workflows.triggers import Event
-
-KEY = "must_survive"  # as workflows/survival has it; not imported, for most runs declare nothing
-# Nothing is given after a compaction: a session that ends now never gets it.
-_COMING = "what fits of them comes back with the next tool result or prompt"
 
 
 class Given(NamedTuple):
@@ -167,8 +164,8 @@ def enter_and_prime(
         state, came = enter(state)
         here = run._replace(state=state)
         made[:] = [prime_run.prime(space, here, _with_owed(started, state), budget, may_write=True)]
-        if source == "compact" and (KEY in run.plan or KEY in state):
-            from loomctl.priming import survive  # most runs declare nothing
+        if source == "compact":
+            from loomctl.priming import survive  # most starts follow no compaction
 
             state = survive.with_receipt(space, here, made[0])
         state, primed = memory_of_session.with_priming(space, state, made[0])
@@ -242,9 +239,9 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
     told = for_the_summary(run, back)
-    if (KEY not in run.plan and KEY not in run.state) or is_manual:
+    if is_manual:
         return told  # after /compact the host shows the assistant this text again: the items would stand there twice
-    from loomctl.priming import survive  # most runs declare nothing
+    from loomctl.priming import survive
 
     return told + "".join(f"{line}\n" for line in survive.for_the_summary(space, run, coming))
 
@@ -266,7 +263,7 @@ def _judge_start(space: Workspace, *, is_manual: bool) -> str:
 
 
 def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Look into the summary for what must survive, and tell the user of what is lost; the assistant hears it later."""
+    """Look into the summary for what must survive, and tell the user what did; the assistant gets the rest later."""
     from loomctl.priming import survive
 
     binding = space.local.binding(space.caller.session_id)
@@ -280,11 +277,20 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
             raise
         return events.output("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
-    if receipt is None or not receipt.lost:
+    if receipt is None or not receipt.proven:
         return None
-    lost, kept = len(receipt.lost), len(receipt.kept)
-    line = f"the compaction lost {lost} of {lost + kept} items that must survive; {_COMING} (loomctl prove)"
-    return events.output("PostCompact", None, line)
+    state = space.store.read_state(binding["run_id"])
+    # Nothing is given after a compaction: a session that ends now never gets it.
+    coming = f"; {len(receipt.lost)} more come back by the next prompt" if receipt.lost else ""
+    return events.output("PostCompact", None, f"Loom: {_where(state)}. {receipt.survived}{coming}.")
+
+
+def _where(state: Mapping[str, Any]) -> str:
+    """Name a run and the task or step that it is at."""
+    task = as_object((visits.open_visit(state) or {}).get("task"))
+    number, of = task.get("number"), task.get("of")
+    at = f"task {number} of {of}" if number and of else masked_line(str(state.get("current_step") or ""), 120)
+    return ", ".join(filter(None, (str(state["run_id"]), at)))
 
 
 # ---- Short texts about runs that are not primed: lists, announcements, and what a summariser is told (D1, D23).
