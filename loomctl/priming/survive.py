@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 
-from loomctl.expressions.state_paths import MISSING, compile_path, read
 from loomctl.kit import digests
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
@@ -382,6 +381,8 @@ class _Values:
 
         References stand where Loom writes them: as values of the context's keys, and of what open branches set.
         """
+        from loomctl.expressions.state_paths import MISSING, compile_path, read  # most runs declare no path
+
         steps = compile_path(path)
         if steps is None:
             return MISSING
@@ -442,7 +443,11 @@ def _said(space: Workspace, error: LoomError | OSError) -> str:
 
 
 def _how_to_read(run: Run, item: Item) -> str:
-    steps = compile_path(item.value) if item.kind == PATH else None
+    steps = None
+    if item.kind == PATH:
+        from loomctl.expressions.state_paths import compile_path
+
+        steps = compile_path(item.value)
     if steps and steps[0] == _CONTEXT and len(steps) > 1:
         from loomctl.kit.errors import quoted
 

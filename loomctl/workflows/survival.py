@@ -7,7 +7,6 @@ say it outright. Every run has items besides (D66): its goal, its step and task,
 
 from __future__ import annotations
 
-from loomctl.expressions.state_paths import MISSING, compile_path
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line, visible
@@ -172,19 +171,27 @@ def text_of(value: Any) -> str | None:
 
     A value that is no text is its compact JSON; null, what is not there (MISSING) and what is blank is nothing.
     """
-    if value is MISSING or value is None:
+    if value is None:
         return None
     if not isinstance(value, str):
         import json
 
+        from loomctl.expressions.state_paths import MISSING
+
+        if value is MISSING:
+            return None
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return value if value.strip() else None
 
 
 def mask_item(item: Item, text: str) -> str:
     """Give an item's text with its secrets masked; of a path whose last key names a secret the value is one."""
-    steps = compile_path(item.value) if item.kind == PATH else None
-    key = steps[-1] if steps and isinstance(steps[-1], str) else ""
+    key = ""
+    if item.kind == PATH:
+        from loomctl.expressions.state_paths import compile_path
+
+        steps = compile_path(item.value)
+        key = steps[-1] if steps and isinstance(steps[-1], str) else ""
     return str(masked({key: text}).popitem()[1]) if key else mask(text)[0]
 
 
