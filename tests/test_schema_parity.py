@@ -255,6 +255,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
     assert list(Draft202012Validator(SCHEMAS["state"]).iter_errors(first)) == []
     assert set(first) == set(SCHEMAS["state"]["properties"]) - {
         "completed_at",
+        "earlier",
         "forked_from",
         "saved_from",
         "lease",
