@@ -123,7 +123,10 @@ def stepless(merged: Workflow) -> list[Problem]:
     gone = _left_out(merged)
     if any(key not in gone for _, key, _ in merged.each_step()):
         return []
-    hint = "add a step to a phase, enable a phase, or extend a workflow that has some"
+    if not any(True for _ in merged.each_step()):
+        hint = f"write `extends: {merged.id}` and some steps into a workflow of your own, or add steps to this one"
+        return [error("NO_STEPS", "$.phases", "no phase has a step: this is there to be extended, not to be run", hint)]
+    hint = "enable a phase, or take a step out of skip_steps"
     return [error("NO_STEPS", "$.phases", "no step is left to do in any phase", hint)]
 
 

@@ -16,7 +16,7 @@ from loomctl.kit.strict import DEEPEST
 from loomctl.workflows.steps import map_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
     from loomctl.runs.project import Project
@@ -31,6 +31,7 @@ _LARGEST_TOGETHER = 8 << 20  # prompts of one workflow: a file may be named by e
 SCHEMA = "schema"  # of a step in the plan: what its output_schema names
 # FABER's own workflows go by these names; where FABER is not there, the bundle's of the same name stands in (D5).
 _FABER_PLUGINS = ("fractary-faber", "faber")
+BASE = "base"  # the bundle's: what its workflows extend; no run can be made of it
 FABER_FOLDERS = (".fractary/faber/workflows", "plugins/faber/config/workflows")
 
 
@@ -99,7 +100,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
         present = _in_folder(folder, name)
         if present is not None:
             return Found(present, stands_in=faber and folder == places.bundled)
-    known = sorted({listed for folder in folders for listed in _listed(folder)})
+    known = _runnable(folders, places)
     why = (choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders)
     hint = f"loomctl check {nearest(name, known) or 'core'}"
     what = f"there is no workflow {shown(ref)}"
@@ -108,7 +109,7 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
 
 def available(places: Places) -> list[str]:
     """List the ids that `locate` knows, for completion and messages."""
-    return sorted({name for folder in (*project_folders(places), places.bundled) for name in _listed(folder)})
+    return _runnable((*project_folders(places), places.bundled), places)
 
 
 def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) -> Loaded:
@@ -187,6 +188,10 @@ def _in_folder(folder: str, name: str) -> str | None:
         where = ", ".join(present)
         raise LoomError("AMBIGUOUS_WORKFLOW", what, where=where, why=why, hint=hint, exit_code=EXIT_INVALID)
     return present[0] if present else None
+
+
+def _runnable(folders: Iterable[str], places: Places) -> list[str]:
+    return sorted({name for folder in folders for name in _listed(folder) if name != BASE or folder != places.bundled})
 
 
 def _listed(folder: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tests.helpers.tables import each
 TEXTS = sorted(
     [
         CHECKOUT / "README.md", *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("skills/*/SKILL.md"),
-        *CHECKOUT.glob("commands/*.md"), *CHECKOUT.glob("config/workflows/*.json"),
+        *CHECKOUT.glob("commands/*.md"), *CHECKOUT.glob("config/workflows/*.yaml"),
     ]
 )  # fmt: skip
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
@@ -86,7 +86,7 @@ def test_every_line_in_a_text_is_understood(path: Path) -> None:
 def test_lines_are_found_and_the_check_of_them_can_fail() -> None:
     found = {path.name: lines_of(path) for path in TEXTS}
     assert "loomctl runs rm RUN" in lines_of(CHECKOUT / "README.md")
-    assert "loomctl show" in found["core.json"]
+    assert "loomctl show" in found["core.yaml"]
     assert "loomctl resume shop-258" in lines_of(CHECKOUT / "skills" / "resume" / "SKILL.md")
     assert found["run.md"]
     for line in (

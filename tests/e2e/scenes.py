@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.e2e.assistant import Assistant, Turn, entries
 from tests.e2e.scripted_api import Reply, bash, reply
+from tests.helpers.scenes import PLAIN
 
 SENTENCE = "The dark mode switch keeps its heliotrope position through a reload."
 """A sentence that stands in the spec and nowhere else."""
@@ -30,6 +31,13 @@ def write_spec(project: Path, words: str = SPEC) -> Path:
     return spec
 
 
+def write_plain(project: Path) -> None:
+    """Write the workflow plain: the bundle's five phases, a step each, that end with any answer."""
+    place = project / ".loom" / "workflows" / PLAIN.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(PLAIN.read_bytes())
+
+
 def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done as asked.") -> Reply:
     artifact = f" --artifact {artifact}" if artifact else ""
     return reply(bash(f"loomctl done --outcome {outcome}{artifact} <<'EOF'\n{words}\nEOF"))
@@ -37,9 +45,10 @@ def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done a
 
 def start_run(assistant: Assistant, *, work: str = '"add dark mode"') -> Turn:
     """Start a run, end its first step and register the spec; the session is bound to the run afterwards."""
+    write_plain(assistant.project)
     write_spec(assistant.project)
     registered = done(artifact="spec_path=specs/dark-mode.md")
-    turn = assistant.run(f"/loom:run {work} --workflow core", answers=[registered, "The first step is done."])
+    turn = assistant.run(f"/loom:run {work} --workflow plain", answers=[registered, "The first step is done."])
     (result,) = turn.conversation[-1].tool_results()
     assert not result.is_error, result.text
     return turn

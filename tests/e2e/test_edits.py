@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SPEC, done, start_run, write_spec
+from tests.e2e.scenes import SPEC, done, start_run, write_plain, write_spec
 from tests.e2e.scripted_api import Reply, Request, bash, reply, tool
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.priming.test_text_diff import applied
@@ -44,13 +44,14 @@ def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant:
 @pytest.mark.usefixtures("tmux")
 def test_an_edit_between_prompts_is_told_with_the_next_one(installed: Assistant) -> None:
     """In a terminal, where a session has several; the user sees it, and a prompt before it starts no Python."""
+    write_plain(installed.project)
     spec = write_spec(installed.project)
     work = installed.project / ".loom/local/hooks/user-prompt-submit.work"
     answers = ("The first step is done.", "Heard one.", "Heard two.", "Heard three.", "Heard four.")
     installed.api.script(done(artifact="spec_path=specs/dark-mode.md"), *answers)
     with assistant_terminal(installed) as terminal:
         terminal.wait_for(PROMPT)
-        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.enter('/loom:run "add dark mode" --workflow plain')
         terminal.wait_for(answers[0])
         terminal.enter("/compact")
         terminal.wait_for("SessionStart:compact says: Loom: run")

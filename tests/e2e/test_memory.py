@@ -8,7 +8,7 @@ import pytest
 
 from loomctl.priming import memory
 from tests.e2e.assistant import Assistant, Turn
-from tests.e2e.scenes import done, run_folder, state_of, write_spec
+from tests.e2e.scenes import done, run_folder, state_of, write_plain, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 
@@ -65,11 +65,12 @@ def test_a_large_spec_is_whole_after_a_compaction_and_stands_there_once(assistan
 @pytest.mark.usefixtures("tmux")
 def test_after_clear_in_a_terminal_it_is_there_once(installed: Assistant, bundle: Path) -> None:
     here = replace(installed, plugin_dir=bundle)
+    write_plain(here.project)
     write_spec(here.project, LARGE)
     here.api.script(done(artifact="spec_path=specs/dark-mode.md"), "The first step is done.", "On it.")
     with assistant_terminal(installed) as terminal:
         terminal.wait_for(PROMPT)
-        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.enter('/loom:run "add dark mode" --workflow plain')
         terminal.wait_for("The first step is done.")
         loomctl(here, "memory", "on", "--yes")
         terminal.enter("/clear")

@@ -12,7 +12,7 @@ import pytest
 
 from loomctl import __version__
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant
-from tests.e2e.scenes import done, start_run, state_of
+from tests.e2e.scenes import done, start_run, state_of, write_plain
 from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 
@@ -109,11 +109,12 @@ def test_the_status_line_is_on_the_screen(installed: Assistant, bundle: Path, tm
     settings = installed.machine.config / "settings.json"
     known = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
     settings.write_text(json.dumps({**known, **given["settings"]}), encoding="utf-8")
+    write_plain(installed.project)
     installed.api.script("It is begun.", done(), "The first step is done.")
     with assistant_terminal(installed) as terminal:
         terminal.wait_for(PROMPT)
         assert "loom " not in terminal.screen().splitlines()[-1]
-        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.enter('/loom:run "add dark mode" --workflow plain')
         terminal.wait_for("It is begun.")
         first = state_of(installed.project)["current_step"]
         label = state_of(installed.project)["plan_id"]

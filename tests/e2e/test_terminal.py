@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, done, state_of, write_spec
+from tests.e2e.scenes import SENTENCE, done, state_of, write_plain, write_spec
 from tests.e2e.terminal import PROMPT, assistant_terminal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("tmux")]
@@ -15,11 +15,12 @@ def test_a_person_sees_what_was_restored(installed: Assistant) -> None:
 
     The host calls the hook that follows a compaction here as it does without a terminal: receipts hang on it.
     """
+    write_plain(installed.project)
     write_spec(installed.project)
     installed.api.script(done(artifact="spec_path=specs/dark-mode.md"), "The first step is done.", "On it.")
     with assistant_terminal(installed) as terminal:
         terminal.wait_for(PROMPT)
-        terminal.enter('/loom:run "add dark mode" --workflow core')
+        terminal.enter('/loom:run "add dark mode" --workflow plain')
         terminal.wait_for("The first step is done.")
         run_id = state_of(installed.project)["run_id"]
 

@@ -25,9 +25,9 @@ COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]
 @each(
     ("paths", "trusted"),
     [
-        (["{plugin_root}/config/workflows/core.json"], True),
-        (["{plugin_root}/config/workflows/core.json", "{plugin_root}/config/workflows/default.json"], True),
-        (["{plugin_root}/config/workflows/core.json", "{project_root}/.loom/workflows/tiny.json"], False),
+        (["{plugin_root}/config/workflows/core.yaml"], True),
+        (["{plugin_root}/config/workflows/core.yaml", "{plugin_root}/config/workflows/default.yaml"], True),
+        (["{plugin_root}/config/workflows/core.yaml", "{project_root}/.loom/workflows/tiny.json"], False),
         (["tiny.json"], False),
         ([], False),
     ],
@@ -43,7 +43,7 @@ def test_the_bundles_own_commands_are_trusted(scene: Scene, paths: list[str], *,
 def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None:
     scene.workflow(phases=COMMANDS)
     run_id = scene.begin().run.run_id
-    scene.edit_plan(sources=[{"id": "core", "path": "{plugin_root}/config/workflows/core.json", "sha256": "0" * 64}])
+    scene.edit_plan(sources=[{"id": "core", "path": "{plugin_root}/config/workflows/core.yaml", "sha256": "0" * 64}])
     driven = drive.next_step(scene.space(), run_id)
     assert driven.pending is not None
     assert driven.pending.kind == run_commands.NOT_TRUSTED

@@ -184,7 +184,7 @@ def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
     scene.workflow(extends="core")
     scene.begin()
     plan = json.loads((scene.run_dir / "plan.json").read_text())
-    assert [source["id"] for source in plan["sources"]] == ["core", "tiny"]
+    assert [source["id"] for source in plan["sources"]] == ["base", "core", "tiny"]
     assert all(len(source["sha256"]) == 64 for source in plan["sources"])
     assert str(scene.root) not in (scene.run_dir / "plan.json").read_text()
 

@@ -22,6 +22,7 @@ from loomctl.runs.store.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MAIN = CHECKOUT / "loomctl" / "__main__.py"
+PLAIN = CHECKOUT / "tests" / "helpers" / "plain.json"
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 """The interpreter that the tests' environment stands on."""
 SESSION = "5f0c9a52-0000-4000-8000-000000000001"
@@ -126,6 +127,10 @@ class Scene:
         }
         raw = {"id": name, "critical_artifacts": critical, "phases": phases or PHASES, **more}
         self.write(f".loom/workflows/{name}.json", json.dumps(raw))
+
+    def plain(self) -> None:
+        """Write the workflow plain: the bundle's five phases, a step each, that end with any answer."""
+        self.write(".loom/workflows/plain.json", PLAIN.read_bytes())
 
     def space(
         self,

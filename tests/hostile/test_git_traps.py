@@ -249,7 +249,8 @@ def brought(request: pytest.FixtureRequest, tmp_path: Path) -> Trap:
 def test_a_folder_that_only_looks_like_a_repository_starts_nothing(brought: Trap) -> None:
     """A run in it, its steps, hooks, and all that Loom asks git of it; git that looks for itself does start it."""
     scene = Scene(brought.repository, new=False)
-    started = scene.loomctl("run", "goal", "--workflow", "core", "--json")
+    scene.plain()
+    started = scene.loomctl("run", "goal", "--workflow", "plain", "--json")
     assert started.code == 0, started.stderr
     for words in (["next"], ["done"], ["show"], ["memory", "on", "--dry-run"], ["push", "--yes"], ["doctor"]):
         scene.loomctl(*words, given="said")

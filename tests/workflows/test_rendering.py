@@ -24,7 +24,7 @@ CORE = ["Fetch the work", "Write the specification", "Implement", "Verify", "Shi
 
 
 def core() -> dict[str, Any]:
-    path = CHECKOUT / "config" / "workflows" / "core.json"
+    path = CHECKOUT / "config" / "workflows" / "core.yaml"
     found = resolve_file(str(path), Places("/nowhere", "/nowhere/.loom", str(CHECKOUT)))
     return build_plan(found.checked(), plan_id="p", created_at="", sources=[])
 

@@ -14,7 +14,7 @@ import pytest
 from loomctl.kit.problems import errors
 from loomctl.workflows.resolve import Resolved, resolve, resolve_file
 from loomctl.workflows.steps import step_id
-from loomctl.workflows.workflow_files import Places
+from loomctl.workflows.workflow_files import Places, available
 from tests.helpers.errors import refusal
 
 BUNDLE = str(Path(__file__).resolve().parents[2])
@@ -69,6 +69,13 @@ def test_the_bundles_own_workflows_are_without_fault(places: Places) -> None:
         assert resolved.checked()["phases"]["frame"]["pre_steps"][0]["prompt"] == "/loom:prime-context"
 
 
+def test_what_they_share_is_no_workflow_to_run_and_says_so(places: Places) -> None:
+    assert "base" not in available(places)
+    shared = resolve("base", places)
+    assert [(one.code, one.where) for one in shared.problems] == [("NO_STEPS", "$.phases")]
+    assert "extends: base" in str(shared.problems[0].hint)
+
+
 def test_a_chain_is_followed_to_its_root(places: Places, write: Write) -> None:
     child = write("child", extends="project:middle", phases={"build": {"post_steps": [STEP]}})
     middle = Path(places.project_dir) / ".loom" / "workflows" / "middle.yaml"
@@ -79,8 +86,8 @@ def test_a_chain_is_followed_to_its_root(places: Places, write: Write) -> None:
     resolved = resolve("child", places)
     assert resolved.problems == []
     assert keys(resolved)[-3:] == ["build/one", "evaluate/verify", "release/ship"]
-    assert [source["id"] for source in resolved.sources] == ["core", "base", "middle", "child"]
-    assert resolved.sources[1:] == [
+    assert [source["id"] for source in resolved.sources] == ["base", "core", "base", "middle", "child"]
+    assert resolved.sources[2:] == [
         {"id": name, "path": where, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         for name, where, path in (
             ("base", "{project_root}/flows/base.yml", base),
@@ -114,8 +121,9 @@ def test_a_project_may_build_on_a_name_that_it_takes(places: Places, write: Writ
     resolved = resolve("core", places)
     assert resolved.problems == []
     assert [source["path"] for source in resolved.sources] == [
-        "{plugin_root}/config/workflows/core.json",
-        "{plugin_root}/config/workflows/default.json",
+        "{plugin_root}/config/workflows/base.yaml",
+        "{plugin_root}/config/workflows/core.yaml",
+        "{plugin_root}/config/workflows/default.yaml",
         "{project_root}/.loom/workflows/core.json",
     ]
 

@@ -16,8 +16,8 @@ from tests.helpers.errors import refusal
 def places(tmp_path: Path) -> Places:
     """Give a project and a bundle with a few workflows."""
     files = {
-        "bundle/config/workflows/core.json": "core", "bundle/config/workflows/default.json": "default",
-        "project/.loom/workflows/ours.yaml": "ours", "project/.loom/workflows/default.json": "default",
+        "bundle/config/workflows/core.yaml": "core", "bundle/config/workflows/default.yaml": "default",
+        "project/.loom/workflows/ours.yaml": "ours", "project/.loom/workflows/default.yaml": "default",
         "project/.fractary/faber/workflows/old.json": "old",
         "project/.loom/workflows/fractary-faber-own.json": "fractary-faber-own", "project/flows/x.yml": "x",
         "project/.loom/workflows/graph.dot": "graph", "project/.loom/workflows/twice.json": "twice",
@@ -31,17 +31,17 @@ def places(tmp_path: Path) -> Places:
 
 
 FOUND = [
-    ("core", "bundle/config/workflows/core.json"),
+    ("core", "bundle/config/workflows/core.yaml"),
     ("ours", "project/.loom/workflows/ours.yaml"),
     ("old", "project/.fractary/faber/workflows/old.json"),
-    ("default", "project/.loom/workflows/default.json"),
-    ("loom:default", "bundle/config/workflows/default.json"),
-    ("project:default", "project/.loom/workflows/default.json"),
+    ("default", "project/.loom/workflows/default.yaml"),
+    ("loom:default", "bundle/config/workflows/default.yaml"),
+    ("project:default", "project/.loom/workflows/default.yaml"),
     ("fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
     ("faber@fractary-faber:old", "project/.fractary/faber/workflows/old.json"),
-    ("faber@fractary-faber:core", "bundle/config/workflows/core.json"),
-    ("fractary-faber@fractary:core", "bundle/config/workflows/core.json"),
-    ("fractary-faber-core", "bundle/config/workflows/core.json"),
+    ("faber@fractary-faber:core", "bundle/config/workflows/core.yaml"),
+    ("fractary-faber@fractary:core", "bundle/config/workflows/core.yaml"),
+    ("fractary-faber-core", "bundle/config/workflows/core.yaml"),
     ("fractary-faber-own", "project/.loom/workflows/fractary-faber-own.json"),
     ("graph", "project/.loom/workflows/graph.dot"),
     ("flows/x.yml", "project/flows/x.yml"),
@@ -56,10 +56,10 @@ def test_a_name_finds_its_file_and_the_bundle_means_its_own_and_stands_in_for_fa
         assert locate(ref, places, base=places.project_dir).path == str(tmp_path / expected)
         absolute = str(tmp_path / expected)
         assert locate(absolute, places).path == absolute
-    bundled = os.path.join(places.bundled, "default.json")
+    bundled = os.path.join(places.bundled, "default.yaml")
     ours = os.path.join(places.project_dir, ".loom", "workflows", "ours.yaml")
     assert locate("default", places, named_in=bundled).path == bundled
-    assert locate("default", places, named_in=ours).path == str(tmp_path / "project/.loom/workflows/default.json")
+    assert locate("default", places, named_in=ours).path == str(tmp_path / "project/.loom/workflows/default.yaml")
     assert locate("../../flows/x.yml", places, named_in=ours).path == str(tmp_path / "project/flows/x.yml")
     assert locate("fractary-faber:core", places).stands_in
     assert locate("faber@fractary-faber:core", places).stands_in
@@ -94,7 +94,7 @@ def test_a_name_that_finds_nothing_says_why_and_what_was_probably_meant(places: 
 def test_what_there_is_can_be_listed_and_no_machine_is_in_a_portable_name(places: Places) -> None:
     assert available(places) == ["core", "default", "fractary-faber-own", "graph", "old", "ours", "twice"]
     assert available(Places("/nowhere", "/nowhere/.loom", places.bundle)) == ["core", "default"]
-    assert portable(os.path.join(places.bundled, "core.json"), places) == "{plugin_root}/config/workflows/core.json"
+    assert portable(os.path.join(places.bundled, "core.yaml"), places) == "{plugin_root}/config/workflows/core.yaml"
     assert portable(os.path.join(places.project_dir, "flows", "x.yml"), places) == "{project_root}/flows/x.yml"
     assert portable("/elsewhere/y.json", places) == "y.json"
 
