@@ -350,7 +350,7 @@ def _restoration(
     names = recovery.kept_states(home)
     if source is not None and source not in names:
         what = f"{source[:100]!r} is no kept state of this run"
-        hint = f"loomctl state restore {home.run_id} --dry-run"
+        hint = f"loomctl debug state restore {home.run_id} --dry-run"
         why = f"there are {', '.join(names) or 'none'}"
         raise LoomError("BAD_SOURCE", what, where=home.folder, why=why, hint=hint, exit_code=EXIT_USAGE)
     name = source or os.path.basename(home.backup)
@@ -400,7 +400,7 @@ def _no_way_back(
         tracked = git.is_tracked(home.state)
         hint = f"git checkout HEAD -- {quoted(home.state)}" if tracked else f"loomctl check {quoted(home.state)}"
     if usable:
-        hint = f"loomctl state restore {home.run_id} --from {usable[0]}"
+        hint = f"loomctl debug state restore {home.run_id} --from {usable[0]}"
     where = unusable.where if trouble is None and unusable.where else home.state
     return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
 
@@ -454,7 +454,7 @@ def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | 
         error.why = (
             "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
         )
-        error.hint = f"loomctl state restore {run_id}"
+        error.hint = f"loomctl debug state restore {run_id}"
     return error
 
 
@@ -472,7 +472,7 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
     now = before.get("revision") if before else None
     if (trouble is None) != (wanted.trouble is None) or known != now:
         what = "somebody wrote the state in the same moment; nothing was put back"
-        raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=f"loomctl state restore {home.run_id}")
+        raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=f"loomctl debug state restore {home.run_id}")
     if space.caller.host != OF_A_PERSON and (found := driver(space, wanted, before)) is not None:
         raise _refusal(space, home.run_id, found, trouble)
     happened = []

@@ -340,10 +340,12 @@ def ledgers(patient: Patient) -> Finding:
         fault = log_verdict.verify(patient.store, run_id).fault
         if fault is not None:
             found = f"the log of {run_id} does not fit at line {fault.line}: {fault.what}"
-            troubles.append(Finding(WARN, found, f"loomctl verify {run_id}"))
+            troubles.append(Finding(WARN, found, f"loomctl prove --log {run_id}"))
     fine = f"the logs of the active runs are those that were written ({read})" if read else "no active run has a log"
     if unread:
-        fine += f"; {counted(unread, 'log')}, over {MOST_READ >> 20} MB in all, were not read: loomctl verify --all"
+        fine += (
+            f"; {counted(unread, 'log')}, over {MOST_READ >> 20} MB in all, were not read: loomctl prove --log --all"
+        )
     return gathered(troubles, fine)
 
 

@@ -189,4 +189,4 @@ def _holds(place: str, data: bytes) -> bool:
 def listed_command(run_id: str, target: str, stage: str | None) -> str:
     """Give the command line that copies by force."""
     chosen = f" --stage {quoted(stage)}" if stage else ""
-    return f"loomctl assets cp {run_id} {quoted(target)}{chosen} --force"
+    return f"loomctl show --assets cp {run_id} {quoted(target)}{chosen} --force"

@@ -12,6 +12,7 @@ import click
 
 from loomctl.cli import output
 from loomctl.cli.command_line import json_option
+from loomctl.cli.verbs import Group
 from loomctl.kit import files, package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import project
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes", "report")
 
 
-@click.group()
+@click.group(cls=Group)
 def plugin() -> int:
-    """The plugin bundle that belongs to this loomctl.
+    """Show the plugin bundle that belongs to this loomctl.
 
     \b
     Example:
@@ -65,8 +66,8 @@ def schema(kind: str, as_json: bool) -> int:
 
     \b
     Examples:
-      loomctl schema workflow > workflow.schema.json
-      loomctl schema status
+      loomctl debug schema workflow > workflow.schema.json
+      loomctl debug schema status
     """
     name = os.path.join(project.plugin_root(), "config", f"{kind}.schema.json")
     if as_json:
@@ -79,7 +80,9 @@ def schema(kind: str, as_json: bool) -> int:
 @click.command()
 @click.argument("event")
 def hook(event: str) -> int:
-    """Answer a host's hook EVENT, its JSON on standard input. For hooks.json, not for people.
+    """Answer a host's hook EVENT, its JSON on standard input.
+
+    For hooks.json, not for people.
 
     \b
     Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end; the launcher answers
@@ -93,9 +96,10 @@ def hook(event: str) -> int:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Examine this installation: PASS, WARN or FAIL for each check, with what mends it. Changes nothing.
+    """Check this installation, and say what mends it.
 
-    Exit code 1 if anything fails; a warning alone is 0. docs/reference/doctor.md says what each check means.
+    PASS, WARN or FAIL for each check. Changes nothing. Exit code 1 if anything fails; a warning alone is 0.
+    docs/reference/doctor.md says what each check means.
 
     \b
     Examples:
@@ -187,12 +191,14 @@ class Machine:
 @click.option("--keep", is_flag=True, help="Leave the folder, to look at.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the play.")
 def demo(keep: bool, as_json: bool) -> int:
-    """Play the main job on real files: a run, its session's end, another machine, a compaction.
+    """Try Loom without an assistant, on real files.
 
-    Works in a temporary folder; nothing of yours is touched. No assistant and no network is needed.
+    A run, its session's end, another machine, a compaction. Works in a temporary folder; nothing of yours is
+    touched. No assistant and no network is needed.
 
     \b
-    Example:
+    Examples:
+      loomctl demo
       loomctl demo --keep
     """
     import shutil

@@ -1,4 +1,4 @@
-"""`loomctl clean` and `state`: what goes from a machine and a store, and a run's state, looked into and put back."""
+"""`loomctl clean` and `debug state`: what goes from a machine, and a run's state, looked into and put back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from loomctl.care import clean as machine
 from loomctl.care import keep
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument, yes_option
+from loomctl.cli.verbs import Group
 from loomctl.expressions import conditions, engine
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
@@ -40,13 +41,14 @@ _SHOWN = 20
 @yes_option
 @json_option
 def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Remove what was left behind on this machine, and the blobs that no run refers to. A terminal asks first.
+    """Remove what old sessions and removed runs left behind.
 
-    Left behind: by killed processes, dead sessions, runs that are gone, older versions of Loom. Blobs are large values
-    of runs that were removed, archived or overwritten; an archive has its own copies. What was stored within the last
-    hour stays, and where a run cannot be read, all blobs do. Runs themselves stay whole, unless retention.outputs_days
-    in config.yaml says how many days the outputs of runs that are over are kept. Nothing of a live session is touched.
-    Exit code 1 if something could not be read or removed.
+    And the blobs that no run refers to. A terminal asks first. Left behind: by killed processes, dead sessions,
+    runs that are gone, older versions of Loom. Blobs are large values of runs that were removed, archived or
+    overwritten; an archive has its own copies. What was stored within the last hour stays, and where a run cannot
+    be read, all blobs do. Runs themselves stay whole, unless retention.outputs_days in config.yaml says how many
+    days the outputs of runs that are over are kept. Nothing of a live session is touched. Exit code 1 if something
+    could not be read or removed.
 
     \b
     Examples:
@@ -139,9 +141,15 @@ def _count(blobs: Sequence[Blob]) -> str:
 # ---- A run's state.
 
 
-@click.group()
+@click.group(cls=Group)
 def state() -> int:
-    """Look into a run's state, or put back the one before."""
+    """Look into a run's state, or put back the one before.
+
+    \b
+    Examples:
+      loomctl debug state show
+      loomctl debug state restore --dry-run
+    """
     return EXIT_OK
 
 
@@ -150,12 +158,14 @@ def state() -> int:
 @click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
 @json_option
 def show(run: str | None, path: str | None, as_json: bool) -> int:
-    """Print a run's state, or the value at one path of it; secrets of known kinds are masked, in the file they are not.
+    """Print a run's state, or one value of it.
+
+    Secrets of known kinds are masked; in the file they are not.
 
     \b
     Examples:
-      loomctl state show
-      loomctl state show shop-258 --path artifacts.spec_path
+      loomctl debug state show
+      loomctl debug state show shop-258 --path artifacts.spec_path
     """
     space = command_line.space()
     run_id = command_line.run_id(space, run)
@@ -167,7 +177,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         what = f"the state has nothing at {path!r:.120}"
-        hint = f"loomctl state show {run_id}"
+        hint = f"loomctl debug state show {run_id}"
         raise LoomError("NOTHING_THERE", what, why=answer.message, hint=hint, exit_code=EXIT_USAGE)
     if as_json:
         output.document({"run_id": run_id, "path": path, "value": answer.value})
@@ -184,17 +194,17 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
 @click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without asking.")
 @json_option
 def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Put a run's state back as it was one write before; make a damaged plan anew.
+    """Put a run's state back as it was one write before.
 
-    A damaged state is replaced at once. One that can be used is replaced only after a word: a terminal asks, a script
-    gives --yes. The file that goes is kept beside it (state.broken-1.json, or state.replaced-1.json where it could be
-    used), so that --from brings it back. Events are never taken back.
+    A damaged plan is made anew. A damaged state is replaced at once. One that can be used is replaced only after a
+    word: a terminal asks, a script gives --yes. The file that goes is kept beside it (state.broken-1.json, or
+    state.replaced-1.json where it could be used), so that --from brings it back. Events are never taken back.
 
     \b
     Examples:
-      loomctl state restore shop-258 --dry-run
-      loomctl state restore shop-258
-      loomctl state restore shop-258 --from state.replaced-1.json --yes
+      loomctl debug state restore shop-258 --dry-run
+      loomctl debug state restore shop-258
+      loomctl debug state restore shop-258 --from state.replaced-1.json --yes
     """
     space = command_line.space()
     run_id = keep.run_to_restore(space, run)
@@ -220,7 +230,7 @@ def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None
     why = "what came after the state that would be put back would be taken back, too"
     if trouble is not None:
         why = f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}"
-    hint = f"loomctl state restore {run_id}{f' --from {source}' if source else ''} --yes"
+    hint = f"loomctl debug state restore {run_id}{f' --from {source}' if source else ''} --yes"
     output.must_agree("Put it back?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
 
 
@@ -271,7 +281,9 @@ def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
     )
     lines += _lost_lines(wanted)
     if done is not None and done.kept:
-        back = "" if wanted.trouble is not None else f": loomctl state restore {standing.run_id} --from {done.kept}"
+        back = (
+            "" if wanted.trouble is not None else f": loomctl debug state restore {standing.run_id} --from {done.kept}"
+        )
         lines.append(f"  kept      {done.kept}{back}")
     return [*lines, f"  go on     loomctl resume {standing.run_id}"] if done is not None else lines
 

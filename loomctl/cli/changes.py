@@ -1,4 +1,4 @@
-"""`loomctl diff`, `assets` and `blob`: what the stages of a run changed, which files they left, its large values."""
+"""`loomctl show --diff`, `show --assets`, `debug blob`: what stages changed, which files they left, large values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from loomctl.changes import stage_changes
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Listing, complete_runs, json_option, run_argument
+from loomctl.cli.verbs import Group
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line, visible
@@ -46,22 +47,23 @@ def changed_lines(file: Mapping[str, Any]) -> str:
 @click.option("--names", is_flag=True, help="The files' names alone, each once.")
 @json_option
 def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: bool) -> int:
-    """Show what a STAGE changed, as a patch; without STAGE what each stage of the run did, one after another.
+    """Show what a step changed in your files, as a patch.
 
-    A patch is as git gave it when the stage ended: nothing is masked, and `git apply` takes it. It tells by content
-    what differed between the stage's start and end, commits in between included. Files of a file tool's calls are
-    named in --stat and --names, too. A STAGE is meant as by `loomctl show`: by its rank, its name or the beginning of
-    it, its step's id; without a RUN before it, it is one of the current run.
+    Without a STAGE: what each one of the run changed, one after another. A patch is as git gave it when the stage
+    ended: nothing is masked, and `git apply` takes it. It tells by content what differed between the stage's start
+    and end, commits in between included. Files of a file tool's calls are named in --stat and --names, too. A STAGE
+    is meant as by `loomctl show`: by its rank, its name or the beginning of it, its step's id; without a RUN before
+    it, it is one of the current run.
 
     \b
     Examples:
-      loomctl diff shop-258 --stat
-      loomctl diff implement
-      loomctl diff shop-258 002 --names
+      loomctl show --diff shop-258 --stat
+      loomctl show --diff implement
+      loomctl show --diff shop-258 002 --names
     """
     if stat and names:
         raise LoomError(
-            "USAGE", "--stat and --names exclude each other", hint="loomctl diff --help", exit_code=EXIT_USAGE
+            "USAGE", "--stat and --names exclude each other", hint="loomctl show --diff --help", exit_code=EXIT_USAGE
         )
     with command_line.offered_again():
         read, meant = stages.find_with_run(command_line.space(), run, stage)
@@ -154,16 +156,17 @@ def _read(named: str | None) -> Run:
 @json_option
 @click.pass_context
 def assets(context: click.Context, *, run: str | None = None, as_json: bool = False) -> int:
-    """List the assets that a run's commands left: stage, path, size; then those that were not captured, and why.
+    """List the screenshots and reports that a run's commands left.
 
-    Screenshots, reports and traces below playwright-report, test-results, cypress/videos and cypress/screenshots, and
-    files named junit*.xml or *.trace.zip, as far as they were new or changed when their stage ended.
+    Stage, path and size of each; then those that were not captured, and why. Screenshots, reports and traces below
+    playwright-report, test-results, cypress/videos and cypress/screenshots, and files named junit*.xml or
+    *.trace.zip, as far as they were new or changed when their stage ended.
 
     \b
     Examples:
-      loomctl assets
-      loomctl assets shop-258
-      loomctl assets cp shop-258 ./reports
+      loomctl show --assets
+      loomctl show --assets shop-258
+      loomctl show --assets cp shop-258 ./reports
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
@@ -195,19 +198,20 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
 @click.option("--force", is_flag=True, help="Replace files that stand there with other content.")
 @json_option
 def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) -> int:
-    """Copy a run's assets below the folder DEST, as `{step}/retry_{visit}/{path}`.
+    """Copy a run's assets into the folder DEST.
 
-    Each is checked against the hash that it was captured with. Nothing is written over without --force: where other
-    content stands in the way, nothing is copied at all. Exit code 1 if an asset is gone or was changed.
+    Below it as `{step}/retry_{visit}/{path}`. Each is checked against the hash that it was captured with. Nothing
+    is written over without --force: where other content stands in the way, nothing is copied at all. Exit code 1 if
+    an asset is gone or was changed.
 
     \b
     Examples:
-      loomctl assets cp ./reports
-      loomctl assets cp shop-258 ./reports --stage 003
+      loomctl show --assets cp ./reports
+      loomctl show --assets cp shop-258 ./reports --stage 003
     """
     if not 1 <= len(words) <= 2:
         what = f"a folder, and a run before it if you like, are copied to; {len(words)} words are given"
-        raise LoomError("USAGE", what, hint="loomctl assets cp --help", exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", what, hint="loomctl show --assets cp --help", exit_code=EXIT_USAGE)
     found = _read(words[0] if len(words) == 2 else None)
     target = os.path.abspath(words[-1])
     held = [asset for one in stage_changes.of_run(found, stage) for asset in one.assets]
@@ -225,13 +229,15 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
 # ---- Large values.
 
 
-@click.group()
+@click.group(cls=Group)
 def blob() -> int:
-    """Large values of a run's context, stored once by their SHA-256 and named blob://sha256/….
+    """Read the large values of a run's context.
+
+    Each is stored once by its SHA-256, and named blob://sha256/….
 
     \b
     Example:
-      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+      loomctl debug blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
     """
     return EXIT_OK
 
@@ -242,15 +248,15 @@ def blob() -> int:
 @click.option("--text", "as_text", is_flag=True, help="The text itself, where the value is one.")
 @json_option
 def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
-    """Print what a blob holds, byte for byte, after its bytes were held against its hash.
+    """Print a large value, byte for byte.
 
-    It is a value's compact JSON; with --text a text comes with its lines. Nothing is added and nothing masked. With
-    --json: what is known of it.
+    Its bytes were held against its hash before. It is a value's compact JSON; with --text a text comes with its
+    lines. Nothing is added and nothing masked. With --json: what is known of it.
 
     \b
     Examples:
-      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
-      loomctl blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 --out value.json
+      loomctl debug blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+      loomctl debug blob get --out v.json blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
     """
     space = command_line.space()
     store = blobs.Blobs(space.store.folder)
@@ -289,14 +295,14 @@ def _text(data: bytes, kind: str, ref: str) -> bytes:
     if kind != "text":
         why = "without --text it is printed as it is stored"
         what = f"the blob holds no text, but {kind}"
-        raise LoomError("NO_TEXT", what, where=ref, why=why, hint=f"loomctl blob get {ref}", exit_code=EXIT_USAGE)
+        raise LoomError("NO_TEXT", what, where=ref, why=why, hint=f"loomctl debug blob get {ref}", exit_code=EXIT_USAGE)
     text: str = files.parse_json(data, where=ref)
     return text.encode("utf-8", "surrogatepass")
 
 
 def _write(path: str, data: bytes, ref: str) -> None:
     if os.path.lexists(path):
-        hint = f"loomctl blob get {ref} --out {quoted(path + '.new')}"
+        hint = f"loomctl debug blob get {ref} --out {quoted(path + '.new')}"
         what = "there is a file of that name already"
         raise LoomError("FILE_EXISTS", what, where=path, hint=hint, exit_code=EXIT_USAGE)
     files.write_atomically(path, data)

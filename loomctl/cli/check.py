@@ -1,4 +1,4 @@
-"""`loomctl check` and `verify`: what is wrong with a file, and whether a run's files are those that were written."""
+"""`loomctl check` and `prove --log`: mistakes in files, and whether a run's files are those that were written."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _SHOWN = 5  # faults behind the first one that are listed
 @click.argument("targets", nargs=-1, metavar="FILE|WORKFLOW...", shell_complete=complete_workflows)
 @json_option
 def check(targets: tuple[str, ...], as_json: bool) -> int:
-    """Check workflow, plan and state files and a run's events: every problem with its place and what to do.
+    """Check workflows, and the files of runs, for mistakes.
 
-    Of a workflow it lists the commands that a run of it would run. Without a target: the project's own workflows,
-    FABER's among them. Exit code 5 if anything is an error.
+    Workflow, plan and state files and a run's events: every problem with its place and what to do. Of a workflow it
+    lists the commands that a run of it would run. Without a target: the project's own workflows, FABER's among
+    them. Exit code 5 if anything is an error.
 
     \b
     Examples:
@@ -94,22 +95,23 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
 @click.option("--all", "every", is_flag=True, help="Verify every run of this project.")
 @json_option
 def verify(run: str | None, every: bool, as_json: bool) -> int:
-    """Replay a run's log: name the first entry that does not fit, and what lies beyond the last checkpoint.
+    """Check a run's log and files against their hashes.
 
-    Each entry names the hash of the line before it, and the state that of the last one: a byte that changed before
-    that checkpoint, or a line that was dropped, added or moved, is found. A line that a kill tore off is none of that.
-    Answers, assets, evidence and large values are held against the hashes that the log and the state have of them:
-    what differs and is Loom's own is a finding; what may have changed since, or is not here, is unproven. It does not
-    show a forger who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot be read.
+    It names the first entry that does not fit, and what lies beyond the last checkpoint. Each entry names the hash
+    of the line before it, and the state that of the last one: a byte that changed before that checkpoint, or a line
+    that was dropped, added or moved, is found. A line that a kill tore off is none of that. Answers, assets,
+    evidence and large values are held against the hashes that the log and the state have of them: what differs and
+    is Loom's own is a finding; what may have changed since, or is not here, is unproven. It does not show a forger
+    who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot be read.
 
     \b
     Examples:
-      loomctl verify
-      loomctl verify shop-258 --json
-      loomctl verify --all
+      loomctl prove --log
+      loomctl prove --log shop-258 --json
+      loomctl prove --log --all
     """
     if every and run:
-        raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl verify --all", exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl prove --log --all", exit_code=EXIT_USAGE)
     space = command_line.space()
     if not every:
         return _print([_examine(space, command_line.run_id(space, run))], [], as_json=as_json)
@@ -139,7 +141,7 @@ def _examine(space: Workspace, run_id: str) -> _Verified:
 def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
     run_id = verdict.run_id
     if verdict.fault is not None:
-        return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl stages {run_id}")
+        return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl show --stages {run_id}")
     if not held.faults:
         return None
     first = held.faults[0]
@@ -147,7 +149,7 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
         return copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
     if visit_files.is_one(first.file.removeprefix("stages/")):
         said = "its good lines and the stages' own records tell what can be told of the visits"
-        return copies.WayOn(said, f"loomctl state restore {run_id}")
+        return copies.WayOn(said, f"loomctl debug state restore {run_id}")
     whole = "/" in first.file or first.file in ("state.json", "plan.json")
     path = first.file if whole else f"stages/{first.stage}/{first.file}"
     return copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())

@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 from loomctl.cli import output
+from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import events, installation, transcript
@@ -229,7 +230,7 @@ _RUNS = ("run", "run_id", "resumed", "target")  # what commands call the paramet
 # ---- Options, and what completes their values.
 
 
-class Listing(click.Group):
+class Listing(Group):
     """A group that is a listing by itself: `loomctl steps [RUN]` beside `loomctl steps show ID`."""
 
     allow_interspersed_args = True
@@ -430,7 +431,7 @@ def run_id(space: Workspace, named: str | None) -> str:
 def _path(context: click.Context) -> list[str]:
     """Give the names of the command and its groups; a path of click's own names the groups' arguments, too."""
     above = _path(context.parent) if context.parent is not None else []
-    return [*above, context.info_name or ""]
+    return [*above, *(context.info_name or "").split()]
 
 
 def _option(param: click.Option, value: object) -> Iterator[str]:

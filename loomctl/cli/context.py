@@ -1,4 +1,4 @@
-"""`loomctl context` and `preamble`: what the steps of a run share, read and set by hand; what opens a step (D46)."""
+"""`loomctl context` and `debug preamble`: what a run's steps share, read and set by hand; what opens a step (D46)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import branch_option, completion, json_option, run_argument
+from loomctl.cli.verbs import Group
 from loomctl.flow import contexts, lines, preambles
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
@@ -34,15 +35,16 @@ _NEGATIVE = re.compile(r"-[0-9][0-9.eE+-]*")
 _NUMBER = "\0"  # no word of a command line has one
 
 
-@click.group()
+@click.group(cls=Group)
 def context() -> int:
-    """Read and set the values that the steps of a run share, and see what became of them.
+    """Read and set the values that the steps of a run share.
 
     A key is text, a dot in it is just a letter; a value is any JSON. Steps set values under `context_updates`.
 
     \b
-    Example:
+    Examples:
       loomctl context list
+      loomctl context set coverage 81
     """
     return EXIT_OK
 
@@ -62,11 +64,11 @@ def _read(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
 @branch_option
 @json_option
 def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
-    """Print what a key holds: a text as it is, anything else as JSON; its secrets are masked.
+    """Print what a key holds: a text as it is, else JSON.
 
-    A large value is read from its blob, and `response.STEP` is the text of that step's last response. The built-in
-    keys `_current_node`, `_previous_node`, `_pipeline_name`, `_run_id`, `_retry_count`, `_start_time` and
-    `_node_start_time` are read likewise.
+    Its secrets are masked. A large value is read from its blob, and `response.STEP` is the text of that step's last
+    response. The built-in keys `_current_node`, `_previous_node`, `_pipeline_name`, `_run_id`, `_retry_count`,
+    `_start_time` and `_node_start_time` are read likewise.
 
     \b
     Examples:
@@ -89,7 +91,7 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
 @branch_option
 @json_option
 def list_command(run: str | None, engine: bool, branch: str | None, as_json: bool) -> int:
-    """List the keys of a run's context, with what they hold and who set them.
+    """List a run's keys, what they hold and who set them.
 
     A branch of an open parallel step has a copy of its own; what is set there counts in the run once it is joined.
 
@@ -154,10 +156,11 @@ def _word(key: str) -> str:
 @click.option("--all", "engine", is_flag=True, help="With the keys that Loom itself writes.")
 @json_option
 def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
-    """Tell every change of a key, or of all: when, by which stage or person, from what to what.
+    """Show every change of a key, or of all keys.
 
-    One word is a KEY, if the run has or had one of that name, and else a RUN. Of a key it is also told how to set it
-    back to what it was before. What a person set is on record with its secrets masked.
+    When, by which stage or person, from what to what. One word is a KEY, if the run has or had one of that name,
+    and else a RUN. Of a key it is also told how to set it back to what it was before. What a person set is on
+    record with its secrets masked.
 
     \b
     Examples:
@@ -242,10 +245,10 @@ class _WithNumbers(click.Command):
 @branch_option
 @json_option
 def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branch: str | None, as_json: bool) -> int:
-    """Set a key of a run's context. VALUE is JSON, and what is none is a text.
+    """Set a key of a run's context.
 
-    It is told in the run's events, and `loomctl context history KEY` shows how to set it back. The keys that Loom
-    itself writes are refused, and so is a run that is over.
+    VALUE is JSON, and what is none is a text. It is told in the run's events, and `loomctl context history KEY`
+    shows how to set it back. The keys that Loom itself writes are refused, and so is a run that is over.
 
     \b
     Examples:
@@ -273,11 +276,14 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branc
 @branch_option
 @json_option
 def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
-    """Take a key away from a run's context; `loomctl context history KEY` shows how to set it again.
+    """Take a key away from a run's context.
+
+    `loomctl context history KEY` shows how to set it again.
 
     \b
-    Example:
+    Examples:
       loomctl context unset coverage
+      loomctl context unset coverage shop-258
     """
     space = command_line.space()
     done = contexts.take_away(space, contexts.to_change(space, run), key, branch=branch)
@@ -350,14 +356,14 @@ def _complete_steps(space: Workspace, context: click.Context, incomplete: str) -
 @branch_option
 @json_option
 def preamble(run: str | None, step: str | None, fidelity: str | None, branch: str | None, as_json: bool) -> int:
-    """Print what opens a step: the goal, what the stages before it did and said, the run's context.
+    """Print what opens a step: goal, earlier results, context.
 
     These are the bytes that a step's prompt.md begins with; `loomctl next` tells a conversation only what is new to it.
 
     \b
     Examples:
-      loomctl preamble
-      loomctl preamble --step build/review --fidelity summary:high
+      loomctl debug preamble
+      loomctl debug preamble --step build/review --fidelity summary:high
     """
     space, found = _read(run, branch)
     made = preambles.of(space, found, step, fidelity)

@@ -44,9 +44,10 @@ def _note_option(*names: str) -> Callable[[Command], Command]:
 @branch_option
 @json_option
 def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
-    """Grant what the run waits for, and go on. For its user, not for the assistant.
+    """Say yes to what the run waits for, and let it go on.
 
-    At a step that a person decides it is the choice that means a yes (approve, yes, accept, ok), or the only one.
+    For its user, not for the assistant. At a step that a person decides it is the choice that means a yes (approve,
+    yes, accept, ok), or the only one.
 
     \b
     Examples:
@@ -67,11 +68,11 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
 @branch_option
 @json_option
 def reject(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
-    """Refuse what the run waits for. For its user, not for the assistant.
+    """Say no to what the run waits for.
 
-    At a step that a person decides it is the choice that means a no (reject, no, decline); where there is none the
-    step fails, and its transitions for failure lead on. At every other gate the run is paused; `loomctl resume` asks
-    again.
+    For its user, not for the assistant. At a step that a person decides it is the choice that means a no (reject,
+    no, decline); where there is none the step fails, and its transitions for failure lead on. At every other gate
+    the run is paused; `loomctl resume` asks again.
 
     \b
     Examples:
@@ -93,9 +94,10 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
 @branch_option
 @json_option
 def choose(label: str, run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
-    """Choose one of the ways that the run's step offers to a person. For its user, not for the assistant.
+    """Choose one of the ways that a step offers you.
 
-    LABEL is its words in any case, or its accelerator alone: `fix`, `f` and `[F] Fix` are the same.
+    For the run's user, not for the assistant. LABEL is its words in any case, or its accelerator alone: `fix`, `f`
+    and `[F] Fix` are the same.
 
     \b
     Examples:
@@ -130,11 +132,14 @@ def _decided(ended: Any, what: str) -> str:
 @run_argument
 @json_option
 def pause(run: str | None, as_json: bool) -> int:
-    """Pause a run: nothing goes on in it until it is resumed. A command that runs just now is let run to its end.
+    """Pause a run: nothing goes on until it is resumed.
+
+    A command that runs just now is let run to its end.
 
     \b
-    Example:
+    Examples:
       loomctl pause
+      loomctl pause shop-258
     """
     return _set(run, "paused", "run.paused", ("in_progress", "awaiting_feedback"), as_json=as_json)
 
@@ -149,7 +154,8 @@ def cancel(run: str | None, as_json: bool) -> int:
     finishes what a first cancel that was killed has left.
 
     \b
-    Example:
+    Examples:
+      loomctl cancel
       loomctl cancel shop-258
     """
     return _set(run, "cancelled", "run.cancelled", (*ACTIVE, "pending", "failed"), as_json=as_json)
@@ -174,15 +180,17 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def trust(run: str | None, yes: bool, as_json: bool) -> int:
-    """Trust a run on this machine: show what it loads and runs, then let its sessions be primed by themselves.
+    """Allow a run to load its files and run its commands here.
 
-    On a terminal it asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming
-    needs no more than that the run was started or resumed here; what its command steps run needs trust of its own,
-    given for exactly the commands that are shown.
+    Shows what it loads and runs on this machine; its sessions then get their files by themselves. On a terminal it
+    asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming needs no more
+    than that the run was started or resumed here; what its command steps run needs trust of its own, given for
+    exactly the commands that are shown.
 
     \b
-    Example:
+    Examples:
       loomctl trust shop-258
+      loomctl trust shop-258 --yes
     """
     space = command_line.space()
     run_id = find.run_to_read(space, run)

@@ -69,12 +69,12 @@ class Since(NamedTuple):
 def events(
     *, run: str | None, follow: bool, since: str | None, last: int | None, names: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what happened in a run, oldest first: number, time (UTC), event, step, and what it says.
+    """Show what happened in a run, oldest first.
 
-    Without --since the last 50. With -f each event is told as it comes, and what a command step prints meanwhile (with
-    --json as `command.output`, which has no number, for it stands in no log). Following ends with the run, that is
-    when it is completed or cancelled; Ctrl-C is a good end, too. A line of the log that is no entry is named, on
-    standard error.
+    Number, time (UTC), event, step, and what it says. Without --since the last 50. With -f each event is told as it
+    comes, and what a command step prints meanwhile (with --json as `command.output`, which has no number, for it
+    stands in no log). Following ends with the run, that is when it is completed or cancelled; Ctrl-C is a good end,
+    too. A line of the log that is no entry is named, on standard error.
 
     \b
     Examples:
@@ -205,7 +205,7 @@ class _Teller:
 
 
 def _is_only_torn(space: Workspace, run_id: str) -> bool:
-    """Tell whether what is no entry in a log is what kills tore off, by the verdict that `loomctl verify` gives."""
+    """Tell whether what is no entry in a log is what kills tore off, by the verdict of `loomctl prove --log`."""
     try:
         found = log_verdict.verify(space.store, run_id)
     except (OSError, LoomError):
@@ -217,7 +217,7 @@ def _is_only_torn(space: Workspace, run_id: str) -> bool:
 def _no_entry(line: Line, run_id: str, *, torn: bool) -> str:
     if not line.ended:
         return f"the last line of events.jsonl ({line.bytes:,} bytes) has no end: it is being written, or was torn off"
-    why = "a kill tore it off" if torn else f"loomctl verify {run_id} tells more"
+    why = "a kill tore it off" if torn else f"loomctl prove --log {run_id} tells more"
     return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: {why}"
 
 

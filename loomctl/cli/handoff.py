@@ -54,10 +54,11 @@ def _remote_option(command: Command) -> Command:
 def push_command(
     run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Hand RUN on: put it on a git remote, under refs/loom/runs/, for another machine to pull.
+    """Put a run on a git remote, for another machine to pull.
 
-    What leaves this machine is listed first, in bytes before git compresses it. No branch, no commit of yours, no index
-    and no file is touched. Where the remote has a state that this machine does not know, nothing is pushed.
+    It stands there under refs/loom/runs/, beside your branches. What leaves this machine is listed first, in bytes
+    before git compresses it. No branch, no commit of yours, no index and no file is touched. Where the remote has a
+    state that this machine does not know, nothing is pushed.
 
     \b
     Examples:
@@ -172,12 +173,13 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
 def pull_command(
     run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool
 ) -> int:
-    """Take RUN from a git remote, as somebody pushed it there. `loomctl resume` then goes on with it.
+    """Take a run from a git remote, as somebody pushed it there.
 
-    A run that nothing was done to here since is brought forward; where what comes does not go on from what is here, for
-    somebody kept another state, that is saved as a run of its own. One that went on here and there is not merged:
-    nothing is done to it without --keep-mine or --take-theirs, and with either the other state is saved as a run of its
-    own. A run is not replaced under another session that drives it here, nor under a command of its that runs.
+    `loomctl resume` then goes on with it. A run that nothing was done to here since is brought forward; where what
+    comes does not go on from what is here, for somebody kept another state, that is saved as a run of its own. One
+    that went on here and there is not merged: nothing is done to it without --keep-mine or --take-theirs, and with
+    either the other state is saved as a run of its own. A run is not replaced under another session that drives it
+    here, nor under a command of its that runs.
 
     \b
     Examples:

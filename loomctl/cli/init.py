@@ -43,10 +43,10 @@ def _ids(space: Workspace, context: click.Context, incomplete: str) -> Iterable[
 @click.option("--yes", is_flag=True, help="Ask nothing: core, and the test command that is found.")
 @json_option
 def init_command(base: str | None, name: str | None, tests: str | None, force: bool, yes: bool, as_json: bool) -> int:
-    """Set this project up: a workflow of its own that extends a bundled one, and its test command.
+    """Set this project up: its own workflow, and its test command.
 
-    It asks two questions; options answer them. With --tests alone no workflow is written. Whoever types this lets
-    Loom execute the test command in this project, so that runs need not ask for it.
+    The workflow extends a bundled one. It asks two questions; options answer them. With --tests alone no workflow is
+    written. Whoever types this lets Loom execute the test command in this project, so that runs need not ask for it.
 
     \b
     Examples:

@@ -20,7 +20,9 @@ from loomctl.runs import project
 @click.option("--remove", is_flag=True, help="Take it away again.")
 @json_option
 def install_command(folder: str | None, remove: bool, as_json: bool) -> int:
-    """Put loomctl on your PATH: a link in ~/.local/bin to this bundle's bin/loomctl.
+    """Put loomctl on your PATH.
+
+    It makes a link in ~/.local/bin to this bundle's bin/loomctl.
 
     Nothing else is copied: an update of the bundle is an update of the command. What is not Loom's is never replaced.
 

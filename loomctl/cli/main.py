@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import sys
 
 import click
 
-from loomctl.cli import output
+from loomctl.cli import output, verbs
+from loomctl.cli.verbs import PLACES, Face
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.package import __version__
@@ -20,86 +20,9 @@ _END = "--end-of-arguments--"
 _MOST = 100_000  # bytes of a slash command's arguments
 
 
-COMMANDS = {
-    "init": "init:init_command",
-    "install": "install:install_command",
-    "run": "run:run",
-    "next": "step:next_command",
-    "done": "step:done",
-    "undo": "step:undo_command",
-    "rewind": "run:rewind_command",
-    "fork": "run:fork_command",
-    "resume": "run:resume_command",
-    "pause": "decide:pause",
-    "cancel": "decide:cancel",
-    "approve": "decide:approve",
-    "reject": "decide:reject",
-    "choose": "decide:choose",
-    "trust": "decide:trust",
-    "prime-context": "prime:prime_context",
-    "memory": "prime:memory",
-    "preamble": "context:preamble",
-    "status": "status:status",
-    "statusline": "status:statusline",
-    "runs": "runs:runs",
-    "push": "handoff:push_command",
-    "pull": "handoff:pull_command",
-    "show": "runs:show",
-    "graph": "report:graph",
-    "stages": "stages:stages_command",
-    "sessions": "runs:sessions_command",
-    "events": "events:events",
-    "steps": "tools:steps",
-    "prove": "prime:prove",
-    "history": "tools:history_command",
-    "savings": "tools:savings_command",
-    "reduce": "tools:reduce_command",
-    "outcome": "step:outcome",
-    "why": "stages:why",
-    "diff": "changes:diff",
-    "assets": "changes:assets",
-    "report": "report:report",
-    "dump": "report:dump_command",
-    "context": "context:context",
-    "state": "care:state",
-    "blob": "changes:blob",
-    "paths": "runs:paths",
-    "clean": "care:clean",
-    "check": "check:check",
-    "verify": "check:verify",
-    "simulate": "simulate:simulate",
-    "doctor": "bundle:doctor",
-    "schema": "bundle:schema",
-    "plugin": "bundle:plugin",
-    "hook": "bundle:hook",
-    "demo": "bundle:demo",
-}
-"""Each command's module of `loomctl.cli` and its name there, in the order in which a run's life needs them."""
-
-
-class _OnCall(click.Group):
-    """Imports a command when it is asked for: each stands on a part of the engine that most others never need."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the shape of click's own
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name].split(":")
-        command: click.Command = getattr(importlib.import_module(f"loomctl.cli.{module}"), attribute)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.NoSuchCommand as error:  # click looks for the near one among what is imported
-            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
-
-
-@click.group(cls=_OnCall, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=Face, places=PLACES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.version_option(__version__, prog_name="loomctl")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def loomctl(debug: bool) -> int:
@@ -110,12 +33,6 @@ def loomctl(debug: bool) -> int:
       loomctl run "add dark mode" --workflow core
       loomctl next
       loomctl done
-
-    \b
-    Completion, a line for your shell's start-up file:
-      eval "$(_LOOMCTL_COMPLETE=bash_source loomctl)"
-      eval "$(_LOOMCTL_COMPLETE=zsh_source loomctl)"
-      _LOOMCTL_COMPLETE=fish_source loomctl | source
     """
     return EXIT_OK
 
@@ -132,8 +49,10 @@ def _run(arguments: list[str]) -> int:
     as_json = _wants("--json", arguments)
     words = arguments
     try:
-        words = expanded(arguments)
+        words, renamed = verbs.current(expanded(arguments))
         as_json = as_json or _wants("--json", words)
+        if renamed and not as_json and sys.stderr.isatty():
+            output.note(renamed)
         result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False, obj=FROM_STDIN in arguments)
         return result if isinstance(result, int) else EXIT_OK
     except click.exceptions.NoArgsIsHelpError as error:
@@ -171,11 +90,12 @@ def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomErro
 
 def _command_of(words: list[str]) -> str:
     """Give the command that words are for, as far as they name one: click does not say where a value is missing."""
-    found: click.Command | None = loomctl
+    found: click.Command = loomctl
     path = ["loomctl"]
-    for word in words:
-        context = click.Context(found) if isinstance(found, click.Group) else None
-        named = found.get_command(context, word) if context is not None and isinstance(found, click.Group) else None
+    while words and words[0].startswith("-"):
+        words = words[1:]
+    for word in verbs.joined(words) if words else ():
+        named = found.get_command(click.Context(found), word) if isinstance(found, click.Group) else None
         if named is not None:
             found, path = named, [*path, word]
     return " ".join(path)

@@ -8,6 +8,7 @@ import click
 
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_artifacts, complete_runs, json_option, run_argument, yes_option
+from loomctl.cli.verbs import views_of
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -52,7 +53,7 @@ def prime_context(
     as_text: bool,
     as_json: bool,
 ) -> int:
-    """Reload the critical artifacts of a run into this conversation.
+    """Reload a run's critical artifacts into this conversation.
 
     \b
     Examples:
@@ -122,11 +123,12 @@ def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
 @json_option
 @click.pass_context
 def memory(context: click.Context, *, as_json: bool = False) -> int:
-    """Say whether Claude Code's memory imports where the run stands, what that brings along, and what it costs.
+    """Say whether Claude Code's memory imports the run's standing.
 
-    Loom keeps .loom/now.md current: the run's standing, its next step, and an import of each of your artifacts that
-    applies now. Claude Code reads it with CLAUDE.local.md, or with a rule, at a start, /clear and each compaction, and
-    without the limit that hooks have. The hooks then give only what it has not.
+    And what that brings along, and what it costs. Loom keeps .loom/now.md current: the run's standing, its next
+    step, and an import of each of your artifacts that applies now. Claude Code reads it with CLAUDE.local.md, or
+    with a rule, at a start, /clear and each compaction, and without the limit that hooks have. The hooks then give
+    only what it has not.
 
     \b
     Examples:
@@ -153,7 +155,7 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
 @yes_option
 @json_option
 def on(where: str, yes: bool, as_json: bool) -> int:
-    """Show what would be written and what it costs, ask, and switch memory on.
+    """Switch memory on, after showing what it writes and costs.
 
     Written are .loom/now.md, and one line at the end of CLAUDE.local.md, or of a rule, which imports it.
 
@@ -270,21 +272,23 @@ _PENDING = "lost, pending: it comes back with the next tool result or prompt"
 _ABSENT = "absent, had no text then"
 
 
+@views_of("prove")
 @click.command()
 @run_argument
 @click.option("--add", "added", metavar="ITEM", multiple=True, help="Let ITEM survive too; may be given again.")
 @click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
 @json_option
 def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
-    """Say what survived each compaction of RUN, and which artifacts its conversations had from each start on.
+    """Show what survived each compaction; --log checks the log.
 
-    Of what must survive: kept, lost, put back or still pending; unproven without a summary. Of artifacts, at a new
-    session, resume, clear, compaction, take-up and move: present; restored by the host, or a Read; reachable, for it
-    is named with how to read it; stale, for an older content stands there; lost.
-    ITEM is a text, the id of a critical artifact, or a path into the run's state that begins with `$.`, which is
-    looked for by the value it has when the compaction comes. What the workflow declares stands under must_survive.
-    Exit code 1: something was lost and not put back, or is stale. What is pending, for its session's next tool result
-    or prompt brings it back, is no finding as long as that session lives.
+    And which artifacts the run's conversations had from each start on. Of what must survive: kept, lost, put back
+    or still pending; unproven without a summary. Of artifacts, at a new session, resume, clear, compaction, take-up
+    and move: present; restored by the host, or a Read; reachable, for it is named with how to read it; stale, for
+    an older content stands there; lost. ITEM is a text, the id of a critical artifact, or a path into the run's
+    state that begins with `$.`, which is looked for by the value it has when the compaction comes. What the
+    workflow declares stands under must_survive. Exit code 1: something was lost and not put back, or is stale. What
+    is pending, for its session's next tool result or prompt brings it back, is no finding as long as that session
+    lives.
 
     \b
     Examples:

@@ -39,13 +39,14 @@ STDOUT = "-"
 @click.option("--force", is_flag=True, help="Replace a file that is no report.")
 @json_option
 def report(run: str | None, target: str | None, with_files: bool, force: bool, as_json: bool) -> int:
-    """Write a run as one self-contained page: timeline, stages, sessions, compactions, savings, files, events.
+    """Write a run as one page that shows everything.
 
-    The page is `report-RUN.html` in this folder unless -o names another; a report that stands there is replaced. It
-    needs no network and no other file. Within the project it links to the run's own files and its artifacts;
-    --with-files copies these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are
-    masked in the page, and folders of the machine are shortened; the copies are byte for byte what stands there. With
-    --json the report's data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit
+    Timeline, stages, sessions, compactions, savings, files, events. The page is
+    `report-RUN.html` in this folder unless -o names another; a report that stands there is replaced. It needs no
+    network and no other file. Within the project it links to the run's own files and its artifacts; --with-files
+    copies these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are masked in
+    the page, and folders of the machine are shortened; the copies are byte for byte what stands there. With --json
+    the report's data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit
     code 1 if a part of the run cannot be read, or its log is not as it was written; the page names it.
 
     \b
@@ -163,13 +164,14 @@ def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None,
 @click.option("--force", is_flag=True, help="Replace a dump that stands there.")
 @json_option
 def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
-    """Write a whole RUN into the folder DIR, to be read, kept or sent on; the run stays as it is.
+    """Write all of a run into a folder, to read, keep or send on.
 
-    It holds state.json, plan.json, events.jsonl, the stages with their prompts, responses and statuses, assets, tool
-    steps and outputs as they are; context.json, the context with every large value and response in it; blobs/ with
-    every blob that is referred to, at the place that its reference names; and dump.json, which lists all of it with
-    sizes and hashes. DIR is made, or must be empty. It is written beside and renamed. Your own files only: nothing in
-    it is masked. Exit code 1 if something could not be brought along, such as a damaged blob; dump.json names it.
+    The run stays as it is. It holds state.json, plan.json, events.jsonl, the stages with their prompts, responses
+    and statuses, assets, tool steps and outputs as they are; context.json, the context with every large value and
+    response in it; blobs/ with every blob that is referred to, at the place that its reference names; and
+    dump.json, which lists all of it with sizes and hashes. DIR is made, or must be empty. It is written beside and
+    renamed. Your own files only: nothing in it is masked. Exit code 1 if something could not be brought along, such
+    as a damaged blob; dump.json names it.
 
     \b
     Examples:
@@ -204,7 +206,7 @@ def _complete_drawn(ctx: click.Context, param: click.Parameter, incomplete: str)
 @click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False), help="Write it there instead.")
 @json_option
 def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int:
-    """Draw a WORKFLOW, or a RUN with what was done, what failed and where it stands.
+    """Draw a workflow, or a run with what was done and failed.
 
     Phases and branches are boxes; agents, prompts, commands, people and parallel steps have shapes of their own; a way
     that only a failure takes is dashed. Without a target: the current run. A workflow goes before a run whose id begins

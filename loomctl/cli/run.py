@@ -160,7 +160,7 @@ def _body(run: Run) -> str:
 @click.option("--take-over", is_flag=True, help="Take it from a session that drives it, whose writes are refused then.")
 @json_option
 def resume_command(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int:
-    """Take up RUN in this session, also after a move to another machine.
+    """Take up a run in this session, also on another machine.
 
     Without RUN: the run that this session is bound to, or the only one that can be taken up. One session drives a run
     at a time: while another does, this ends with exit code 6, and says who that is.
@@ -233,10 +233,11 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
 )
 @json_option
 def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
-    """Take the run back to a STAGE: it is open again, with the context as it was, and what came after it is undone.
+    """Go back to an earlier step, and undo what came after it.
 
-    It is `loomctl undo`, as often as it takes, in one change. The results of the stages that are undone are kept aside
-    in their folders. No file of the project is touched: what the stages changed stays, and is named.
+    The STAGE is open again, with the context as it was then. It is `loomctl undo`, as often as it takes, in one
+    change. The results of the stages that are undone are kept aside in their folders. No file of the project is
+    touched: what the stages changed stays, and is named.
 
     \b
     Examples:
@@ -295,11 +296,12 @@ def _what_stays(files: Sequence[str]) -> str:
 )
 @json_option
 def fork_command(run: str | None, stage: str, as_json: bool) -> int:
-    """Make a new run that goes on from a STAGE of this one: it is as this one was when the stage had ended.
+    """Make a new run that goes on from a step of this one.
 
-    Plan, context, the stages until then, what they left and their tool steps come along; sessions and the log begin
-    anew. This run is not changed and stays with its session; `loomctl resume RUN` takes the new one up. No file of the
-    project is touched: both runs work in the same checkout, as it is now.
+    It is as this run was when the STAGE had ended. Plan, context, the stages until then, what they left and their
+    tool steps come along; sessions and the log begin anew. This run is not changed and stays with its session;
+    `loomctl resume RUN` takes the new one up. No file of the project is touched: both runs work in the same
+    checkout, as it is now.
 
     \b
     Examples:

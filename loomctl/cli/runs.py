@@ -11,6 +11,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, Listing, complete_runs, json_option, run_argument, yes_option
+from loomctl.cli.verbs import views_of
 from loomctl.kit import machine
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
@@ -45,7 +46,7 @@ def _remote_option(command: Command) -> Command:
 @json_option
 @click.pass_context
 def runs(context: click.Context, *, remote: str | None = None, as_json: bool = False) -> int:
-    """List the runs of this project; `rm` and `archive` put them away, `restore` brings one back.
+    """List this project's runs; archive, restore or remove them.
 
     \b
     Examples:
@@ -146,10 +147,13 @@ def _who(driver: Mapping[str, Any] | None) -> str:
 @click.option("--force", is_flag=True, help="Remove a run that is still active.")
 @json_option
 def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
-    """Remove a run and everything Loom recorded of it. The project's own files stay.
+    """Remove a run and everything Loom recorded of it.
+
+    The project's own files stay.
 
     \b
-    Example:
+    Examples:
+      loomctl runs rm shop-258
       loomctl runs rm shop-258 --yes
     """
     from loomctl.care import keep
@@ -183,7 +187,9 @@ def _its_blobs(space: Workspace) -> str:
 @click.option("--force", is_flag=True, help="Archive a run that is still active.")
 @json_option
 def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
-    """Pack a run and its large values into one .tar.gz, read it back, and remove the run's folder.
+    """Pack a run into one .tar.gz, and remove its folder.
+
+    Its large values go with it, and the archive is read back before anything is removed.
 
     \b
     Examples:
@@ -212,10 +218,11 @@ def _lost(refs: Sequence[str]) -> list[str]:
 @click.argument("archive", type=click.Path())
 @json_option
 def restore(archive: str, as_json: bool) -> int:
-    """Bring a run back from its archive: a file, or the beginning of the id of one below .loom/archive.
+    """Bring an archived run back.
 
-    The archive stays. Nothing of it is believed unseen: it must hold one run's folder with plain files, under the id
-    that the run's state says, and no run of that id may be here.
+    ARCHIVE is a file, or the beginning of the id of one below .loom/archive. The archive stays. Nothing of it is
+    believed unseen: it must hold one run's folder with plain files, under the id that the run's state says, and no
+    run of that id may be here.
 
     \b
     Examples:
@@ -231,7 +238,7 @@ def restore(archive: str, as_json: bool) -> int:
     told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
     lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
-        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl state restore {back.run_id}")
+        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl debug state restore {back.run_id}")
     lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
     output.answer({**told, "lost_blobs": list(back.lost)}, lines, as_json=as_json)
     return EXIT_OK
@@ -240,13 +247,14 @@ def restore(archive: str, as_json: bool) -> int:
 _STEP = 40  # columns of a step's id, of which longer ones stand out
 
 
+@views_of("show")
 @click.command()
 @run_argument
 @click.argument("stage", required=False)
 @click.option("--file", metavar="NAME", help="Print one file of the STAGE, byte for byte; nothing is masked.")
 @json_option
 def show(run: str | None, stage: str | None, file: str | None, as_json: bool) -> int:
-    """Show a run: where it stands, what was done, what comes next; or all of one STAGE.
+    """Show a run: what was done, what comes next; or one STAGE.
 
     A STAGE is meant by its rank, its name or the beginning of it, its step's id (the last visit), or `step@visit`;
     without a RUN before it, it is one of the current run. It is told how it ended, what it set, touched and left, then
@@ -343,10 +351,11 @@ def _course(run: Run) -> list[str]:
 @run_argument
 @json_option
 def sessions_command(run: str | None, as_json: bool) -> int:
-    """Show the sessions of a run: who worked on it, where, when, and how each ended.
+    """Show a run's sessions: who, where, when, how each ended.
 
     \b
-    Example:
+    Examples:
+      loomctl sessions
       loomctl sessions shop-258
     """
     space = command_line.space()
@@ -387,11 +396,14 @@ def _row(record: dict[str, Any]) -> list[str]:
 @run_argument
 @json_option
 def paths(run: str | None, as_json: bool) -> int:
-    """Show where everything is: project, store, run, bundle, settings, this machine's own state.
+    """Show where everything is: project, runs, settings, bundle.
+
+    And this machine's own state.
 
     \b
-    Example:
+    Examples:
       loomctl paths
+      loomctl paths shop-258
     """
     space = command_line.space(make=True)
     found: dict[str, str | None] = {

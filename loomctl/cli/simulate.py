@@ -80,13 +80,13 @@ def simulate(
     session: str | None,
     as_json: bool,
 ) -> int:
-    """Play a workflow without an assistant: which steps it visits, in which order, and why each came next.
+    """Play a workflow without an assistant: its steps, and why.
 
-    Nothing is written, no command is run, approvals are taken as given, and so is evidence. The outcomes are {step: [an
-    object for each visit]} in the words of a directive; the last object holds for all visits that follow, and a step
-    that is not named succeeds. The branches of a parallel step are played one after the other, as declared, until its
-    join goes on. Exit code 0 if the run would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it
-    cannot be used.
+    Which steps it visits, in which order, and why each came next. Nothing is written, no command is run, approvals
+    are taken as given, and so is evidence. The outcomes are {step: [an object for each visit]} in the words of a
+    directive; the last object holds for all visits that follow, and a step that is not named succeeds. The branches
+    of a parallel step are played one after the other, as declared, until its join goes on. Exit code 0 if the run
+    would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it cannot be used.
 
     With --event it prints, byte for byte, what the model would get when a session starts (startup, resume, clear,
     fork), after a compaction (compact), or at a trigger (phase_start:build, phase_transition:frame->build): of a

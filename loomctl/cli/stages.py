@@ -1,4 +1,4 @@
-"""`loomctl stages`, `show RUN STAGE` and `why`: the stages of a run, all of one, and how the run came to it."""
+"""`loomctl show --stages`, `show RUN STAGE`, `show --why`: a run's stages, all of one, and how the run came to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ALWAYS = 6  # columns that stand there also where they are empty
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="So many, the newest; without it all.")
 @json_option
 def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
-    """List the stages of a run: what was worked on, when, for how long, with what outcome, model and tokens.
+    """List what was worked on: times, outcomes, models, tokens.
 
     A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are those
     that were not read from a cache; they are there where the host's transcript told them. A column that would be empty
@@ -48,9 +48,9 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
 
     \b
     Examples:
-      loomctl stages
-      loomctl stages --last 10
-      loomctl stages shop-258 --json
+      loomctl show --stages
+      loomctl show --stages --last 10
+      loomctl show --stages shop-258 --json
     """
     space = command_line.space()
     run_id = command_line.run_id(space, run)
@@ -320,12 +320,12 @@ def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
         path = one_line(str(one["path"]).replace("\n", "␤"), 200)
         yield "", f"{path} ({one_line(str(one.get('change') or 'by a tool'), 40)}){lines}"
     if told.total > 20:
-        yield "", f"and {told.total - 20:,} more: loomctl diff {found.run_id} {record.stage} --stat"
+        yield "", f"and {told.total - 20:,} more: loomctl show --diff {found.run_id} {record.stage} --stat"
     if told.assets:
         size = counted(sum(one.bytes for one in told.assets), "byte")
         yield "assets", f"{len(told.assets):,}, {size}"
     if told.passed_over:
-        yield "", f"{len(told.passed_over):,} not captured: loomctl assets {found.run_id}"
+        yield "", f"{len(told.passed_over):,} not captured: loomctl show --assets {found.run_id}"
 
 
 # ---- Why a run came to a stage.
@@ -336,20 +336,20 @@ def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
 @run_argument
 @json_option
 def why(named: str | None, run: str | None, as_json: bool) -> int:
-    """Say why a run came to a step: after what, by which transition, and why by no other; or why it loads an artifact.
+    """Say why a run came to a step, or why it loads an artifact.
 
-    STEP is a step's id, which means its last visit, `step@visit`, a stage's name or its rank; or the step that comes
-    next. ARTIFACT is the id of a critical artifact: its triggers, what its condition comes to now with the values that
-    it looks at, and the last priming that named it. A stage goes before an artifact of the same name.
-    With neither: the step that the run is at.
+    After which step, by which transition, and why by no other. STEP is a step's id, which means its last visit,
+    `step@visit`, a stage's name or its rank; or the step that comes next. ARTIFACT is the id of a critical
+    artifact: its triggers, what its condition comes to now with the values that it looks at, and the last priming
+    that named it. A stage goes before an artifact of the same name. With neither: the step that the run is at.
 
     \b
     Examples:
-      loomctl why
-      loomctl why review
-      loomctl why build/fix@2
-      loomctl why 007 shop-258 --json
-      loomctl why spec
+      loomctl show --why
+      loomctl show --why review
+      loomctl show --why build/fix@2
+      loomctl show --why 007 shop-258 --json
+      loomctl show --why spec
     """
     from loomctl.views import explain
 

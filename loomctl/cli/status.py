@@ -63,7 +63,7 @@ Loom's line is empty where no run is under way in a session. To remove it, take 
 @run_argument
 @json_option
 def status(run: str | None, as_json: bool) -> int:
-    """Tell on one screen where a run stands, what it waits for, and the one command that leads on.
+    """Show where a run stands, and the one command that leads on.
 
     Its phases and open step, who works on it, what this conversation was given, what the last compaction kept, the last
     events, and whether hooks fire. `loomctl runs` lists all runs; `loomctl show` tells each step of one in full.
@@ -342,7 +342,7 @@ def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
     if ledger is not None and ledger["fault"] is not None:
         said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
         yield _Row("ledger", said, colour=_RED)
-        yield _Row("", f"loomctl verify {told['run_id']}", 0)
+        yield _Row("", f"loomctl prove --log {told['run_id']}", 0)
     elif ledger is not None:
         behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
         yield _Row("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")

@@ -1,4 +1,4 @@
-"""`loomctl next`, `done`, `undo` and `outcome`: from step to step, and what a response would mean without a run."""
+"""`loomctl next`, `done`, `undo`, `debug outcome`: from step to step, and what a response would mean without a run."""
 
 from __future__ import annotations
 
@@ -219,11 +219,14 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
 @branch_option
 @json_option
 def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
-    """Take the last `done` back: its step is open again; its response is kept beside it.
+    """Take the last `done` back: its step is open again.
+
+    Its response is kept beside it.
 
     \b
-    Example:
+    Examples:
       loomctl undo
+      loomctl undo shop-258
     """
     space = command_line.space()
     return told(space, rewind.undo(space, find.to_drive(space, run), branch), as_json=as_json)
@@ -350,7 +353,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     return answer.whole(space, driven.run, lines, driven.slip, goes_on=driven.ended is not None)
 
 
-_HELP = "loomctl outcome --help"
+_HELP = "loomctl debug outcome --help"
 _SHOWN = 200
 
 
@@ -365,15 +368,16 @@ _SHOWN = 200
 @click.option("--last-file", default=None, metavar="FILE", help="The file touched last, the fallback after that.")
 @json_option
 def outcome(source: str, schema: str | None, status_json: str | None, last_file: str | None, as_json: bool) -> int:
-    """Say what a response would mean as the end of a step: the directive in it, or the object for its schema.
+    """Say what a response would mean as the end of a step.
 
-    Nothing is written and no run is needed. Exit code 1 if the response breaks the schema.
+    The directive in it, or the object for its schema. Nothing is written and no run is needed. Exit code 1 if the
+    response breaks the schema.
 
     \b
     Examples:
-      loomctl outcome --from response.md
-      loomctl outcome --from - --schema routing --status-json status.json --json
-      loomctl outcome --from response.md --schema schemas/audit.schema.json
+      loomctl debug outcome --from response.md
+      loomctl debug outcome --from - --schema routing --status-json status.json --json
+      loomctl debug outcome --from response.md --schema schemas/audit.schema.json
     """
     command_line.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
     step: dict[str, Any] = {"kind": "agent", "output_schema": schema}

@@ -1,4 +1,4 @@
-"""`loomctl steps`, `history`, `reduce`, `savings`: what the tools were called for, and what became of their output."""
+"""`loomctl steps`, `debug reduce`: what the tools were called for, and what became of their output."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Listing, complete_runs, json_option, run_argument
+from loomctl.cli.verbs import views_of
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
@@ -26,7 +27,7 @@ LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says
 _COMMAND = 60  # and of a shell's command in it
 _COMPLETED = 200  # of the newest steps
-_HELP_OF_REDUCE = "loomctl reduce --help"
+_HELP_OF_REDUCE = "loomctl debug reduce --help"
 
 
 def _complete_runs_and_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -51,6 +52,7 @@ def _record(space: Workspace, run: str | None) -> recall.Record:
     return found
 
 
+@views_of("steps")
 @click.group(cls=Listing, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete_runs_and_words)
 @click.option(
@@ -73,9 +75,9 @@ def steps(
     agents: bool = False,
     as_json: bool = False,
 ) -> int:
-    """List the tool calls of a run: what was called, what came of it, its tokens before and after the reduction.
+    """List a run's tool calls, their results and their tokens.
 
-    `loomctl steps show ID` gives the full original of one.
+    Tokens before and after the reduction. `loomctl steps show ID` gives the full original of one.
 
     \b
     Examples:
@@ -134,10 +136,10 @@ def _document(step: ToolStep) -> dict[str, Any]:
 @click.option("--reduced", is_flag=True, help="What the history says of it, instead.")
 @json_option
 def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
-    """Print the full original of a tool step, byte for byte: what the tool printed, read or found.
+    """Print the full original of a tool call, byte for byte.
 
-    The beginning of an id is enough. Nothing is added and nothing masked: it is your tool's own output. With --json:
-    the step, and its arguments and whole result as they were.
+    It is what the tool printed, read or found. The beginning of an id is enough. Nothing is added and nothing
+    masked: it is your tool's own output. With --json: the step, and its arguments and whole result as they were.
 
     \b
     Examples:
@@ -175,14 +177,15 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
 )
 @json_option
 def history_command(run: str | None, budget: int, recent: int, as_json: bool) -> int:
-    """Print a run's tool steps as a compaction is told them: the last ones in full, earlier ones a line each.
+    """Print a run's tool calls as a compaction gets them.
 
-    Never more tokens than the budget. What does not fit is counted, and `loomctl steps` has it.
+    The last ones in full, earlier ones a line each. Never more tokens than the budget. What does not fit is
+    counted, and `loomctl steps` has it.
 
     \b
     Examples:
-      loomctl history
-      loomctl history shop-258 --budget 2000 --recent 5
+      loomctl steps --history
+      loomctl steps --history shop-258 --budget 2000 --recent 5
     """
     space = command_line.space()
     found = _record(space, run)
@@ -202,15 +205,15 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
 @click.command("reduce")
 @json_option
 def reduce_command(as_json: bool) -> int:
-    """Read one tool call from standard input and print the tool step that it would become. Writes nothing.
+    """Print what a tool call on standard input would become.
 
-    It takes a host's hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an object with tool,
-    args and result. Text: the observation. With --json: the step.
+    Writes nothing. It takes a host's hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an
+    object with tool, args and result. Text: the observation. With --json: the step.
 
     \b
     Examples:
-      loomctl reduce < event.json
-      loomctl reduce --json < event.json
+      loomctl debug reduce < event.json
+      loomctl debug reduce --json < event.json
     """
     call = tool_calls.read(_given())
     rules = tool_steps.of_settings(command_line.space(make=True).settings.reduce_rules)
@@ -242,14 +245,15 @@ def _given() -> Any:
 @run_argument
 @json_option
 def savings_command(run: str | None, as_json: bool) -> int:
-    """Tell what the reduction of a run's tool steps saved, by tool, and check that every original can be had back.
+    """Count the tokens saved, and check that originals are there.
 
-    Tokens are estimates. Exit code 1 if an original or a step's record is gone, or is not what it was.
+    What the reduction of a run's tool calls saved, by tool; every original is read. Tokens are estimates. Exit code
+    1 if an original or a step's record is gone, or is not what it was.
 
     \b
     Examples:
-      loomctl savings
-      loomctl savings shop-258 --json
+      loomctl steps --savings
+      loomctl steps --savings shop-258 --json
     """
     found = _record(command_line.space(), run)
     told = recall.savings(found)

@@ -241,7 +241,7 @@ def way_back(run: Run, last: Change) -> str:
     if last.before is NOTHING:
         return _line("unset", last.key, run.run_id)
     if blobs.is_ref(last.before):
-        return f"loomctl blob get {last.before} | {_line('set --from -', last.key, run.run_id)}"
+        return f"loomctl debug blob get {last.before} | {_line('set --from -', last.key, run.run_id)}"
     told = context_values.encoded(last.before).decode()
     if context_history.noted(last.key, last.before) != last.before or "[masked: " in told:
         return ""

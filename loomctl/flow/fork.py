@@ -124,7 +124,9 @@ def _origin(run: Run, named: str) -> _Origin:
     at = [one["stage"] for one in every].index(entry["stage"])
     if entry["status"] not in visits.OUTCOMES:
         before = [one["stage"] for one in every[:at] if one["status"] in visits.OUTCOMES]
-        earlier = f"loomctl fork {run.run_id} --at {quoted(before[-1])}" if before else f"loomctl stages {run.run_id}"
+        earlier = (
+            f"loomctl fork {run.run_id} --at {quoted(before[-1])}" if before else f"loomctl show --stages {run.run_id}"
+        )
         what = f"{entry['stage']} has not ended, and a fork goes on from where a stage had"
         why = "an earlier one can be named; to do this one differently here, loomctl rewind goes back to it"
         raise LoomError("STAGE_OPEN", what, where=run.state_path, why=why, hint=earlier, exit_code=EXIT_USAGE)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 ASKED = "asked"  # the source of a fidelity that the caller named
-TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl preamble`"
-_UNREAD = "What was done before cannot be read: `loomctl state restore {}`"
+TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl debug preamble`"
+_UNREAD = "What was done before cannot be read: `loomctl debug state restore {}`"
 _JUDGED = 200  # of the newest stages; those before are known as the last of these is
 _LOOKED_AT = 60  # of the newest stages, whose session is read
 _SHORTEST_LINE = 8  # tokens of a stage's line: so many stages at most have one
@@ -98,7 +98,7 @@ def of(
     """
     if fidelity is not None and fidelity not in FIDELITIES:
         what, why = f"{fidelity!r:.60} is no fidelity", f"there are {', '.join(FIDELITIES)}"
-        raise LoomError("BAD_FIDELITY", what, why=why, hint="loomctl preamble --help", exit_code=EXIT_USAGE)
+        raise LoomError("BAD_FIDELITY", what, why=why, hint="loomctl debug preamble --help", exit_code=EXIT_USAGE)
     place = _meant(run, step_key)
     return _made(space, run, place, _all(run.state), fidelity=fidelity, transition=transition)
 

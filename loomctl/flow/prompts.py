@@ -204,7 +204,7 @@ def _trust_awaited(run: Run) -> str:
 def _before(state: Mapping[str, Any]) -> str:
     """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
     ended = any(entry["status"] not in visits.OPEN and entry.get("stage") for entry in reversed(state["steps"]))
-    return "\n\n`loomctl preamble` tells what came before it." if ended else ""
+    return "\n\n`loomctl debug preamble` tells what came before it." if ended else ""
 
 
 def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = "") -> str:

@@ -32,6 +32,12 @@ _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "context history": (frozenset(), frozenset({"--all", "--json"}), 2),
     "done": (frozenset({"--for", "--outcome", "--note", "--artifact", "--branch"}), frozenset({"--json"}), 1),
 }
+# As they are called now; the old names of these do the same until 1.0.
+_HARMLESS |= {
+    "show --stages": _HARMLESS["stages"],
+    "show --assets": _HARMLESS["assets"],
+    "debug preamble": _HARMLESS["preamble"],
+}
 _ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
 _ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
@@ -68,7 +74,7 @@ def read(told: object) -> ToolCall:
             "this is no tool call",
             where="standard input" + ("" if event else ": $"),
             why="it takes an object with tool_name, tool_input and tool_response or error; or with tool, args, result",
-            hint="loomctl reduce --help",
+            hint="loomctl debug reduce --help",
         )
     error = _said(event.get("error"))
     if is_an_event:
@@ -140,8 +146,12 @@ def _is_harmless(command: str) -> bool:
     words = _split(first)
     if words is None:
         return False
-    length = 2 if words[1:2] == ["context"] else 1
+    length = 2 if words[1:2] in (["context"], ["debug"]) else 1
     verb, rest = words[1 : 1 + length], words[1 + length :]
+    view = next((word for word in rest if f"show {word}" in _HARMLESS), "") if verb == ["show"] else ""
+    if view:
+        verb = ["show", view]
+        rest.remove(view)
     name = " ".join(verb)
     if name not in _HARMLESS or name.split(" ") != verb or (delimiter and name != "done"):
         return False

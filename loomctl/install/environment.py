@@ -184,8 +184,8 @@ def _empty_environment(folder: str) -> None:
 def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     """Compile the packages and Loom to where the launcher lets every start look (D58); a failure only costs time.
 
-    Twice Loom is really started, for what it uses of the standard library is looked for in that folder too; its help
-    imports every command.
+    Twice Loom is really started, for what it uses of the standard library is looked for in that folder too; its whole
+    help imports every verb.
     """
     kept = next(base for base in bases if base and os.path.isdir(base) and os.access(base, os.W_OK))
     option = f"pycache_prefix={os.path.join(kept, 'pycache')}"
@@ -196,7 +196,7 @@ def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     nothing = subprocess.DEVNULL
     for command in (
         [place.python, "-I", "-X", option, "-c", script, packages, loom],
-        [place.python, "-I", "-X", option, os.path.join(loom, "__main__.py"), "--help"],
+        [place.python, "-I", "-X", option, os.path.join(loom, "__main__.py"), "--help", "--all"],
         [sys.executable, "-I", "-S", "-X", option, "-c", hook],
     ):
         try:

@@ -301,7 +301,7 @@ def _three_ways(run: Run, entry: Entry) -> str:
     return (
         f"Required artifact {masked_line(entry.id, 80)} could not be given ({why}). "
         "Ways forward: put the file there; or correct its path "
-        f"(`loomctl check {quoted(f'{run.folder}/plan.json')}`, `loomctl state show {run.run_id}`); "
+        f"(`loomctl check {quoted(f'{run.folder}/plan.json')}`, `loomctl debug state show {run.run_id}`); "
         "or go on without it, telling the user what is not known."
     )
 

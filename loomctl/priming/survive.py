@@ -407,7 +407,7 @@ class _Values:
             if size > min(self._limit, self.left):
                 most = f"{self._limit:,} is the most that is looked for"
                 most = most if size > self._limit else f"of all items together {ALL:,} are read at most"
-                hint = f"loomctl state show {self.run.run_id}"
+                hint = f"loomctl debug state show {self.run.run_id}"
                 raise LoomError("TOO_LARGE", f"{size:,} bytes; {most}", where=place, hint=hint)
             self.left -= size
             self._known[place] = context_values.value_of(self.space, self.run, value)
@@ -453,8 +453,8 @@ def _how_to_read(run: Run, item: Item) -> str:
 
         return f"{item.name}: `loomctl context get {quoted(masked_line(str(steps[1]), 200))} {run.run_id}`"
     if item.kind in (PATH, RUN):
-        return f"{item.name}: `loomctl state show {run.run_id}`"
-    return f"{item.name}: under `{survival.KEY}` in the run's `plan.json`, or `loomctl state show {run.run_id}`"
+        return f"{item.name}: `loomctl debug state show {run.run_id}`"
+    return f"{item.name}: under `{survival.KEY}` in the run's `plan.json`, or `loomctl debug state show {run.run_id}`"
 
 
 def _artifacts(values: _Values, items: Sequence[Item]) -> dict[str, Survivor]:

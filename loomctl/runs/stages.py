@@ -331,7 +331,7 @@ def find_stage(run: Run, named: str) -> dict[str, Any]:
         return found[0]
     known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
     what, why = f"{named!r:.80} names {len(found)} stages of this run", f"there are {known or 'none'}"
-    raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl stages {run.run_id}", exit_code=EXIT_NO_RUN)
+    raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl show --stages {run.run_id}", exit_code=EXIT_NO_RUN)
 
 
 def matches(run: Run, named: str) -> list[dict[str, Any]]:
@@ -471,7 +471,7 @@ def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> 
         return error
     if here is not None:
         error.why = f"nor a stage of the current run, {here.run_id}"
-        error.hint = f"loomctl stages {here.run_id}"
+        error.hint = f"loomctl show --stages {here.run_id}"
         return error
     having = _having(space, find.active_runs(space), word)
     if having is not None:

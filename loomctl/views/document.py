@@ -1,7 +1,7 @@
 """A run as a report tells it: one document made of all that can be read of it, for the page and for scripts.
 
 A run that is damaged is told as far as it can be read, and the document says what could not be (`troubles`). Nothing
-of a run is changed; only what hooks put aside is recorded first, as for `loomctl savings`.
+of a run is changed; only what hooks put aside is recorded first, as for `loomctl steps --savings`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
         fail(error)
         return None
     if (fault := found.fault) is not None:
-        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl verify {run.run_id} tells more"
+        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl prove --log {run.run_id} tells more"
         fail(LoomError(fault.code, what))
     return overview.verdict(found)
 
@@ -298,7 +298,7 @@ def _read(space: Workspace, run_id: str, fail: Fail) -> Run:
             own = name == os.path.basename(home.state)
             state = space.store.read_home(home if own else recovery.kept_home(home, name))
             if not own:
-                fail(LoomError("OLDER_STATE", f"the run is told as {name} has it", hint="loomctl state restore"))
+                fail(LoomError("OLDER_STATE", f"the run is told as {name} has it", hint="loomctl debug state restore"))
             break
         except LoomError as error:
             if error.code in _NEVER_READ:

@@ -347,7 +347,7 @@ def _ahead(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     known = [str(entry["stage"]) for entry in stages.entries(run)]
     why = f"it came to {', '.join(known[-20:])}" if known else choices(keys[0], known)
     what = f"this run has not come to {', '.join(keys)}"
-    raise LoomError("NOT_VISITED", what, why=why, hint=f"loomctl stages {run.run_id}", exit_code=EXIT_NO_RUN)
+    raise LoomError("NOT_VISITED", what, why=why, hint=f"loomctl show --stages {run.run_id}", exit_code=EXIT_NO_RUN)
 
 
 def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _check_log(path: str) -> list[Problem]:
         found.append(error(fault.code, f"line {fault.line}", message, _COPY))
     if verdict.torn_at is not None and verdict.ok:
         message = "this is no entry: a kill cut a write off here; the next write closes it"
-        found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl verify {run_id}"))
+        found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl prove --log {run_id}"))
     return found
 
 
@@ -240,7 +240,7 @@ def _moved_visits(raw: dict[str, Any], path: str, run_id: str) -> Iterator[Probl
         list(steps)
     except LoomError as unreadable:
         message = f"{unreadable.what}: {unreadable.where}: {unreadable.why}"
-        yield error(unreadable.code, f"$.{visit_list.KEY}", message, f"loomctl state restore {quoted(run_id)}")
+        yield error(unreadable.code, f"$.{visit_list.KEY}", message, f"loomctl debug state restore {quoted(run_id)}")
 
 
 def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Iterator[Problem]:

@@ -62,7 +62,10 @@ def plan_of(
     merged = workflow_in(raw) if raw is not None else None
     if merged is not None and source is not None and not merged["phases"]:
         raise LoomError(
-            "BAD_PLAN", "this FABER plan names no phases", where=source.path, hint=f"loomctl state show {home.run_id}"
+            "BAD_PLAN",
+            "this FABER plan names no phases",
+            where=source.path,
+            hint=f"loomctl debug state show {home.run_id}",
         )
     found = _resolved(project, named) if merged is None or "critical_artifacts" not in merged else None
     usable = found if found is not None and found.merged is not None else None

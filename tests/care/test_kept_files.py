@@ -36,7 +36,7 @@ def begun(scene: Scene) -> Scene:
 
 
 def green(scene: Scene) -> str:
-    told = scene.loomctl("verify", "--all")
+    told = scene.loomctl("prove", "--log", "--all")
     assert told.code == 0, told.stdout
     return told.stdout
 
@@ -81,7 +81,7 @@ def test_a_changed_file_is_named_with_its_stage(begun: Scene, file: str, kind: s
         path = begun.run_dir / file if whole else begun.run_dir / "stages" / stage / file
         data, run_id = path.read_bytes(), begun.run_dir.name
         changed(begun, path, kind)
-        told = begun.loomctl("verify", run_id)
+        told = begun.loomctl("prove", "--log", run_id)
         if path.is_dir():
             path.rmdir()
         path.write_bytes(data)
@@ -118,10 +118,10 @@ def test_what_hooks_change_without_an_event_may_differ(begun: Scene) -> None:
 
 def test_a_fault_says_which_file_and_what_to_do(begun: Scene) -> None:
     begun.edit(goal="another goal")
-    told = begun.loomctl("verify")
+    told = begun.loomctl("prove", "--log")
     assert "CHANGED_FILE: state.json of 003-build.polish@1: it is not the one that was written" in told.stdout
     assert "hint: loomctl" in told.stdout
-    (fault,) = begun.loomctl("verify", "--json").json["files"]["faults"]
+    (fault,) = begun.loomctl("prove", "--log", "--json").json["files"]["faults"]
     assert (fault["file"], fault["code"]) == ("state.json", "CHANGED_FILE")
 
 
@@ -231,7 +231,7 @@ def test_a_state_of_fabers_is_not_loom_s_to_hold(scene: Scene) -> None:
     assert "not covered: state.json: " in green(scene)
     path = scene.store / "runs" / RUN_ID / "plan.json"
     path.write_text(path.read_text().replace('"phases"', '"phrases"'))
-    assert scene.loomctl("verify", RUN_ID).code == 1
+    assert scene.loomctl("prove", "--log", RUN_ID).code == 1
 
 
 def test_a_kept_value_of_another_shape_breaks_nothing(begun: Scene) -> None:

@@ -158,9 +158,9 @@ def a_link(scene: Scene) -> None:
 
 
 STATES: dict[str, tuple[Callable[[Scene], object], str]] = {
-    "torn": (lambda scene: (scene.run_dir / "state.json").write_text("{"), "loomctl state restore RUN"),
-    "empty": (lambda scene: (scene.run_dir / "state.json").write_text(""), "loomctl state restore RUN"),
-    "wrong types": (lambda scene: scene.edit(phases=5), "loomctl state restore RUN"),
+    "torn": (lambda scene: (scene.run_dir / "state.json").write_text("{"), "loomctl debug state restore RUN"),
+    "empty": (lambda scene: (scene.run_dir / "state.json").write_text(""), "loomctl debug state restore RUN"),
+    "wrong types": (lambda scene: scene.edit(phases=5), "loomctl debug state restore RUN"),
     "newer": (lambda scene: scene.edit(schema_version=99), f"git -C {CHECKOUT} pull"),
     "another's": (lambda scene: scene.edit(run_id="shop-x-run-2026-01-01T00-00-00Z"), ""),
     "a link": (a_link, ""),
@@ -251,7 +251,7 @@ def test_a_state_of_fabers_that_is_gone_is_a_failure_with_the_way_back(scene: Sc
     assert scene.loomctl("resume").code == 0
     path.unlink()
     found = project_checks.states(patient(scene))
-    assert (found.status, found.hint) == (FAIL, f"loomctl state restore {RUN_ID}")
+    assert (found.status, found.hint) == (FAIL, f"loomctl debug state restore {RUN_ID}")
     assert str(path) in " ".join(found.details)
 
 

@@ -483,9 +483,9 @@ def test_a_damaged_state_of_fabers_is_put_back_in_its_place(scene: Scene, layout
     assert scene.loomctl("done", given="built").code == 0
     path.write_text("{torn")
     answer = scene.loomctl("next")
-    assert (answer.code, "loomctl state restore" in answer.stderr) == (5, True), answer.stderr
+    assert (answer.code, "loomctl debug state restore" in answer.stderr) == (5, True), answer.stderr
     listed = scene.loomctl("runs", "--json").json["runs"]
-    ended = scene.loomctl("state", "restore", faber.RUN_ID, "--json")
+    ended = scene.loomctl("debug", "state", "restore", faber.RUN_ID, "--json")
     assert ended.code == 0, ended.stderr
     assert (ended.json["state"]["kept"], ended.json["plan"]) == ("faber-state.broken-1.json", None)
     after = json.loads(path.read_bytes())
@@ -502,7 +502,7 @@ def test_a_state_of_fabers_that_loom_never_wrote_has_no_way_back(scene: Scene) -
     """Loom keeps a backup of what it wrote itself; before that it says that there is none."""
     path = faber.lay(scene)
     path.write_text("{torn")
-    ended = scene.loomctl("state", "restore", faber.RUN_ID)
+    ended = scene.loomctl("debug", "state", "restore", faber.RUN_ID)
     assert (ended.code, path.read_text()) == (5, "{torn")
     assert all(words in ended.stderr for words in ("NO_WAY_BACK", "faber-state.backup.json: it is not there"))
 
@@ -519,7 +519,7 @@ def test_a_damaged_state_of_fabers_without_a_way_back_leads_to_none_that_is_not_
         for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "as FABER left it"]):
             subprocess.run([*git, *words], check=True)
     path.write_text("{torn")
-    ended = scene.loomctl("state", "restore", faber.RUN_ID)
+    ended = scene.loomctl("debug", "state", "restore", faber.RUN_ID)
     assert "Left of the run are its plan" in ended.stderr
     assert (f"git checkout HEAD -- {path}" if tracked else f"loomctl check {path}") in ended.stderr
     answer = scene.loomctl("runs", "archive", faber.RUN_ID)

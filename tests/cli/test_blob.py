@@ -1,4 +1,4 @@
-"""`loomctl blob get`: a blob's bytes as they are, its text, or what is known of it."""
+"""`loomctl debug blob get`: a blob's bytes as they are, its text, or what is known of it."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def test_the_bytes_go_out_as_they_are(begun: Scene) -> None:
         (begun.root / "deep").mkdir(exist_ok=True)
         target = begun.root / "deep" / "out"
         target.unlink(missing_ok=True)
-        assert begun.loomctl("blob", "get", ref, "--out", "out", cwd=begun.root / "deep").code == 0
+        assert begun.loomctl("debug", "blob", "get", ref, "--out", "out", cwd=begun.root / "deep").code == 0
         assert target.read_bytes() == data
         assert target.stat().st_mode & 0o777 == 0o600
         done = subprocess.run(
@@ -37,15 +37,15 @@ def test_the_bytes_go_out_as_they_are(begun: Scene) -> None:
 def test_a_blobs_text_or_what_is_known_of_it_is_given_and_no_file_written_over(begun: Scene, cli: Cli) -> None:
     """`--text` takes the JSON around it off; of what is no text it says so."""
     ref = put(begun, json.dumps("one\ntwo é\n", ensure_ascii=False).encode())
-    assert cli("blob", "get", ref, "--text").stdout == "one\ntwo é\n"
-    assert cli("blob", "get", ref).stdout == '"one\\ntwo é\\n"'
+    assert cli("debug", "blob", "get", ref, "--text").stdout == "one\ntwo é\n"
+    assert cli("debug", "blob", "get", ref).stdout == '"one\\ntwo é\\n"'
     for data, kind in ((b"[1]", "array"), (b"\xff", "bytes"), (b"true", "boolean"), (b"7", "number")):
-        ended = cli("blob", "get", put(begun, data), "--text", "--json")
+        ended = cli("debug", "blob", "get", put(begun, data), "--text", "--json")
         assert (ended.code, ended.json["error"]["code"]) == (2, "NO_TEXT")
         assert kind in ended.json["error"]["message"]
     data = b'{"a": 1}'
     ref = put(begun, data)
-    told = cli("blob", "get", ref, "--json").json
+    told = cli("debug", "blob", "get", ref, "--json").json
     assert told == {
         "schema_version": 1, "ref": ref, "sha256": ref[14:], "bytes": 8, "value": "object",
         "path": Blobs(str(begun.store)).path(ref),
@@ -55,9 +55,9 @@ def test_a_blobs_text_or_what_is_known_of_it_is_given_and_no_file_written_over(b
     (begun.root / "there").write_text("mine")
     (begun.root / "link").symlink_to("nowhere")
     for name in ("there", "link"):
-        ended = cli("blob", "get", ref, "--out", name, "--json")
+        ended = cli("debug", "blob", "get", ref, "--out", name, "--json")
         assert (ended.code, ended.json["error"]["code"]) == (2, "FILE_EXISTS")
-        assert ended.json["error"]["hint"] == f"loomctl blob get {ref} --out {begun.root}/{name}.new"
+        assert ended.json["error"]["hint"] == f"loomctl debug blob get {ref} --out {begun.root}/{name}.new"
     assert (begun.root / "there").read_text() == "mine"
     assert not (begun.root / "nowhere").exists()
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_given_is_said(begun: Scene, cli: Cli) -> None:
         (ref_of(b"damaged"), "DAMAGED_BLOB", 5),
     ]:
         Path(Blobs(str(begun.store)).path(put(begun, b"damaged"))).write_bytes(b"rubbish")
-        ended = cli("blob", "get", ref)
+        ended = cli("debug", "blob", "get", ref)
         assert (ended.code, ended.stdout) == (exit_code, "")
         assert f"loomctl: {code}: " in ended.stderr
         assert "hint: " in ended.stderr

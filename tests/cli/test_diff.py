@@ -1,4 +1,4 @@
-"""`loomctl diff` and `loomctl assets`: what stages changed and left, told and copied as it was."""
+"""`loomctl show --diff` and `loomctl show --assets`: what stages changed and left, told and copied as it was."""
 
 import json
 import subprocess
@@ -91,13 +91,13 @@ def test_patches_are_given_byte_for_byte_and_in_order(worked: Scene) -> None:
 
 
 def test_names_numbers_and_all_of_it_are_told_on_request(cli: Cli, worked: Scene) -> None:
-    assert cli("diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
-    assert cli("diff", MAKE, "--stat").stdout == cli("diff", "shop", "002", "--stat").stdout
-    assert cli("diff", MAKE, "--stat").stdout.splitlines() == [
+    assert cli("show", "--diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
+    assert cli("show", "--diff", MAKE, "--stat").stdout == cli("show", "--diff", "shop", "002", "--stat").stdout
+    assert cli("show", "--diff", MAKE, "--stat").stdout.splitlines() == [
         f"{MAKE}  2 files", "  FILE   CHANGE   LINES", "  a.txt  deleted  +0 -2", "  b␤c    added    +1 -0", "",
     ]  # fmt: skip
-    assert "  notes.md  by a tool" in cli("diff", "--stat").stdout
-    told = cli("diff", "--json").json["stages"]
+    assert "  notes.md  by a tool" in cli("show", "--diff", "--stat").stdout
+    told = cli("show", "--diff", "--json").json["stages"]
     assert [one["stage"] for one in told] == [ASK, MAKE, "003-build.polish@1"]
     assert [one["told"] for one in told] == [True, True, False]
     assert told[1]["files"][1] == {"path": "b\nc", "by": ["git"], "change": "added", "added": 1, "removed": 0}
@@ -113,7 +113,7 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
     worked.write("test-results/b.png", "b")
     called(worked, "Bash", command="pytest")
     end(worked)
-    lines = cli("assets").stdout.splitlines()
+    lines = cli("show", "--assets").stdout.splitlines()
     stage = "003-build.polish@1"
     assert [" ".join(line.split()) for line in lines[-5:-2]] == [
         "STAGE NOT CAPTURED BYTES REASON",
@@ -122,10 +122,10 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
     ]
     assert lines[-1] == f"{worked.run_dir.name}: 3 assets, 17 bytes; 2 not captured"
     assert (
-        f"\nassets    1, 1 byte\n          2 not captured: loomctl assets {worked.run_dir.name}\n"
+        f"\nassets    1, 1 byte\n          2 not captured: loomctl show --assets {worked.run_dir.name}\n"
         in cli("show", "3").stdout
     )
-    told = cli("assets", "--json").json["passed_over"]
+    told = cli("show", "--assets", "--json").json["passed_over"]
     assert sorted(told, key=lambda one: str(one["path"])) == [
         {"stage": stage, "path": "test-results/film.webm", "bytes": 10_485_761, "reason": "it is over 10 MiB"},
         {"stage": stage, "path": "test-results/latest.png", "bytes": None, "reason": "it is a link"},
@@ -133,48 +133,48 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
     path = worked.run_dir / "stages" / stage / "changes.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "assets_passed_over": [7, {"path": 1}, {"path": "x\ny", "bytes": "z"}]}))
-    assert ["x␤y", "-", "unknown"] in [line.split()[1:] for line in cli("assets").stdout.splitlines()]
+    assert ["x␤y", "-", "unknown"] in [line.split()[1:] for line in cli("show", "--assets").stdout.splitlines()]
 
 
 def test_what_is_not_known_or_not_there_is_said(begun: Scene, cli: Cli) -> None:
-    assert cli("assets").stdout == f"{begun.run_dir.name}: no assets\n"
-    ended = cli("assets", "cp", "out")
+    assert cli("show", "--assets").stdout == f"{begun.run_dir.name}: no assets\n"
+    ended = cli("show", "--assets", "cp", "out")
     assert (ended.code, "0 of 0 assets copied" in ended.stdout) == (0, True)
     assert not (begun.root / "out").exists()
     begin(begun)
     called(begun, "Edit", file_path="x")
     end(begun)
-    ended = cli("diff", "shop", "001")
+    ended = cli("show", "--diff", "shop", "001")
     assert ended.stdout == ""
     assert ended.stderr == f"{ASK}: only what tools were called for is known: there is no git repository\n"
-    assert "  ! only what tools were called for is known: there is no git" in cli("diff", "--stat").stdout
-    assert cli("diff", "--names").stdout == "x\n"
+    assert "  ! only what tools were called for is known: there is no git" in cli("show", "--diff", "--stat").stdout
+    assert cli("show", "--diff", "--names").stdout == "x\n"
 
 
 def test_assets_are_copied_where_their_user_wants_them_and_listed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
-    ended = cli("assets", "cp", "shop", str(tmp_path / "out"))
+    ended = cli("show", "--assets", "cp", "shop", str(tmp_path / "out"))
     assert ended.stdout == f"Loom: 2 of 2 assets copied to {tmp_path / 'out'}\n"
     made = tmp_path / "out" / "build.make" / "retry_1"
     assert (made / "junit.xml").read_text() == "<testsuite/>"
     assert (made / "test-results" / "login" / "a.png").read_bytes() == b"\x89PNG"
-    told = cli("assets", "cp", str(tmp_path / "out"), "--json").json
+    told = cli("show", "--assets", "cp", str(tmp_path / "out"), "--json").json
     assert (told["written"], told["there_already"], told["failed"]) == ([], 2, [])
     below = worked.root / "src"
     below.mkdir()
-    assert cli("assets", "cp", "rel", "--stage", "002", cwd=below).code == 0
+    assert cli("show", "--assets", "cp", "rel", "--stage", "002", cwd=below).code == 0
     assert (below / "rel" / "build.make" / "retry_1" / "junit.xml").is_file()
-    assert "0 of 0 assets" in cli("assets", "cp", "other", "--stage", ASK).stdout
-    lines = cli("assets").stdout.splitlines()
+    assert "0 of 0 assets" in cli("show", "--assets", "cp", "other", "--stage", ASK).stdout
+    lines = cli("show", "--assets").stdout.splitlines()
     assert [line.split() for line in lines[:3]] == [
         ["STAGE", "PATH", "BYTES"],
         [MAKE, "junit.xml", "12"],
         [MAKE, "test-results/login/a.png", "4"],
     ]
     assert lines[-1] == f"{worked.run_dir.name}: 2 assets, 16 bytes"
-    told = cli("assets", "shop", "--json").json
+    told = cli("show", "--assets", "shop", "--json").json
     assert (told["bytes"], [one["there"] for one in told["assets"]]) == (16, [True, True])
     (worked.run_dir / told["assets"][0]["stored"]).unlink()
-    assert "12 (gone)" in cli("assets").stdout
+    assert "12 (gone)" in cli("show", "--assets").stdout
 
 
 def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path: Path) -> None:
@@ -182,22 +182,22 @@ def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path
     made.mkdir(parents=True)
     (tmp_path / "precious").write_text("mine")
     (made / "junit.xml").symlink_to(tmp_path / "precious")
-    ended = cli("assets", "cp", str(tmp_path / "out")).ends(2)
+    ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(2)
     assert "loomctl: FILE_EXISTS: 1 of 2 files stand there with other content" in ended.stderr
-    assert f"hint: loomctl assets cp {worked.run_dir.name} {tmp_path / 'out'} --force" in ended.stderr
+    assert f"hint: loomctl show --assets cp {worked.run_dir.name} {tmp_path / 'out'} --force" in ended.stderr
     assert [path.name for path in made.iterdir()] == ["junit.xml"]
-    assert cli("assets", "cp", str(tmp_path / "out"), "--force").code == 0
+    assert cli("show", "--assets", "cp", str(tmp_path / "out"), "--force").code == 0
     assert ((made / "junit.xml").read_text(), (tmp_path / "precious").read_text()) == ("<testsuite/>", "mine")
 
 
 def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     stored = worked.run_dir / "assets" / "build.make" / "retry_1"
     (stored / "junit.xml").write_text("<forged/>")
-    ended = cli("assets", "cp", str(tmp_path / "out")).ends(1)
+    ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(1)
     assert "not copied: junit.xml: it is not what was captured: it was changed since" in ended.stdout
     assert "Loom: 1 of 2 assets copied" in ended.stdout
     (stored / "junit.xml").unlink()
-    assert "junit.xml: No such file" in cli("assets", "cp", str(tmp_path / "out")).stdout
+    assert "junit.xml: No such file" in cli("show", "--assets", "cp", str(tmp_path / "out")).stdout
 
 
 def test_what_strangers_put_into_a_runs_folder_leads_nowhere(worked: Scene, cli: Cli, tmp_path: Path) -> None:
@@ -208,18 +208,24 @@ def test_what_strangers_put_into_a_runs_folder_leads_nowhere(worked: Scene, cli:
         path.write_text(
             json.dumps({**raw, "assets": [{"path": "x", "stored": stored, "bytes": 1}, 7], "files": [7, {}]})
         )
-        assert cli("assets", "--json").json["assets"] == []
-        cli("assets", "cp", str(tmp_path / "out"))
+        assert cli("show", "--assets", "--json").json["assets"] == []
+        cli("show", "--assets", "cp", str(tmp_path / "out"))
         assert not (tmp_path / "out").exists()
-        assert cli("diff", MAKE, "--stat").code == 0
+        assert cli("show", "--diff", MAKE, "--stat").code == 0
     for content in ["[]", "5", '{"files": 5, "assets": {}, "warnings": 1, "count": "x"}']:
         (worked.run_dir / "stages" / MAKE / "changes.json").write_text(content)
-        for words in (["diff", "--stat"], ["diff", "--names"], ["diff", "--json"], ["diff"], ["assets"]):
+        for words in (
+            ["show", "--diff", "--stat"],
+            ["show", "--diff", "--names"],
+            ["show", "--diff", "--json"],
+            ["show", "--diff"],
+            ["show", "--assets"],
+        ):
             assert cli(*words).code == 0
     (tmp_path / "secret").write_text("secret")
     path = worked.run_dir / "stages" / ASK / "changes.patch"
     path.unlink()
     path.symlink_to(tmp_path / "secret")
-    ended = cli("diff", "shop", ASK).ends(5)
+    ended = cli("show", "--diff", "shop", ASK).ends(5)
     assert "UNSAFE_LINK" in ended.stderr
     assert "secret" not in ended.stdout

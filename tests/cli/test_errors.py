@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 from loomctl.cli import output
+from loomctl.cli.verbs import joined
 from loomctl.kit import trouble
 from loomctl.kit.errors import UPDATE, LoomError, quoted
 from tests.cli.conftest import Cli
@@ -180,11 +182,14 @@ def test_a_hint_is_one_command_line(hint: Hint) -> None:
         words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
         assert words[0] in SHOWS | MENDS, hint
         if words[0] == "loomctl" and words[1] != "x":
-            group = f"loomctl {words[1]}" in GROUPS and words[1] not in ("steps", "assets")  # commands, too, with a run
-            assert " ".join(words[: 3 if group else 2]) in KNOWN, hint
+            words = ["loomctl", *" ".join(joined(words[1:])).split()]
+            known = max((at for at in (2, 3, 4) if " ".join(words[:at]) in KNOWN), default=0)
+            assert known, hint
+            assert " ".join(words[:known]) not in GROUPS or not words[known:], hint
 
 
-GROUPS = {name.rpartition(" ")[0] for name in ALL if name.count(" ") == 2}
+WITH_A_RUN = {"loomctl steps", "loomctl show --assets"}  # groups that are commands, too
+GROUPS = {name for name, one in ALL.items() if isinstance(one, click.Group)} - WITH_A_RUN
 KNOWN = {*ALL, *GROUPS, "loomctl --debug", "loomctl --version", "loomctl runs --remote"}
 
 
@@ -352,32 +357,32 @@ FAILING = [
     Failing(["context", "list", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["context", "history", "_run_id"], 2, "USAGE", begin),
     Failing(["sessions", "nowhere"], 3, "NO_SUCH_RUN", begin),
-    Failing(["diff", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
-    Failing(["assets", "nowhere"], 3, "NO_SUCH_RUN", begin),
-    Failing(["assets", "cp"], 2, "USAGE", begin),
+    Failing(["show", "--diff", "shop", "nowhere"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["show", "--assets", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["show", "--assets", "cp"], 2, "USAGE", begin),
     Failing(["steps", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["steps", "shop", "more"], 2, "USAGE", begin),
     Failing(["steps", "--last", "0"], 2, "USAGE", begin),
     Failing(["steps", "show", "nowhere"], 3, "NO_SUCH_TOOL_STEP", begin),
-    Failing(["history", "nowhere"], 3, "NO_SUCH_RUN", begin),
-    Failing(["preamble", "--step", "nothing"], 3, "NO_SUCH_STEP", begin),
-    Failing(["outcome", "--from", "nowhere"], 2, "UNREADABLE", pasted=None),
-    Failing(["savings", "nowhere"], 3, "NO_SUCH_RUN", begin),
-    Failing(["reduce"], 2, "NO_INPUT"),
-    Failing(["state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
-    Failing(["state", "show"], 5, "BAD_JSON", broken_state),
-    Failing(["state", "restore"], 2, "NOT_CONFIRMED", unreadable_state),
+    Failing(["steps", "--history", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["debug", "preamble", "--step", "nothing"], 3, "NO_SUCH_STEP", begin),
+    Failing(["debug", "outcome", "--from", "nowhere"], 2, "UNREADABLE", pasted=None),
+    Failing(["steps", "--savings", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["debug", "reduce"], 2, "NO_INPUT"),
+    Failing(["debug", "state", "show", "--path", "none"], 2, "NOTHING_THERE", begin),
+    Failing(["debug", "state", "show"], 5, "BAD_JSON", broken_state),
+    Failing(["debug", "state", "restore"], 2, "NOT_CONFIRMED", unreadable_state),
     Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", anothers_state),
     Failing(["show", "shop"], 5, "RUN_ID_MISMATCH", copied_run),
     Failing(["paths", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["check", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
-    Failing(["verify", "nowhere"], 3, "NO_SUCH_RUN", begin),
-    Failing(["verify", "shop", "--all"], 2, "USAGE", begin),
+    Failing(["prove", "--log", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["prove", "--log", "shop", "--all"], 2, "USAGE", begin),
     Failing(["graph", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["simulate", "nowhere"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["simulate", "core", "--outcomes", "nowhere.json"], 2, "UNREADABLE", None, None),
-    Failing(["why", "nothing"], 3, "NO_SUCH_STAGE", begin),
-    Failing(["schema", "nonsense"], 2, "USAGE"),
+    Failing(["show", "--why", "nothing"], 3, "NO_SUCH_STAGE", begin),
+    Failing(["debug", "schema", "nonsense"], 2, "USAGE"),
     Failing(["plugin", "path", "more"], 2, "USAGE"),
     Failing(["demo", "--nonsense"], 2, "USAGE"),
     Failing(["show", "../etc"], 2, "BAD_ID", begin),
@@ -388,8 +393,8 @@ FAILING = [
     Failing(["report", "-o", ".."], 2, "USAGE", begin),
     Failing(["report", "-o", "nowhere/report.html"], 2, "NO_FOLDER", begin, None),
     Failing(["clean"], 3, "NO_ACTIVE_RUN"),
-    Failing(["blob", "get", "x"], 2, "BAD_REF", begin),
-    Failing(["blob", "get", f"blob://sha256/{'a' * 64}"], 3, "NO_SUCH_BLOB", begin),
+    Failing(["debug", "blob", "get", "x"], 2, "BAD_REF", begin),
+    Failing(["debug", "blob", "get", f"blob://sha256/{'a' * 64}"], 3, "NO_SUCH_BLOB", begin),
     Failing(["push", "--yes"], 8, "NO_REPOSITORY", begin, None),
     Failing(["push", "--yes"], 2, "NO_REMOTE", in_git, None),
     Failing(["pull", "--remote", "file:///nowhere.git"], 8, "REMOTE_UNREACHABLE", in_git, None),
@@ -424,7 +429,7 @@ def pasted(hint: str) -> str | None:
 
 def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
     anothers_state(scene)
-    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl state restore {scene.run_dir.name}"
+    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl debug state restore {scene.run_dir.name}"
     (scene.run_dir / "state.backup.json").unlink()
     assert cli("show", "shop", "--json").json["error"]["hint"] == "loomctl runs"
 
@@ -432,7 +437,7 @@ def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene,
 def test_every_command_fails_once_above() -> None:
     known = [*(case.words for case in FAILING), *(words for _, words, _, error in CASES if error)]
     failing = [f"loomctl {' '.join(words)} " for words in known]
-    loud = set(ALL) - {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob"}
+    loud = set(ALL) - {"loomctl debug hook", "loomctl plugin", "loomctl debug state", "loomctl debug blob"}
     assert [name for name in loud if not any(line.startswith(f"{name} ") for line in failing)] == []
 
 
@@ -442,7 +447,7 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
         (["runs", "archiv"], "archive"),
         (["show", "--jsn"], "--json"),
         (["done", "--outcom", "failed"], "--outcome"),
-        (["schema", "workflows"], "workflow"),
+        (["debug", "schema", "workflows"], "workflow"),
         (["run", "x", "--workflow", "cor"], "did you mean core?"),
         (["check", "defalt"], "did you mean default?"),
     ):
@@ -484,7 +489,7 @@ TOO_LONG = [
     (["done", "--artifact", f"{LONG}=spec.md"], "USAGE"),
     (["runs", "archive", "shop", "--force", "--to", LONG], "SYSTEM"),
     (["prime-context", "--trigger", LONG], "UNKNOWN_TRIGGER"),
-    (["state", "show", "--path", "y." * 9000], "NOTHING_THERE"),
+    (["debug", "state", "show", "--path", "y." * 9000], "NOTHING_THERE"),
 ]
 
 

@@ -201,8 +201,8 @@ def test_a_line_that_is_no_entry_is_named_beside(begun: Scene, cli: Cli) -> None
     ended = cli("events", "--json")
     assert (ended.code, ended.stdout.encode()) == (0, whole)
     assert f"a line of events.jsonl at byte {len(first) + 1:,} (12 bytes) is no entry" in ended.stderr
-    assert f"loomctl verify {begun.run_dir.name} tells more" in ended.stderr
-    assert cli("verify").code == 1
+    assert f"loomctl prove --log {begun.run_dir.name} tells more" in ended.stderr
+    assert cli("prove", "--log").code == 1
     assert "the last line of events.jsonl (6 bytes) has no end" in ended.stderr
 
 
@@ -213,7 +213,7 @@ def test_a_line_that_a_kill_tore_off_is_named_as_that(begun: Scene, cli: Cli) ->
     append(begun, Event("noise", {}))
     with log(begun).open("ab") as held:
         held.write(b'{"seq":100,"half\n')
-    assert cli("verify").code == 0
+    assert cli("prove", "--log").code == 0
     ended = cli("events", "--json")
     assert (ended.code, ended.stderr.count("is no entry: a kill tore it off")) == (0, 2)
     assert "tells more" not in ended.stderr

@@ -78,38 +78,38 @@ CASES: list[Case] = [
     (2, ["done", "--outcome", "maybe"], begin, "USAGE"),
     (2, ["show", "../../etc"], begin, "BAD_ID"),
     (2, ["done", "--artifact", "x"], begin, "USAGE"),
-    (2, ["state", "show", "--path", "artifacts.none"], begin, "NOTHING_THERE"),
-    (2, ["state", "restore", "--from", "plan.json"], begin, "BAD_SOURCE"),
-    (3, ["state", "restore"], None, "NO_ACTIVE_RUN"),
+    (2, ["debug", "state", "show", "--path", "artifacts.none"], begin, "NOTHING_THERE"),
+    (2, ["debug", "state", "restore", "--from", "plan.json"], begin, "BAD_SOURCE"),
+    (3, ["debug", "state", "restore"], None, "NO_ACTIVE_RUN"),
     (3, ["runs", "restore", "nowhere"], begin, "NO_SUCH_ARCHIVE"),
     (3, ["show", "nowhere"], begin, "NO_SUCH_RUN"),
     (3, ["show", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
     (2, ["show", "--file", "prompt.md"], begin, "USAGE"),
-    (3, ["stages"], None, "NO_ACTIVE_RUN"),
+    (3, ["show", "--stages"], None, "NO_ACTIVE_RUN"),
     (2, ["events", "--since", "soon"], begin, "USAGE"),
     (3, ["events", "nowhere"], begin, "NO_SUCH_RUN"),
     (3, ["dump", "nowhere", "out"], begin, "NO_SUCH_RUN"),
     (2, ["dump", "shop", "."], begin, "FOLDER_TAKEN"),
     (2, ["dump", "shop", ".loom/out"], begin, "BAD_TARGET"),
     (3, ["steps", "show", "toolu_01"], begin, "NO_SUCH_TOOL_STEP"),
-    (3, ["history"], None, "NO_ACTIVE_RUN"),
-    (3, ["preamble"], None, "NO_ACTIVE_RUN"),
-    (2, ["preamble", "--fidelity", "most"], begin, "USAGE"),
-    (3, ["savings"], None, "NO_ACTIVE_RUN"),
-    (2, ["diff", "--stat", "--names"], begin, "USAGE"),
-    (3, ["diff", "nowhere"], begin, "NO_SUCH_RUN"),
-    (3, ["diff", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
-    (3, ["assets"], None, "NO_ACTIVE_RUN"),
-    (3, ["assets", "cp", "nowhere", "out"], begin, "NO_SUCH_RUN"),
-    (3, ["assets", "cp", "out", "--stage", "009-none"], begin, "NO_SUCH_STAGE"),
+    (3, ["steps", "--history"], None, "NO_ACTIVE_RUN"),
+    (3, ["debug", "preamble"], None, "NO_ACTIVE_RUN"),
+    (2, ["debug", "preamble", "--fidelity", "most"], begin, "USAGE"),
+    (3, ["steps", "--savings"], None, "NO_ACTIVE_RUN"),
+    (2, ["show", "--diff", "--stat", "--names"], begin, "USAGE"),
+    (3, ["show", "--diff", "nowhere"], begin, "NO_SUCH_RUN"),
+    (3, ["show", "--diff", "shop", "009-none"], begin, "NO_SUCH_STAGE"),
+    (3, ["show", "--assets"], None, "NO_ACTIVE_RUN"),
+    (3, ["show", "--assets", "cp", "nowhere", "out"], begin, "NO_SUCH_RUN"),
+    (3, ["show", "--assets", "cp", "out", "--stage", "009-none"], begin, "NO_SUCH_STAGE"),
     (4, ["prime-context"], without_spec, ""),
     (4, ["resume"], without_spec, ""),
     (2, ["run", "x", "--workflow", "nowhere"], begin, "UNKNOWN_WORKFLOW"),
     (5, ["show"], broken_state, "BAD_JSON"),
     (5, ["show"], no_state, "NO_STATE"),
-    (5, ["state", "restore"], two_broken_states, "NO_WAY_BACK"),
+    (5, ["debug", "state", "restore"], two_broken_states, "NO_WAY_BACK"),
     (5, ["runs", "restore", "spec.md"], begin, "BAD_ARCHIVE"),
-    (7, ["state", "restore", "--yes"], newer_state, "SCHEMA_TOO_NEW"),
+    (7, ["debug", "state", "restore", "--yes"], newer_state, "SCHEMA_TOO_NEW"),
 ]
 
 
@@ -243,7 +243,7 @@ def test_an_interrupted_process_says_so_and_no_more(scene: Scene) -> None:
 def test_a_bug_names_the_line_that_shows_where_it_is(scene: Scene) -> None:
     begin(scene)
     told = real(scene, EXIT_BUG, "state", "show", "--path", "a b")
-    assert told.stderr.endswith("  hint: loomctl --debug state show --path 'a b'\n")
+    assert told.stderr.endswith("  hint: loomctl --debug debug state show --path 'a b'\n")
     pasted = real(scene, EXIT_BUG, *shlex.split(told.stderr.rpartition("hint: loomctl ")[2]))
     assert "Traceback" in pasted.stderr
 
@@ -265,7 +265,7 @@ VERBS = [
     ["sessions"],
     ["prime-context", "--force"],
     ["prime-context", "--dry-run"],
-    ["preamble", "--fidelity", "full"],
+    ["debug", "preamble", "--fidelity", "full"],
     ["next"],
     ["done", "--note", "x"],
     ["undo"],
@@ -274,8 +274,8 @@ VERBS = [
     ["runs"],
     ["paths"],
     ["trust"],
-    ["state", "show", "--path", "artifacts"],
-    ["state", "restore", "--dry-run"],
+    ["debug", "state", "show", "--path", "artifacts"],
+    ["debug", "state", "restore", "--dry-run"],
 ]
 
 

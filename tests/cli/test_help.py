@@ -1,5 +1,6 @@
 """What a person reads: help with examples, and no `loomctl …` line in any text that would not be understood."""
 
+import inspect
 import json
 import re
 import shlex
@@ -9,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from loomctl.cli.main import COMMANDS, loomctl
+from loomctl.cli.main import loomctl
+from loomctl.cli.verbs import COMMANDS, FACE, RENAMED, VIEW_COMMANDS, current, joined
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
@@ -25,7 +27,7 @@ SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
 def commands(group: click.Group, name: str = "loomctl") -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
-    for word in group.commands or COMMANDS:
+    for word in [*group.list_commands(context), *(VIEW_COMMANDS if group is loomctl else ())]:
         command = group.get_command(context, word)
         assert command is not None
         yield f"{name} {word}", command
@@ -42,6 +44,7 @@ def understood(line: str) -> None:
     words = shlex.split(bare)[1:]
     command: click.Command = loomctl
     context = click.Context(loomctl, info_name="loomctl")
+    words = joined([*words[1:], "--help"] if words[:1] == ["help"] else words)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         called = command.get_command(context, words[0])
         if called is None:
@@ -50,7 +53,7 @@ def understood(line: str) -> None:
             raise click.UsageError(f"no command {words[0]!r}")
         command = called
         words.pop(0)
-    if words in (["--help"], ["--version"], ["--debug"]):
+    if words in (["--help"], ["--version"], ["--debug"], ["--help", "--all"]):
         return
     command.make_context(command.name, [word for word in words if word != "--arguments-from-stdin"], parent=context)
 
@@ -68,11 +71,13 @@ def lines_of(path: Path) -> list[str]:
 def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     ended = cli(*name.split()[1:], "--help").ends()
     examples = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith("loomctl ")]
-    if name == "loomctl hook":  # for hooks.json, not for people
+    if name == "loomctl debug hook":  # for hooks.json, not for people
         return
+    takes_words = any(isinstance(one, click.Argument) for one in ALL.get(name, loomctl).params)
+    assert len(examples) >= 2 or not takes_words, "two examples, unless there is nothing to be said behind it"
     own = [line for line in examples if line.startswith(f"{name} ") or name in (line, "loomctl")]
     if name != "loomctl plugin path":  # its example is a host's command line
-        assert own or name in ("loomctl plugin", "loomctl state", "loomctl runs list"), ended.stdout
+        assert own or name in ("loomctl plugin", "loomctl debug state", "loomctl runs list"), ended.stdout
     for line in examples:
         understood(line)
 
@@ -93,7 +98,7 @@ def test_lines_are_found_and_the_check_of_them_can_fail() -> None:
         "loomctl nonsense",
         "loomctl done --nonsense",
         "loomctl done --outcome maybe",
-        "loomctl schema x",
+        "loomctl debug schema x",
         "loomctl runs x",
     ):
         with pytest.raises(click.UsageError):
@@ -113,21 +118,68 @@ def test_every_hint_can_be_pasted(path: Path) -> None:
 
 
 def test_a_bare_loomctl_shows_its_help_and_every_promised_command_is_there(cli: Cli) -> None:
-    assert "Commands:" in cli().ends(2).stdout
+    assert "Every day:" in cli().ends(2).stdout
     promised = (
         "run next done undo resume pause cancel approve reject choose trust prime-context runs show sessions check "
-        "schema paths preamble state clean demo plugin hook doctor steps history reduce savings blob "
-        "status statusline"
+        "paths clean demo plugin doctor steps status statusline debug"
     )
     assert {f"loomctl {word}" for word in promised.split()} <= set(ALL)
     assert {f"loomctl runs {word}" for word in ("list", "rm", "archive", "restore")} <= set(ALL)
-    assert {"loomctl steps show", "loomctl blob get"} <= set(ALL)
-    assert {"loomctl state show", "loomctl state restore"} <= set(ALL)
+    assert {"loomctl steps show", "loomctl debug blob get"} <= set(ALL)
+    assert {"loomctl debug state show", "loomctl debug state restore"} <= set(ALL)
+
+
+def test_the_help_is_a_screen_of_groups_with_whole_summaries(cli: Cli) -> None:
+    """At most 28 verbs, none of whose summaries is cut at 80 columns; `--all` has every verb."""
+    for words, verbs in (
+        (["--help"], [name for places in FACE.values() for name in places]),
+        (["--help", "--all"], list(COMMANDS)),
+        (["help", "--all"], list(COMMANDS)),
+    ):
+        told = cli(*words).ends().stdout
+        assert max(map(len, told.splitlines())) <= 80
+        listed = re.findall(r"^  ([a-z-]+)  +([A-Z].*)$", told.partition("Every day:")[2], re.MULTILINE)
+        assert sorted(name for name, _ in listed) == sorted(verbs)
+        for name, summary in listed:
+            assert inspect.cleandoc(ALL[f"loomctl {name}"].help or "").startswith(summary)
+            assert summary.endswith(".")
+    assert sum(map(len, FACE.values())) <= 28
+
+
+def test_help_is_also_asked_for_by_its_name(cli: Cli) -> None:
+    for words, same in (
+        ([], []),
+        (["done"], ["done"]),
+        (["steps", "show"], ["steps", "show"]),
+        (["show", "--diff"], ["show", "--diff"]),
+    ):
+        assert cli("help", *words).ends().stdout == cli(*same, "--help").stdout
+
+
+def test_a_view_is_found_wherever_its_option_stands(cli: Cli) -> None:
+    for words in (["show", "--stages", "shop"], ["show", "shop", "--stages"]):
+        assert joined(words) == ["show --stages", "shop"]
+    assert joined(["show", "--", "--stages"]) == ["show", "--", "--stages"]
+    for verb, *flags in (
+        ["show", "--stages", "--diff", "--assets", "--why"],
+        ["steps", "--savings", "--history"],
+        ["prove", "--log"],
+    ):
+        told = cli(verb, "--help").ends().stdout
+        assert all(f"  {flag}" in told for flag in flags)
+
+
+def test_a_verb_that_is_not_there_is_answered_with_the_nearest(cli: Cli) -> None:
+    """By what it is called now."""
+    for word, meant in (("nxet", "'next'"), ("stagse", "'show --stages'"), ("savngs", "'steps --savings'")):
+        assert meant in cli(word).ends(2).stderr
+    assert cli("debug", "shema").ends(2).stderr.splitlines() == [
+        "loomctl: USAGE: No such command 'shema'. (Did you mean 'schema'?)", "  hint: loomctl debug --help",
+    ]  # fmt: skip
 
 
 # What `--help` listed before the commands were made fewer: each command, with its options.
 OLD: dict[str, list[str]] = json.loads((CHECKOUT / "tests/cli/old_commands.json").read_text(encoding="utf-8"))
-RENAMED = {"loomctl gc": "loomctl clean", "loomctl tidy": "loomctl clean"}
 GONE: dict[str, list[str]] = {}
 
 
@@ -142,16 +194,17 @@ def test_what_was_there_is_there_or_is_told() -> None:
     now = {"loomctl": loomctl, **ALL}
     gone: dict[str, list[str]] = {}
     for name, known in OLD.items():
-        command = now.get(RENAMED.get(name, name))
+        words = current(name.split()[1:])[0] if name != "loomctl hook" else ["debug", "hook"]
+        command = now.get(" ".join(["loomctl", *words]))
         missing = ["the command"] if command is None else sorted(set(known) - options(command))
         if missing:
             gone[name] = missing
     assert gone == GONE
-    assert [name for name in RENAMED if name in now] == [], "a name that is back"
+    assert [name for name in RENAMED if f"loomctl {name}" in now] == [], "a name that is back"
 
 
 def test_the_changelog_tells_of_each() -> None:
     lines = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     for old, new in RENAMED.items():
-        words = [f"`{name.removeprefix('loomctl ')}`" for name in (old, new)]
+        words = [f"`{name}`" for name in (old, new)]
         assert any(all(word in line for word in words) for line in lines), old

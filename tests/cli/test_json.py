@@ -29,8 +29,8 @@ MEMORY = {
     *("run_ids", "imports", "left_out", "bytes", "price"),
 }
 GIVEN = {
-    "reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}',
-    "outcome": '{"outcome": "succeeded"}',
+    "debug reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}',
+    "debug outcome": '{"outcome": "succeeded"}',
 }
 """What a command reads from standard input."""
 
@@ -67,42 +67,45 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
         ["show", "shop", "001-frame.ask@1"],
         {"run_id", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},
     ),
-    (["stages"], {"run_id", "total", "stages"}),
+    (["show", "--stages"], {"run_id", "total", "stages"}),
     (["prove"], {"run_id", "must_survive", "compactions", "lost", "pending", "claim"}),
-    (["why", "001"], {"run_id", "step_id", "visit", "stage", "after", "way", "weighed"}),
+    (["show", "--why", "001"], {"run_id", "step_id", "visit", "stage", "after", "way", "weighed"}),
     (["report"], {"run_id", "run", "stages", "sessions", "events", "savings", "troubles", "page"}),
     (["dump", "shop", "dumped"], {"run_id", "path", "files", "bytes", "stages", "events", "blobs", "troubles"}),
     (["sessions"], {"run_id", "current_session_id", "summary", "sessions"}),
-    (["state", "show"], {"run_id", "state"}),
-    (["state", "show", "--path", "goal"], {"run_id", "path", "value"}),
+    (["debug", "state", "show"], {"run_id", "state"}),
+    (["debug", "state", "show", "--path", "goal"], {"run_id", "path", "value"}),
     (["paths"], {"paths"}),
     (["check", "tiny"], {"ok", "files"}),
     (["check"], {"ok", "files"}),
-    (["verify"], {"run_id", "path", "ok", "entries", "checkpoint", "proven", "unproven", "torn", "fault", "faults"}),
-    (["verify", "--all"], {"ok", "runs", "unreadable"}),
+    (
+        ["prove", "--log"],
+        {"run_id", "path", "ok", "entries", "checkpoint", "proven", "unproven", "torn", "fault", "faults"},
+    ),
+    (["prove", "--log", "--all"], {"ok", "runs", "unreadable"}),
     (["simulate", "tiny"], {"workflow_id", "stages", "status", "why", "context", "approvals", "warnings"}),
-    (["schema", "state"], {"kind", "schema"}),
+    (["debug", "schema", "state"], {"kind", "schema"}),
     (["plugin", "path"], {"path"}),
     (["steps"], {"run_id", "steps", "found", "agents_left_out", "total"}),
     (["steps", "shop", "--all", "--agents"], {"run_id", "steps", "found", "agents_left_out", "total"}),
     (["steps", "show", "toolu_01"], {"run_id", "step", "args", "result"}),
     (["steps", "show", "toolu_01", "--reduced"], {"run_id", "step", "text"}),
-    (["history"], {"run_id", "text", "tokens", "steps", "left_out"}),
+    (["steps", "--history"], {"run_id", "text", "tokens", "steps", "left_out"}),
     (
-        ["preamble"],
+        ["debug", "preamble"],
         {"run_id", "step_id", "fidelity", "source", "degraded_from", "stages", "tokens", "warnings", "text"},
     ),
-    (["savings"], {"run_id", "tools", "all", "recovery"}),
-    (["reduce"], STEP_OF_A_TOOL),
+    (["steps", "--savings"], {"run_id", "tools", "all", "recovery"}),
+    (["debug", "reduce"], STEP_OF_A_TOOL),
     (["context", "set", "k", "[1]"], {"run_id", "key", "value", "warnings"}),
     (["context", "get", "k"], {"run_id", "key", "type", "bytes", "engine", "value"}),
     (["context", "list", "--all"], {"run_id", "keys", "total"}),
     (["context", "history", "k"], {"run_id", "key", "changes", "back"}),
     (["context", "unset", "k"], {"run_id", "key", "before", "warnings"}),
-    (["diff"], {"run_id", "stages"}),
-    (["assets"], {"run_id", "assets", "bytes", "passed_over"}),
-    (["assets", "cp", "out"], {"run_id", "dest", "written", "there_already", "failed"}),
-    (["outcome", "--from", "-"], READING),
+    (["show", "--diff"], {"run_id", "stages"}),
+    (["show", "--assets"], {"run_id", "assets", "bytes", "passed_over"}),
+    (["show", "--assets", "cp", "out"], {"run_id", "dest", "written", "there_already", "failed"}),
+    (["debug", "outcome", "--from", "-"], READING),
     (["trust"], {"run_id", "trusted", "commands", "artifacts"}),
     (["runs"], {"runs"}),
     (["status"], {"run_id", "status", "phases", "step", "waits", "next", "hooks", "versions"}),
@@ -115,12 +118,12 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["resume"], {"run_id", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
     (["cancel"], {"run_id", "status"}),
     (["run", "--resume", "shop", "--reopen"], {"run_id", "step", "slip", "sessions"}),
-    (["state", "restore", "--dry-run"], {"run_id", "dry_run", "state", "plan"}),
-    (["state", "restore", "--yes"], {"run_id", "dry_run", "state", "plan"}),
+    (["debug", "state", "restore", "--dry-run"], {"run_id", "dry_run", "state", "plan"}),
+    (["debug", "state", "restore", "--yes"], {"run_id", "dry_run", "state", "plan"}),
     (["clean", "--dry-run"], {"dry_run", "machine", "blobs"}),
     (["clean"], {"dry_run", "machine", "blobs"}),
     (["graph"], {"workflow_id", "run_id", "format", "output", "text"}),
-    (["blob", "get", ref_of(b"7")], {"ref", "sha256", "bytes", "value", "path"}),
+    (["debug", "blob", "get", ref_of(b"7")], {"ref", "sha256", "bytes", "value", "path"}),
     (["push", "--dry-run"], {"run_id", "remote", "commit", "files", "bytes", "gone", "left_out", "outputs", "notes"}),
     (["push", "--yes"], {"run_id", "remote", "commit", "files", "bytes", "gone", "left_out", "outputs", "notes"}),
     (["runs", "--remote"], {"remote", "runs"}),
@@ -171,7 +174,7 @@ def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
         if words == ["steps"]:
             call_a_tool(project)
             Blobs(str(project.store)).put(b"7")
-        ended = cli(*words, "--json", given=GIVEN.get(words[0]))
+        ended = cli(*words, "--json", given=GIVEN.get(" ".join(words[:2])))
         assert (ended.code, ended.stderr) == (0, ""), (words, ended)
         document = ended.json
         assert document["schema_version"] == 1, words
@@ -187,7 +190,8 @@ def test_every_command_with_json_is_tested() -> None:
     for name in having - {"loomctl demo", "loomctl events"}:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
-    assert plain == {"loomctl hook", "loomctl plugin", "loomctl state", "loomctl blob", "loomctl context"}
+    groups = ("context", "debug", "debug blob", "debug state", "plugin")
+    assert plain == {"loomctl debug hook", *(f"loomctl {group}" for group in groups)}
 
 
 @pytest.mark.slow
@@ -224,7 +228,7 @@ def test_documents_of_a_run_have_the_shape_that_others_rely_on(project: Scene, c
     assert (len(entry["sha256"]), document["budget"]["limit"]) == (64, 24_000)
     assert "viridian" not in json.dumps(document)
     project.edit(goal="a \ud800 \x1b[31m 😀 \u2028 \u0000 b")
-    for words in (["show"], ["runs"], ["state", "show"], ["next"], ["prime-context", "--force"]):
+    for words in (["show"], ["runs"], ["debug", "state", "show"], ["next"], ["prime-context", "--force"]):
         assert isinstance(cli(*words, "--json").ends().json, dict)
     document = cli("done", "--json").json
     assert (document["closing"], document["stage"], document["next"]) == (True, "001-frame.ask@1", None)

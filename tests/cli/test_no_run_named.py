@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from loomctl.cli.verbs import VIEW_COMMANDS
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
 from tests.helpers.scenes import OTHER, Scene
@@ -15,21 +16,29 @@ LOOKING = [
     ["status"],
     ["report"],
     ["prove"],
-    ["verify"],
+    ["prove", "--log"],
     ["show"],
     ["sessions"],
-    ["stages"],
+    ["show", "--stages"],
     ["events"],
-    ["state", "show"],
-    ["assets"],
+    ["debug", "state", "show"],
+    ["show", "--assets"],
     ["steps"],
-    ["history"],
-    ["savings"],
-    ["preamble"],
-    ["diff"],
+    ["steps", "--history"],
+    ["steps", "--savings"],
+    ["debug", "preamble"],
+    ["show", "--diff"],
     ["push", "--dry-run"],
 ]
-OTHERS = [["next"], ["done"], ["why"], ["statusline"], ["fork", "--at", "1"], ["assets", "cp", "out"], ["pause"]]
+OTHERS = [
+    ["next"],
+    ["done"],
+    ["show", "--why"],
+    ["statusline"],
+    ["fork", "--at", "1"],
+    ["show", "--assets", "cp", "out"],
+    ["pause"],
+]
 
 
 @pytest.fixture(params=["completed", "cancelled", "failed"])
@@ -57,12 +66,13 @@ def test_what_only_looks_names_the_last_run_and_what_drives_has_it_shown(over: S
         last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
         ended = cli(*words, "--json", session=OTHER)
         error = ended.json["error"]
-        options = [word for word in words if word.startswith("-")]
+        verb = " ".join(words[:2]) in VIEW_COMMANDS
+        options = [word for word in words[1 + verb :] if word.startswith("-")]
         assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
         assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
         assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
         if words[0] != "push":  # there is no remote here
-            found = int(words == ["verify"])  # the scene edited the state by hand
+            found = int(words == ["prove", "--log"])  # the scene edited the state by hand
             assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
     for words in OTHERS:
         assert len(over.run_dirs) == 2
@@ -80,11 +90,11 @@ def test_the_only_state_ends_a_command_alike_whether_it_is_named_or_not(
     scene: Scene, cli: Cli, scenery: Callable[[Scene], None], code: int, said: str
 ) -> None:
     scenery(scene)
-    for command in ("status", "verify", "next", "resume", "statusline"):
-        found = cli(command, "--json", session=OTHER)
+    for command in ("status", "prove --log", "next", "resume", "statusline"):
+        found = cli(*command.split(), "--json", session=OTHER)
         assert (found.code, found.json["error"]["code"]) == (code, said), command
         named = [] if command == "statusline" else [scene.run_dir.name]
-        assert cli(command, *named, session=OTHER).code == code, command
+        assert cli(*command.split(), *named, session=OTHER).code == code, command
 
 
 def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> None:
@@ -107,7 +117,7 @@ SEVERAL = [
     (["status"], "status RUN"),
     (["status", "shop"], "status RUN"),
     (["prove", "shop"], "prove RUN"),
-    (["verify", "shop"], "verify RUN"),
+    (["prove", "--log", "shop"], "prove --log RUN"),
     (["report", "shop", "--with-files", "-o", "a page.html"], "report RUN -o 'a page.html' --with-files"),
     (["report", "--output=-page.html"], "report RUN -o -page.html"),
     (["push", "shop", "--with-outputs", "--yes"], "push RUN --with-outputs --yes"),
@@ -117,13 +127,13 @@ SEVERAL = [
     (["run", "--resume", "shop", "--take-over"], "run --resume RUN --take-over"),
     (["show", "shop", "3", "--file", "x.md"], "show RUN 3 --file x.md"),
     (["show", "shop"], "show RUN"),
-    (["diff", "shop", "--stat"], "diff RUN --stat"),
+    (["show", "--diff", "shop", "--stat"], "show --diff RUN --stat"),
     (["steps", "--last", "5", "--tool=-x", "shop"], "steps RUN --last 5 --tool=-x"),
     (["steps", "show", "toolu_01", "shop"], "steps show toolu_01 RUN"),
-    (["state", "show", "--path", "a b"], "state show RUN --path 'a b'"),
-    (["why", "build"], "why build RUN"),
-    (["why", "--", "-1"], "why -- -1 RUN"),
-    (["why"], "show RUN"),
+    (["debug", "state", "show", "--path", "a b"], "debug state show RUN --path 'a b'"),
+    (["show", "--why", "build"], "show --why build RUN"),
+    (["show", "--why", "--", "-1"], "show --why -- -1 RUN"),
+    (["show", "--why"], "show RUN"),
     (["context", "get", "a key", "shop"], "context get 'a key' RUN"),
     (["prime-context", "--dry-run"], "prime-context --run-id RUN --dry-run"),
     (["dump", "shop", "out"], "dump RUN out"),
@@ -150,5 +160,5 @@ def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: 
     ended = cli("status", "shop", "--json", session=OTHER)
     first = min(folder.name for folder in scene.run_dirs)
     assert ended.json["error"]["hint"] == f"loomctl status {first}"
-    long = cli("state", "show", "shop", "--path", "y." * 9000, session=OTHER)
+    long = cli("debug", "state", "show", "shop", "--path", "y." * 9000, session=OTHER)
     assert long.stderr.rstrip().endswith(f"hint: loomctl show {first}")

@@ -1,4 +1,4 @@
-"""`loomctl outcome` says what a response would mean: one document, no run, exit code 1 for what breaks its schema."""
+"""`loomctl debug outcome` says what a response would mean: one document, no run, exit 1 for what breaks its schema."""
 
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene
@@ -11,7 +11,7 @@ DIRECTIVE = '{"outcome": "FAILURE", "failure_reason": "no", "context_updates": {
 
 
 def test_the_document_is_the_one_that_others_rely_on_in_any_encoding(cli: Cli) -> None:
-    ended = cli("outcome", "--from", "-", "--json", given=f"Well: {DIRECTIVE}")
+    ended = cli("debug", "outcome", "--from", "-", "--json", given=f"Well: {DIRECTIVE}")
     assert (ended.code, ended.stderr, list(ended.json)) == (0, "", KEYS)
     document = ended.json
     assert (document["found"], document["source"], document["outcome"]) == (True, "response", "failed")
@@ -19,7 +19,7 @@ def test_the_document_is_the_one_that_others_rely_on_in_any_encoding(cli: Cli) -
     (warning,) = document["warnings"]
     assert list(warning) == ["code", "where", "message"]
     assert (warning["code"], warning["where"]) == ("RESERVED_KEY", "/context_updates/_x")
-    ended = cli("outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
+    ended = cli("debug", "outcome", "--from", "-", "--json", given=b'\xff {"outcome": "failed"} \xfe')
     assert ended.json["outcome"] == "failed"
 
 
@@ -49,11 +49,11 @@ def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
         scene.write("n.md", '# Notes\n{"preferred_next_label": "fix"}')
         scene.write("tool.py", '{"outcome": "failed"}')  # a run reads no such file either (D35)
         scene.write("x.json", '{"properties": {"n": {"type": "number"}}}')
-        ended = cli("outcome", "--from", "r.md", *words).ends(code)
+        ended = cli("debug", "outcome", "--from", "r.md", *words).ends(code)
         for line in shows:
             assert line in ended.stdout
         assert "\x1b" not in ended.stdout
-        assert cli("outcome", "--from", "r.md", *words, "--json").code == code
+        assert cli("debug", "outcome", "--from", "r.md", *words, "--json").code == code
 
 
 def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
@@ -72,5 +72,5 @@ def test_what_cannot_be_read_is_an_error(scene: Scene, cli: Cli) -> None:
         scene.write("bad.json", '{"type": "objekt"}')
         scene.write("large.md", b" " * ((16 << 20) + 1) if said == "TOO_LARGE" else b"")
         scene.write("mib.json", b" " * ((1 << 20) + 1))  # more than a run reads of a fallback
-        ended = cli("outcome", *words, "--json")
+        ended = cli("debug", "outcome", *words, "--json")
         assert (ended.code, ended.json["error"]["code"]) == (code, said)

@@ -1,4 +1,4 @@
-"""`loomctl preamble`, and what `next` and `done` tell of the stages before a step."""
+"""`loomctl debug preamble`, and what `next` and `done` tell of the stages before a step."""
 
 import pytest
 
@@ -31,10 +31,10 @@ def prompt(scene: Scene, stage: str) -> str:
 @each("response", ["The result.", HOSTILE, "é\u2028漢字 😀"])
 def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli, response: str) -> None:
     cli("done", "--response-file", "-", given=response)
-    printed = cli("preamble").stdout
+    printed = cli("debug", "preamble").stdout
     assert prompt(begun, "002-build.s1@1").startswith(printed + "\n## Step build/s1: s1 (visit 1)")
-    assert cli("preamble", "--step", "s1").stdout == printed
-    assert cli("preamble", "--json").json["text"] == printed.removesuffix("\n")
+    assert cli("debug", "preamble", "--step", "s1").stdout == printed
+    assert cli("debug", "preamble", "--json").json["text"] == printed.removesuffix("\n")
 
 
 def test_a_fidelity_is_asked_for_and_what_went_wrong_is_said_beside_it(begun: Scene, cli: Cli) -> None:
@@ -42,13 +42,13 @@ def test_a_fidelity_is_asked_for_and_what_went_wrong_is_said_beside_it(begun: Sc
     assert "# Loom: what happened before" not in cli("done", given="The result.").stdout
     assert "# Loom: what happened before" not in cli("next").stdout
     assert begun.state["current_step"] == "build/s1"
-    assert "Completed stages" not in cli("preamble", "--fidelity", "truncate").stdout
-    document = cli("preamble", begun.run_dir.name, "--fidelity", "summary:low", "--json").json
+    assert "Completed stages" not in cli("debug", "preamble", "--fidelity", "truncate").stdout
+    document = cli("debug", "preamble", begun.run_dir.name, "--fidelity", "summary:low", "--json").json
     assert (document["fidelity"], document["source"], document["stages"]) == ("summary:low", "asked", 1)
     assert document["tokens"]["about"] <= document["tokens"]["at_most"] <= document["tokens"]["target"] == 600
     (begun.run_dir / "stages" / "001-build.s0@1" / "status.json").unlink()
     begun.edit_plan(default_fidelity="everything")
-    ended = cli("preamble").ends()
+    ended = cli("debug", "preamble").ends()
     assert ended.stderr.splitlines() == [
         "loomctl: 'everything' of the workflow is no fidelity; it is passed over",
         "loomctl: 001-build.s0@1: status.json is not there",
@@ -95,14 +95,20 @@ def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.
     space = begun.space(SESSION)
     space = space._replace(settings=space.settings._replace(command_budget=1500))
     told = answer.bounded_step(space, space.store.read(begun.run_dir.name))
-    assert told.startswith("What the stages before this step did and said is too long for here: `loomctl preamble`\n\n")
+    assert told.startswith(
+        "What the stages before this step did and said is too long for here: `loomctl debug preamble`\n\n"
+    )
     assert utf8_bytes(told) <= 1500
     assert "preamble" not in space.local.primed(SESSION)
 
 
 def test_a_document_of_next_and_done_has_the_whole_preamble(begun: Scene, cli: Cli) -> None:
     done = cli("done", "--json", given="The result.").json
-    assert done["preamble"]["text"] == cli("next", "--json").json["preamble"]["text"] == cli("preamble").stdout[:-1]
+    assert (
+        done["preamble"]["text"]
+        == cli("next", "--json").json["preamble"]["text"]
+        == cli("debug", "preamble").stdout[:-1]
+    )
     assert "The result." in done["preamble"]["text"]
     assert cli("done", "--json").json["preamble"] is None
     assert begun.state["current_step"] == "build/s1"
@@ -110,8 +116,8 @@ def test_a_document_of_next_and_done_has_the_whole_preamble(begun: Scene, cli: C
 
 def test_a_priming_names_where_it_stands(begun: Scene, cli: Cli) -> None:
     """Its own history has the stages' lines already; what they said is a command away (D19)."""
-    assert "loomctl preamble" not in cli("prime-context", "--force").stdout
+    assert "loomctl debug preamble" not in cli("prime-context", "--force").stdout
     cli("done", given="The result.")
     context = begun.hook("session-start", source="startup").context
-    assert "\n`loomctl preamble` tells what came before it.\n" in context
+    assert "\n`loomctl debug preamble` tells what came before it.\n" in context
     assert "# Loom: what happened before" not in context

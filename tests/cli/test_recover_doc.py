@@ -36,7 +36,7 @@ def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
     lines = [
         [os.path.expanduser(word).replace("shop-258-run-2026-01-01T00-00-00Z", run_id) for word in words]
         for words in shell_lines(RECOVER)
-        if words[1] in ("state", "runs")  # the way back to a stage is walked in test_rewind.py
+        if words[1] in ("debug", "runs")  # the way back to a stage is walked in test_rewind.py
     ]
     torn = (begun.run_dir / "state.json").read_bytes()[:-100]
     (begun.run_dir / "state.json").write_bytes(torn)

@@ -92,7 +92,15 @@ def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.Monkey
 
 def test_looking_tells_where_a_run_stands_and_writes_nothing(begun: Scene, cli: Cli) -> None:
     before = fingerprint(begun.run_dir)
-    looking = (["show"], ["sessions"], ["state", "show"], ["paths"], ["runs"], ["check"], ["show", "shop", "001"])
+    looking = (
+        ["show"],
+        ["sessions"],
+        ["debug", "state", "show"],
+        ["paths"],
+        ["runs"],
+        ["check"],
+        ["show", "shop", "001"],
+    )
     for words in looking:
         assert cli(*words).code == 0, words
     assert fingerprint(begun.run_dir) == before
@@ -102,12 +110,12 @@ def test_looking_tells_where_a_run_stands_and_writes_nothing(begun: Scene, cli: 
         assert "▸ build/make    in_progress" in ended.stdout
         assert "add dark mode" in ended.stdout
         assert str(begun.run_dir) in ended.stdout
-    assert cli("state", "show", "--path", "goal").stdout == "add dark mode\n"
-    assert cli("state", "show", "--path", "$.steps[0]['status']").stdout == "succeeded\n"
-    assert cli("state", "show", "--path", "steps[?(@.visit == 1)].stage").stdout == "001-frame.ask@1\n"
-    assert cli("state", "show", "--path", "sessions.total_sessions", "--json").json["value"] == 1
-    assert cli("state", "show", "--path", "work_id", "--json").json["value"] is None
-    assert cli("state", "show", "--path", "][").code == 2
+    assert cli("debug", "state", "show", "--path", "goal").stdout == "add dark mode\n"
+    assert cli("debug", "state", "show", "--path", "$.steps[0]['status']").stdout == "succeeded\n"
+    assert cli("debug", "state", "show", "--path", "steps[?(@.visit == 1)].stage").stdout == "001-frame.ask@1\n"
+    assert cli("debug", "state", "show", "--path", "sessions.total_sessions", "--json").json["value"] == 1
+    assert cli("debug", "state", "show", "--path", "work_id", "--json").json["value"] is None
+    assert cli("debug", "state", "show", "--path", "][").code == 2
     found = cli("paths", "--json").json["paths"]
     assert found["project_root"] == str(begun.root)
     assert found["store"] == str(begun.store)
@@ -154,8 +162,8 @@ def test_a_broken_run_comes_back_with_its_hint(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").write_text("{")
     begun.space().local.mark_ended(SESSION)
     assert cli("runs", "archive", "shop").code == 0
-    assert "(BAD_JSON): loomctl state restore" in cli("runs", "restore", "shop").ends().stdout
-    assert cli("state", "restore", "shop").code == 0
+    assert "(BAD_JSON): loomctl debug state restore" in cli("runs", "restore", "shop").ends().stdout
+    assert cli("debug", "state", "restore", "shop").code == 0
 
 
 def test_a_run_comes_back_where_there_is_no_store_yet(begun: Scene, cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""`loomctl stages` and `loomctl show RUN STAGE`: the stages of a run, and all of one."""
+"""`loomctl show --stages` and `loomctl show RUN STAGE`: the stages of a run, and all of one."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def worked(scene: Scene) -> Scene:
 
 
 def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -> None:
-    lines = cli("stages").stdout.splitlines()
+    lines = cli("show", "--stages").stdout.splitlines()
     assert lines[0].split() == [
         *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS", "IN", "OUT"),
         *("FILES", "REPAIRS", "NOTE"),
@@ -66,23 +66,23 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
     assert "big-model  1,345      678  2      1" in lines[1]
     assert lines[2].endswith("the database is missing")
     assert lines[-1] == f"{worked.run_dir.name}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
-    first, failed, _, last = cli("stages", worked.run_dir.name, "--json").json["stages"]
+    first, failed, _, last = cli("show", "--stages", worked.run_dir.name, "--json").json["stages"]
     assert first["usage"] == USAGE
     assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
     assert type(first["seconds"]) is int
     assert (failed["status"], failed["failure_reason"]) == ("failed", "the database is missing")
     assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
-    lines = cli("stages", "--last", "2").stdout.splitlines()
+    lines = cli("show", "--stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
     told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
     assert lines[-1] == f"{worked.run_dir.name}: {told}"
-    document = cli("stages", "--last", "1", "--json").json
+    document = cli("show", "--stages", "--last", "1", "--json").json
     assert (document["total"], [one["stage"] for one in document["stages"]]) == (4, [OPEN])
-    assert cli("stages", "--last", "9").stdout == cli("stages").stdout
-    assert cli("stages", "--last", "0").code == 2
+    assert cli("show", "--stages", "--last", "9").stdout == cli("show", "--stages").stdout
+    assert cli("show", "--stages", "--last", "0").code == 2
     steps = worked.state["steps"]
     worked.edit(steps=[{**steps[0], "started_at": "2026-01-31T08:09:10Z"}, {**steps[1], "started_at": "lately"}])
-    lines = cli("stages").stdout.splitlines()
+    lines = cli("show", "--stages").stdout.splitlines()
     assert "  2026-01-31 08:09Z  " in lines[1]
     assert "  lately  " in lines[2]
 
@@ -90,9 +90,9 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
     scene.begin()
-    assert cli("stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
-    assert cli("stages", "--json").json["stages"] == []
-    ended = cli("diff")
+    assert cli("show", "--stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
+    assert cli("show", "--stages", "--json").json["stages"] == []
+    ended = cli("show", "--diff")
     assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.run_dir.name}: no stage has begun yet\n")
 
 
@@ -108,15 +108,15 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     )
     change_status(worked, MAKE, command={"exit_code": 3, "script": "x"}, failure_reason=["odd"], usage=[])
     (folder(worked, AGAIN) / "status.json").write_text("[1]")
-    ended = cli("stages")
+    ended = cli("show", "--stages")
     assert (ended.code, len(ended.stdout.splitlines())) == (0, 7)
     assert max(map(len, ended.stdout.splitlines())) < 260
     holds(ended.stdout, "! the status is no object", "exit code 3; the database is missing", but=("\x1b", TOKEN))
-    assert cli("stages", "--json").json["stages"][2]["trouble"]["code"] == "BAD_STATUS_FILE"
+    assert cli("show", "--stages", "--json").json["stages"][2]["trouble"]["code"] == "BAD_STATUS_FILE"
     for stage in (ASK, MAKE, AGAIN):
         assert cli("show", worked.run_dir.name, stage).code == 0
     (folder(worked, AGAIN) / "status.json").write_text("{")
-    assert "! the file is not JSON" in cli("stages").stdout
+    assert "! the file is not JSON" in cli("show", "--stages").stdout
 
 
 def test_a_thousand_stages_are_listed(begun: Scene, cli: Cli) -> None:
@@ -128,7 +128,7 @@ def test_a_thousand_stages_are_listed(begun: Scene, cli: Cli) -> None:
         folder(begun, stage).mkdir(exist_ok=True)
         (folder(begun, stage) / "status.json").write_text(json.dumps({"usage": USAGE, "note": f"note {rank}"}))
     begun.edit(steps=steps)
-    lines = cli("stages").stdout.splitlines()
+    lines = cli("show", "--stages").stdout.splitlines()
     assert len(lines) == 1003
     assert lines[1000].startswith("1000")
     assert lines[1000].endswith("note 1000")
@@ -146,11 +146,11 @@ def test_a_stage_is_named_in_many_ways_and_what_names_none_is_said(worked: Scene
         *(("3", AGAIN), ("002-build.m", MAKE), ("polish", OPEN)),
     ]:
         assert cli("show", "shop", named, "--json").json["stage"] == stage
-        assert cli("diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
+        assert cli("show", "--diff", worked.run_dir.name, named, "--json").json["stages"][0]["stage"] == stage
     for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
         ended = cli("show", worked.run_dir.name, named)
         assert (ended.code, ended.stdout) == (3, "")
-        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl stages {worked.run_dir.name}")
+        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl show --stages {worked.run_dir.name}")
 
 
 def test_all_of_a_stage_is_told_in_words_in_json_or_a_file_byte_for_byte(worked: Scene, cli: Cli) -> None:
@@ -207,7 +207,7 @@ def test_a_commands_end_and_last_lines_are_shown_and_said_once(worked: Scene, cl
     change_status(worked, MAKE, command={"exit_code": 3, "script": "false"})
     steps = [{**one, "failure_reason": "exit code 3"} if one["stage"] == MAKE else one for one in worked.state["steps"]]
     worked.edit(steps=steps)
-    (row,) = (line for line in cli("stages").stdout.splitlines() if line.startswith("002"))
+    (row,) = (line for line in cli("show", "--stages").stdout.splitlines() if line.startswith("002"))
     assert row.count("exit code 3") == 1
     change_status(worked, ASK, output={"risk": "high", "key": TOKEN})
     holds(cli("show", worked.run_dir.name, ASK).stdout, '\noutput    {"risk": "high", "key": ', but=(TOKEN,))
@@ -231,26 +231,32 @@ def test_one_word_may_mean_a_stage_of_the_current_run_or_nothing(worked: Scene, 
     for word in ["3", "003", "make", "build/make", "make@2", AGAIN, "003-"]:
         for session in (None, "5f0c9a52-0000-4000-8000-000000000009"):
             assert cli("show", word, "--json", session=session).json["stage"] == AGAIN
-            assert [one["stage"] for one in cli("diff", word, "--json", session=session).json["stages"]] == [AGAIN]
+            assert [one["stage"] for one in cli("show", "--diff", word, "--json", session=session).json["stages"]] == [
+                AGAIN
+            ]
         assert cli("show", word, "--file", "response.md").stdout == "made"
         assert cli("show", worked.run_dir.name[:8], "--json").json["state"]["run_id"] == worked.run_dir.name
     run_id = worked.run_dir.name
     ended = cli("show", "nowhere")
     assert (ended.code, ended.stdout) == (3, "")
-    assert f"why: nor a stage of the current run, {run_id}\n  hint: loomctl stages {run_id}\n" in ended.stderr
+    assert f"why: nor a stage of the current run, {run_id}\n  hint: loomctl show --stages {run_id}\n" in ended.stderr
     worked.begin("aaa thing")
-    lost = cli("diff", "003-build.make@2", session=None)
+    lost = cli("show", "--diff", "003-build.make@2", session=None)
     assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
-    for words in (["diff", MAKE, "--stat"], ["show", MAKE, "--file", "prompt.md"], ["show", AGAIN]):
+    for words in (["show", "--diff", MAKE, "--stat"], ["show", MAKE, "--file", "prompt.md"], ["show", AGAIN]):
         lost = cli(*words, session=None)
         assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
-        line = " ".join([words[0], run_id, *words[1:]])  # of the two the one that has such a stage
+        verb = [word for word in words[:2] if word in ("show", "--diff")]
+        line = " ".join([*verb, run_id, *words[len(verb) :]])  # of the two the one that has such a stage
         assert lost.stderr.endswith(f"\n  hint: loomctl {line}\n")
         assert cli(*line.split(), session=None).code == 0
-    lost = cli("diff", "nowhere@1", session=None)
-    assert "hint: loomctl diff shop-aaa-thing-" in lost.stderr
+    lost = cli("show", "--diff", "nowhere@1", session=None)
+    assert "hint: loomctl show --diff shop-aaa-thing-" in lost.stderr
     assert lost.stderr.endswith(" nowhere@1\n")
-    assert f"hint: loomctl diff {run_id} make --stat\n" in cli("diff", "make", "--stat", session=None).stderr
+    assert (
+        f"hint: loomctl show --diff {run_id} make --stat\n"
+        in cli("show", "--diff", "make", "--stat", session=None).stderr
+    )
     for word in ("003", "make"):
         assert f"hint: loomctl show {run_id} {word}\n" in cli("show", word, session=None).stderr
     assert "hint: loomctl runs\n" in cli("show", "nowhere", session=None).stderr
@@ -264,9 +270,9 @@ def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
         home.mkdir()
         (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
         (home / "plan.json").write_bytes(plan)
-    for verb in ("show", "diff"):
+    for verb in ("show", "show --diff"):
         for word, said in (("make", f"{AGAIN} of {run_id}"), ("002", f"of several runs, and means {MAKE}")):
-            ended = cli(verb, word)
+            ended = cli(*verb.split(), word)
             assert (ended.code, ended.stdout) == (2, "")
             holds(ended.stderr, "AMBIGUOUS_WORD", said, f"hint: loomctl {verb} {run_id} {word}\n")
     assert cli("show", "002-x", "--json").json["run_id"] == "002-x"
@@ -276,20 +282,23 @@ def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
 def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: Path, layout: str) -> None:
     faber.lay(scene, layout)
     before = cli("show", "1", session=None)
-    assert (before.code, f"hint: loomctl stages {faber.RUN_ID}\n" in before.stderr) == (3, True)
+    assert (before.code, f"hint: loomctl show --stages {faber.RUN_ID}\n" in before.stderr) == (3, True)
     cli("resume", faber.RUN_ID)
     large = "x" * 200_000
     cli("done", given=json.dumps({"outcome": "succeeded", "context_updates": {"large": large}}))
-    assert [one["step_id"] for one in cli("stages", "--json").json["stages"]] == ["build/implement", "build/push-build"]
+    assert [one["step_id"] for one in cli("show", "--stages", "--json").json["stages"]] == [
+        "build/implement",
+        "build/push-build",
+    ]
     for word in ("1", "implement", "001-build"):
         assert cli("show", word, "--json", session=None).json["stage"] == "001-build.implement@1"
-        assert cli("diff", word, "--json").json["stages"][0]["stage"] == "001-build.implement@1"
+        assert cli("show", "--diff", word, "--json").json["stages"][0]["stage"] == "001-build.implement@1"
     assert "001-build.implement@1 succeeded" in cli("events").stdout
-    assert "Told: full" in cli("preamble", "--fidelity", "full").stdout
+    assert "Told: full" in cli("debug", "preamble", "--fidelity", "full").stdout
     out = tmp_path / "dump"
     assert cli("dump", faber.RUN_ID, str(out)).code == 0
     assert json.loads((out / "context.json").read_text())["large"] == large
     assert json.loads((out / "dump.json").read_text())["troubles"] == []
     assert cli("clean", "--json").json["blobs"]["blobs"] == []
     cli("undo")
-    assert [one["status"] for one in cli("stages", "--json").json["stages"]] == ["in_progress"]
+    assert [one["status"] for one in cli("show", "--stages", "--json").json["stages"]] == ["in_progress"]

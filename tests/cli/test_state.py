@@ -1,4 +1,4 @@
-"""`loomctl state restore`: what it says, whom it asks, and what it changes (D53)."""
+"""`loomctl debug state restore`: what it says, whom it asks, and what it changes (D53)."""
 
 import json
 
@@ -38,20 +38,20 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
 
 def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) -> None:
     before = fingerprint(begun.run_dir)
-    ended = cli("state", "restore", given="y\n")
+    ended = cli("debug", "state", "restore", given="y\n")
     assert (ended.code, ended.stdout) == (2, "")
     holds(ended.stderr, "step      build/make (visit 1): succeeded → in_progress", "NOT_CONFIRMED")
     assert fingerprint(begun.run_dir) == before
-    assert cli("state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
-    assert "--from state.replaced-1.json" in cli("state", "restore", "--yes").ends().stdout
+    assert cli("debug", "state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
+    assert "--from state.replaced-1.json" in cli("debug", "state", "restore", "--yes").ends().stdout
     assert begun.state["current_step"] == "build/make"
-    assert cli("state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
+    assert cli("debug", "state", "restore", "--from", "state.replaced-1.json", "--yes").code == 0
     assert begun.state["current_step"] == "build/polish"
 
 
 @pytest.mark.parametrize(("answer", "step"), [("y\n", "build/make"), ("n\n", "build/polish"), ("\x04", "build/polish")])
 def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
-    terminal = Terminal(loomctl("state", "restore", begun.run_dir.name), begun)
+    terminal = Terminal(loomctl("debug", "state", "restore", begun.run_dir.name), begun)
     terminal.until("Put it back?")
     terminal.type(answer)
     assert "succeeded → in_progress" in terminal.end()
@@ -63,17 +63,17 @@ def test_a_dry_run_writes_nothing_and_a_plan_that_cannot_be_made_anew_is_exit_5(
     for name in ("state.json", "plan.json"):
         (begun.run_dir / name).write_text("{")
     before = fingerprint(begun.run_dir)
-    ended = cli("state", "restore", "--dry-run").ends()
+    ended = cli("debug", "state", "restore", "--dry-run").ends()
     assert "would be put back from state.backup.json" in ended.stdout
     assert "the plan would be made anew from {project_root}/.loom/workflows/tiny.json" in ended.stdout
     assert fingerprint(begun.run_dir) == before
-    document = cli("state", "restore", "--dry-run", "--json").json
+    document = cli("debug", "state", "restore", "--dry-run", "--json").json
     assert (document["dry_run"], document["state"]["restored"], document["plan"]["restored"]) == (True, False, False)
     assert document["state"]["trouble"]["code"] == "BAD_JSON"
     (begun.store / "workflows" / "tiny.json").unlink()
-    holds(cli("state", "restore").ends(5).stdout, "is put back from state.backup.json", "PLAN_LOST")
+    holds(cli("debug", "state", "restore").ends(5).stdout, "is put back from state.backup.json", "PLAN_LOST")
     assert json.loads((begun.run_dir / "state.json").read_bytes())["status"] == "in_progress"
-    assert cli("state", "restore", "--json").json["plan"]["error"]["code"] == "PLAN_LOST"
+    assert cli("debug", "state", "restore", "--json").json["plan"]["error"]["code"] == "PLAN_LOST"
 
 
 def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
@@ -83,7 +83,7 @@ def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
     begun.edit(steps=steps, sessions=sessions, updated_at=hostile, current_step=hostile, **{hostile: 1})
     with (begun.run_dir / "events.jsonl").open("a") as log:
         log.write(json.dumps({"seq": 99, "event": hostile, "step_id": hostile}) + "\n")
-    ended = cli("state", "restore", "--dry-run").ends()
+    ended = cli("debug", "state", "restore", "--dry-run").ends()
     assert not any(sign in ended.stdout for sign in ("\x1b", "\x07"))
     assert not any(line.startswith("INJECTED") for line in ended.stdout.splitlines())
 
@@ -93,4 +93,4 @@ def test_a_run_without_its_state_is_listed(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").unlink()
     assert "NO_STATE" in cli("runs").stdout
     assert cli("runs", "--json").json["runs"][0]["run_id"] == begun.run_dir.name
-    holds(begun.hook("session-start", source="startup").message, "loomctl state restore", begun.run_dir.name)
+    holds(begun.hook("session-start", source="startup").message, "loomctl debug state restore", begun.run_dir.name)

@@ -219,9 +219,9 @@ def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cl
     path.write_bytes(path.read_bytes().replace(b"run.", b"rum.", 1))
     told = cli("status", run_id, session=OTHER).stdout
     assert fields(told)["ledger"].startswith("! line 1 is not the one that was written")
-    assert f"loomctl verify {run_id}" in [line.strip() for line in told.splitlines()]
+    assert f"loomctl prove --log {run_id}" in [line.strip() for line in told.splitlines()]
     assert cli("status", "--json").json["ledger"]["ok"] is False
-    assert cli("verify", run_id, session=OTHER).code == 1
+    assert cli("prove", "--log", run_id, session=OTHER).code == 1
 
 
 @pytest.mark.parametrize("layout", faber.LAYOUTS)

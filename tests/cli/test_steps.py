@@ -99,31 +99,31 @@ def test_options_choose_and_else_the_last_twenty_are_shown(called: Scene, cli: C
 
 
 def test_no_steps_are_no_error_and_a_record_that_cannot_be_read_is_missed(begun: Scene, cli: Cli) -> None:
-    for words in (["steps"], ["history"], ["savings"]):
+    for words in (["steps"], ["steps", "--history"], ["steps", "--savings"]):
         ended = cli(*words)
         assert (ended.code, ended.stderr) == (0, "")
     assert "no tool steps yet" in cli("steps").stdout
-    assert "no tool steps yet" in cli("history").stdout
+    assert "no tool steps yet" in cli("steps", "--history").stdout
     assert cli("steps", "--json").json["steps"] == []
-    assert cli("savings", "--json").json["recovery"]["recovered"] == 0
+    assert cli("steps", "--savings", "--json").json["recovery"]["recovered"] == 0
     assert not list(begun.run_dir.glob("tool_steps*"))
     for number in range(1, 7):
         record(begun, "Bash", {"command": "make"}, {"stdout": "made"}, f"toolu_{number}", number=number)
     log = begun.run_dir / tool_log.FILE
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines) + lines[-1][:40])
-    assert cli("savings").code == 0
+    assert cli("steps", "--savings").code == 0
     log.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + b"".join(lines[4:]))
-    ended = cli("savings").ends(1)
+    ended = cli("steps", "--savings").ends(1)
     holds(ended.stdout, f"  ! 2 more: their lines in {log} cannot be read", "Recovery: 4 of 4 steps")
-    assert cli("savings", "--json").json["recovery"]["missing"] == 2
+    assert cli("steps", "--savings", "--json").json["recovery"]["missing"] == 2
 
 
 def test_looking_back_writes_nothing_and_is_the_same_for_everybody(called: Scene, cli: Cli) -> None:
     """Steps are the run's; who asks, and from where, makes no difference."""
     told = cli("steps").stdout
     before = fingerprint(called.root)
-    for words in (["steps"], ["steps", "show", "toolu_01A"], ["history"], ["savings"]):
+    for words in (["steps"], ["steps", "show", "toolu_01A"], ["steps", "--history"], ["steps", "--savings"]):
         assert (cli(*words).code, cli(*words, "--json").code) == (0, 0)
     assert fingerprint(called.root) == before
     assert [cli("steps", session=session).stdout for session in (OTHER, None)] == [told] * 2
@@ -142,7 +142,12 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
     ]  # fmt: skip
     path = called.run_dir / tool_log.FILE
     path.write_bytes(path.read_bytes() + b"".join(files.to_json_line(one) for one in raw))
-    for words in (["steps", "--agents"], ["history"], ["savings"], ["steps", "show", "x", "--reduced"]):
+    for words in (
+        ["steps", "--agents"],
+        ["steps", "--history"],
+        ["steps", "--savings"],
+        ["steps", "show", "x", "--reduced"],
+    ):
         for more in ([], ["--json"]):
             ended = cli(*words, *more)
             assert ended.code in (0, 1), ended
@@ -154,7 +159,13 @@ def test_a_hostile_record_is_shown_not_obeyed(called: Scene, cli: Cli) -> None:
 
 
 def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
-    for words in [["steps"], ["steps", "--json"], ["steps", "show", "toolu"], ["history"], ["savings"]]:
+    for words in [
+        ["steps"],
+        ["steps", "--json"],
+        ["steps", "show", "toolu"],
+        ["steps", "--history"],
+        ["steps", "--savings"],
+    ]:
         told = {"session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_99"}
         waits = called.store / "local/spool" / f"{SESSION}-1.json"
         waits.write_text(json.dumps({**told, "tool_input": {"command": "make"}, "tool_response": {"stdout": "made"}}))
@@ -214,28 +225,28 @@ def test_what_is_not_there_any_more_is_said(called: Scene, cli: Cli, what: str, 
     ended = cli("steps", "show", "toolu_09", *(["--json"] if what == "rest" else [])).ends(5)
     assert code in (ended.stdout if what == "rest" else ended.stderr)
     assert what == "rest" or ended.stdout == ""
-    assert f"! toolu_09: {code}" in cli("savings").ends(1).stdout
-    (lost,) = cli("savings", "--json").ends(1).json["recovery"]["lost"]
+    assert f"! toolu_09: {code}" in cli("steps", "--savings").ends(1).stdout
+    (lost,) = cli("steps", "--savings", "--json").ends(1).json["recovery"]["lost"]
     assert (lost["id"], lost["code"]) == ("toolu_09", code)
 
 
 @pytest.mark.slow
 def test_a_history_has_the_goal_and_the_last_steps_within_every_budget(cli: Cli, called: Scene) -> None:
-    document = cli("history", "--json").json
+    document = cli("steps", "--history", "--json").json
     assert document["text"].startswith("Asked: add dark mode\n")
     assert "Grep" not in document["text"]
     assert (document["steps"], document["tokens"]["budget"]) == (4, 500)
     assert count(document["text"]) <= document["tokens"]["at_most"] <= 500
-    assert cli("history").stdout == document["text"] + "\n"
+    assert cli("steps", "--history").stdout == document["text"] + "\n"
     for number in range(20):
         record(called, "Bash", {"command": f"make part-{number}"}, {"stdout": "a\n" * 900}, f"toolu_8{number:02d}")
     for budget in (0, 5, 50, 500):
-        document = cli("history", "--budget", str(budget), "--json").json
+        document = cli("steps", "--history", "--budget", str(budget), "--json").json
         assert count(document["text"]) <= budget
         assert ((document["text"] == ""), document["steps"]) == (budget == 0, 24)
-        assert cli("history", "--budget", str(budget)).stdout == document["text"] + "\n"
+        assert cli("steps", "--history", "--budget", str(budget)).stdout == document["text"] + "\n"
     for recent in (0, 1, 4):
-        told = cli("history", "--budget", "4000", "--recent", str(recent)).stdout
+        told = cli("steps", "--history", "--budget", "4000", "--recent", str(recent)).stdout
         assert told.count(" → outputs/") == recent
         assert all(f"part-{number}`" in told for number in range(12, 20))
 
@@ -254,18 +265,18 @@ SHAPE = {"id", "tool_name", "minimal_args", "observation", "outcome_ref", "succe
 def test_an_event_or_the_documents_form_becomes_its_step(tmp_path: Path, scene: Scene, cli: Cli) -> None:
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
-    document = cli("reduce", "--json", given=json.dumps(CLAUDE), cwd=nowhere, session=None).json
+    document = cli("debug", "reduce", "--json", given=json.dumps(CLAUDE), cwd=nowhere, session=None).json
     assert set(document) == SHAPE | {"schema_version", "tokens_before", "tokens_after", "rest"}
     assert (document["id"], document["outcome_ref"]) == ("toolu_77", "outputs/toolu_77.log")
     text = str(CLAUDE["tool_response"]["stdout"])  # type: ignore[index]
     assert (document["sha256"], document["bytes"]) == (digests.of_text(text), len(text))
     assert document["minimal_args"] == {"command": "git log --oneline -20"}
-    told = cli("reduce", given=json.dumps(CLAUDE), cwd=nowhere)
+    told = cli("debug", "reduce", given=json.dumps(CLAUDE), cwd=nowhere)
     assert told.stdout == document["observation"] + "\n"
     assert told.stdout.startswith("git log: exit 0, ")
     assert (list(nowhere.iterdir()), scene.store.exists()) == ([], False)
     call = {"tool": "fs:read_file", "args": {"path": "config.json"}, "result": {"content": '{"model": "gpt-4"}'}}
-    document = cli("reduce", "--json", given=json.dumps(call)).json
+    document = cli("debug", "reduce", "--json", given=json.dumps(call)).json
     assert document["observation"].partition("\n")[0] == "Read config.json (18 bytes, JSON)"
     assert (document["outcome_ref"], document["inline"]) == (None, '{"model": "gpt-4"}')
     assert document["sha256"] == digests.of_text('{"model": "gpt-4"}')
@@ -275,10 +286,10 @@ def test_an_event_or_the_documents_form_becomes_its_step(tmp_path: Path, scene: 
         "tool_input": {"command": "pytest"},
         "error": "Exit code 1\nFAILED tests/a.py::test_b",
     }
-    document = cli("reduce", "--json", given=json.dumps(failed)).json
+    document = cli("debug", "reduce", "--json", given=json.dumps(failed)).json
     assert (document["success"], document["inline"]) == (False, failed["error"])
     assert "FAILED tests/a.py::test_b" in document["observation"]
-    assert cli("reduce", "--json", given=json.dumps({**failed, "error": ""})).json["success"] is False
+    assert cli("debug", "reduce", "--json", given=json.dumps({**failed, "error": ""})).json["success"] is False
 
 
 def test_what_is_no_tool_call_is_a_clear_error(cli: Cli) -> None:
@@ -297,10 +308,10 @@ def test_what_is_no_tool_call_is_a_clear_error(cli: Cli) -> None:
         ("[" * 100_000, 5, "BAD_JSON"),
     ]
     for given, code, error in calls:
-        ended = cli("reduce", "--json", given=given)
+        ended = cli("debug", "reduce", "--json", given=given)
         assert (ended.code, ended.json["error"]["code"]) == (code, error)
-        assert ended.json["error"]["hint"] == "loomctl reduce --help"
-        told = cli("reduce", given=given)
+        assert ended.json["error"]["hint"] == "loomctl debug reduce --help"
+        told = cli("debug", "reduce", given=given)
         assert (told.code, told.stdout) == (code, "")
 
 
@@ -309,15 +320,18 @@ def test_no_tool_call_is_a_bug(cli: Cli) -> None:
     for args, result in [*odd, ({"command": None}, {"stdout": None})]:
         for tool in ["Bash", "Read", "Write", "mcp__x__y", "unknown", "a/../b", "\u200b", "fs:list_dir"]:
             ended = cli(
-                "reduce", "--json", given=json.dumps({"tool_name": tool, "tool_input": args, "tool_response": result})
+                "debug",
+                "reduce",
+                "--json",
+                given=json.dumps({"tool_name": tool, "tool_input": args, "tool_response": result}),
             )
             assert (ended.code, ended.stderr) == (0, "")
             assert ended.json["observation"]
-            assert cli("reduce", given=json.dumps({"tool": tool})).code == 0
+            assert cli("debug", "reduce", given=json.dumps({"tool": tool})).code == 0
 
 
 def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
-    ended = cli("savings")
+    ended = cli("steps", "--savings")
     lines = ended.stdout.splitlines()
     assert ended.code == 0
     assert lines[0].split() == ["TOOL", "STEPS", "TOKENS", "BEFORE", "AFTER", "SAVED"]
@@ -325,7 +339,7 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     assert len({len(line) for line in lines[:6]}) == 1  # numbers end where those above them do
     assert lines[-1].startswith("Recovery: 5 of 5 steps, ")
     assert lines[-1].endswith(", 0 dangling references")
-    document = cli("savings", called.run_dir.name, "--json").json
+    document = cli("steps", "--savings", called.run_dir.name, "--json").json
     whole = document["all"]
     assert whole["tokens_before"] == sum(tool["tokens_before"] for tool in document["tools"])
     assert whole["saved_percent"] == round(100 * (1 - whole["tokens_after"] / whole["tokens_before"]), 1)
@@ -342,8 +356,8 @@ def test_words_are_completed(called: Scene) -> None:
         ("loomctl steps show toolu_01", {"toolu_01A", "toolu_01B"}),
         ("loomctl steps show toolu_01A s", {"shop"}),
         ("loomctl steps show --re", {"--reduced"}),
-        ("loomctl history s", {"shop"}),
-        ("loomctl savings s", {"shop"}),
+        ("loomctl steps --history s", {"shop"}),
+        ("loomctl steps --savings s", {"shop"}),
     ]:
         asked = {"_LOOMCTL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
         command = [sys.executable, "-I", str(MAIN)]

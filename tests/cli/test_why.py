@@ -1,4 +1,4 @@
-"""`loomctl why`: why a step came next, and why an artifact is loaded or is not."""
+"""`loomctl show --why`: why a step came next, and why an artifact is loaded or is not."""
 
 import json
 from typing import Any
@@ -40,48 +40,55 @@ def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(c
         ("003", "build/fix@1 came after build/review@1, which ended succeeded: by the label “[F] Fix”"),
         ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
     ]:
-        assert cli("why", named).stdout.splitlines()[0] == first
-    assert cli("why", "fix").stdout.splitlines()[2:] == [
+        assert cli("show", "--why", named).stdout.splitlines()[0] == first
+    assert cli("show", "--why", "fix").stdout.splitlines()[2:] == [
         "LEADS TO   LABEL    CONDITION           IS     WHY",
         "end                 context.score >= 9  false  its condition is false",
         "build/fix  [F] Fix                             chosen: label",
         "end        Approve                             the label that was said goes before it",
     ]
-    told = cli("why", "fix", "--json").json
+    told = cli("show", "--why", "fix", "--json").json
     assert (told["step_id"], told["visit"], told["after"]["stage"]) == ("build/fix", 1, "002-build.review@1")
     assert (told["way"]["reason"], told["way"]["transition"], len(told["weighed"])) == ("label", 1, 3)
     for _ in range(2):
         assert cli("undo").code == 0
     assert cli("done", given='{"suggested_next_ids": ["fix"], "preferred_next_label": "f"}').code == 0
-    assert "by the label" in cli("why", "fix").stdout
+    assert "by the label" in cli("show", "--why", "fix").stdout
 
 
 @pytest.mark.usefixtures("looped")
 def test_a_retry_target(cli: Cli) -> None:
     cli("done", given='{"preferred_next_label": "fix"}')
     cli("done", "--outcome", "failed", given="It broke.")
-    assert cli("why", "make").stdout.splitlines()[0].endswith("after build/fix@2, which ended failed: for it failed")
+    assert (
+        cli("show", "--why", "make")
+        .stdout.splitlines()[0]
+        .endswith("after build/fix@2, which ended failed: for it failed")
+    )
 
 
 def test_without_a_word_it_is_the_step_that_the_run_is_at(scene: Scene, cli: Cli) -> None:
     publish = {"id": "publish", "prompt": "Publish it.", "require_approval": True}
     scene.workflow(phases={"build": {"steps": [STEPS[0], {"id": "test", "prompt": "Test it."}, publish]}})
     scene.begin()
-    assert cli("why").stdout == cli("why", "make").stdout
+    assert cli("show", "--why").stdout == cli("show", "--why", "make").stdout
     assert cli("done", given="Made.").code == 0
-    assert cli("why", "--json").json == cli("why", "test", "--json").json
+    assert cli("show", "--why", "--json").json == cli("show", "--why", "test", "--json").json
     assert cli("done", given="Tested.").code == 0
-    assert cli("why").stdout.startswith("build/publish comes next after build/test@1, which ended succeeded")
+    assert cli("show", "--why").stdout.startswith("build/publish comes next after build/test@1, which ended succeeded")
     assert cli("approve").code == 0
-    assert cli("why").stdout.startswith("build/publish@1 came after build/test@1")
+    assert cli("show", "--why").stdout.startswith("build/publish@1 came after build/test@1")
 
 
 def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={"build": {"steps": STEPS}})
     scene.begin()
-    ended = cli("why", "fix", "--json")
+    ended = cli("show", "--why", "fix", "--json")
     assert (ended.code, ended.json["error"]["code"]) == (3, "NOT_VISITED")
-    assert (cli("why", "nothing").code, cli("why", "nothing", "--json").json["error"]["code"]) == (3, "NO_SUCH_STAGE")
+    assert (cli("show", "--why", "nothing").code, cli("show", "--why", "nothing", "--json").json["error"]["code"]) == (
+        3,
+        "NO_SUCH_STAGE",
+    )
 
 
 def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
@@ -90,14 +97,14 @@ def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
     scene.begin()
     cli("done", given="Done.")
     cli("resume")
-    assert "the run was taken up again" in cli("why", "make@2").stdout
+    assert "the run was taken up again" in cli("show", "--why", "make@2").stdout
 
 
 def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
     scene.write("spec.md", "# The spec\n")
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
-    lines = cli("why", "spec").stdout.splitlines()
+    lines = cli("show", "--why", "spec").stdout.splitlines()
     assert lines[0] == "spec is loaded at session_start"
     assert lines[1].endswith("session_start, by its trigger session_start: full")
 
@@ -107,9 +114,9 @@ def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
     condition = "state.goal == 'other' || state.context.notes"
     scene.workflow([], conditional=[artifact("notes", "notes.md", condition=condition)])
     scene.begin("the goal")
-    assert cli("why", "notes").stdout.splitlines() == [
+    assert cli("show", "--why", "notes").stdout.splitlines() == [
         "notes is loaded at session_start", f"if {condition}, which is false now", '  state.goal = "the goal"',
         "  state.context.notes = null", "no priming of this run has named it",
     ]  # fmt: skip
-    told = cli("why", "notes", "--json").json
+    told = cli("show", "--why", "notes", "--json").json
     assert (told["holds"], told["values"]["state.context.notes"], told["last"]) == ("false", None, None)

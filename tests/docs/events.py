@@ -147,7 +147,7 @@ tools.unfinished: whoever recorded a tool call was killed while doing so; it is 
 tools.unreadable: what a hook put aside of a tool call is no event; it stays aside | file | bytes
 outputs.removed: `loomctl clean` removes outputs, before it does
     | files | bytes | older_than_days | by = `retention` | at
-state.restored: `loomctl state restore` put another state in the place of the run's
+state.restored: `loomctl debug state restore` put another state in the place of the run's
     | source = the file | kept = the name of what stood there | reason = `asked`, or the error's code | revision =
     `before` and `restored` | events_after = how many events came after what was put back
 plan.restored: a damaged plan was made anew

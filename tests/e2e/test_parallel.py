@@ -230,7 +230,7 @@ def test_a_compaction_while_a_subagent_works(assistant: Assistant) -> None:
     waits = reply("", bash("loomctl next --branch web"), held=compacted)
     api.script_subagent(WEB, opens("web"), ends("web", DRAWN), waits, ends("web", CHECKED), "It is done.")
     api.react(STANDING, reply("They go on.", frees=compacted))
-    api.react("Nothing is left here.", reply(bash("loomctl assets"), usage=AUTO_COMPACT))
+    api.react("Nothing is left here.", reply(bash("loomctl show --assets"), usage=AUTO_COMPACT))
     goes_on(api)
     turn = started(assistant, *fanned())
     went_through(assistant.project)

@@ -129,7 +129,7 @@ def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bu
     )
     assert visits(assistant.project)[-1] == ("build/fix", 1, "in_progress", None)
     assistant.run("/compact", resume=first.session_id)
-    asks = reply(bash("loomctl preamble"))
+    asks = reply(bash("loomctl debug preamble"))
     turn = assistant.run("Yes, keep them.", resume=first.session_id, answers=[asks, FIXED, "never said"])
     seen = turn.conversation[0].seen()
     holds(seen, "build/fix", "Do the fix.", but=("Do the build.", "It drops the last column."))
@@ -149,7 +149,7 @@ def test_a_loop_goes_on_where_it_was_after_a_compaction(assistant: Assistant, bu
 def test_a_loop_goes_on_within_the_turn_in_which_it_was_compacted(assistant: Assistant) -> None:
     loop(assistant.project)
     compacting = reply(bash("loomctl next"), usage=AUTO_COMPACT)
-    asks = reply(bash("loomctl preamble"))
+    asks = reply(bash("loomctl debug preamble"))
     answers = [*taken_up(BUILT, TO_FIX), compacting, asks, *taken_up(FIXED, TO_APPROVE, APPROVED)]
     turn = assistant.run('/loom:run "read CSV files" --workflow flow', answers=answers)
     kinds = [request.kind for request in turn.requests]

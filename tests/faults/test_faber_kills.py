@@ -24,7 +24,7 @@ def done(stand: Stand, **how: Any) -> Answer:
 
 
 def restore(stand: Stand, **how: Any) -> Answer:
-    return stand.cli("state", "restore", faber.RUN_ID, **how)
+    return stand.cli("debug", "state", "restore", faber.RUN_ID, **how)
 
 
 @pytest.mark.slow(quick=1)

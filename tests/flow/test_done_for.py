@@ -92,7 +92,7 @@ def test_of_two_calls_at_once_one_ends_the_stage(begun: Scene) -> None:
     assert sorted((one.code, one.json["had_ended"]) for one in both) == [(0, False), (0, True)]
     assert statuses(begun) == ["succeeded", "in_progress"]
     assert begun.event_names().count("stage.completed") == 1
-    assert begun.loomctl("verify").code == 0
+    assert begun.loomctl("prove", "--log").code == 0
 
 
 def test_of_two_calls_at_once_one_ends_a_branch_and_joins(scene: Scene) -> None:

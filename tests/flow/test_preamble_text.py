@@ -102,7 +102,7 @@ TOOLS = """
 """
 EVERYTHING = PLAN_LINE + PLAN_MORE + TEST_LINE + TEST_MORE + FIX_LINE + FIX_MORE
 TOLD = {
-    "truncate": "3 stages (2 succeeded, 1 failed): loomctl stages\n",
+    "truncate": "3 stages (2 succeeded, 1 failed): loomctl show --stages\n",
     "compact": DATA + STAGES + PLAN_FILES + TEST_LINE + FIX_LINE + FIX_MORE + CONTEXT,
     "summary:low": STAGES + PLAN_FILES + TEST_LINE + FIX_LINE.replace("\n", " — Fixed.\n") + CONTEXT,
     "summary:medium": DATA + STAGES + EVERYTHING + CONTEXT,
@@ -238,16 +238,18 @@ def test_a_thousand_stages_are_counted_where_they_do_not_fit() -> None:
         lines = [line for line in text.split("\n") if line.startswith("- **")]
         assert lines[-1] == "- **build/s999**: succeeded"
         assert f"({1000 - len(lines):,} earlier stages (" in text
-        assert "loomctl stages" in text
+        assert "loomctl show --stages" in text
         assert len(lines) > 10
-    assert "1,000 stages (990 succeeded, 10 failed): loomctl stages" in render(FACTS._replace(stages=many), "truncate")
+    assert "1,000 stages (990 succeeded, 10 failed): loomctl show --stages" in render(
+        FACTS._replace(stages=many), "truncate"
+    )
 
 
 def test_many_context_keys_are_counted_where_they_do_not_fit() -> None:
     facts = FACTS._replace(context=tuple(Value(f"key.{n:03}", "v" * 60) for n in range(400)))
     text = render(facts, "summary:low")
     assert ("| key.399 |" in text, "| key.000 |" in text) == (True, False)
-    assert "more keys: loomctl state show --path context)" in text
+    assert "more keys: loomctl debug state show --path context)" in text
 
 
 CHANGED = (f"I changed the parser so that line {n} is read, and its tests pass." for n in range(60))

@@ -77,7 +77,7 @@ def rows_of(text: str) -> dict[str, str]:
 
 
 def test_a_stages_prompt_is_its_preamble_and_its_text(begun: Scene) -> None:
-    """`prompt.md` is assembled of both, and `loomctl preamble` prints the bytes that it begins with."""
+    """`prompt.md` is assembled of both, and `loomctl debug preamble` prints the bytes that it begins with."""
     done(begun, "The first part is done.")
     made = of(begun)
     assert prompt(begun, "002-build.s1@1") == f"{made.text}\n\n## Step build/s1: s1 (visit 1)\n\nDo the part 1."
@@ -187,7 +187,7 @@ def test_captured_assets_are_told(begun: Scene) -> None:
     done(begun, "done")
     assets = [{"path": "junit.xml", "bytes": 1}, {"path": "test-results/a.png"}, "odd", {"path": 3}]
     edit_status(begun, "001-build.s0@1", assets=assets)
-    assert "  - Assets: junit.xml, test-results/a.png (loomctl assets)\n" in of(begun).text
+    assert "  - Assets: junit.xml, test-results/a.png (loomctl show --assets)\n" in of(begun).text
 
 
 def test_a_compact_preamble_has_each_stages_files_on_its_line(begun: Scene) -> None:

@@ -202,7 +202,7 @@ def test_a_missing_artifact_does_not_stop_the_resume(begun: Scene) -> None:  # D
 
 def test_a_run_that_cannot_be_read_is_not_bound(begun: Scene) -> None:  # D53
     (begun.run_dir / "state.json").write_text("{broken")
-    with refused("BAD_JSON", hint=f"loomctl state restore {begun.run_dir.name}"):
+    with refused("BAD_JSON", hint=f"loomctl debug state restore {begun.run_dir.name}"):
         resume(begun, begun.run_dir.name)
     assert (begun.run_dir / "state.json").read_text() == "{broken"
     assert begun.space().local.binding(OTHER) is None

@@ -422,7 +422,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
 @pytest.mark.slow
 def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Push, pull and fork name the verdict and the command that tells more; they refuse nothing."""
-    said = f"its log is not the one that was written: line 1; loomctl verify {run_id}"
+    said = f"its log is not the one that was written: line 1; loomctl prove --log {run_id}"
     assert not any(said in note for note in laptop.push(run_id).notes)
     tampered(laptop, run_id)
     assert any(said in note for note in laptop.push(run_id).notes)
@@ -843,7 +843,7 @@ def test_what_is_known_by_its_hash_and_holds_a_secret_stays(
     assert context_values.value_of(desktop.space(), run, values["fine"]) == LARGE
     with refused("REF_NOT_HERE", where="on laptop"):
         context_values.value_of(desktop.space(), run, values["large"])
-    assert desktop.loomctl("blob", "get", values["large"], "--json").json["error"]["code"] == "REF_NOT_HERE"
+    assert desktop.loomctl("debug", "blob", "get", values["large"], "--json").json["error"]["code"] == "REF_NOT_HERE"
 
 
 def test_nothing_of_the_machine_is_carried(laptop: Machine, server: Path, run_id: str) -> None:

@@ -55,7 +55,7 @@ def everything(scene: Scene, run_id: str = "") -> list[Ended]:
         inside.hook(scene, "session-end", reason="clear"),
         *(inside.loomctl(scene, *words) for words in many),
         inside.loomctl(scene, "done", given="the result"),
-        inside.loomctl(scene, "state", "show", *named),
+        inside.loomctl(scene, "debug", "state", "show", *named),
         *(inside.loomctl(scene, *words) for words in (["doctor"], ["clean"], ["runs", "--json"])),
         inside.loomctl(scene, "pause", *named),
     ]

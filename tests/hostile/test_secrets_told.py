@@ -93,7 +93,7 @@ class Told:
             self.loomctl(*word.split(), "--json")
         self.loomctl("prime-context", "--dry-run")
         for path in ("context", "context.secrets.github", f"context.{keys.PLANTED['github']}x"):
-            self.loomctl("state", "show", "--path", path)
+            self.loomctl("debug", "state", "show", "--path", path)
 
     def _call_tools(self) -> None:
         """Calls with keys in arguments, addresses, outputs, errors and names; what is told of them afterwards."""
@@ -125,10 +125,10 @@ class Told:
                 told: Json = {"session_id": OTHER, "hook_event_name": name, "tool_name": tool, "tool_input": args}
                 told |= {"error": text if number % 2 else line} if name != "PostToolUse" else {"tool_response": result}
                 event = json.dumps({**told, "tool_use_id": f"toolu_{at:02}"})
-                self.loomctl("reduce", given=event)
-                self.loomctl("reduce", "--json", given=event)
+                self.loomctl("debug", "reduce", given=event)
+                self.loomctl("debug", "reduce", "--json", given=event)
                 (self.scene.store / "local/spool" / f"{OTHER}-{at}.json").write_text(event, encoding="utf-8")
-            self.loomctl("history", "--budget", "4000")  # as each was the newest
+            self.loomctl("steps", "--history", "--budget", "4000")  # as each was the newest
         asked = ["steps --all", "history --json", "history --budget 20000 --recent 90", "savings"]
         for words in (*asked, "steps --all --json", "savings --json", "report --json", "report -o -"):
             self.loomctl(*words.split())

@@ -12,7 +12,7 @@ from tests.helpers.scenes import MAIN, Scene
 
 
 def lines_of_the_help(scene: Scene) -> dict[str, str]:
-    lines = [line.strip() for line in scene.loomctl("--help").stdout.splitlines()]
+    lines = [line.strip() for line in scene.loomctl("--help", "--all").stdout.splitlines()]
     found = {shell: [line for line in lines if f"={shell}_source loomctl" in line] for shell in ("bash", "zsh", "fish")}
     return {shell: line for shell, (line,) in found.items()}
 

@@ -125,7 +125,7 @@ def test_a_steps_end_reads_no_visit_that_left_the_state(tmp_path: Path) -> None:
     assert len(state["steps"]) == 131
     with pytest.raises(LoomError, match="cannot be read") as error:
         list(state["steps"])
-    assert (error.value.code, error.value.hint) == ("BAD_STATE", f"loomctl state restore {RUN_ID}")
+    assert (error.value.code, error.value.hint) == ("BAD_STATE", f"loomctl debug state restore {RUN_ID}")
 
 
 def test_the_log_holds_the_checksum_of_what_is_stored(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_the_file_keeps_its_mode(scene: Scene) -> None:
         assert (scene.loomctl("resume").code, path.stat().st_mode & 0o777) == (0, mode)
         assert backup.stat().st_mode & 0o777 == mode
         path.unlink()
-        assert (scene.loomctl("state", "restore", RUN_ID).code, path.stat().st_mode & 0o777) == (0, mode)
+        assert (scene.loomctl("debug", "state", "restore", RUN_ID).code, path.stat().st_mode & 0o777) == (0, mode)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -180,11 +180,11 @@ def test_a_state_that_is_gone_is_said_and_can_be_put_back(scene: Scene, layout: 
         refused = scene.loomctl(*command)
         assert (refused.code, "NO_STATE" in refused.stderr) == (5, True), (command, refused)
         assert str(path) in refused.stderr
-        assert f"loomctl state restore {RUN_ID}" in refused.stderr
+        assert f"loomctl debug state restore {RUN_ID}" in refused.stderr
     told = scene.hook("session-start", source="startup")
     assert RUN_ID in told.message, told
     assert not path.exists()
-    assert scene.loomctl("state", "restore", RUN_ID).code == 0
+    assert scene.loomctl("debug", "state", "restore", RUN_ID).code == 0
     after = read(path)
     apart = ("revision", "ledger_head", "lease")
     assert unknown_is_kept({key: before[key] for key in before if key not in apart}, after) == []
@@ -198,7 +198,7 @@ def test_a_run_that_was_over_is_not_missed(scene: Scene) -> None:
     path.unlink()
     assert scene.loomctl("runs", "--json").json["runs"] == []
     assert scene.hook("session-start", session=OTHER, source="startup").stdout == ""
-    assert scene.loomctl("state", "restore", RUN_ID).code == 0
+    assert scene.loomctl("debug", "state", "restore", RUN_ID).code == 0
     assert path.exists()
 
 
@@ -247,7 +247,7 @@ def test_an_id_of_organisation_project_and_uuid_goes_by_its_last_part(scene: Sce
     assert (scene.loomctl("done", given="built").code, read(path)["run_id"]) == (0, named)
     assert read(path)["current_step"] == "push-build"
     path.unlink()
-    assert (scene.loomctl("state", "restore", named).code, read(path)["run_id"]) == (0, named)
+    assert (scene.loomctl("debug", "state", "restore", named).code, read(path)["run_id"]) == (0, named)
 
 
 def test_what_looks_like_a_path_is_no_run_and_an_id_goes_by_its_last_part_in_a_check(scene: Scene) -> None:

@@ -424,7 +424,7 @@ def test_a_run_that_was_counted_to_the_end_can_be_driven_and_restored(begun: Sce
         assert begun.loomctl("context", "set", "k", "1", run_id).code == 0
         assert begun.loomctl("context", "unset", "k", run_id).code == 0
     begun.edit(revision=count, lease={"epoch": count, "session_id": "theirs"})
-    assert begun.loomctl("state", "restore", run_id, "--yes").code == 0
+    assert begun.loomctl("debug", "state", "restore", run_id, "--yes").code == 0
     assert (begun.loomctl("context", "set", "k", "2", run_id).code, holder(begun)) == (0, SESSION)
 
 
@@ -440,12 +440,12 @@ def test_a_state_is_restored_beside_a_living_driver_by_a_person_alone(begun: Sce
     run_id = begun.run_dir.name
     done(begun.space(), begun)
     before = fingerprint(begun.run_dir)
-    ended = begun.loomctl("state", "restore", run_id, "--yes", "--json", session=OTHER)
+    ended = begun.loomctl("debug", "state", "restore", run_id, "--yes", "--json", session=OTHER)
     assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
     assert fingerprint(begun.run_dir) == before
-    asked = begun.loomctl("state", "restore", run_id, session=None)
+    asked = begun.loomctl("debug", "state", "restore", run_id, session=None)
     assert f"driver    the session {SESSION}" in asked.stderr
-    assert begun.loomctl("state", "restore", run_id, "--yes", session=None).code == 0
+    assert begun.loomctl("debug", "state", "restore", run_id, "--yes", session=None).code == 0
     assert holder(begun) is None
 
 
@@ -461,21 +461,21 @@ def test_a_state_that_cannot_be_read_is_its_drivers_to_restore(begun: Scene, *, 
     driver = OTHER if taken else SESSION
     path.write_text("{")
     files = fingerprint(begun.run_dir)
-    error = begun.loomctl("state", "restore", run_id, "--yes", "--json", session=third).json["error"]
-    assert (error["code"], error["hint"]) == ("HELD_BY_ANOTHER", f"loomctl state restore {run_id}")
+    error = begun.loomctl("debug", "state", "restore", run_id, "--yes", "--json", session=third).json["error"]
+    assert (error["code"], error["hint"]) == ("HELD_BY_ANOTHER", f"loomctl debug state restore {run_id}")
     assert driver in error["message"]
     assert "a person in a terminal" in error["why"]
     assert fingerprint(begun.run_dir) == files
-    shown = begun.loomctl("state", "restore", run_id, "--dry-run", session=None)
+    shown = begun.loomctl("debug", "state", "restore", run_id, "--dry-run", session=None)
     assert f"driver    the session {driver}" in shown.stdout
     for session in (driver, None):
         path.write_text("{")
-        assert begun.loomctl("state", "restore", run_id, session=session).code == 0
+        assert begun.loomctl("debug", "state", "restore", run_id, session=session).code == 0
         assert holder(begun) is None
         assert begun.loomctl("next", session=driver).code == 0
     leases.leave(begun.space(driver), run_id, "other")
     path.write_text("{")
-    assert begun.loomctl("state", "restore", run_id, session=third).code == 0
+    assert begun.loomctl("debug", "state", "restore", run_id, session=third).code == 0
 
 
 def test_a_refusals_hint_is_a_way_on(begun: Scene) -> None:

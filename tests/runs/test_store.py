@@ -229,7 +229,7 @@ def test_a_state_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:
         for ask in (store.read_state, store.read, lambda run_id: store.update(run_id, set_goal("two"))):
             error = refusal(ask, RUN_ID)
             assert (error.code, error.exit_code) == (code, exit_code)
-            assert code == "SCHEMA_TOO_NEW" or error.hint == f"loomctl state restore {RUN_ID}"
+            assert code == "SCHEMA_TOO_NEW" or error.hint == f"loomctl debug state restore {RUN_ID}"
         assert snapshot(store) == before
         backup.unlink()
         error = refusal(store.read_state, RUN_ID)

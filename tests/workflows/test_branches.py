@@ -162,7 +162,7 @@ def test_a_subagent_is_told_all_that_came_before(scene: Scene) -> None:
     again = scene.loomctl("done", "--branch", "web", given="Drawn.").stdout
     assert "The plan is to be brief." not in again
     assert "Check the drawing." in again
-    assert "Drawn." in scene.loomctl("preamble", "--branch", "web").stdout
+    assert "Drawn." in scene.loomctl("debug", "preamble", "--branch", "web").stdout
 
 
 def test_the_step_behind_the_join_is_told_what_each_branch_said(scene: Scene) -> None:
@@ -654,8 +654,8 @@ def test_a_stage_of_a_branch_is_found_and_explained(scene: Scene) -> None:
     assert stages.find_stage(run, "build/fan.web.check")["rank"] == 3
     assert stages.find_stage(run, "check")["rank"] == 3
     assert stages.find_stage(run, "draw@1")["rank"] == 2
-    assert "came after build/fan.web.draw@1" in scene.loomctl("why", "fan.web.check").stdout
-    assert "fan.web.draw" in scene.loomctl("stages").stdout
+    assert "came after build/fan.web.draw@1" in scene.loomctl("show", "--why", "fan.web.check").stdout
+    assert "fan.web.draw" in scene.loomctl("show", "--stages").stdout
 
 
 def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:

@@ -73,7 +73,7 @@ class Reading(NamedTuple):
     warnings: Sequence[Fault] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the document of `loomctl outcome --json`, in which nobody looked for a file."""
+        """Give the document of `loomctl debug outcome --json`, in which nobody looked for a file."""
         return {
             **{key: value for key, value in self._asdict().items() if key != "file"},
             "suggested_next_ids": list(self.suggested_next_ids),

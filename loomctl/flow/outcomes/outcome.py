@@ -194,7 +194,7 @@ def _typed(value: object, kind: type, name: str) -> Any:
     if isinstance(value, kind):
         return value
     what = f"{name}: expected {_KINDS[kind]}, got {value!r:.60}"
-    raise LoomError("BAD_OUTCOME", what, hint="loomctl outcome --help")
+    raise LoomError("BAD_OUTCOME", what, hint="loomctl debug outcome --help")
 
 
 def _of_kind(value: object, kind: type) -> Any:

@@ -206,7 +206,7 @@ def sha256_of(ref: str) -> str:
             "BAD_REF",
             f"{ref!r:.120} is no reference to a blob",
             why=f"one is {REF_PREFIX} and 64 lower-case hexadecimal digits",
-            hint="loomctl blob get --help",
+            hint="loomctl debug blob get --help",
             exit_code=EXIT_USAGE,
         )
     return ref[len(REF_PREFIX) :]

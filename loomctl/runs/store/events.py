@@ -172,7 +172,7 @@ def _tail(descriptor: int, size: int) -> tuple[Head, bytes]:
 def _at_known(descriptor: int, known: Head) -> Head:
     """Give the entry that has a number the state remembers, where others were appended behind it without the state.
 
-    One that stands too far from the end is taken for what the state remembers: `loomctl verify` reads it.
+    One that stands too far from the end is taken for what the state remembers: `loomctl prove --log` reads it.
     """
     size = os.fstat(descriptor).st_size
     start = max(0, size - _KNOWN_WITHIN)

@@ -153,7 +153,7 @@ def keep_sessions(folder: str, records: Sequence[dict[str, Any]], *, durable: bo
 
 def unreadable(home: Home, error: OSError | LoomError) -> LoomError:
     """Say what is wrong with a run's state that cannot be read, and the way back."""
-    restore = f"loomctl state restore {home.run_id}"
+    restore = f"loomctl debug state restore {home.run_id}"
     if isinstance(error, FileNotFoundError):
         what = f"the state of the run {home.run_id} is gone; the one before is there"
         branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"

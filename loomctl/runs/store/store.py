@@ -240,11 +240,11 @@ class Store:
                 "the run's plan cannot be read",
                 where=path,
                 why=str(error),
-                hint=trouble.way_out(error) or f"loomctl state restore {home.run_id}",
+                hint=trouble.way_out(error) or f"loomctl debug state restore {home.run_id}",
             ) from None
         except LoomError as error:
             if error.code in ("BAD_JSON", "BAD_PLAN", "TOO_LARGE"):
-                error.hint = f"loomctl state restore {home.run_id}"
+                error.hint = f"loomctl debug state restore {home.run_id}"
             raise
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:

@@ -84,7 +84,7 @@ def reader(run_dir: str, run_id: str) -> Reader:
 
 
 def _bad(where: str, run_id: str, number: int, why: str) -> LoomError:
-    what, hint = "visits that left the run's state cannot be read", f"loomctl state restore {run_id}"
+    what, hint = "visits that left the run's state cannot be read", f"loomctl debug state restore {run_id}"
     return LoomError("BAD_STATE", what, where=f"{where}:{max(number, 1)}", why=why, hint=hint)
 
 

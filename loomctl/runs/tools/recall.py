@@ -337,7 +337,7 @@ def reduced(
 
 
 def as_document(step: ToolStep, text: str) -> dict[str, Any]:
-    """Give a step as `loomctl reduce --json` shows it: what its record holds, the numbers always, inline where it is.
+    """Give a step as `loomctl debug reduce --json` shows it: its record, the numbers always, inline where it is.
 
     inline: the result's text, where no file holds it; sha256 is of that text then, as it else is of the file.
     """
