@@ -144,6 +144,8 @@ def accepted(
         problem = misfit(path, value, shape)
         if problem is not None:
             raise _bad(where, *problem)
+    if visit_list.KEY in raw and raw[visit_list.KEY]["count"] > visit_list.MOST:
+        raise _bad(where, f"$.{visit_list.KEY}.count", "no file holds so many visits")
     for path, why in _damaged_branches(raw) if whole else ():
         raise _bad(where, path, why)
     if run_id is not None and raw["run_id"] != run_id:

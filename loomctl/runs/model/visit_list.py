@@ -17,6 +17,7 @@ KEY = "earlier"
 has the one before's.
 """
 BATCH = 32  # visits leave a state so many at a time
+MOST = 1 << 20  # visits in a file
 
 
 class Earlier:

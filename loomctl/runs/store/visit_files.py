@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 MOST = 64  # ended visits that a state holds before the oldest leave it
 FIRST = "stages/visits.jsonl"  # below the run's folder
 _BLOCK = 1 << 16
-_LONGEST = files.LARGEST_JSON  # bytes of a line
+_LARGEST = files.LARGEST_JSON  # bytes of a file, as of a state that held them all
+_SHORTEST = 100  # bytes of a line with a visit
 
 
 def is_one(name: str) -> bool:
@@ -93,20 +94,24 @@ def _backwards(run_dir: str, record: Mapping[str, Any]) -> Iterator[bytes]:
     name, at = str(record["file"]), record["bytes"]
     if not is_one(name):
         raise ValueError("there is no such file of visits")
+    if at > _LARGEST:
+        raise ValueError(f"it has over {_LARGEST:,} bytes")
     descriptor = files.open_regular(path_of(run_dir, name))
     try:
         if at > os.fstat(descriptor).st_size:
             raise ValueError("the file is shorter than the state says")
-        rest = b""  # the end of a line whose beginning is still to be read
+        rest: list[bytes] = []  # of a line whose beginning is still to be read, the last first
         while at > 0:
             start = max(0, at - _BLOCK)
-            rest, *whole = (os.pread(descriptor, at - start, start) + rest).split(b"\n")
-            yield from (line for line in reversed(whole) if line)
+            first, *whole = os.pread(descriptor, at - start, start).split(b"\n")
+            if whole:
+                whole[-1] += b"".join(reversed(rest))
+                yield from (line for line in reversed(whole) if line)
+                rest = []
+            rest.append(first)
             at = start
-            if len(rest) > _LONGEST:
-                raise ValueError(f"a line of it has over {_LONGEST:,} bytes")
-        if rest:
-            yield rest
+        if line := b"".join(reversed(rest)):
+            yield line
     finally:
         os.close(descriptor)
 
@@ -146,13 +151,15 @@ def _lines(leaving: Sequence[Visit], prev: str) -> tuple[bytes, str]:
 def _appended(home: Home, record: Mapping[str, Any], leaving: list[Visit], *, durable: bool) -> dict[str, Any] | None:
     """Append to the file that a state refers to; None where another state refers to more of it, or it is cut off."""
     name, size = str(record["file"]), record["bytes"]
-    path = path_of(home.folder, name)
-    if not os.path.isfile(path):
+    try:
+        if digests.of_bytes(next(_backwards(home.folder, record), b"")) != record["sha256"]:
+            return None  # it is not the file that was written
+    except (OSError, ValueError, LoomError):
         return None
-    descriptor = files.open_own(path, os.O_RDWR | os.O_APPEND)
+    descriptor = files.open_own(path_of(home.folder, name), os.O_RDWR | os.O_APPEND)
     try:
         stands = os.fstat(descriptor).st_size
-        if stands < size or (stands > size and _referred(home).get(name, 0) > size):
+        if stands > size and _referred(home).get(name, 0) > size:
             return None
         if stands > size:
             os.ftruncate(descriptor, size)
@@ -262,11 +269,15 @@ def rebuilt(home: Home, state: State) -> tuple[list[Visit], int]:
 
 
 def _told_by_lines(home: Home, record: Mapping[str, Any]) -> Iterator[Any]:
+    import io  # no hook comes here
+
     try:
-        lines = files.read_bytes(path_of(home.folder, str(record["file"]))).split(b"\n")
+        data = files.read_bytes(path_of(home.folder, str(record["file"])))
     except (OSError, LoomError):
         return
-    for line in lines:
+    for line in io.BytesIO(data):
+        if len(line) < _SHORTEST:
+            continue
         try:
             yield as_object(files.parse_json(line, where=str(record["file"]))).get("visit")
         except LoomError:
