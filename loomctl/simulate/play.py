@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.expressions import state_paths
 from loomctl.flow import route
 from loomctl.flow.outcomes import directives
 from loomctl.flow.outcomes.directives import Reading
@@ -29,9 +30,13 @@ _NOTES = ("RESERVED_KEY", "REASON_UNUSED")  # what a run warns of, a simulation 
 
 
 class Script(NamedTuple):
-    """visits: of each step that is named, what its visits say, by its key; the last one holds for all that follow."""
+    """What steps say. visits: of each that is named, what its visits say, by its key; the last holds for all others.
+
+    tasks: how many tasks the list of a step has, by its key.
+    """
 
     visits: Mapping[str, Sequence[Reading]]
+    tasks: Mapping[str, int] = {}
 
     def of(self, key: str, visit: int) -> Reading:
         """Give what a step says at a visit, counted from 1; a step that is not named says nothing and succeeds."""
@@ -44,7 +49,8 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
 
     step: a key (`phase/id`), or an id where one step has it; a branch's step has one in its phase (`fan.web.look`) and
     one of its own (`look`). A parallel step says nothing: its branches do. Gives every problem with its JSON path; a
-    reserved key of `context_updates` is left out, with a warning.
+    reserved key of `context_updates` is left out, with a warning. The first object of a step that goes through a task
+    list may say how many `tasks` that has; a list of the context has its own length, every other one task (D65).
     """
     if raw is None:
         return Script({}), []
@@ -52,15 +58,34 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
         return Script({}), [error("BAD_OUTCOMES", "$", f"expected an object of steps, got {kind_of(raw)}", _LIKE)]
     found: list[Problem] = []
     visits: dict[str, list[Reading]] = {}
+    tasks: dict[str, int] = {}
     names = _Names(plan)
     for name, value in raw.items():
-        where = at("$", name)
+        where, said = at("$", name), value
         key = names.key(name, where, found)
         if key in visits:
             found.append(error("BAD_OUTCOMES", where, f"{key} is named twice", "give all its visits under one name"))
         elif key is not None:
-            visits[key] = _visits(value, where, found)
-    return Script(visits), found
+            place = frozen_plan.find(plan, key)
+            if place is not None and place.step.get("for_each"):
+                said = _counted(value, where, key, tasks, found)
+            visits[key] = _visits(said, where, found)
+    return Script(visits, tasks), found
+
+
+def _counted(value: Any, where: str, key: str, tasks: dict[str, int], found: list[Problem]) -> Any:
+    """Take the number of tasks from what a step says; gives the rest."""
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, dict) or "tasks" not in first:
+        return value
+    count, rest = first["tasks"], {name: said for name, said in first.items() if name != "tasks"}
+    if type(count) is int and 0 <= count <= _MOST_TASKS:
+        tasks[key] = count
+    else:
+        place = at(where, *((0,) if isinstance(value, list) else ()), "tasks")
+        message = f"expected a number of tasks, 0 to {_MOST_TASKS:,}, got {shown(count)}"
+        found.append(error("BAD_OUTCOMES", place, message, '{"tasks": 3}'))
+    return [rest, *value[1:]] if isinstance(value, list) else rest
 
 
 class _Names:
@@ -135,6 +160,7 @@ def _visit(raw: Any, where: str, found: list[Problem]) -> Reading:
     return reading
 
 
+_MOST_TASKS = 10_000
 _FIELDS = ", ".join(directives.FIELDS)
 _EACH = '[{"outcome": "failed"}, {"outcome": "succeeded"}]'
 _LIKE = f'{{"build/test": {_EACH}}}'
@@ -232,7 +258,7 @@ class _Player(NamedTuple):
             state, move = route.advance(state, plan, at=AT)
             place = frozen_plan.place_of(plan, move.step) if move.kind == "step" else None
             if place is not None and self.goal is not None and self.goal.is_met(state, place):
-                return _opened(state, plan, place), stages
+                return _opened(state, plan, place, self._tasks(state, place)), stages
             if place is not None:
                 state = self._visit(state, plan, place, stages)
             if state["pending_approvals"]:
@@ -244,7 +270,8 @@ class _Player(NamedTuple):
 
     def _visit(self, state: State, plan: Mapping[str, Any], place: Place, stages: list[dict[str, Any]]) -> State:
         """Begin and end a visit, and tell of it; gives the state after it."""
-        by_engine = bool(place.step.get("engine"))
+        tasks = self._tasks(state, place)
+        by_engine = bool(place.step.get("engine")) or tasks == 0
         state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT, by_engine=by_engine)
         came_by = stages[-1]["next"] if stages else {}
         chosen = routing.choose_fidelity(
@@ -254,9 +281,20 @@ class _Player(NamedTuple):
             end = self._joined(state, plan, place)
         else:
             end = self._said(state, plan, place, entry["visit"])
+        task = None
+        if tasks is not None:
+            end, task = _at_a_task(end, place, tasks)
         directive = _directive(end.said)
         came = route.end_visit(
-            end.state, plan, outcome=end.outcome, at=AT, note=end.note, directive=directive, judge=self.judge
+            end.state,
+            plan,
+            outcome=end.outcome,
+            at=AT,
+            note=end.note,
+            directive=directive,
+            error=routing.error_of(end.note, final=True) if end.outcome == "failed" and tasks == 0 else None,
+            judge=self.judge,
+            has_next_task=task is not None and task["number"] < task["of"],
         )
         where = f"{place.key}@{entry['visit']}"
         self.warnings.extend(_warning("CONDITION", where, text) for text in came.way.warnings)
@@ -266,6 +304,7 @@ class _Player(NamedTuple):
             "visit": entry["visit"],
             "rank": entry["rank"],
             **{word: entry[word] for word in ("attempt", "by") if word in entry},
+            **({"task": task} if task is not None else {}),
             "outcome": end.outcome,
             **{word: value for word, value in directive.items() if value},
             "fidelity": chosen.fidelity,
@@ -275,6 +314,15 @@ class _Player(NamedTuple):
         }
         stages.append(told)
         return _bare(came.state, entry) if end.branches else came.state
+
+    def _tasks(self, state: State, place: Place) -> int | None:
+        """Count the tasks of the list that a step goes through; None: it goes through none."""
+        asked = place.step.get("for_each")
+        if not asked or self.script.tasks.get(place.key) is not None:
+            return self.script.tasks.get(place.key) if asked else None
+        path = list(asked["path_steps"])
+        held = state_paths.read(path[1:], route.nested(run_context.scope(state))) if path[:1] == ["context"] else None
+        return len(held) if isinstance(held, list) else 1
 
     def _said(self, state: State, plan: Mapping[str, Any], place: Place, visit: int) -> _End:
         """End a visit as the script says."""
@@ -330,9 +378,30 @@ class _Player(NamedTuple):
         return _End(state, Reading(failure_reason=made.note if failed else ""), made.outcome, made.note, told)
 
 
-def _opened(state: State, plan: Mapping[str, Any], place: Place) -> State:
+def _at_a_task(end: _End, place: Place, tasks: int) -> tuple[_End, dict[str, Any] | None]:
+    """Give the open visit its task, of so many; without any its step ends as in a run (D65)."""
+    if not tasks:
+        outcome = visits.SKIPPED if place.step["for_each"].get("allow_empty") else visits.FAILED
+        return end._replace(outcome=outcome, note="NO_TASKS: the task list is empty"), None
+    state = _with_task(end.state, place, tasks)
+    return end._replace(state=state), visits.task(state)
+
+
+def _with_task(state: State, place: Place, tasks: int) -> State:
+    entry, done = visits.open_visit(state), 0
+    before = [one for one in state["steps"] if one["step_id"] == place.key][:-1]
+    for one in reversed(before):
+        if not visits.has_next_task(one) and not visits.is_failed_try(one):
+            break
+        done += visits.has_next_task(one)
+    number = min(done + 1, tasks)
+    return visits.replaced(state, {**(entry or {}), "task": {"text": f"task {number}", "number": number, "of": tasks}})
+
+
+def _opened(state: State, plan: Mapping[str, Any], place: Place, tasks: int | None) -> State:
     """Begin a visit, as far as its step waits for a person."""
     state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=AT)
+    state = _with_task(state, place, tasks) if tasks else state
     return gates.ask(state, plan, at=AT) if frozen_plan.is_human(place.step) else state
 
 

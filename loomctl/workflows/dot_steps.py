@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT, NAMES
+from loomctl.expressions.placeholders import LEFT_TO_ASSISTANT, NAMES, TASK
 from loomctl.kit.ids import slug
 from loomctl.kit.problems import at, choices, is_id, nearest, note, shown
 from loomctl.runs.model.visits import JOINS
@@ -110,6 +110,7 @@ def _role(node: Node, report: Report) -> Role:
 
 
 STEP_TEXTS = ("prompt", "command", "skill")
+TASK_LIST = ("for_each", "section", "allow_empty")
 USED = {
     "graph": (
         *("id", "description", "goal", "label", "extends", "autonomy", "default_fidelity", "retry_target"),
@@ -129,6 +130,7 @@ USED = {
             "produces",
         ),
         *("fidelity", "max_visits", "max_retries", "retry_policy", "retry_target", "join", "join_policy"),
+        *TASK_LIST,
     ),
     "edge": ("label", "choice", "condition", "weight", "fidelity", "on_failure", "branch", "drawn_only"),
 }
@@ -333,13 +335,30 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
         "max_visits": held.visits(),
         "max_retries": _retries(held),
         "require_approval": held.flag("require_approval"),
+        "for_each": _for_each(held),
     }
     return {key: value for key, value in step.items() if value is not None}
 
 
-def prompt_text(text: str) -> str:
-    """Give a prompt as Loom fills it in: what looks like a placeholder and is none of Loom's stays as it stands."""
-    return _literal(_GOAL.sub(_THE_GOAL, text))
+def _for_each(held: Attributes) -> str | dict[str, Any] | None:
+    path, section, allow_empty = held.text("for_each"), held.text("section"), held.flag("allow_empty")
+    if path is None:
+        for said in filter(None, (held.value("section"), held.value("allow_empty"))):
+            message = "section and allow_empty do nothing here: they are said of the task list that for_each names"
+            held.report.warn("IGNORED_FIELD", said.at, message)
+        return None
+    if section is None and allow_empty is None:
+        return path
+    found = {"list": path, "section": section, "allow_empty": allow_empty}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def prompt_text(text: str, *, has_task: bool = False) -> str:
+    """Give a prompt as Loom fills it in: what looks like a placeholder and is none of Loom's stays as it stands.
+
+    has_task: whether it is a step's that goes through a task list.
+    """
+    return _literal(_GOAL.sub(_THE_GOAL, text), has_task=has_task)
 
 
 def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str | None]:
@@ -372,7 +391,7 @@ def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str
         held.report.warn("TEMPLATE", prompt.at, message)
     text = prompt.text.strip()
     return {
-        "prompt": text if text.startswith("@") else prompt_text(prompt.text),
+        "prompt": text if text.startswith("@") else prompt_text(prompt.text, has_task=_has_task(held)),
         "command": held.text("command"),
         "skill": held.text("skill"),
     }
@@ -392,13 +411,17 @@ def _script(node: Node, held: Attributes) -> str | None:
         held.report.fail("UNKNOWN_VALUE", language.at, message, "shell or python")
     if _TEMPLATE.search(script.text):
         held.report.warn("TEMPLATE", script.at, "a template stays in the script as it stands")
-    text = _literal(script.text)
+    text = _literal(script.text, has_task=_has_task(held))
     return f"python3 -c {shlex.quote(text)}" if language is not None and language.text == "python" else text
 
 
-def _literal(text: str) -> str:
+def _has_task(held: Attributes) -> bool:
+    return held.value("for_each") is not None
+
+
+def _literal(text: str, *, has_task: bool) -> str:
     """Double the braces around names that are no placeholders of Loom's (D8)."""
-    known = (*NAMES, *LEFT_TO_ASSISTANT)
+    known = (*NAMES, *LEFT_TO_ASSISTANT, *((TASK,) if has_task else ()))
     return _BRACED.sub(lambda found: found[0] if found[1] in known else "{" + found[0] + "}", text)
 
 

@@ -428,6 +428,9 @@ class _Writer:
         said["script"] = step.get("run")
         said["produces"] = ", ".join(step.get("produces") or ()) or None
         said["timeout"] = f"{step['timeout']:g}s" if step.get("timeout") else None
+        task_list = step.get("for_each") or {}
+        said |= {"for_each": task_list.get("list"), "section": task_list.get("section")}
+        said["allow_empty"] = task_list.get("allow_empty")
         said["retry_target"] = self._by_key.get(str(step.get("retry_target")))
         said |= {key: None for key in _SAID_BY_SILENCE if not step.get(key)}
         if node.kind == "parallel":

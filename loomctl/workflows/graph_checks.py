@@ -151,10 +151,11 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
     branch of a parallel step is a graph of its own.
     """
     fans = [place for place in places(plan) if branches.is_parallel(place.step)]
-    inside = [found for place in fans for _, one in branches.plans(plan, place) for found in problems(one, where)]
+    placed = where or (lambda key: f"$ {key}")
+    inside = [found for place in fans for found in _shared_lists(place, placed)]
+    inside += [found for place in fans for _, one in branches.plans(plan, place) for found in problems(one, where)]
     if not is_routed(plan):
         return inside
-    placed = where or (lambda key: f"$ {key}")
     found: list[Problem] = []
     for place in places(plan):
         found += _collisions(place, placed(place.key))
@@ -168,6 +169,27 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
             found.append(warning("UNREACHABLE_STEP", placed(place.key), f"no way leads to {place.key}", hint))
     found += _without_end(leads, reached, placed)
     return [*found, *inside]
+
+
+def _shared_lists(place: Place, where: Callable[[str], str]) -> Iterator[Problem]:
+    """Find task lists that two branches would work on at the same time: each would tick what the other does (D65)."""
+    seen: dict[tuple[str, ...], list[tuple[str | None, str]]] = {}
+    for branch in place.step["parallel"]["branches"]:
+        own: dict[tuple[str, ...], list[tuple[str | None, str]]] = {}
+        for step in branch["steps"]:
+            asked = step.get("for_each")
+            if not asked:
+                continue
+            path, section = tuple(map(str, asked["path_steps"] or ())), asked.get("section")
+            part = " ".join(section.casefold().split()) if section is not None else None
+            own.setdefault(path, []).append((part, str(branch["id"])))
+            taken = (name for other, name in seen.get(path, ()) if part is None or other is None or part == other)
+            if (name := next(taken, None)) is not None:
+                message = f"the branches {name} and {branch['id']} go through one task list, {asked['list']}"
+                hint = "give each a section of its own: for_each: {list: artifacts.spec_path, section: API}"
+                yield error("SHARED_TASK_LIST", at(where(str(step["key"])), "for_each"), message, hint)
+        for path, parts in own.items():
+            seen.setdefault(path, []).extend(parts)
 
 
 def ways_on(plan: Mapping[str, Any], place: Place) -> set[str | None]:
@@ -295,7 +317,7 @@ def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
 
 _CONDITION = ("condition", "condition", "CONDITION_SYNTAX", "JavaScript expression")
 _OF_ARTIFACT = "one JavaScript expression over state, such as state.artifacts.spec_path != null"
-_OF_STEP = 'one JavaScript expression over state, outcome, context and preferred_label, such as outcome == "succeeded"'
+_OF_STEP = 'one JavaScript expression over state, outcome, context, task and preferred_label: outcome == "succeeded"'
 _PATH = ("path", "PATH_SYNTAX", "JSONPath")
 _OF_STATE = "a path into state.json, such as artifacts.spec_path or $.artifacts['spec-path']"
 _TEXTS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|/(?:[^/\\\n]|\\.)+/""")

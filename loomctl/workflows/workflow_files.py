@@ -229,7 +229,7 @@ def with_prompts(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tup
         try:
             data = _prompt(reference[1:].strip(), path, roots, min(LARGEST_PROMPT, left))
             left -= len(data)
-            return {**step, "prompt": prompt_text(files.text_of(data))}
+            return {**step, "prompt": prompt_text(files.text_of(data), has_task="for_each" in step)}
         except UnicodeDecodeError:
             message = f"{shown(reference[1:].strip(), 200)} is not UTF-8 text"
             problems.append(error("NOT_UTF8", at(where, "prompt"), message, "save it as UTF-8"))
