@@ -29,7 +29,7 @@ _BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
 
 
 def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
-    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, reason?, …}`; None where none is open.
+    """Give the current step as `--json` shows it: `{id, visit, stage, prompt, task?, reason?, …}`; None: none is open.
 
     kind, choices: of one that a person decides.
     reason and what else the way to it tells: as the visit before it keeps it in `next` (D45).
@@ -43,7 +43,8 @@ def step_document(space: Workspace, run: Run) -> dict[str, Any] | None:
     asks = (
         {"kind": place.step["kind"], "choices": gates.choices(place.step)} if frozen_plan.is_human(place.step) else {}
     )
-    return {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt, **asks, **told}
+    own = {"id": entry["step_id"], "visit": entry["visit"], "stage": entry["stage"], "prompt": prompt}
+    return {**own, **({"task": task} if (task := visits.short_task(entry)) else {}), **asks, **told}
 
 
 def preamble_document(space: Workspace, run: Run) -> dict[str, Any] | None:

@@ -341,7 +341,8 @@ def _course(run: Run) -> list[str]:
             mark = "▸" if mark == " " and last["status"] in visits.OPEN else mark
             stage = f" ({last['stage']})" if last.get("stage") else ""
             reason = masked_line(visits.reason_of(last), 300)
-            told = one_line(visits.how_it_ended(last) + stage, 200) + (f": {reason}" if reason else "")
+            said = [masked_line(visits.task_line(visits.task_of(last)), 200), reason]
+            told = one_line(visits.how_it_ended(last) + stage, 200) + "".join(f": {one}" for one in said if one)
         rows.append((mark, key, told))
     widest = min(max((len(key) for _, key, _ in rows), default=0), _STEP)
     return [f"{mark} {key:{widest}}  {told}".rstrip() for mark, key, told in rows]

@@ -81,7 +81,12 @@ def _summary(every: Sequence[Mapping[str, Any]], shown: int) -> str:
 
 def _row(record: Record) -> list[str]:
     entry, tokens = record.entry, record.tokens
-    notes = [record.command, record.reason, f"! {record.trouble.what}" if record.trouble else ""]
+    notes = [
+        record.command,
+        visits.task_line(visits.task_of(entry)),
+        record.reason,
+        f"! {record.trouble.what}" if record.trouble else "",
+    ]
     return [
         f"{entry['rank']:03}" if type(entry.get("rank")) is int else "-",
         one_line(str(entry["step_id"]), 40),
@@ -100,10 +105,13 @@ def _row(record: Record) -> list[str]:
     ]
 
 
+_SAME = (visits.RETRY, visits.NEXT_TASK)
+
+
 def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
     """Tell where the run went on, where that is not the next in order, nor the same again; empty for others."""
     way = entry.get("next")
-    how = routing.how(way) if isinstance(way, dict) and way.get("reason") != visits.RETRY else ""
+    how = routing.how(way) if isinstance(way, dict) and way.get("reason") not in _SAME else ""
     if not how or not isinstance(way, dict):
         return ""
     return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)
@@ -133,6 +141,7 @@ def _document(record: Record) -> dict[str, Any]:
         "reopened": bool(entry.get("reopened")),
         **{key: entry.get(key) for key in ("started_at", "completed_at")},
         "attempt": entry.get("attempt", 1),
+        "task": visits.short_task(entry),
         "next": entry.get("next"),
         "error": entry.get("error"),
         "seconds": record.seconds,
@@ -232,6 +241,7 @@ def _lines(found: Run, record: Record) -> list[str]:
     keys = ", ".join(str(key) for key in record.section("context_updates"))
     told: list[tuple[str, str]] = [
         ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}"),
+        ("task", _words(visits.task_line(visits.task_of(entry)).removeprefix("task "))),
         ("status", f"{one_line(visits.how_it_ended(entry), 40)}{reason}"),
         ("started", f"{one_line(str(entry.get('started_at') or '-'), 40)}{spent}"),
         ("next", _way(entry, 200)),

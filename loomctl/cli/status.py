@@ -24,7 +24,7 @@ from loomctl.runs import find, hook_health, leases, log_verdict, project, stages
 from loomctl.runs.hook_health import Silent
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import sessions
+from loomctl.runs.model import sessions, visits
 from loomctl.runs.model.standing import saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import tool_log
@@ -274,6 +274,8 @@ def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     lasts = f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
     how = "is closing" if step["status"] == "closing" else lasts
     yield _Row("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", 2)
+    if step["task"]:
+        yield _Row("task", masked_line(visits.task_line(step["task"]).removeprefix("task "), 200), 2)
     if step["branches"]:
         yield _Row("branches", "; ".join(map(_branch, step["branches"])), 2)
 
@@ -293,6 +295,7 @@ def _counts(phases: Sequence[Mapping[str, Any]]) -> str:
 
 def _branch(one: Mapping[str, Any]) -> str:
     at = f" at {masked_line(str(one['step']), 60)}" if one["step"] and one["status"] != "ended" else ""
+    at += f", {masked_line(visits.task_line(one['task']), 80)}" if one["task"] else ""
     return f"{masked_line(one['id'], 40)} {one_line(one['status'].replace('_', ' '), 40)}{at}"
 
 

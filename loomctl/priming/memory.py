@@ -16,6 +16,7 @@ from loomctl.kit.text.fences import fenced
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import LOAD, SKIP
 from loomctl.runs.machine import run_notes
+from loomctl.runs.model import visits
 from loomctl.runs.model.state import VOLATILE
 from loomctl.workflows import triggers
 
@@ -287,7 +288,7 @@ def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
     phases = stages.progress(run)
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     standing += [f"phase {state['current_phase']}"] if state.get("current_phase") else []
-    standing += [f"step {state['current_step']}"] if state.get("current_step") else []
+    standing += [f"step {visits.current_step(state)}"] if state.get("current_step") else []
     standing += [f"{sum(one['done'] for one in phases)} of {sum(one['steps'] for one in phases)} steps done"]
     told = [masked_line(" · ".join(standing), 600)]
     if state.get("goal"):

@@ -186,7 +186,8 @@ def _texts(
     state = run.state
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
     for key, word in (("current_phase", "phase"), ("current_step", "step"), ("work_id", "work item")):
-        standing += [f"{word} {state[key]}"] if state.get(key) else []
+        at = visits.current_step(state) if key == "current_step" else state.get(key)
+        standing += [f"{word} {at}"] if state.get(key) else []
     head = [f"# Loom: the run {run.run_id}", *([] if has.any_slip else [_INTRODUCTION])]
     head.append(masked_line(" · ".join(standing), 600))
     if not has.any_slip:
@@ -240,7 +241,9 @@ def _notes(run: Run, entries: Sequence[Entry], has: Held) -> list[str]:
 
 def _line_of(entry: Mapping[str, Any]) -> str:
     note = f" — {masked_line(str(entry['note']), 160)}" if entry.get("note") else ""
-    return f"- {masked_line(entry['step_id'], 120)}: {masked_line(visits.how_it_ended(entry), 40)}{note}"
+    task = masked_line(visits.task_line(visits.task_of(entry)), 160)
+    of = f", {task}" if task else ""
+    return f"- {masked_line(entry['step_id'], 120)}{of}: {masked_line(visits.how_it_ended(entry), 40)}{note}"
 
 
 def _tool_steps(

@@ -50,18 +50,20 @@ LINES = {
     "phase.completed": "{phase}",
     "phase.skipped": "{phase}",
     "phase.set_back": "{phase}",
-    "stage.started": "{stage}",
+    "stage.started": "{stage}[, task {task.number} of {task.of}: {task.text}]",
     "stage.prompt_renewed": "{stage}",
     "stage.asked": "{stage}",
     "stage.handed_on": "{stage}",
     "stage.closing": "{stage}",
     "stage.repair_requested": "{stage}",
     "stage.completed": (
-        "{stage} {status}[: {failure_reason}][; then {follows}|; then {way}][; {touched} ({names})|; {touched}]"
+        "{stage} {status}[, task {task.number} of {task.of}][: {failure_reason}][; then {follows}|; then {way}]"
+        "[; {touched} ({names})|; {touched}]"
         "[; tokens {tokens}]"
         "{response_sha256:-}{files_sha256:-}{files_touched:-}{files_touched_count:-}{usage:-}{next:-}"
     ),
     "stage.undone": "{stage}[; gone: {gone:,}][; set back: {phases:,}]",
+    "tasks.none": "{status}: {why}",
     "evidence.checked": "{stage} [missing: {lacking}|all {items} found]{passed:-}",
     "transition.chosen": "{stage} → [{to}|{step_id}|end] ([{reason} by {by}|{reason}][, of {weighed:way}])",
     "branch.ended": "{branch} {status} {failure_reason}",

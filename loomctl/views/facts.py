@@ -13,7 +13,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.text.fences import visible
-from loomctl.kit.text.secrets import mask
+from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming import artifact_files, prove, receipts
 from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
@@ -328,6 +328,7 @@ def _recorded(record: Record) -> dict[str, Any]:
         "source": text(record.status.get("response_source")),
         "command": record.command,
         "attempt": number(entry.get("attempt")),
+        "task": masked_line(visits.task_line(visits.task_of(entry)), 400),
         "repairs": record.repairs,
         "models": record.models,
         "tokens": dict(zip(("in", "out"), record.tokens, strict=True)) if record.tokens else None,

@@ -25,7 +25,7 @@ from loomctl.workflows import branches, gates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.log_verdict import Verdict
@@ -148,14 +148,21 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
 
 
 def open_step(run: Run) -> dict[str, Any] | None:
-    """Give the step that is being worked on, `{id, visit, stage, status, since, branches}`; None where none is."""
+    """Give the step that is being worked on, `{id, visit, stage, status, task, since, branches}`; None: none is."""
     entry = visits.open_visit(run.state)
     if entry is None:
         return None
     told = {"id": entry["step_id"], "visit": entry["visit"], "stage": entry.get("stage"), "status": entry["status"]}
-    records = entry.get(branches.KEY, ())
-    parts = [{"id": str(one["id"]), "status": str(one["status"]), "step": one.get("current_step")} for one in records]
-    return {**told, "since": entry.get("started_at"), "branches": parts}
+    parts = [
+        {
+            "id": str(one["id"]),
+            "status": str(one["status"]),
+            "step": one.get("current_step"),
+            "task": visits.short_task(visits.open_visit(one)),
+        }
+        for one in entry.get(branches.KEY, ())
+    ]
+    return {**told, "task": visits.short_task(entry), "since": entry.get("started_at"), "branches": parts}
 
 
 def given(space: Workspace, run: Run, session_id: str | None) -> dict[str, Any]:
@@ -249,7 +256,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
     waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
     return Line(
         label=str(run.state.get("work_id") or run.state["plan_id"]),
-        step=f"{step['id']}@{step['visit']}" if step else str(run.state.get("current_step") or ""),
+        step=_at(step) if step else str(run.state.get("current_step") or ""),
         status=run.state["status"],
         done=sum(phase["done"] for phase in phases),
         total=sum(phase["steps"] for phase in phases),
@@ -258,6 +265,11 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
         word="" if waiting.who == "assistant" and waiting.word == "next" else waiting.word,
         alarm=alarm,
     )
+
+
+def _at(step: Mapping[str, Any]) -> str:
+    task = step["task"]
+    return f"{step['id']} task {task['number']}/{task['of']}" if task else f"{step['id']}@{step['visit']}"
 
 
 def session_line(space: Workspace, session_id: str, *, now: float) -> list[str]:

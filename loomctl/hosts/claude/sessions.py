@@ -333,7 +333,7 @@ def _at_its_step(run: Run) -> list[str]:
     from loomctl.runs.model import frozen_plan
 
     place = frozen_plan.place_of(run.plan, str(run.state.get("current_step") or ""))
-    return [f"It stands at {masked_line(place.key, 120)}"] if place is not None else []
+    return [f"It stands at {masked_line(visits.current_step(run.state), 240)}"] if place is not None else []
 
 
 def _its_files(space: Workspace, run: Run) -> list[str]:
@@ -392,7 +392,7 @@ def beside(run: Run, line: str) -> str:
     steps = [step for phase in run.plan["phases"] for step in phase["steps"] if not step.get("engine")]
     last = visits.last_of_each(state)
     ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
-    at = f", at {masked_line(str(state['current_step']), 120)}" if state.get("current_step") else ""
+    at = f", at {masked_line(visits.current_step(state), 240)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
     way = f"/loom:resume {run.run_id} --take-over takes it over, if its user wants that"
     return "\n".join(
@@ -412,7 +412,7 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     given: the ids of the artifacts that the priming after the compaction will give in full.
     """
     state = run.state
-    at = f", step {state['current_step']}" if state.get("current_step") else ""
+    at = f", step {visits.current_step(state)}" if state.get("current_step") else ""
     lines = [masked_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
     lines.append(
         "Keep in the summary: what is done and open in the step; decisions and their reasons; exact paths, names, "
