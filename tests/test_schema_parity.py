@@ -147,6 +147,7 @@ STEP = {
     "result_handling": {},
     "transitions": [{"to": "end", "weight": 1}],
     "evidence": [{"file": "x", "timeout": 1}],
+    "for_each": {"list": "context.parts"},
     "parallel": {"branches": [{"id": "b", "steps": []}]},
 }
 ALL_PARTS = {
@@ -167,6 +168,7 @@ READ_AT = {
     f"{AT_STEP}.result_handling": ["$defs", "result_handling"],
     f"{AT_STEP}.transitions[0]": ["$defs", "transition"],
     f"{AT_STEP}.evidence[0]": ["$defs", "evidence_item"],
+    f"{AT_STEP}.for_each": ["$defs", "for_each"],
     f"{AT_STEP}.parallel": ["$defs", "parallel"],
     f"{AT_STEP}.parallel.branches[0]": ["$defs", "branch"],
 }
@@ -188,6 +190,8 @@ def test_the_schema_has_the_keys_that_are_read(monkeypatch: pytest.MonkeyPatch) 
     evidence = SCHEMAS["plan"]["$defs"]["step"]["properties"]["evidence"]["items"]["properties"]
     assert set(evidence) == {"kind", *properties("$defs", "evidence_item"), "path_steps", "condition_code"}
     assert evidence["kind"]["enum"] == ["file", "command", "state"]
+    frozen = SCHEMAS["plan"]["$defs"]["step"]["properties"]["for_each"]["properties"]
+    assert set(frozen) == {*properties("$defs", "for_each"), "path_steps"}
     transition = SCHEMAS["plan"]["$defs"]["transition"]["properties"]
     assert set(transition) == {*properties("$defs", "transition"), "condition_code"}
 

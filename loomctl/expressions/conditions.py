@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-ROOTS = ("state", "outcome", "context", "preferred_label")
+ROOTS = ("state", "outcome", "context", "preferred_label", "task")
 MAX_SOURCE = 16_384  # characters; far beyond what a person writes, and it bounds the time of every parser
 MAX_DEPTH = 200
 

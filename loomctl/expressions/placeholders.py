@@ -10,7 +10,7 @@ from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
 
@@ -25,6 +25,7 @@ NAMES = (
     "plan_path",
     "plugin_root",
 )
+TASK = "task"  # of a step that goes through a task list (D65)
 _ANGLED = ("project_root", "run_id")
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyz")
 _REST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -177,13 +178,22 @@ def below_recorded(path: str, recorded_roots: Iterable[str]) -> str | None:
 LEFT_TO_ASSISTANT = ("pr_number", "pr_id")
 
 
-def placeholder_problems(text: str | None, where: str, *, optional: bool = False) -> list[Problem]:
-    """Find placeholders that no run can fill; what is optional goes without, with a warning (D8)."""
+def placeholder_problems(
+    text: str | None, where: str, *, optional: bool = False, also: Sequence[str] = ()
+) -> list[Problem]:
+    """Find placeholders that no run can fill; what is optional goes without, with a warning (D8).
+
+    also: names that are known in this place alone.
+    """
     from loomctl.kit.problems import error, nearest, warning
 
     found: list[Problem] = []
     for name in used(text or ""):
-        if name in NAMES:
+        if name in NAMES or name in also:
+            continue
+        if name == TASK:
+            message = "{task} has a value only in a step that goes through a task list"
+            found.append(error("UNRESOLVED_PLACEHOLDER", where, message, "for_each: artifacts.spec_path"))
             continue
         literal = "{{" + name + "}}"
         if name in LEFT_TO_ASSISTANT:

@@ -305,7 +305,11 @@ def _ended(
     own = reading.failure_reason if reading.outcome == "failed" else ""
     reason = (failure or own or given.note) if outcome == "failed" else ""
     changed, warnings = _context(space, state, entry, given, reading, failure=failure)
-    known = known._replace(tracked=tracked)
+    has_next_task = False
+    if outcome in route.WELL and visits.task_of(entry):
+        state, reading, has_next_task = _ticked(space, run, state, given, reading, changed.context)
+        entry = visits.open_visit(state) or entry
+    known = known._replace(tracked=tracked, reading=reading)
     end = finish_records.End(
         entry, _step_of(run, entry), given, known, tracked, outcome, reason, failure, changed, warnings, clock.now()
     )
@@ -321,6 +325,7 @@ def _ended(
         directive=end.directive,
         error=end.error,
         judge=route.judge(space, run),
+        has_next_task=has_next_task,
     )
     ended = next(one for one in reversed(came.state["steps"]) if one["stage"] == entry["stage"])
     status = finish_records.status(run, end, ended, came.way, session_id)
@@ -330,6 +335,25 @@ def _ended(
         asked = dict(came.state["pending_approvals"][-1])
         happened.append(Event("approval.requested", asked, session_id, entry["step_id"]))
     return Ended(came.state, ended, reading)
+
+
+def _ticked(
+    space: Workspace, run: Run, state: State, given: Given, reading: Reading, context: Mapping[str, Any]
+) -> tuple[State, Reading, bool]:
+    """Tick the box of the open visit's task, before the state says it is done; whether a next one is left (D65)."""
+    from loomctl.flow import tasks  # most steps go through no list
+    from loomctl.flow.outcomes.directives import Fault
+
+    entry = visits.open_visit(state)
+    assert entry is not None  # callers looked
+    asked = _step_of(run, entry).get("for_each")
+    if not asked:
+        return state, reading, False
+    then = {**state, "artifacts": {**state["artifacts"], **given.artifacts}, "context": context}
+    tick = tasks.tick(space, run, then, entry, asked)
+    if tick.note:
+        reading = reading._replace(warnings=(*reading.warnings, Fault("NOT_TICKED", "", tick.note)))
+    return visits.replaced(state, {**entry, "task": tick.task}), reading, tick.is_left
 
 
 def _context(

@@ -182,6 +182,7 @@ def status(run: Run, end: End, ended: Mapping[str, Any], way: Way, session_id: s
         ],
         "command": given.command,
         **({"evidence": end.known.evidence.to_dict()} if end.known.evidence else {}),
+        **({"task": _task(end.entry)} if visits.task_of(end.entry) else {}),
         **({"decided": dict(given.decided)} if given.decided else {}),
         **({"branches": [dict(one) for one in given.branches], "joined_by": given.joined_by} if given.branches else {}),
         "artifacts": dict(given.artifacts),
@@ -206,6 +207,7 @@ def events(
         **({"next": ended["next"]} if "next" in ended else {}),
         "files_touched": list(tracked.files)[:_LISTED],
         **({"directive_file": end.known.reading.file} if end.known.reading.file else {}),
+        **({"task": _task(end.entry)} if visits.task_of(end.entry) else {}),
         **({"failure_reason": end.reason} if end.reason else {}),
         **({"files_touched_count": tracked.total} if tracked.total > _LISTED else {}),
         **({"usage": dict(used)} if used else {}),
@@ -225,6 +227,11 @@ def events(
             reason = came.way.why
         told.append(Event("run.failed", {"step_id": step_id, "failure_reason": reason}, session_id, step_id))
     return told
+
+
+def _task(entry: Mapping[str, Any]) -> dict[str, Any]:
+    held = visits.task_of(entry) or {}
+    return {key: held[key] for key in ("text", "number", "of", "ticked") if key in held}
 
 
 def _choice(stage: str, way: Way) -> dict[str, Any]:

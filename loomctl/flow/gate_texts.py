@@ -197,6 +197,8 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
         return f"The run is paused. To go on: loomctl resume {run.run_id}"
     way = route.way_to(state, move.step)
     how = routing.how(way) if is_new or way.get("not_before") else ""
+    if (task := visits.task(state)) and not way.get("not_before"):
+        how = visits.task_line(task) + (f" ({how})" if way.get("reason") == visits.RETRY and how else "")
     return f"Now: {move.step}" + (f", {masked_line(how, 120)}" if how else "")
 
 
@@ -207,7 +209,9 @@ def _say_branch(run: Run, move: Move) -> str:
         if move.kind == "approval":
             waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in run.state["pending_approvals"])
             return f"The branch {name} waits for its user: {waits}."
-        return f"Now: {move.step}" if move.step else f"The branch {name} stands still with its run."
+        told = visits.task_line(visits.task(run.state))
+        at = f"{move.step}, {masked_line(told, 120)}" if told else move.step
+        return f"Now: {at}" if move.step else f"The branch {name} stands still with its run."
     return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
 
 
@@ -219,6 +223,8 @@ def _say_failed(run: Run) -> str:
         why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
         return f"The run failed: {why}. To visit it once more: {again}"
     why = ""
-    if way.get("reason") == visits.NOWHERE and run.state["steps"][-1]["status"] != "failed" and run.state["errors"]:
+    last = run.state["steps"][-1]
+    is_untold = last["status"] != "failed" or last.get("by") == "engine"
+    if way.get("reason") == visits.NOWHERE and is_untold and run.state["errors"]:
         why = ": " + masked_line(str(run.state["errors"][-1]["message"]), 200)
     return f"The run failed{why}. To try the step again: {again}"

@@ -417,7 +417,7 @@ class Reader:
             visit=entry["visit"] if type(entry.get("visit")) is int else 1,
             status=visits.how_it_ended(entry),
             reason=visits.reason_of(entry),
-            note=str(entry.get("note") or ""),
+            note="; ".join(filter(None, (visits.task_line(visits.task_of(entry)), str(entry.get("note") or "")))),
         )
         if not known or not entry.get("stage"):
             return bare

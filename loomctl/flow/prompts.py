@@ -9,7 +9,7 @@ from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
-from loomctl.runs.artifact_paths import prompt_values
+from loomctl.runs.artifact_paths import TASK_LINE, prompt_values
 from loomctl.runs.model import frozen_plan, standing, visits
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
         return "\n\n".join([*lines, *asked, gate_texts.instruction(step)])
-    lines += [_instruction(step, known), *_where(step, known), *_ways(step)]
+    lines += [*_task(step, known), _instruction(step, known), *_where(step, known), *_ways(step)]
     if step.get("output_schema"):  # most steps have none, nor anything to show
         from loomctl.flow.outcomes import answers
 
@@ -69,6 +69,16 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         lines += evidence.instruction(step)
     return "\n\n".join(lines)
+
+
+def _task(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    """Say which task of its list a visit is for; all of it, where the step's own text does not name it (D65)."""
+    line, text = known.get(TASK_LINE), known.get(placeholders.TASK)
+    if not step.get("for_each") or not line or not text:
+        return []
+    asked = "".join(str(step.get(field) or "") for field in ("prompt", "command", "skill", "run"))
+    head = f"This is {masked_line(line.partition(':')[0], 60)}"
+    return [f"{head}."] if placeholders.TASK in placeholders.used(asked) else [f"{head}:", fenced(text, "text")]
 
 
 def _ways(step: Mapping[str, Any]) -> list[str]:

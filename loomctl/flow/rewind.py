@@ -75,6 +75,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         _refuse_begun(state)
         back = one_back(run, state, session_id)
         notes.extend(left_as_is(back.each))
+        notes.extend(still_ticked(back.state))
         for one in back.each:
             stages.set_aside(run.folder, one.stage)
         happened = [one.happened for one in back.each]
@@ -160,6 +161,15 @@ def _refuse_begun(state: State) -> None:
 def left_as_is(found: list[Back]) -> list[str]:
     """Say of each stage what could not be taken back."""
     return [_LEFT.format(stage=back.stage, file=stages.STATUS) for back in found if back.unread]
+
+
+def still_ticked(state: State) -> list[str]:
+    """Say of the visit that is open again that its task's box stays as it is: files are not taken back (D65)."""
+    task = visits.task(state)
+    if not task or not task.get("ticked") or not task.get("file"):
+        return []
+    name, file = str(task["text"]).partition("\n")[0], str(task["file"]).replace("{project_root}/", "")
+    return [f"The box “{masked_line(name, 80)}” stays ticked in {masked_line(file, 200)}."]
 
 
 def _status_of(run: Run, state: State) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Reader: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], tuple[dict[str, Any], list[str]]]
 
 
+WELL = (visits.SUCCEEDED, visits.PARTIAL)
 # What an ended visit keeps of its directive.
 SAID = ("failure_reason", "preferred_next_label", "suggested_next_ids")
 
@@ -132,6 +133,7 @@ def end_visit(
     directive: Mapping[str, Any] | None = None,
     error: Mapping[str, Any] | None = None,
     judge: Judge | None = None,
+    has_next_task: bool = False,
 ) -> VisitEnd:
     """End the open visit with an outcome, and decide where the run goes on: the visit keeps it as `next` (D45).
 
@@ -139,7 +141,8 @@ def end_visit(
     its transitions decide, the retry target, `result_handling`. A run that is over stays so (D4). artifacts: what the
     step registers, `{name: portable path}`; kept with what they replaced, for an undo. directive: what the step said
     of the way on (D33). error: of a failed one, as `routing.error_of` gives it; None: it is told from the reason.
-    judge: says what the conditions come to; None: `simple_truths`. Raises BAD_OUTCOME and NO_OPEN_STEP.
+    judge: says what the conditions come to; None: `simple_truths`. has_next_task: another task of the step's list is
+    left, to which one that ended well leads before all else (D65). Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in visits.OUTCOMES:
         why = f"there are {', '.join(visits.OUTCOMES)}"
@@ -158,7 +161,10 @@ def end_visit(
         before = {name: state["artifacts"].get(name) for name in artifacts}
         ended["artifacts"] = {"set": dict(artifacts), "before": before}
         state = {**state, "artifacts": {**state["artifacts"], **artifacts}}
-    state, way, follows = _way_on(visits.replaced(state, ended), plan, ended, judge or simple_truths, at=at)
+    state = visits.replaced(state, ended)
+    state, way, follows = _way_on(
+        state, plan, ended, judge or simple_truths, at=at, has_next_task=has_next_task and outcome in WELL
+    )
     state = _with_error(state, ended, follows, way, at=at)
     if state["status"] in TERMINAL:
         return VisitEnd(state, follows, way)
@@ -175,10 +181,13 @@ def end_visit(
 
 
 def _way_on(
-    state: State, plan: Mapping[str, Any], ended: dict[str, Any], judge: Judge, *, at: str
+    state: State, plan: Mapping[str, Any], ended: dict[str, Any], judge: Judge, *, at: str, has_next_task: bool
 ) -> tuple[State, Way, str]:
     place = place_of(plan, ended["step_id"])
     failed = ended["status"] == "failed"
+    same = routing.to_next_task(place.step, ended) if has_next_task and place is not None else None
+    if same is not None:
+        return visits.replaced(state, _with_next(plan, ended, same)), same, "prompt" if same.asks else "done"
     if failed and place is not None and _is_retried(state, plan, place, ended):
         way = routing.retry(ended, visits.attempt_of(state, ended), at)
         way.next.update(_as_come_to(state, ended))
@@ -211,7 +220,7 @@ def _is_retried(state: State, plan: Mapping[str, Any], place: Place, ended: Mapp
     retries = int(place.step.get("max_retries") or 0)
     if not retries or visits.attempt_of(state, ended) > retries:
         return False
-    return visits.count(state, place.key) < most_visits(plan, place)
+    return visits.count_bounded(state, place.key) < most_visits(plan, place)
 
 
 def _in_order(state: State, plan: Mapping[str, Any], follows: str) -> Way:
@@ -363,8 +372,9 @@ def _context(
 
 def scope(state: Mapping[str, Any], ended: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
     """Give what conditions see after a visit. ended: the visit, with its status; context: values, not references."""
-    label = ended.get("preferred_next_label")
-    return {"state": state, "outcome": ended["status"], "context": nested(context), "preferred_label": label}
+    label, task = ended.get("preferred_next_label"), visits.task_of(ended)
+    known = {"outcome": ended["status"], "context": nested(context), "preferred_label": label, "task": task}
+    return {"state": state, **known}
 
 
 def nested(context: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import find, stages
 from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.store.events import Event
-from loomctl.workflows import branches, gates, triggers
+from loomctl.workflows import branches, gates, routing, triggers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from loomctl.flow import tasks
     from loomctl.flow.finish_records import Gathered
     from loomctl.priming.slip import Slip
     from loomctl.runs.model.state import State
@@ -58,11 +59,15 @@ def settle(space: Workspace, run: Run, state: State) -> Settled:
             return Settled(state, happened, move, facts)
         place = frozen_plan.place_of(run.plan, move.step)
         assert place is not None  # advance chose it from this plan
-        if not place.step.get("engine"):
-            came = _come_to(space, run, state, happened, place, move, at=at)
+        task = _task(space, run, state, place)
+        if task is not None and task.task is None:
+            state, goes_on = _without_task(space, run, state, happened, place, task, at=at)
+        elif not place.step.get("engine"):
+            came = _come_to(space, run, state, happened, place, move, at=at, task=task.task if task else None)
             return came._replace(happened=happened, facts=together(facts, came.facts))
-        facts = together(facts, (triggers.MANUAL,))
-        state, goes_on = _primed(space, run, state, happened, place, at=at)
+        else:
+            facts = together(facts, (triggers.MANUAL,))
+            state, goes_on = _primed(space, run, state, happened, place, at=at)
         if not goes_on:
             return Settled(state, happened, rest(state).move, facts)
 
@@ -112,8 +117,9 @@ def _come_to(
     move: route.Move,
     *,
     at: str,
+    task: Mapping[str, Any] | None = None,
 ) -> Settled:
-    state, opened = _opened(space, run, state, happened, place, at=at)
+    state, opened = _opened(space, run, state, happened, place, at=at, task=task)
     late = _joined_late(space, run, state, happened, place) if opened is None else None
     if late is not None:
         return late
@@ -136,6 +142,39 @@ def _primed(
         told = {"step_id": place.key, "failure_reason": came.way.why}
         happened.append(Event("run.failed", told, session_id, place.key))
     return came.state, came.follows != "stop"
+
+
+def _task(space: Workspace, run: Run, state: State, place: frozen_plan.Place) -> tasks.Next | None:
+    """Give the task of the visit that is about to begin; None where one has begun, or the step goes through no list."""
+    if not place.step.get("for_each") or visits.open_visit(state) is not None:
+        return None
+    from loomctl.flow import tasks  # most steps go through no list
+
+    return tasks.next_task(space, run, state, place)
+
+
+def _without_task(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    place: frozen_plan.Place,
+    found: tasks.Next,
+    *,
+    at: str,
+) -> tuple[State, bool]:
+    """End a step that has no task to do, as the engine's own visit; whether the run goes on (D65)."""
+    session_id = space.caller.session_id
+    state, _ = visits.start_visit(state, place.key, str(place.phase["id"]), at=at, by_engine=True)
+    error = routing.error_of(found.why, final=True) if found.outcome == visits.FAILED else None
+    judge = route.judge(space, run)
+    came = route.end_visit(state, run.plan, outcome=found.outcome, at=at, note=found.why, error=error, judge=judge)
+    happened.append(Event("tasks.none", {"status": found.outcome, "why": found.why}, session_id, place.key))
+    if came.follows == "stop":
+        happened.append(Event("run.failed", {"step_id": place.key, "failure_reason": found.why}, session_id, place.key))
+    if came.follows == "prompt":
+        happened.append(Event("approval.requested", dict(came.state["pending_approvals"][-1]), session_id, place.key))
+    return came.state, came.follows == "done"
 
 
 def _joined_late(
@@ -167,10 +206,20 @@ def asking(space: Workspace, run: Run, state: State, happened: list[Event], *, a
 
 
 def _opened(
-    space: Workspace, run: Run, state: State, happened: list[Event], place: frozen_plan.Place, *, at: str
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    place: frozen_plan.Place,
+    *,
+    at: str,
+    task: Mapping[str, Any] | None = None,
 ) -> tuple[State, Mapping[str, Any] | None]:
     before = visits.open_visit(state)
     state, entry = visits.start_visit(state, place.key, str(place.phase["id"]), at=at)
+    if task is not None:
+        entry = {**entry, "task": dict(task)}
+        state = visits.replaced(state, entry)
     if place.step.get("parallel"):
         state = branches.wait_or_go_on(branches.fan_out(state, place.step))
     if entry is before:
@@ -181,6 +230,8 @@ def _opened(
     prompt, warnings = preambles.opening(space, run, state, place, entry["visit"])
     written = stages.write_prompt(run.folder, entry["stage"], prompt)
     properties = {"stage": entry["stage"], "visit": entry["visit"], "files_sha256": written}
+    if task is not None:
+        properties["task"] = {key: task[key] for key in ("number", "of", "text")}
     if warnings:
         properties["warnings"] = list(warnings[:_WARNINGS])
     happened.append(Event("stage.started", properties, space.caller.session_id, place.key))

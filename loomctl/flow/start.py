@@ -213,10 +213,11 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
     values = artifact_paths.placeholder_values(space.project, run)
     lacking: list[str] = []
     for place in frozen_plan.with_branches(run.plan):
+        known = {**values, placeholders.TASK: "."} if place.step.get("for_each") else values  # it has one when begun
         for field in ("prompt", "command", "skill"):
             text: Any = place.step.get(field)
             if isinstance(text, str):
-                lacking.extend(f"{place.key} needs {{{name}}}" for name in placeholders.expand(text, values).missing)
+                lacking.extend(f"{place.key} needs {{{name}}}" for name in placeholders.expand(text, known).missing)
     if lacking:
         raise LoomError(
             "UNRESOLVED_PLACEHOLDER",

@@ -9,6 +9,7 @@ from loomctl.kit import ids
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.model import visits
 from loomctl.runs.store import layouts
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # No system takes a longer path, and following one costs a look at the disk for each of its components.
 LONGEST = 4096
 _LONGEST_VALUE = 400
+TASK_LINE = "task.line"  # among the values of placeholders, and none that a text can name
 
 
 class Place(NamedTuple):
@@ -160,7 +162,10 @@ def shown(path: str, roots: Roots) -> str:
 def placeholder_values(project: Project, run: Run) -> dict[str, str | None]:
     """Give every placeholder's value for a run (D8)."""
     state = run.state
+    task = visits.task(state)
+    own = {"task": str(task["text"]), TASK_LINE: visits.task_line(task)} if task else {}
     return {
+        **own,
         "project_root": project.root,
         "run_id": run.run_id,
         "plan_id": state["plan_id"],

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomctl.expressions.placeholders import placeholder_problems
+from loomctl.expressions.placeholders import TASK, placeholder_problems
 from loomctl.expressions.state_paths import compile_path
 from loomctl.kit.ids import is_artifact_name
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, error, is_id, kind_of, nearest, objects, shown, warning
@@ -17,7 +17,7 @@ from loomctl.workflows.git_commands import git_command_problem
 from loomctl.workflows.survival import ARTIFACT, KEY, KINDS, LONGEST, MOST, PATH, is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from loomctl.kit.problems import Problem
 
@@ -31,6 +31,7 @@ _COMMAND_WISHES = ("command", "shell", "bash", "sh", "exec", "run", "script", "p
 # What a hook can read without a library; the schema's pattern says the same.
 _STEP = r"\.[A-Za-z_][A-Za-z0-9_-]*|\[-?(0|[1-9][0-9]{0,8})\]|\['[^'\\]+'\]|\[\"[^\"\\]+\"\]"
 _PATH = re.compile(rf"\$({_STEP})+")
+_LIST_PATH = re.compile(rf"(\$\.)?[A-Za-z_][A-Za-z0-9_-]*({_STEP})*")
 # A word that is made of words, as ids are; and how near an id a text is that may mean it.
 _ID = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)+")
 _NEAR, _NEAR_WORD = 0.82, 0.72
@@ -42,6 +43,8 @@ MOST_EVIDENCE = 20  # of one step
 _SOURCES = ("file", "run", "tests", "state", "condition")  # of evidence
 TESTS, PASS, FAIL = "tests", "pass", "fail"
 EVIDENCE, PRODUCES = "evidence", "produces"
+FOR_EACH = "for_each"
+_LIST_LIKE = "for_each: {list: artifacts.spec_path, section: Tasks}"
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
 
 
@@ -330,7 +333,8 @@ def read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
         return None
     if len(entries) > MOST_EVIDENCE:
         fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
-    found = (_piece(raw, where, fields.problems) for where, raw in entries[:MOST_EVIDENCE])
+    also = own_placeholders(fields)
+    found = (_piece(raw, where, fields.problems, also) for where, raw in entries[:MOST_EVIDENCE])
     return tuple(one for one in found if one is not None)
 
 
@@ -349,7 +353,7 @@ def _unfit_name(where: str, name: str) -> Problem | None:
     return error("BAD_ID", where, f"{shown(name)} cannot name an artifact", rule)
 
 
-def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] | None:
+def _piece(raw: object, where: str, problems: list[Problem], also: Sequence[str]) -> dict[str, Any] | None:
     if isinstance(raw, str):
         raw = {"file": raw}
     if not isinstance(raw, dict):
@@ -374,7 +378,7 @@ def _piece(raw: object, where: str, problems: list[Problem]) -> dict[str, Any] |
     }
     fields.rest()
     for key, text in (("file", file), ("run", run)):
-        fields.problems += placeholder_problems(text, fields.path(key))
+        fields.problems += placeholder_problems(text, fields.path(key), also=also)
     for key, of in (("changed", ("file",)), ("timeout", ("run", TESTS))):
         if fields.has(key) and not any(fields.has(one) for one in of):
             fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {' or '.join(of)} has {key}")
@@ -390,3 +394,29 @@ def _is_pattern(fields: Fields, text: str) -> bool:
     else:
         return True
     return False
+
+
+# ---- The task list that a step goes through.
+
+
+def own_placeholders(step: Fields) -> Sequence[str]:
+    """Give the placeholders that are known in a step and nowhere else."""
+    return (TASK,) if step.has(FOR_EACH) else ()
+
+
+def read_for_each(fields: Fields) -> dict[str, Any] | None:
+    """Take the task list of a step, in its long form; None where it has none (D65)."""
+    if isinstance(fields.raw(FOR_EACH), str):
+        path, where = fields.text(FOR_EACH) or "", fields.path(FOR_EACH)
+        said: dict[str, Any] = {"list": path}
+    else:
+        inner = fields.inner(FOR_EACH)
+        if inner is None:
+            return None
+        path, where = inner.text("list", required=True) or "", inner.path("list")
+        own = {"list": path, "section": inner.text("section"), "allow_empty": inner.flag("allow_empty")}
+        said = {**{key: value for key, value in own.items() if value is not None}, **inner.rest()}
+    if path and (_LIST_PATH.fullmatch(path) is None or not compile_path(path)):
+        message = f"{shown(path)} is no path of names and places alone, which a hook can read"
+        fields.problems.append(error("PATH_SYNTAX", where, message, _LIST_LIKE))
+    return said

@@ -15,6 +15,7 @@ from loomctl.runs.model.visits import (
     FAILED,
     LABEL,
     MAX_VISITS,
+    NEXT_TASK,
     NOWHERE,
     ON_FAILURE,
     ORDER,
@@ -280,6 +281,12 @@ def retry(ended: Mapping[str, Any], attempt: int, at: str) -> Way:
     return Way({**found, "not_before": waits} if waits else found)
 
 
+def to_next_task(step: Mapping[str, Any], ended: Mapping[str, Any]) -> Way | None:
+    """Give the way of a visit that ended well and leaves tasks of its list; None: its plan stops the run (D65)."""
+    said = handling(step, ended["status"])
+    return None if said == "stop" else Way({"step_id": ended["step_id"], "reason": NEXT_TASK}, asks=said == "prompt")
+
+
 def choose_way(
     state: Mapping[str, Any], plan: Mapping[str, Any], place: Place, ended: Mapping[str, Any], judge: Judge
 ) -> Way:
@@ -337,7 +344,7 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     if place is None:
         return way._replace(next=found)
     most = frozen_plan.most_visits(plan, place)
-    if visits.count(state, found["step_id"]) < most:
+    if visits.count_bounded(state, found["step_id"]) < most:
         return way._replace(next=found)
     why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
     found = {**found, "step_id": None, "reason": MAX_VISITS, "by": found["reason"], "to": place.key}
@@ -351,6 +358,7 @@ _SAID = {
     ON_FAILURE: "for it failed",
     RETRY_TARGET: "for it failed",
     RETRY: "tried again",
+    NEXT_TASK: "the next task",
 }
 
 

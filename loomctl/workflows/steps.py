@@ -11,7 +11,7 @@ from loomctl.kit.ids import slug
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, is_id, kind_of, objects, shown
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows import artifacts
-from loomctl.workflows.artifacts import EVIDENCE, PRODUCES
+from loomctl.workflows.artifacts import EVIDENCE, FOR_EACH, PRODUCES
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LATER_FIELDS = ("steps_parallel",)
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
 ADDED_FIELDS = (
     *("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity"),
-    *("max_visits", "transitions", "retry_target", "parallel", EVIDENCE, PRODUCES),
+    *("max_visits", "transitions", "retry_target", "parallel", EVIDENCE, PRODUCES, FOR_EACH),
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
@@ -44,6 +44,7 @@ INERT_FIELDS = (
 # What an assistant or a command is asked for; a parallel step asks for nothing but its branches.
 NOT_FOR_PARALLEL = (
     *("command", "skill", "run", "timeout", "workdir", "output_schema", "output_retries", EVIDENCE, PRODUCES),
+    FOR_EACH,
 )
 _SLASH_COMMAND = re.compile(r"\s*(/[A-Za-z0-9_.:-]+|[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+)(\s[\s\S]*)?")
 
@@ -67,6 +68,9 @@ class Step:
     shell command that has to end with 0 (D23), with `timeout` in seconds; `state`, a JSONPath into the state that has
     to find something other than null and false; `condition`, JavaScript that has to be true (D12).
     produces: the names of what has to be registered and there by then (D66).
+
+    for_each: the list through which it goes, a task a visit (D65): `list`, a plain path into the state, of a JSON list
+    or a Markdown file; `section`, the heading under which its boxes stand; `allow_empty`, it may have none.
     """
 
     where: str
@@ -89,6 +93,7 @@ class Step:
     parallel: Parallel | None = None
     evidence: tuple[dict[str, Any], ...] | None = None
     produces: tuple[str, ...] | None = None
+    for_each: dict[str, Any] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: dict[str, str] | None = None
@@ -214,7 +219,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
         fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
     workdir = _read_workdir(fields)
     for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
-        fields.problems += placeholder_problems(text, fields.path(key))
+        fields.problems += placeholder_problems(text, fields.path(key), also=artifacts.own_placeholders(fields))
     return Step(
         where=fields.where,
         id=step_id,
@@ -236,6 +241,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
         parallel=_read_parallel(fields, step_id, seen),
         evidence=artifacts.read_evidence(fields),
         produces=artifacts.read_produces(fields),
+        for_each=artifacts.read_for_each(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields),
@@ -281,7 +287,9 @@ def _check_run(fields: Fields, kind: str | None) -> None:
 def _check_human(fields: Fields, description: str | None) -> None:
     """Check a step that a person decides: it has a question, and asks no assistant for anything."""
     message = "{} is for an assistant; at a step of kind: human a person decides, and Loom runs nothing there"
-    _refuse(fields, ("command", "skill"), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out")
+    _refuse(
+        fields, ("command", "skill", FOR_EACH), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out"
+    )
     message = "{} is for what an assistant answers; a person chooses a label"
     _refuse(fields, ("output_schema", "output_retries", EVIDENCE, PRODUCES), "NOT_FOR_HUMANS", message, "leave {} out")
     for key in ("workdir", "max_retries"):

@@ -291,7 +291,7 @@ class _Freezer:
                 word: next((one[word] for one in said if one and word in one), default)
                 for word, default in HANDLING_DEFAULTS.items()
             },
-            "engine": "prime-context" if part == "pre" and step.kind != HUMAN and _primes_only(step) else None,
+            "engine": "prime-context" if part == "pre" and _primes_only(step) else None,
         }
         return {**own, **{key: value for key, value in step.extra.items() if key not in own}}
 
@@ -308,6 +308,8 @@ class _Freezer:
             said[EVIDENCE] = [_evidence(one, self._test_command) for one in _checkable(step, self._test_command)]
         if step.produces is not None:
             said["produces"] = list(step.produces)
+        if step.for_each is not None:
+            said["for_each"] = {**step.for_each, "path_steps": compile_path(step.for_each["list"])}
         if step.retry_target is not None:
             said["retry_target"] = key(step.retry_target)
         if step.parallel is not None:
@@ -402,6 +404,8 @@ def _left_open(text: str | None) -> str | None:
 def _primes_only(step: Step) -> bool:
     """Tell whether a step asks for a priming and nothing else: then the engine does it (D7)."""
     asked = [text for text in (step.prompt, step.command) if text is not None]
+    if step.kind == HUMAN or step.for_each is not None:
+        return False
     return step.skill is None and len(asked) == 1 and _PRIME_CONTEXT.fullmatch(asked[0]) is not None
 
 

@@ -45,8 +45,10 @@ phase.skipped: a phase is passed, for nothing is done in it | phase
 phase.set_back: the run goes back before a phase, which is to be done again | phase
 step.primed: a step that is nothing but a priming is done by Loom itself; it has no stage
 stage.started: a visit of a step begins
-    | stage | visit = from 1 | files_sha256 = of `prompt.md` | warnings = what of its preamble could not be told, if
-    anything
+    | stage | visit = from 1 | files_sha256 = of `prompt.md` | task = of its step's list, if it goes through one:
+    `number`, `of`, `text` | warnings = what of its preamble could not be told, if anything
+tasks.none: a step that goes through a task list is come to, and no task is open: it ends without anybody's visit
+    | status = `failed`; `skipped` where the list may be empty; else how its last task ended | why
 stage.prompt_renewed: a resume writes the open step's prompt anew, with this machine's paths
     | stage | files_sha256 = of `prompt.md`
 run.feedback_given: a run that waited for its user's answer goes on | stage
@@ -66,7 +68,8 @@ stage.completed: a visit of a step ends, well or not
     where there is one | files_sha256 = of `status.json`, `changes.json` and `changes.patch`, by name | follows =
     `done`, `retry`, `prompt`, `stop` | next = where the run goes on: `step_id` and `reason`, as the visit keeps it in
     `state.json` | files_touched = the first 200 | files_touched_count = where there are more | directive_file = which
-    file says how it ended, where the response does not | failure_reason = of a failed one | usage = `models`,
+    file says how it ended, where the response does not | task = of its step's list, if it goes through one: `number`,
+    `of`, `text`, and `ticked` for its box | failure_reason = of a failed one | usage = `models`,
     `messages` and tokens, where the transcript tells them
 stage.undone: `loomctl undo` takes the end of a stage back, `loomctl rewind --to STAGE` one after the other
     | stage | gone = stages that had begun after it | phases = phases that are not what they were: their status

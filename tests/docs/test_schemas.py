@@ -28,16 +28,19 @@ workflow:
     The file = | `critical_artifacts` = critical_artifacts | An artifact in one of the three groups = $artifact | An
     entry of `must_survive` as an object = $survivor | `autonomy` as an object = autonomy | A phase = $phase | A step
     = $step | An entry of a step's `transitions` = $transition | An entry of a step's `evidence` = $evidence_item |
-    `parallel` of a step = $parallel | An entry of its `branches` = $branch | `result_handling` = $result_handling
+    `for_each` of a step as an object = $for_each | `parallel` of a step = $parallel | An entry of its `branches` =
+    $branch | `result_handling` = $result_handling
 plan:
     The file = | An entry of `sources` = sources[] | An entry of `commands` = commands[] | `autonomy` = autonomy | An
     entry of `phases` = $phase | An entry of a phase's `steps` = $step | An entry of a step's `transitions` =
-    $transition | An entry of a step's `evidence` = $step.evidence[] | `parallel` of a step = $step.parallel | An
+    $transition | An entry of a step's `evidence` = $step.evidence[] | `for_each` of a step =
+    $step.for_each | `parallel` of a step = $step.parallel | An
     entry of its `branches` = $step.parallel.branches[] | A step's `result_handling` = $step.result_handling | An
     entry of `artifacts` = $artifact | An entry of `must_survive` as an object = must_survive[]
 state:
     The file = | An entry of `phases` = phases{} | An entry of `steps` = $visit | An entry of `branches` of a step's
-    entry = $branch | The `next` of a step's entry = $next | The `error` of a step's entry = $error | `earlier` =
+    entry = $branch | The `next` of a step's entry = $next | The `task` of a step's entry = $task | The
+    `error` of a step's entry = $error | `earlier` =
     earlier | An entry of `steps` of `earlier` = earlier.steps{} | `forked_from` = forked_from |
     `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
     `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
@@ -49,7 +52,8 @@ tool_step:
     The line = | `rest` = rest
 status:
     The file = | `error` = error | `next` = next | `directive` = directive | An entry of `assets` = assets[] | `usage`
-    = usage | `command` = command | `evidence` = evidence | An entry of its `items` = evidence.items[] | `decided` =
+    = usage | `command` = command | `evidence` = evidence | An entry of its `items` = evidence.items[] | `task` =
+    task | `decided` =
     decided | An entry of `branches` = branches[] | An entry of `errors` and `warnings` = $fault
 changes:
     The file = | An entry of `files` = files[] | An entry of `assets` = assets[] | An entry of `assets_passed_over` =

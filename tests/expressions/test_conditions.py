@@ -150,7 +150,7 @@ VALUES = st.recursive(
 )
 SCOPES = st.fixed_dictionaries(
     {"state": st.dictionaries(NAMES, VALUES, max_size=5)},
-    optional={"context": VALUES, "outcome": VALUES, "preferred_label": st.none() | TEXTS},
+    optional={"context": VALUES, "outcome": VALUES, "preferred_label": st.none() | TEXTS, "task": VALUES},
 )
 
 
@@ -163,7 +163,7 @@ MEMBERS = st.one_of(
     NAMES.map(lambda name: f"[{literal(name)}]"),
 )
 PATHS = st.tuples(
-    st.sampled_from(["state"] * 6 + ["context", "outcome", "preferred_label"]), st.lists(MEMBERS, max_size=3)
+    st.sampled_from(["state"] * 6 + ["context", "outcome", "preferred_label", "task"]), st.lists(MEMBERS, max_size=3)
 ).map(lambda parts: parts[0] + "".join(parts[1]))
 LITERALS = st.one_of(
     st.sampled_from(["true", "false", "null", "undefined", "0", "1", "-1", "-0", "1.5", "1e3", ".5", "7."]),

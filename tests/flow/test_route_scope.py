@@ -116,8 +116,8 @@ def test_what_a_simple_condition_comes_to(condition: str, *, wanted: bool, warne
 
 def test_a_label_that_was_not_said_is_null() -> None:
     seen = scope(STATE, {"status": "failed"}, STATE["context"])
-    assert seen["preferred_label"] is None
-    assert set(seen) == {"state", "outcome", "context", "preferred_label"}
+    assert (seen["preferred_label"], seen["task"]) == (None, None)
+    assert set(seen) == {"state", "outcome", "context", "preferred_label", "task"}
 
 
 def test_what_takes_an_engine_is_false_and_the_rest_is_known() -> None:

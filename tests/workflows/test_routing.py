@@ -151,7 +151,7 @@ def test_of_a_failed_step_the_transitions_are_told_too_and_no_two_reasons_have_o
         {"to": "p/a", "condition": "x", "truth": False, "why": "its condition is false"},
         {"to": "end", "label": "Go", "why": "it is not meant for a step that failed"},
     ]
-    assert len(set(visits.REASONS)) == len(visits.REASONS) == 11
+    assert len(set(visits.REASONS)) == len(visits.REASONS) == 12
     assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))
 
 

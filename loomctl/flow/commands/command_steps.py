@@ -47,10 +47,13 @@ def listed(space: Workspace, run: Run) -> list[dict[str, str]]:
     """List what a run's steps run on this machine, in their order: `{step, run, workdir?}`, placeholders expanded.
 
     It is read off the steps themselves, for they are what is executed, and expanded, for what a state holds goes into
-    the command. Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
+    the command. Only the task of a list stays `{task}`, a word of its own in quotes: what is trusted holds for each of
+    them (D65). Raises UNRESOLVED_PLACEHOLDER, PLACEHOLDER_UNQUOTABLE.
     """
     return [
-        expanded(space, run, one) for place in frozen_plan.with_branches(run.plan) for one in _commands_of(place.step)
+        expanded(space, run, one, task=f"{{{placeholders.TASK}}}")
+        for place in frozen_plan.with_branches(run.plan)
+        for one in _commands_of(place.step)
     ]
 
 
@@ -66,9 +69,14 @@ def as_step(step: Mapping[str, Any], piece: Mapping[str, Any]) -> Mapping[str, A
     return {"key": step["key"], "run": piece["run"], "workdir": None if "tests" in piece else step.get("workdir")}
 
 
-def expanded(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
-    """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`."""
+def expanded(space: Workspace, run: Run, step: Mapping[str, Any], *, task: str = "") -> dict[str, str]:
+    """Give one step's command as it is run here: `{step, run, workdir?}`. Raises as `listed`.
+
+    task: what stands for the task of a step that goes through a list; empty: that of the open visit.
+    """
     values = artifact_paths.placeholder_values(space.project, run)
+    if task:
+        values[placeholders.TASK] = task
     key, found = str(step["key"]), placeholders.expand_in_shell(str(step["run"]), values)
     if found.missing:
         what = f"{key} needs {{{found.missing[0]:.80}}}, which has no value in this run"

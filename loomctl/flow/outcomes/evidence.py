@@ -153,7 +153,8 @@ def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]
 
     state = {**run.state, "context": {**run.state["context"], **updates}}
     nested = route.nested(run_context.scope(state))
-    return {"state": {**state, "context": nested}, "outcome": outcome, "context": nested, "preferred_label": None}
+    known = {"outcome": outcome, "context": nested, "preferred_label": None, "task": visits.task(run.state)}
+    return {"state": {**state, "context": nested}, **known}
 
 
 def _value(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> Item:

@@ -41,7 +41,7 @@ _STEP = Shape(
         **dict.fromkeys(("kind", "run", "workdir", "output_schema", "fidelity", "retry_target"), TEXT),
         **dict.fromkeys(("prompt", "command", "skill", "engine"), _TEXT_OR_NULL),
         **dict.fromkeys(("max_retries", "output_retries", "max_visits"), WHOLE),
-        **dict.fromkeys(("result_handling", "schema", "parallel"), OBJECT),
+        **dict.fromkeys(("result_handling", "schema", "parallel", "for_each"), OBJECT),
         "require_approval": FLAG,
         "timeout": NUMBER,
         "transitions": LIST,
@@ -50,6 +50,7 @@ _STEP = Shape(
     },
     ("key", "id"),
 )
+_FOR_EACH = Shape({"list": TEXT, "path_steps": LIST}, {"section": TEXT, "allow_empty": FLAG}, ("list", "section"))
 _PARALLEL = Shape({"join": TEXT, "branches": LIST}, {}, ("join",))
 _BRANCH = Shape({"id": TEXT, "steps": LIST}, {}, ("id",))
 _CODE = {"condition": TEXT, "condition_code": _LIST_OR_NULL}
@@ -114,6 +115,8 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
     for place, wanted in enumerate(step.get("evidence", ())):
         yield from _of_evidence(f"{path}.evidence[{place}]", wanted)
     yield not_text(f"{path}.produces", step.get("produces", []))
+    if "for_each" in step:
+        yield misfit(f"{path}.for_each", step["for_each"], _FOR_EACH)
     if "parallel" in step:
         yield from _of_branches(f"{path}.parallel", step["parallel"], where)
 

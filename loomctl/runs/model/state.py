@@ -85,7 +85,7 @@ _STATE = Shape(
 _SHOWN = ("step_id", "phase", "stage", "status", "started_at")
 _VISIT = Shape(
     {**dict.fromkeys(_SHOWN, TEXT), "visit": WHOLE, "rank": WHOLE},
-    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST},
+    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST, "task": OBJECT},
     _SHOWN,
 )
 # What the engine or FABER did itself has no stage.
@@ -98,6 +98,10 @@ _BRANCH = Shape(
 )
 _IN_BRANCH = Shape({}, {"branches": NOTHING})
 _NEXT = Shape({"step_id": _TEXT_OR_NULL, "reason": TEXT}, {"to": TEXT, "not_before": TEXT}, ("step_id", "reason"))
+_TASK = Shape(
+    {"text": TEXT, "number": WHOLE, "of": WHOLE},
+    {"index": WHOLE, "line": WHOLE, "nth": WHOLE, "between": LIST, "file": TEXT},
+)
 _REGISTERED = Shape({}, {"set": OBJECT, "before": OBJECT})
 _APPROVAL = Shape({"id": TEXT}, {"after_rank": WHOLE, "lapsed": WHOLE}, ("id",))
 _SESSIONS = Shape({}, {"session_history": LIST, "current_session_id": _TEXT_OR_NULL})
@@ -216,6 +220,8 @@ def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
     yield path, visit, _WITHOUT_STAGE if without_stage else _VISIT
     if "artifacts" in visit:
         yield f"{path}.artifacts", visit["artifacts"], _REGISTERED
+    if "task" in visit:
+        yield f"{path}.task", visit["task"], _TASK
     if "next" in visit:
         yield f"{path}.next", visit["next"], _NEXT
     for index, record in enumerate(visit.get("branches", ())):

@@ -21,9 +21,10 @@ WAIT_ALL, FIRST_SUCCESS, ANY = JOINS = ("wait_all", "first_success", "any")
 # Why a step came next; with the last three there is no way on: the run is over, or fails.
 CONDITION, LABEL, SUGGESTED, UNCONDITIONAL = "condition", "label", "suggested", "unconditional"
 ON_FAILURE, ORDER, RETRY, RETRY_TARGET = "on_failure", "order", "retry", "retry_target"
+NEXT_TASK = "next_task"  # the same step again, with the next task of its list (D65)
 END, NOWHERE, MAX_VISITS = "end", "none", "max_visits"
 REASONS = (
-    *(RETRY, CONDITION, LABEL, SUGGESTED, UNCONDITIONAL, ON_FAILURE, ORDER, RETRY_TARGET),
+    *(RETRY, NEXT_TASK, CONDITION, LABEL, SUGGESTED, UNCONDITIONAL, ON_FAILURE, ORDER, RETRY_TARGET),
     *(END, NOWHERE, MAX_VISITS),
 )
 SPELLINGS = {"SUCCESS": "succeeded", "FAILURE": "failed", "PARTIAL": "partially_succeeded", "SKIPPED": "skipped"}
@@ -50,6 +51,55 @@ def count(state: Mapping[str, Any], key: str) -> int:
     earlier = _moved(state)["steps"].get(key)
     before: int = earlier["count"] if earlier is not None else 0
     return before + sum(1 for entry in recent(state) if entry["step_id"] == key)
+
+
+def count_bounded(state: Mapping[str, Any], key: str) -> int:
+    """Count a step's visits as `max_visits` does: the visits that go through a task list once are one (D65)."""
+    known = _moved(state)["steps"].get(key)
+    near = [entry for entry in recent(state) if entry["step_id"] == key]
+    if not any(task_of(entry) for entry in (*near, *([known["last"]] if known is not None else ()))):
+        return count(state, key)
+    own = (entry for entry in state["steps"] if entry["step_id"] == key)
+    return sum(not (task_of(entry) and _goes_on_with(entry, key)) for entry in own)
+
+
+def _goes_on_with(entry: Mapping[str, Any], key: str) -> bool:
+    said = entry.get("next") or {}
+    return said.get("step_id") == key and said.get("reason") in (NEXT_TASK, RETRY)
+
+
+def task_of(entry: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Give the task of a visit, `{text, number, of, …}`; None where its step goes through no list (D65)."""
+    found = entry.get("task") if entry is not None else None
+    return found if isinstance(found, dict) else None
+
+
+def task(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the task that is being worked on, as `task_of` does."""
+    return task_of(open_visit(state))
+
+
+def task_line(found: Mapping[str, Any] | None) -> str:
+    """Say which task it is, `task 4 of 12: parse the date header`, in its first line; empty where there is none."""
+    if not found:
+        return ""
+    return f"task {found.get('number')} of {found.get('of')}: {str(found.get('text')).partition(chr(10))[0]}"
+
+
+def short_task(entry: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Give the task of a visit as documents tell it, `{number, of, text}`; None where it has none."""
+    found = task_of(entry)
+    return {key: found.get(key) for key in ("number", "of", "text")} if found else None
+
+
+def current_step(state: Mapping[str, Any]) -> str:
+    """Say at which step a run stands, with its task: `build/implement, task 4 of 12: …`; empty where at none."""
+    return ", ".join(filter(None, (str(state.get("current_step") or ""), task_line(task(state)))))
+
+
+def has_next_task(entry: Mapping[str, Any]) -> bool:
+    """Tell whether a visit ended well and another task of its list was left then."""
+    return (entry.get("next") or {}).get("reason") == NEXT_TASK
 
 
 def counts(state: Mapping[str, Any]) -> dict[str, int]:
@@ -181,7 +231,7 @@ def is_done(last: Mapping[str, Any] | None) -> bool:
 
 def is_last_word(entry: Mapping[str, Any]) -> bool:
     """Tell whether a visit ended well, or failed and was passed; one that stopped the run or was reopened did not."""
-    if entry.get("stopped") or entry.get("reopened"):
+    if entry.get("stopped") or entry.get("reopened") or has_next_task(entry):
         return False
     return entry["status"] in (SUCCEEDED, PARTIAL, SKIPPED) or bool(entry.get("passed"))
 

@@ -1,0 +1,189 @@
+"""The tasks of a step that goes through a list: the next one as a visit begins, its tick as that ends well (D65).
+
+A list is a file's check boxes, of which the file alone says which are open, or a JSON list in the state, through which
+the visits themselves keep their place.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.expressions import placeholders, state_paths
+from loomctl.flow import route
+from loomctl.kit import files, trouble
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import artifact_paths
+from loomctl.runs.model import run_context, sessions, visits
+from loomctl.workflows import task_lists
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from loomctl.runs.model.frozen_plan import Place
+    from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
+    from loomctl.runs.store.store import Run
+    from loomctl.workflows.task_lists import TaskList
+
+NO_TASKS = "NO_TASKS"
+_LARGEST = 1 << 20  # bytes of a file with a task list, as of an artifact (D17)
+
+
+class Next(NamedTuple):
+    """What a step comes to. task: of the visit to open; None: it ends without one, with this outcome and why."""
+
+    task: dict[str, Any] | None
+    outcome: str = ""
+    why: str = ""
+
+
+class Tick(NamedTuple):
+    """task: as the ended visit keeps it; is_left: there is a next one; note: why no box was ticked, else empty."""
+
+    task: dict[str, Any]
+    is_left: bool
+    note: str = ""
+
+
+class _List(NamedTuple):
+    """A list as it stands. items: of the state; boxes, path: of a file; shown: its name; missing: why neither."""
+
+    shown: str
+    items: Sequence[Any] | None = None
+    boxes: TaskList | None = None
+    path: str = ""
+    missing: str = ""
+
+
+# ---- As a visit begins.
+
+
+def next_task(space: Workspace, run: Run, state: State, place: Place) -> Next:
+    """Give the task of the visit that a step comes to: the one to be tried again, else the first that is open."""
+    asked = place.step["for_each"]
+    last = _last(state, place.key)
+    goes_on = last is not None and visits.has_next_task(last)
+    again = visits.task_of(last) if last is not None and _is_tried_again(last) else None
+    found = _read(space, run, state, asked)
+    if found.items is not None:
+        task = _item(found.items, last if goes_on else None, again)
+    elif found.boxes is not None:
+        task = _box(found.boxes, again, reopened=last is not None and bool(last.get("reopened")))
+    else:
+        task = None
+    if task is not None:
+        where = {"file": placeholders.to_portable(found.path, space.project.root, run_dir=run.folder)}
+        return Next({**task, **(where if found.path else {})})
+    if goes_on and last is not None and not found.missing:  # what was left was done by hand, or taken out
+        return Next(None, str(last["status"]), "no task is left")
+    why = found.missing or f"there is no open check box in {found.shown}"
+    if found.items is not None:
+        why = f"the list at {found.shown} is empty"
+    if asked.get("allow_empty") and not goes_on:
+        return Next(None, visits.SKIPPED, f"{why}; the step may be passed without a task")
+    mend = "fill that list" if found.items is not None else "write a line `- [ ] …` there for each task"
+    return Next(None, visits.FAILED, f"{NO_TASKS}: {why}; {mend}")
+
+
+def _last(state: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """Give a step's last visit that somebody worked on; the engine's own word that there was no list is passed over."""
+    for entry in reversed(state["steps"]):
+        if entry["step_id"] == key and not (entry.get("by") == "engine" and entry["status"] == visits.FAILED):
+            return dict(entry)
+    return None
+
+
+def _is_tried_again(last: Mapping[str, Any]) -> bool:
+    return bool(last.get("reopened")) or visits.is_failed_try(last)
+
+
+def _item(
+    items: Sequence[Any], before: Mapping[str, Any] | None, again: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    task = again or visits.task_of(before)
+    index = int((task or {}).get("index", -1)) + (0 if again else 1)
+    if not 0 <= index < len(items):
+        return None
+    item = items[index]
+    text = item if isinstance(item, str) and item.strip() else files.to_json_line(item).decode().strip()
+    return {"text": text[: task_lists.LONGEST], "number": index + 1, "of": len(items), "index": index}
+
+
+def _box(boxes: TaskList, again: Mapping[str, Any] | None, *, reopened: bool) -> dict[str, Any] | None:
+    own = boxes.again(again) if again is not None and "line" in again else None
+    task = own if own is not None and (reopened or not own.done) else boxes.next()
+    return boxes.noted(task) if task is not None else None
+
+
+# ---- As it ends well.
+
+
+def tick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], asked: Mapping[str, Any]) -> Tick:
+    """Tick the box of a visit's task, unless it is ticked by now; for who holds the run's lock. Raises OSError.
+
+    state: with what the visit registers and sets. A task that cannot be found again is none of Loom's any more: no box
+    is ticked for it.
+    """
+    task = dict(visits.task_of(entry) or {})
+    found = _read(space, run, state, asked)
+    if found.items is not None:
+        return Tick(task, int(task.get("index", -1)) + 1 < len(found.items))
+    if found.boxes is None:  # the next visit says so, too
+        return Tick(task, is_left=True, note=f"no box was ticked: {found.missing}")
+    own = found.boxes.again(task) if "line" in task else None
+    is_left = any(not other.done for other in found.boxes.tasks if other is not own)
+    if own is None:
+        name = masked_line(str(task.get("text")).partition("\n")[0], 80)
+        return Tick(task, is_left, f"no box was ticked: “{name}” stands no longer in {found.shown}")
+    if not own.done:
+        mode = os.stat(found.path).st_mode & 0o7777
+        files.write_atomically(found.path, found.boxes.ticked(own), mode=mode)
+    return Tick({**task, "ticked": True}, is_left)
+
+
+# ---- The list.
+
+
+def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) -> _List:
+    source = str(asked["list"])
+    value = _value(space, run, state, asked["path_steps"])
+    if isinstance(value, list):
+        return _List(source, items=value)
+    if not isinstance(value, str) or not value:
+        return _List(source, missing=f"the run has no list, nor a file with one, at {masked_line(source, 120)}")
+    run = run._replace(state=state)
+    roots = artifact_paths.Roots(
+        space.project.root, run.folder, space.project.root, recorded=tuple(sessions.roots(state))
+    )
+    try:
+        place = artifact_paths.locate(value, artifact_paths.placeholder_values(space.project, run), roots)
+        boxes = task_lists.read(files.read_bytes(place.path, limit=_LARGEST), asked.get("section"))
+    except FileNotFoundError:
+        return _List(source, missing=f"there is no file {masked_line(value, 200)} ({masked_line(source, 120)})")
+    except (OSError, LoomError) as error:
+        return _List(source, missing=masked_line(trouble.said(error), 300))
+    shown = masked_line(place.shown, 200)
+    if asked.get("section") is None:
+        return _List(shown, boxes=boxes, path=place.path)
+    heading = masked_line(str(asked["section"]), 80)
+    if boxes is None:
+        return _List(shown, missing=f"{shown} has no heading “{heading}”")
+    return _List(f"{shown} under “{heading}”", boxes=boxes, path=place.path)
+
+
+def _value(space: Workspace, run: Run, state: State, steps: Sequence[Any]) -> object:
+    if steps[:1] != ["context"]:
+        return state_paths.read(list(steps), state)
+    value = state_paths.read(list(steps[1:]), route.nested(run_context.scope(state)))
+    if isinstance(value, list):
+        return value
+    from loomctl.runs import context_values  # a long list is kept apart
+
+    try:
+        return context_values.value_of(space, run, value)
+    except (OSError, LoomError):
+        return None
