@@ -14,7 +14,8 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import visits
 from loomctl.runs.store import store
-from tests.helpers.scenes import Json, Scene
+from loomctl.workflows import check
+from tests.helpers.scenes import CHECKOUT, Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.verbs import DONE, begin, done, end, events, go_on, read, status_of, statuses, stop, take_back
 
@@ -71,6 +72,7 @@ def test_each_open_box_of_the_section_is_a_visit_and_the_run_goes_on_behind_the_
         "of": 3,
         "ticked": True,
     }
+    assert check.schema_problems(scene.state, "state", bundle=str(CHECKOUT)) == []
     assert [one.get("task") for one in events(scene, "stage.started")][1:3] == [
         {"number": 2, "of": 3, "text": "one\nwith more"},
         {"number": 3, "of": 3, "text": "three"},
@@ -255,6 +257,7 @@ def test_a_step_without_tasks_fails_and_says_what_to_write_where(scene: Scene, s
     listed(scene, EACH, "after", spec=spec)
     assert scene.state["status"] == "failed"
     assert why in scene.state["errors"][-1]["message"]
+    assert check.schema_problems(scene.state, "state", bundle=str(CHECKOUT)) == []
     driven = go_on_refused(scene)
     assert driven.code == "BAD_STATUS"
     scene.write("spec.md", SPEC)

@@ -35,7 +35,7 @@ def a_report(text: str) -> dict[str, Any]:
     stage = {
         **dict.fromkeys(("stage", "step_id", "phase", "status", "started_at", "completed_at"), text),
         "anchor": "stage-z", **dict.fromkeys(("reason", "way", "source", "command", "trouble"), text),
-        "visit": 2, "rank": 1, "seconds": 61, "attempt": 2, "repairs": 1, "branch": None,
+        "visit": 2, "rank": 1, "seconds": 61, "attempt": 2, "task": text, "repairs": 1, "branch": None,
         "branches": [{"id": text, "status": text, "reason": text}], "models": [text],
         "tokens": {"in": 5, "out": 6}, "context": [text], "evidence": [item], "files": [touched],
         "files_total": 2, "assets": [asset], "passed_over": [{"path": text, "reason": text}],
