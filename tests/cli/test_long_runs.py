@@ -140,6 +140,13 @@ def as_told(scene: Scene, cli: Cli) -> list[str]:
     return found
 
 
+def ranks(scene: Scene) -> list[list[int]]:
+    """Give the ranks of the visits of each run's states, kept ones too."""
+    store = scene.space().store
+    found = [kept_visits(store, folder.name).items() for folder in scene.run_dirs]
+    return [[one["rank"] for one in held] for states in found for _, held in sorted(states)]
+
+
 def went(scene: Scene, cli: Cli, name: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], bool]:
     """Go a long way from a parallel step on, with so many visits in the state, and do a verb; tells what is so then."""
     monkeypatch.setattr(Store, "kept_visits", kept)
@@ -155,9 +162,9 @@ def went(scene: Scene, cli: Cli, name: str, kept: int, monkeypatch: pytest.Monke
     for words in VERBS[name]:
         ended = cli(words[0], run_id, *words[1:]) if words[0] != "undo" else cli("undo", run_id)
         told += [ended.code, *as_told(scene, cli)]
-        told.append(
-            [[one["rank"] for one in kept_one] for kept_one in kept_visits(scene.space().store, run_id).values()]
-        )
+        told += ranks(scene)
+        told.append(cli("state", "restore", run_id, "--from", "state.backup.json", "--yes").ends().code)
+        told += [*ranks(scene), *as_told(scene, cli)]
     return told, did_move
 
 
