@@ -21,7 +21,7 @@ SKILLS = sorted((CHECKOUT / "skills").glob("*/SKILL.md"))
 TOLD = re.compile(r"```!\n(.*?)\n```", re.DOTALL)
 # The open standard's fields; what is Claude's alone stands in commands.
 SKILL_FIELDS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
-COMMAND_FIELDS = {"description", "argument-hint", "allowed-tools"}
+COMMAND_FIELDS = {"description", "argument-hint", "allowed-tools", "disable-model-invocation"}
 
 
 def read(name: str) -> Any:
@@ -89,9 +89,19 @@ def test_every_hook_is_answered_and_bounded() -> None:
 
 
 def test_the_names_are_the_promised_ones() -> None:
-    """Three commands with a skill each, and one that only people need."""
-    assert [path.stem for path in COMMANDS] == ["prime-context", "resume", "run", "status"]
-    assert [path.parent.name for path in SKILLS] == ["prime-context", "resume", "run"]
+    """Commands are what people type, skills what assistants choose: a command of a skill's name would hide it."""
+    assert [path.stem for path in COMMANDS] == [
+        *("approve", "doctor", "prime-context", "report", "resume", "run", "status")
+    ]
+    assert [path.parent.name for path in SKILLS] == ["loom-prime-context", "loom-resume", "loom-run"]
+
+
+def test_what_the_model_is_offered_says_when_to_use_it() -> None:
+    """A command that has a skill, or decides, is the user's to type; the host does not list it to the model."""
+    offered = [path for path in COMMANDS if not parts(path)[0].get("disable-model-invocation")]
+    assert [path.stem for path in offered] == ["status"]
+    assert all("Use when" in parts(path)[0]["description"] for path in (*offered, *SKILLS))
+    assert not any("Use when" in parts(path)[0]["description"] for path in COMMANDS if path not in offered)
 
 
 def test_a_command_whose_answer_would_age_is_called_as_a_tool() -> None:
@@ -101,7 +111,7 @@ def test_a_command_whose_answer_would_age_is_called_as_a_tool() -> None:
     assert body.count("$ARGUMENTS") == 1
 
 
-RUNNING = [path for path in COMMANDS if path.stem != "prime-context"]
+RUNNING = [path for path in COMMANDS if path.stem not in ("prime-context", "doctor")]
 
 
 @each("path", RUNNING)
@@ -109,9 +119,8 @@ def test_a_command_hands_its_arguments_over_unread(path: Path) -> None:
     """The arguments go through a quoted heredoc with an end mark, and a failing command does not abort the text."""
     fields, body = parts(path)
     assert set(fields) <= COMMAND_FIELDS
-    assert all(isinstance(fields[name], str) for name in fields)
+    assert all(isinstance(fields[name], str) for name in fields if name != "disable-model-invocation")
     assert fields["allowed-tools"] == "Bash(loomctl:*)"
-    assert "Use when" in fields["description"]
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
     (block,) = TOLD.findall(body)
     assert block.splitlines() == [

@@ -57,7 +57,11 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     space = command_line.space()
     run_id = find.to_drive(space, run, verb="approve")
     command_line.must_decide(space, "approve", run_id)
-    driven = decide.approve(space, run_id, by=by, note=note, branch=branch)
+    later = command_line.in_a_body() and not as_json
+    driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
+    if later:  # a body stays in the conversation, so that it says what stays true (D79)
+        output.text(f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` gives what follows.")
+        return EXIT_OK
     return _told(space, driven, "approved", as_json=as_json)
 
 

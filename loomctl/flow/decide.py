@@ -46,14 +46,18 @@ class Said(NamedTuple):
         return masked_line(self.note, _LINE)
 
 
-def approve(space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None) -> drive.Driven:
+def approve(
+    space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None, later: bool = False
+) -> drive.Driven:
     """Grant what the run asks for and go on. by: who does, empty: whom this machine knows.
+
+    later: what is due stays owed to the session's next `next`.
 
     branch: of the open parallel step; None: the one that waits, where the run's own line does not (D43).
 
     At a human step it is the choice that means a yes, or the only one. Raises NOTHING_TO_APPROVE and CHOICE_NEEDED.
     """
-    return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note), branch)
+    return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note), branch, later=later)
 
 
 def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None) -> drive.Driven:
@@ -81,7 +85,9 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
     return Said(verb, name, directives.mended(note.strip()), label)
 
 
-def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str | None) -> drive.Driven:
+def _decide(
+    space: Workspace, run_id: str, event: str, said: Said, branch: str | None, *, later: bool = False
+) -> drive.Driven:
     space = leases.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, said.verb, branch)
@@ -112,7 +118,7 @@ def _decide(space: Workspace, run_id: str, event: str, said: Said, branch: str |
     done = ended[0].entry if ended else None
     notes += settle.begun(space, run, settled[0])
     # What is decided in a terminal is not read by the assistant: what a phase loads is owed to its next `next`.
-    is_told = space.caller.host != TERMINAL and not visits.is_branch(run.state)
+    is_told = not later and space.caller.host != TERMINAL and not visits.is_branch(run.state)
     made = settle.told_of(space, run, settled[0]) if is_told else None
     notes += leases.noted_stage(space, run.state)
     return drive.Driven(run, settled[0].move, done, slip=made, notes=notes)

@@ -109,6 +109,21 @@ def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     assert "ASK_FIRST" in assistant.api.requests[-1].seen()
 
 
+def test_a_typed_slash_command_is_the_users_yes(assistant: Assistant) -> None:
+    """What it leaves in the conversation stays true (D79); what follows comes by `next`, once for one decision."""
+    first = begin(assistant)
+    answers: list[Reply | str] = [reply(bash("loomctl next")), "The second one waits."]
+    turn = assistant.run("/loom:approve --note fine", resume=first.session_id, answers=answers)
+    assert decided(assistant) == 1
+    body = turn.conversation[0].seen()
+    assert "the user decided: build/first: approved by A Tester: fine." in body, body
+    assert "Is the second good?" in turn.conversation[-1].seen()
+    turn = assistant.run(
+        "go on", resume=first.session_id, allowed_tools=ALL_ALLOWED, answers=[reply(bash("sh x.sh")), "No."]
+    )
+    assert decided(assistant) == 1
+
+
 @pytest.mark.usefixtures("tmux")
 @pytest.mark.shows("your own line")
 def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:

@@ -1,6 +1,7 @@
 """Slash commands and skills: their output reaches the model, and the user's words reach Loom unharmed."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Machine, Turn
 from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
-from tests.e2e.scripted_api import bash, reply, tool
+from tests.e2e.scripted_api import Reply, bash, reply, tool
+from tests.helpers.scenes import CHECKOUT
 from tests.helpers.texts import holds
 
 
@@ -78,12 +80,41 @@ def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None
     assert str(tmp_path) not in json.dumps(portable)
 
 
+LISTED = re.compile(r"^- (loom:[a-z-]+): (.*)$", re.MULTILINE)
+
+
+def test_the_model_is_offered_each_skill_whole_and_once(assistant: Assistant) -> None:
+    """In a real request each skill is listed with all of its description, and no command stands in its place."""
+    turn = assistant.run("hello")
+    listed = dict(LISTED.findall(turn.conversation[0].seen()))
+    heads = [(path.parent.name, path.read_text(encoding="utf-8")) for path in CHECKOUT.glob("skills/*/SKILL.md")]
+    said = {f"loom:{name}": re.findall(r"^description: (.*)$", text, re.MULTILINE)[0] for name, text in heads}
+    assert set(listed) == {*said, "loom:status"}
+    assert {name: listed[name] for name in said} == said
+
+
 def test_an_assistant_may_use_what_it_is_offered(assistant: Assistant) -> None:
-    call = reply(tool("Skill", skill="loom:run", args="258"))
-    turn = assistant.run("Please start on 258.", answers=[call, "Started."], allowed_tools="Skill")
-    for name in ("loom:run", "loom:resume", "loom:prime-context"):
-        assert f"- {name}: " in turn.conversation[0].seen()
+    """A skill that the model chooses comes whole, its table of troubles too, and lets its commands run."""
+    call = reply(tool("Skill", skill="loom:loom-run"))
+    answers: list[Reply | str] = [call, reply(bash("loomctl run 258")), "Started."]
+    turn = assistant.run("Please start on 258.", answers=answers, allowed_tools="Skill")
+    holds(turn.conversation[1].seen(), "## When something goes wrong", "`HELD_BY_ANOTHER`")
     assert run_folder(assistant.project).name in turn.conversation[-1].seen()
+
+
+def test_a_command_that_people_type_is_not_the_models_to_start(assistant: Assistant) -> None:
+    call = reply(tool("Skill", skill="loom:run", args="258"))
+    assistant.run("Please start on 258.", answers=[call, "No."], allowed_tools="Skill")
+    assert run_folders(assistant.project) == []
+
+
+def test_the_report_and_the_doctor_are_typed(assistant: Assistant) -> None:
+    first = start_run(assistant)
+    turn = assistant.run("/loom:report -o page.html", resume=first.session_id, answers=["There."])
+    assert (assistant.project / "page.html").stat().st_size > 10_000
+    assert "page.html" in turn.conversation[0].seen()
+    turn = assistant.run("/loom:doctor", resume=first.session_id, answers=["Well."])
+    holds(turn.conversation[0].seen(), "round-trip", "passed")
 
 
 def test_a_command_of_an_unbound_session_without_runs_says_so(assistant: Assistant) -> None:

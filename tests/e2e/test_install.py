@@ -9,8 +9,9 @@ from tests.e2e.assistant import Assistant
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
 EVENTS = ["PostCompact", *AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
-SKILLS = ["loom:prime-context", "loom:resume", "loom:run"]
-NAMES = [*SKILLS, "loom:status"]
+SKILLS = ["loom:loom-prime-context", "loom:loom-resume", "loom:loom-run"]
+NAMES = ["approve", "doctor", "prime-context", "report", "resume", "run", "status"]
+COMMANDS = [f"loom:{name}" for name in NAMES]
 
 
 @pytest.mark.quick
@@ -19,7 +20,7 @@ def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bu
     assert report["success"]
     provides = report["provides"]
     assert sorted({hook["event"] for hook in provides["hooks"]}) == EVENTS
-    assert (sorted(provides["commands"]), sorted(provides["skills"])) == (NAMES, SKILLS)
+    assert (sorted(provides["commands"]), sorted(provides["skills"])) == (COMMANDS, SKILLS)
     assert provides["bin"] == ["loomctl"]
     blocking = [finding["code"] for finding in report["directory"]["findings"] if finding["blocking"]]
     assert blocking == []
@@ -37,7 +38,7 @@ def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
 def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
     turn = installed.run("/loom:run 258", watch_hooks=True)
     (opening,) = [event for event in turn.events if event.get("subtype") == "init"]
-    assert set(NAMES) <= set(opening["slash_commands"])
+    assert {*COMMANDS, *SKILLS} <= set(opening["slash_commands"])
     assert "loom" in [plugin["name"] for plugin in opening["plugins"]]
     (folder,) = (installed.project / ".loom" / "runs").iterdir()
     assert folder.name in turn.conversation[0].seen()
