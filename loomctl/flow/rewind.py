@@ -357,7 +357,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     if not held:
         return _open_already(space, run, stage, notes)
     backs, gone, opened = held[0]
-    notes += left_as_is(backs)
+    notes += [*left_as_is(backs), *still_ticked(run.state)]
     notes += context_history.set_by_hand(run, since)
     if opened is not None:
         settle.begun(space, run, opened)

@@ -15,7 +15,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths
-from loomctl.runs.model import run_context, sessions, visits
+from loomctl.runs.model import frozen_plan, run_context, sessions, visits
 from loomctl.workflows import task_lists
 
 TYPE_CHECKING = False
@@ -117,6 +117,24 @@ def _box(boxes: TaskList, again: Mapping[str, Any] | None, *, reopened: bool) ->
     own = boxes.again(again) if again is not None and "line" in again else None
     task = own if own is not None and (reopened or not own.done) else boxes.next()
     return boxes.noted(task) if task is not None else None
+
+
+def lacking(space: Workspace, run: Run, key: str, name: str, registered: Mapping[str, Any]) -> str:
+    """Say what an artifact lacks that a step leaves: open boxes for a later step that goes through it; else empty.
+
+    key: of the step; registered: the artifacts as they are then.
+    """
+    every = frozen_plan.with_branches(run.plan)
+    own = next((at for at, place in enumerate(every) if place.key == key), len(every))
+    for place in every[own + 1 :]:
+        asked = place.step.get("for_each") or {}
+        if asked.get("path_steps") != ["artifacts", name] or asked.get("allow_empty"):
+            continue
+        found = _read(space, run, {**run.state, "artifacts": dict(registered)}, asked)
+        if found.boxes is None or found.boxes.next() is None:
+            why = found.missing or f"there is no open check box in {found.shown}"
+            return f"{why}; {place.key} goes through them: write a line `- [ ] …` there for each task"
+    return ""
 
 
 # ---- As it ends well.

@@ -457,3 +457,33 @@ def test_two_hundred_tasks_are_worked_through(scene: Scene) -> None:
         done(scene)
     assert scene.state["status"] == "completed"
     assert os.path.getsize(scene.run_dir / "state.json") < 400_000
+
+
+# ---- Told by the step that leaves the list.
+
+
+def leaves(scene: Scene, spec: str, **more: Any) -> Any:
+    begin(scene, {"id": "spec", "produces": ["spec"]}, {**EACH, **more}, "after")
+    scene.write("spec.md", spec)
+    return done(scene, artifacts={"spec": "{project_root}/spec.md"})
+
+
+@each(
+    ("spec", "why"),
+    [
+        ("# Spec\n", "spec.md has no heading “Tasks”; build/each goes through them: write a line `- [ ] …` there"),
+        ("# Tasks\n- [x] a\n", "there is no open check box in spec.md under “Tasks”; build/each goes through them"),
+    ],
+)
+def test_the_step_that_leaves_the_list_does_not_end_without_a_task(scene: Scene, spec: str, why: str) -> None:
+    driven = leaves(scene, spec)
+    assert why in driven.repair
+    assert scene.state["current_step"] == "build/spec"
+    scene.write("spec.md", SPEC)
+    done(scene, artifacts={"spec": "{project_root}/spec.md"})
+    assert task(scene)["text"] == "one\nwith more"
+
+
+def test_a_list_that_may_be_empty_is_not_asked_for(scene: Scene) -> None:
+    assert leaves(scene, "# Spec\n", for_each={"list": "artifacts.spec", "allow_empty": True}).repair == ""
+    assert scene.state["current_step"] == "build/after"

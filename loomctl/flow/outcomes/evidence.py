@@ -95,7 +95,8 @@ def check(
         if one["kind"] == FILE:
             found.append(_file(space, run, one, known))
         elif one["kind"] == ARTIFACT:
-            found.append(_produced(space, run, str(one["artifact"]), registers or {}, refused or {}))
+            item = _produced(space, run, str(one["artifact"]), registers or {}, refused or {})
+            found.append(_with_tasks(space, run, entry, item, registers or {}))
         elif one["kind"] == STATE:
             found.append(_value(space, one, scope))
         else:
@@ -145,6 +146,17 @@ def _produced(space: Workspace, run: Run, name: str, registers: Mapping[str, str
         return item._replace(why=masked_line(f"{path}: {error.what}", _LONGEST_WHY))
     why = evidence_files.lacks_content(place.path)
     return item._replace(passed=not why, why=masked_line(f"{place.shown}: {why}", _LONGEST_WHY) if why else "")
+
+
+def _with_tasks(space: Workspace, run: Run, entry: Mapping[str, Any], item: Item, registers: Mapping[str, str]) -> Item:
+    """Hold an artifact against what a later step that goes through it needs of it: open tasks (D65)."""
+    if not item.passed:
+        return item
+    from loomctl.flow import tasks  # most steps leave nothing
+
+    registered = {**run.state["artifacts"], **registers}
+    lacking = tasks.lacking(space, run, str(entry["step_id"]), item.name, registered)
+    return item._replace(passed=not lacking, why=masked_line(lacking, _LONGEST_WHY))
 
 
 def _scope(run: Run, outcome: str, updates: Mapping[str, Any]) -> dict[str, Any]:
