@@ -46,12 +46,13 @@ def spec() -> str:
 
 
 def listed() -> str:
-    """Give the bundle's skills as Claude Code lists them to the model: name and description."""
+    """Give what Claude Code lists of the bundle to the model: the skills, and the commands that it may start."""
     lines = []
-    for path in sorted(CHECKOUT.glob("skills/*/SKILL.md")):
+    for path in [*sorted(CHECKOUT.glob("skills/*/SKILL.md")), *sorted(CHECKOUT.glob("commands/*.md"))]:
         head = path.read_text(encoding="utf-8").split("---\n")[1]
         fields = dict(line.split(": ", 1) for line in head.splitlines())
-        lines.append(f"loom:{fields['name']}: {fields['description']}")
+        if "disable-model-invocation" not in fields:
+            lines.append(f"loom:{fields.get('name', path.stem)}: {fields['description']}")
     return "\n".join(lines)
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import run_folder, state_of
+from tests.e2e.scenes import done, run_folder, state_of
 from tests.e2e.scripted_api import Reply, reply, tool
 from tests.e2e.test_outcomes import status_of, step, take_up, workflow
 from tests.helpers.texts import holds
@@ -58,3 +59,26 @@ def test_an_assistant_that_does_not_call_done_is_sent_there_twice_and_then_its_u
     assert [one["passed"] for one in checked(assistant)] == [False, False]
     candidate = run_folder(assistant.project) / "stages" / "001-build.report@1" / "candidate.md"
     assert candidate.read_text(encoding="utf-8") == SAID
+
+
+def test_the_projects_tests_run_as_its_user_allowed_it_once(assistant: Assistant, bundle: Path) -> None:
+    """Typed in a terminal, `loomctl init` answers for every later run: tests fail, then they pass, unasked."""
+    launcher = str(bundle / "bin" / "loomctl")
+    assistant.machine.command(launcher, "init", "--tests", "test -e fixed", cwd=assistant.project)
+    steps = [step("pin", evidence=[{"tests": "fail"}]), step("mend", evidence=[{"tests": "pass"}])]
+    workflow(assistant.project, *steps)
+    mend = reply(tool("Write", file_path=str(assistant.project / "fixed"), content="yes\n"))
+    answers: list[Reply | str] = [done(), done(), mend, done(), "All done."]
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, allowed_tools="Write")
+    assert "wants to execute" not in turn.conversation[0].seen()
+    told = turn.conversation[-1].seen()
+    holds(told, "command `test -e fixed`: exit code 1")
+    state = state_of(assistant.project)
+    assert [(entry["step_id"], entry["status"]) for entry in state["steps"]] == [
+        ("build/pin", "succeeded"),
+        ("build/mend", "succeeded"),
+    ]
+    assert [one["items"][0]["name"] for one in checked(assistant)] == [
+        "test -e fixed (must fail)",
+        *["test -e fixed"] * 2,
+    ]
