@@ -14,8 +14,10 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import visits
 from loomctl.runs.store import store
+from loomctl.runs.tools.tool_log import Tally
+from loomctl.views import overview
 from loomctl.workflows import check
-from tests.helpers.scenes import CHECKOUT, Json, Scene
+from tests.helpers.scenes import CHECKOUT, SESSION, Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.verbs import DONE, begin, done, end, events, go_on, read, status_of, statuses, stop, take_back
 
@@ -457,6 +459,29 @@ def test_two_hundred_tasks_are_worked_through(scene: Scene) -> None:
         done(scene)
     assert scene.state["status"] == "completed"
     assert os.path.getsize(scene.run_dir / "state.json") < 400_000
+
+
+# ---- What is shown.
+
+
+def test_every_screen_says_which_task_it_is(scene: Scene) -> None:
+    listed(scene, EACH)
+    done(scene)
+    line = "task 3 of 3: three"
+    assert line in scene.hook("session-start", source="compact").context
+    assert line in scene.hook("pre-compact", trigger="auto").stdout
+    assert "\ntask      3 of 3: three\n" in scene.loomctl("status").stdout
+    assert scene.loomctl("status", "--json").json["step"]["task"] == {"number": 3, "of": 3, "text": "three"}
+    assert line in scene.loomctl("show").stdout
+    assert "task 2 of 3: one" in scene.loomctl("show", "--stages").stdout
+    assert "\ntask      2 of 3: one\n" in scene.loomctl("show", "002").stdout
+    assert scene.loomctl("next", "--json").json["next"]["task"] == {"number": 3, "of": 3, "text": "three"}
+    assert f"stage.started 003-build.each@2, {line}" in " ".join(scene.loomctl("events").stdout.split())
+    forms = overview.line_of(
+        scene.space(), scene.space().store.read(scene.run_dir.name), SESSION, Tally(), now=0
+    ).forms()
+    assert "build/each task 3/3" in forms[0]
+    assert "build/each, task 2 of 3: one: succeeded" in scene.hook("session-start", source="compact").context
 
 
 # ---- Told by the step that leaves the list.

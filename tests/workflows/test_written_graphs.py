@@ -135,6 +135,17 @@ def test_a_workflow_and_its_drawing_go_the_same_way(tmp_path: Path, raw: Json, d
     assert (way(other.stages), other.state["context"]) == (way(one.stages), one.state["context"])
 
 
+def test_a_task_list_is_drawn_and_read_again(tmp_path: Path) -> None:
+    lists: list[Any] = ["context.parts", {"list": "artifacts.spec", "section": "My tasks", "allow_empty": True}]
+    steps = [{"id": f"s{at}", "prompt": "Do {task}.", "for_each": each} for at, each in enumerate(lists)]
+    plan = planned(tmp_path, "any.json", json.dumps({"id": "any", "phases": {"main": {"steps": steps}}}))
+    assert plan is not None
+    drawn = planned(tmp_path, "drawn.dot", draw.dot(draw.lay_out(plan)))
+    assert drawn is not None
+    kept = [[step[key] for key in ("prompt", "for_each")] for step in plan["phases"][0]["steps"]]
+    assert [[step[key] for key in ("prompt", "for_each")] for step in drawn["phases"][0]["steps"]] == kept
+
+
 NODES = ("plan", "build", "review", "fix", "tests")
 GRAMMAR = (
     "outcome=succeeded", "outcome=fail", "outcome!=succeeded && score>50", "context.flag=true || score <= 10",
