@@ -76,7 +76,7 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
     assert [(one["file"], one["code"]) for one in told] == [(visit_files.FIRST, "CHANGED_FILE")]
     assert damage is link or told[0]["why"].startswith("line 9:" if damage is change else "line 64:")
     said = cli("verify").ends(1).stdout
-    assert said.endswith(f"  hint: loomctl state restore {run_id}\n")
+    assert said.endswith(f"  hint: loomctl debug state restore {run_id}\n")
     cli("verify", "--all").ends(1)
     assert "$.earlier" in cli("check", str(long.run_dir / "state.json")).ends(5).stdout
     (doctor,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "runs"]
@@ -89,7 +89,7 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
         cli("done", given="Go on.").ends()
         cli("resume", "--take-over", session=OTHER).ends()
         cli("resume", "--take-over").ends()
-    cli("state", "restore", run_id, "--yes").ends()
+    cli("debug", "state", "restore", run_id, "--yes").ends()
     after = steps(long)
     assert after[len(whole) :] == steps(long)[len(whole) :]
     lost = len(whole) + 2 - len(after)
@@ -163,7 +163,7 @@ def went(scene: Scene, cli: Cli, name: str, kept: int, monkeypatch: pytest.Monke
         ended = cli(words[0], run_id, *words[1:]) if words[0] != "undo" else cli("undo", run_id)
         told += [ended.code, *as_told(scene, cli)]
         told += ranks(scene)
-        told.append(cli("state", "restore", run_id, "--from", "state.backup.json", "--yes").ends().code)
+        told.append(cli("debug", "state", "restore", run_id, "--from", "state.backup.json", "--yes").ends().code)
         told += [*ranks(scene), *as_told(scene, cli)]
     return told, did_move
 
