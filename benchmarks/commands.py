@@ -23,7 +23,7 @@ COMMANDS: list[tuple[str, str, float | None]] = [
     ("show", "", 2.0),
     ("next", "", 2.5),
     ("done", "The result, in a sentence.\n", 2.5),
-    ("preamble", "", None),
+    ("debug preamble", "", None),
     ("prime-context", "", None),
     ("status", "", None),
     ("runs", "", None),

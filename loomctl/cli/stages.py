@@ -22,6 +22,7 @@ from loomctl.workflows import routing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from loomctl.runs.project import Workspace
     from loomctl.runs.stages import Record
     from loomctl.runs.store.store import Run
 
@@ -358,17 +359,26 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
       loomctl show --why
       loomctl show --why review
       loomctl show --why build/fix@2
-      loomctl show --why 007 shop-258 --json
+      loomctl show shop-258 --why 007 --json
       loomctl show --why spec
     """
     from loomctl.views import explain
 
     space = command_line.space()
+    if named and run and _is_run(space, named) and not _is_run(space, run):  # as in `show RUN STAGE`
+        named, run = run, named
     run_id = command_line.run_id(space, run)
     told = explain.why(space, space.store.read(run_id, to_show=True), named)
     lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)
     output.answer({"run_id": run_id, **told}, lines, as_json=as_json)
     return EXIT_OK
+
+
+def _is_run(space: Workspace, word: str) -> bool:
+    try:
+        return bool(space.store.match(word))
+    except LoomError:
+        return False
 
 
 def _way_lines(told: Mapping[str, Any]) -> list[str]:

@@ -69,10 +69,10 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
 ) -> None:
     """Verify, check and the doctor name it, steps end all the same, and restore brings the visits back."""
     run_id, whole = long.run_dir.name, steps(long)
-    assert cli("verify").ends().stdout.startswith("✓")
+    assert cli("prove", "--log").ends().stdout.startswith("✓")
     cli("check", str(long.run_dir / "state.json")).ends()
     damage(file(long))
-    told = cli("verify", "--json").ends(1).json["files"]["faults"]
+    told = cli("prove", "--log", "--json").ends(1).json["files"]["faults"]
     assert [(one["file"], one["code"]) for one in told] == [(visit_files.FIRST, "CHANGED_FILE")]
     assert damage is link or told[0]["why"].startswith("line 9:" if damage is change else "line 64:")
     said = cli("verify").ends(1).stdout
@@ -82,7 +82,7 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
     (doctor,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "runs"]
     assert doctor["status"] == "WARN", doctor
     assert "earlier stages" in cli("next").ends().stdout
-    assert "cannot be read" in cli("preamble", "--json").ends().json["warnings"][0]
+    assert "cannot be read" in cli("debug", "preamble", "--json").ends().json["warnings"][0]
     long.hook("session-start", session=OTHER, source="startup").ends()
     assert "loomctl done --for 101" in long.hook("session-start", source="compact").context
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
     assert lost == (0 if damage in (cut, change) else 62)
     lengthen(long.space().store, run_id, KEY, 70)
     assert steps(long)[: len(after) - 1] == after[:-1]
-    cli("verify").ends()
+    cli("prove", "--log").ends()
 
 
 def test_an_archive_brings_the_visits_back(long: Scene, cli: Cli) -> None:
@@ -110,7 +110,7 @@ def test_an_archive_brings_the_visits_back(long: Scene, cli: Cli) -> None:
     assert file(long).read_bytes() == data
     assert steps(long) == whole
     assert isinstance(long.space().store.read_state(run_id)["steps"], Visits)
-    cli("verify", run_id).ends()
+    cli("prove", "--log", run_id).ends()
 
 
 # ---- The same, whether visits moved or not.

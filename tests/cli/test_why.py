@@ -41,6 +41,8 @@ def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(c
         ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
     ]:
         assert cli("show", "--why", named).stdout.splitlines()[0] == first
+        for words in ([named, "shop"], ["shop", named]):  # as in `show RUN STAGE`, too
+            assert cli("show", "--why", *words).stdout.splitlines()[0] == first
     assert cli("show", "--why", "fix").stdout.splitlines()[2:] == [
         "LEADS TO   LABEL    CONDITION           IS     WHY",
         "end                 context.score >= 9  false  its condition is false",

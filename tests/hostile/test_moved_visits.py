@@ -67,7 +67,7 @@ def test_a_file_of_visits_that_somebody_else_wrote_is_refused_and_the_run_goes_o
     lengthen(scene.space().store, run_id, "build/make", 100)
     path = scene.run_dir / visit_files.FIRST
     evil(path)
-    told = loomctl(scene, "stages", run_id, "--json")
+    told = loomctl(scene, "show", "--stages", run_id, "--json")
     assert told.code != 0
     word = in_good_order(told, as_json=True)
     assert word == ("UNSAFE_LINK" if evil is link else "BAD_STATE")

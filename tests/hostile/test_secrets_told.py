@@ -88,7 +88,7 @@ class Told:
         for source in ("startup", "compact", "resume"):
             self.hook("session-start", source=source)
         self.hook("pre-compact", trigger="auto")
-        for word in ("next", "show", "state show", "prime-context --force", "runs", "sessions", "resume"):
+        for word in ("next", "show", "debug state show", "prime-context --force", "runs", "sessions", "resume"):
             self.loomctl(*word.split())
             self.loomctl(*word.split(), "--json")
         self.loomctl("prime-context", "--dry-run")
@@ -129,7 +129,7 @@ class Told:
                 self.loomctl("debug", "reduce", "--json", given=event)
                 (self.scene.store / "local/spool" / f"{OTHER}-{at}.json").write_text(event, encoding="utf-8")
             self.loomctl("steps", "--history", "--budget", "4000")  # as each was the newest
-        asked = ["steps --all", "history --json", "history --budget 20000 --recent 90", "savings"]
+        asked = ["steps --all", "steps --history --json", "history --budget 20000 --recent 90", "savings"]
         for words in (*asked, "steps --all --json", "savings --json", "report --json", "report -o -"):
             self.loomctl(*words.split())
         for number in range(2 * len(calls)):
@@ -200,12 +200,18 @@ def test_no_planted_key_comes_out(told: dict[str, str]) -> None:
 
 def test_what_is_masked_is_said(told: dict[str, str]) -> None:
     for where in (
-        *("session-start startup", "show", "show --json", "state show", "events", "next", "check", "runs --json"),
-        *("reduce", "steps --all", "steps --all --json", "steps show toolu_00 --reduced", "history --json"),
+        *("session-start startup", "show", "show --json", "debug state show", "events", "next", "check", "runs --json"),
+        *(
+            "debug reduce",
+            "steps --all",
+            "steps --all --json",
+            "steps show toolu_00 --reduced",
+            "steps --history --json",
+        ),
         "session-start compact",
     ):
         assert "[masked: " in told[where], where
-    assert len(set(re.findall(r"\[masked: ([a-z ]+)\]", told["state show"]))) > 15
+    assert len(set(re.findall(r"\[masked: ([a-z ]+)\]", told["debug state show"]))) > 15
 
 
 @pytest.mark.shows("The files themselves, a step's response among them, are kept as they are")

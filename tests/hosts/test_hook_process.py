@@ -146,7 +146,7 @@ def test_an_unbound_session_is_primed_and_writes_nothing_to_the_run(left: Scene)
     for event in ("user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end"):
         left.hook(event, session=OTHER, last_assistant_message="x", tool_name="Bash", tool_input={"command": "ls"})
     assert SENTENCE in start(left, "compact", session=OTHER).context
-    for words in ("prime-context", "show", "sessions", "paths", "runs", "state show", "next", "done"):
+    for words in ("prime-context", "show", "sessions", "paths", "runs", "debug state show", "next", "done"):
         left.loomctl(*words.split(), session=OTHER)
     assert fingerprint(left.run_dir) == before
     assert left.space().local.binding(OTHER) is None

@@ -62,6 +62,9 @@ def test_what_each_shell_asks_is_answered(scene: Scene, tools: Path) -> None:
         scene, tools, "loomctl", _LOOMCTL_COMPLETE="bash_complete", COMP_WORDS="loomctl show sh", COMP_CWORD="2"
     )
     assert bash == f"plain,{run_id}\n"
+    for typed, told in (("show --stages sh", run_id), ("show --st", "--stages"), ("debug sta", "state")):
+        words = {"COMP_WORDS": f"loomctl {typed}", "COMP_CWORD": str(len(typed.split()))}
+        assert in_a_shell(scene, tools, "loomctl", _LOOMCTL_COMPLETE="bash_complete", **words) == f"plain,{told}\n"
     zsh = in_a_shell(
         scene, tools, "loomctl", _LOOMCTL_COMPLETE="zsh_complete", COMP_WORDS="loomctl und", COMP_CWORD="1"
     )
