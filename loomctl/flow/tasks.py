@@ -179,6 +179,8 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
     )
     try:
         place = artifact_paths.locate(value, artifact_paths.placeholder_values(space.project, run), roots)
+        if ".git" in os.path.relpath(place.path, artifact_paths.real(space.project.root)).split(os.sep):
+            return _List(source, missing=f"{masked_line(place.shown, 200)} is one of git's own files")
         boxes = task_lists.read(files.read_bytes(place.path, limit=_LARGEST), asked.get("section"))
     except FileNotFoundError:
         return _List(source, missing=f"there is no file {masked_line(value, 200)} ({masked_line(source, 120)})")

@@ -81,6 +81,7 @@ def test_each_open_box_of_the_section_is_a_visit_and_the_run_goes_on_behind_the_
     ]
 
 
+@pytest.mark.shows("turns one blank of that file into an `x`")
 def test_a_tick_changes_one_byte_and_neither_mode_nor_line_ends(scene: Scene) -> None:
     spec = "\ufeff# T\r\n* [ ] one \udcff\r\n\r\n1. [ ] two"
     begin(scene, "spec", ALL)
@@ -273,6 +274,7 @@ def go_on_refused(scene: Scene) -> LoomError:
     return refused.value
 
 
+@pytest.mark.shows("or among git's own is refused")
 @each(
     ("artifacts", "why"),
     [
@@ -281,12 +283,14 @@ def go_on_refused(scene: Scene) -> LoomError:
         ({"spec": "/etc/passwd"}, "leads out of the project"),
         ({"spec": "{project_root}"}, "not a regular file"),
         ({"spec": "{project_root}/link.md"}, "leads out of the project"),
+        ({"spec": "{project_root}/.git/hooks/a.md"}, "is one of git's own files"),
         ({"spec": "{project_root}/large.md"}, "read at most"),
     ],
 )
 def test_a_list_that_cannot_be_read_fails_the_step(scene: Scene, artifacts: Json, why: str) -> None:
     begin(scene, "spec", ALL)
     (scene.root / "link.md").symlink_to("/etc/passwd")
+    scene.write(".git/hooks/a.md", "- [ ] a\n")
     scene.write("large.md", b"x" * (1 << 20) + b"\n- [ ] a\n")
     done(scene, artifacts=artifacts)
     assert scene.state["status"] == "failed"
