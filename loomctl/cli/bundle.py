@@ -124,12 +124,6 @@ touch the switch.
 - Without a choice the system's setting counts (`prefers-color-scheme`), read once at load.
 - Pictures are not inverted. Logos with a light edge get a frame of `--surface`.
 
-## Changes, in the order in which they are built
-1. `src/theme.ts`: read and write the choice, set the attribute before the first paint.
-2. `styles/variables.css`: both sets of colours; no other file names a colour afterwards.
-3. `src/header.ts`: the switch, a button with `aria-pressed`.
-4. `tests/theme.test.ts` and `tests/contrast.test.ts`.
-
 ## Failures
 Storage may be forbidden (private windows): the switch then works until the page is left, and says nothing.
 
@@ -138,6 +132,12 @@ Storage may be forbidden (private windows): the switch then works until the page
 2. After a reload the choice is as it was left: `theme.test.ts`.
 3. Every pair of text and background meets the ratio: `contrast.test.ts` reads the variables.
 4. The switch can be reached and used with the keyboard alone.
+
+## Tasks
+- [ ] `src/theme.ts`: read and write the choice, set the attribute before the first paint.
+- [ ] `styles/variables.css`: both sets of colours; no other file names a colour afterwards.
+- [ ] `src/header.ts`: the switch, a button with `aria-pressed`.
+- [ ] `tests/contrast.test.ts`: every pair of text and background.
 """
 SENTENCE = "the contrast ratio is at least 7:1"
 RESULT = "The goal, the decisions and the acceptance criteria are written down; nothing is open."

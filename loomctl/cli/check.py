@@ -13,7 +13,7 @@ from loomctl.cli.command_line import complete_workflows, json_option, run_argume
 from loomctl.flow import suites
 from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.problems import Problem, errors
+from loomctl.kit.problems import Problem, errors, is_id
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import log_verdict
@@ -54,7 +54,8 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
     for target in targets or _own(places):
-        path = target if os.path.exists(target) else workflow_files.locate(target, places).path
+        is_file = os.path.exists(target) and not (is_id(target) and os.path.isdir(target))
+        path = target if is_file else workflow_files.locate(target, places).path
         found[target] = check_file(path, places, by_user=bool(targets))
         if not errors(found[target]):
             runs[target] = commands_of(path, places, tests)

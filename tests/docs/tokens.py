@@ -36,7 +36,7 @@ def count(text: str) -> int:
 
 def spec() -> str:
     """Give a specification of SPEC_BYTES bytes, in sentences that differ."""
-    text = "# Dark mode\n\n## Decisions\n\n"
+    text = "# Dark mode\n\n## Tasks\n\n- [ ] Paint the header\n\n## Decisions\n\n"
     number = 0
     while len(text) < SPEC_BYTES:
         number += 1

@@ -29,7 +29,7 @@ def to_build(scene: Scene, workflow: str, *, spec: str) -> None:
 
 def spec_of(size: int) -> str:
     """Make a specification of about so many bytes, with headings."""
-    text, number = "# Dark mode\n\n## Goal\n\n", 0
+    text, number = "# Dark mode\n\n## Tasks\n\n- [ ] Paint the header\n\n## Goal\n\n", 0
     while len(text) < size - len(LAST):
         number += 1
         text += f"\n## Part {number // 12}\n\n" if number % 12 == 0 else ""
