@@ -75,7 +75,7 @@ def hook(scene: Scene, event: str, given: str | None = None, *, session: str = S
 
 def loomctl(scene: Scene, *arguments: str, given: str | None = None, session: str | None = SESSION) -> Ended:
     """Run a command as its user's own line. given: the response of a `done`, or the tool call of a `reduce`."""
-    response = [] if given is None or arguments[0] == "reduce" else ["--response-file", "-"]
+    response = [] if given is None or "reduce" in arguments[:2] else ["--response-file", "-"]
     if decides(arguments):
         scene.rest()
     with Surroundings(scene, given or "", session=session) as streams, pytest.MonkeyPatch.context() as patch:
