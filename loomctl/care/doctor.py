@@ -23,7 +23,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 from loomctl.runs import hook_health
-from loomctl.runs.model.state import SCHEMA_VERSION
+from loomctl.runs.model.state import SCHEMA_VERSION, handle
 from loomctl.runs.store import leftovers
 
 if TYPE_CHECKING:
@@ -243,10 +243,10 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
 
 
 def _run_skew(patient: Patient) -> Iterator[Finding]:
-    for run_id, state in patient.active.items():
+    for state in patient.active.values():
         for skew in hook_health.skews({}, state):
             hint = trouble.update(patient.bundle)
-            found = f"the run {run_id} was last worked on by loomctl {skew.version}, this is {__version__}"
+            found = f"the run {handle(state)} was last worked on by loomctl {skew.version}, this is {__version__}"
             yield Finding(WARN, found, hint)
 
 

@@ -311,7 +311,7 @@ def _read(one: _Own, path: str) -> tuple[bool, bool]:
     except LoomError:
         value = None
     values = (value, masked(value)) if isinstance(value, dict) else ()
-    of_json = events.of_state if one.file == _STATE else lambda value: digests.of_json(value, one.keys or ())
+    of_json = events.of_state if one.file == _STATE else lambda value: files.sha256_of_json(value, one.keys or ())
     return any(of_json(value) in one.sha256 for value in values), _MASK in data
 
 

@@ -24,7 +24,8 @@ from loomctl.runs.model.state import TERMINAL, is_active
 from loomctl.runs.model.visits import OPEN, every
 from loomctl.runs.store import arrivals, event_log, leftovers, recovery, visit_files
 from loomctl.runs.store.events import Event, head_of
-from loomctl.runs.store.layouts import AmbiguousRunError, Home
+from loomctl.runs.store.layouts import Home
+from loomctl.runs.store.match import AmbiguousRunError, match
 from loomctl.runs.store.recovery import Losses, losses
 from loomctl.runs.tools import recording
 from loomctl.workflows import refreeze
@@ -53,12 +54,12 @@ class BroughtBack(NamedTuple):
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
     """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`, and NOT_LOOMS for FABER's."""
-    run_id = space.store.match(named)
+    run_id = match(space.store, named)
     home = space.store.home(run_id)
     if home.faber:
         kept = os.path.isdir(home.folder)
         why = "its files are yours to move" + (f"; what Loom keeps of it stands in {home.folder}" if kept else "")
-        what = f"the run {run_id} is FABER's; Loom neither removes nor archives it"
+        what = f"the run {space.store.handle(run_id)} is FABER's; Loom neither removes nor archives it"
         hint = _fabers_end(space, home)
         raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
     _refuse_active(space, run_id, force=force)
@@ -72,7 +73,7 @@ def _fabers_end(space: Workspace, home: Home) -> str:
         status = space.store.read_home(home)["status"]
     except LoomError as error:
         return error.hint or f"loomctl check {quoted(home.state)}"
-    return f"loomctl show {home.run_id}" if status in TERMINAL else f"loomctl cancel {home.run_id}"
+    return f"loomctl {'show' if status in TERMINAL else 'cancel'} {space.store.handle(home.run_id)}"
 
 
 def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
@@ -84,10 +85,11 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
         active = False
     holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
     if active or holders:
+        called = space.store.handle(run_id)
         driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
         why = "--force puts it away all the same" + ("; a person cancels it in a terminal" if driven else "")
-        what = f"the run {run_id} is under way" + (f" in session {holders[0]}" if holders else "")
-        hint = f"loomctl resume {run_id} --take-over" if driven else f"loomctl cancel {run_id}"
+        what = f"the run {called} is under way" + (f" in session {holders[0]}" if holders else "")
+        hint = f"loomctl resume {called} --take-over" if driven else f"loomctl cancel {called}"
         where = space.store.run_dir(run_id)
         raise LoomError("RUN_IS_ACTIVE", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
@@ -146,12 +148,12 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
     Raises ARCHIVE_EXISTS, BAD_TARGET for a place in the run's own folder, ARCHIVE_BAD, NOT_A_FILE, RUN_IS_ACTIVE; the
     run stays then. It holds responses and outputs, so it is its owner's alone.
     """
+    folder, called = space.store.run_dir(run_id), space.store.handle(run_id)
     if os.path.lexists(path):
-        raise _archive_exists(path, run_id)
-    folder = space.store.run_dir(run_id)
+        raise _archive_exists(path, called)
     if is_inside(os.path.realpath(path), os.path.realpath(folder)):
         what = "the archive would be removed with the run"
-        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl runs archive {run_id}", exit_code=EXIT_USAGE)
+        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl runs archive {called}", exit_code=EXIT_USAGE)
     recording.digest(space)  # what waits belongs into the archive
     _stop_command(space, run_id, force=force)
     with space.store.lock(run_id) as lock:
@@ -187,8 +189,8 @@ def _named(beside: str, path: str, run_id: str) -> None:
     files.sync_folder(os.path.dirname(path))
 
 
-def _archive_exists(path: str, run_id: str) -> LoomError:
-    hint = f"loomctl runs archive {run_id} --to {quoted(_free_name(path))}"
+def _archive_exists(path: str, handle: str) -> LoomError:
+    hint = f"loomctl runs archive {handle} --to {quoted(_free_name(path))}"
     return LoomError("ARCHIVE_EXISTS", "there is an archive already", where=path, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -289,11 +291,11 @@ class Restored(NamedTuple):
 def run_to_restore(space: Workspace, named: str | None) -> str:
     """Give the run to restore: named, bound, the only one that cannot be read, else the only active one."""
     if named is not None:
-        return space.store.match(named)
+        return match(space.store, named)
     found = find.find(space)
     if found.how != "bound" and found.unreadable:
         if len(found.unreadable) > 1:
-            raise AmbiguousRunError(found.unreadable)
+            raise AmbiguousRunError(space.store, found.unreadable)
         return found.unreadable[0]
     return find.run_to_read(space)
 
@@ -350,7 +352,7 @@ def _restoration(
     names = recovery.kept_states(home)
     if source is not None and source not in names:
         what = f"{source[:100]!r} is no kept state of this run"
-        hint = f"loomctl debug state restore {home.run_id} --dry-run"
+        hint = f"loomctl debug state restore {space.store.handle(home.run_id)} --dry-run"
         why = f"there are {', '.join(names) or 'none'}"
         raise LoomError("BAD_SOURCE", what, where=home.folder, why=why, hint=hint, exit_code=EXIT_USAGE)
     name = source or os.path.basename(home.backup)
@@ -395,12 +397,12 @@ def _no_way_back(
         )
     if os.path.isdir(home.folder):
         said += f". Its files can be read below {home.folder}"
-    hint = f"loomctl runs archive {home.run_id}"
+    hint = f"loomctl runs archive {recovery.handle(home)}"
     if home.faber:  # its files are FABER's, so Loom neither archives nor removes it
         tracked = git.is_tracked(home.state)
         hint = f"git checkout HEAD -- {quoted(home.state)}" if tracked else f"loomctl check {quoted(home.state)}"
     if usable:
-        hint = f"loomctl debug state restore {home.run_id} --from {usable[0]}"
+        hint = f"loomctl debug state restore {recovery.handle(home)} --from {usable[0]}"
     where = unusable.where if trouble is None and unusable.where else home.state
     return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
 
@@ -449,12 +451,13 @@ def driver(space: Workspace, wanted: Restoration, before: State | None) -> Holde
 
 def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
     """Say that another session drives the run; one that cannot be read cannot be taken over either."""
-    error = lease.refusal(run_id, found, found.epoch, is_here=drivers.is_here(space.local.folder, run_id, found))
+    called, is_here = space.store.handle(run_id), drivers.is_here(space.local.folder, run_id, found)
+    error = lease.refusal(called, found, found.epoch, is_here=is_here)
     if trouble is not None:
         error.why = (
             "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
         )
-        error.hint = f"loomctl debug state restore {run_id}"
+        error.hint = f"loomctl debug state restore {called}"
     return error
 
 
@@ -472,7 +475,8 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
     now = before.get("revision") if before else None
     if (trouble is None) != (wanted.trouble is None) or known != now:
         what = "somebody wrote the state in the same moment; nothing was put back"
-        raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=f"loomctl debug state restore {home.run_id}")
+        hint = f"loomctl debug state restore {space.store.handle(home.run_id)}"
+        raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=hint)
     if space.caller.host != OF_A_PERSON and (found := driver(space, wanted, before)) is not None:
         raise _refusal(space, home.run_id, found, trouble)
     happened = []

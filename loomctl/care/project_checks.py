@@ -18,7 +18,7 @@ from loomctl.runs import faber_runs, log_verdict, run_blobs
 from loomctl.runs.machine import drivers, launcher_files, run_notes
 from loomctl.runs.machine.local import Local
 from loomctl.runs.model import lease
-from loomctl.runs.model.state import TERMINAL, is_active
+from loomctl.runs.model.state import TERMINAL, handle, is_active
 from loomctl.runs.project import Conversation, new, package_parent, plugin_root
 from loomctl.runs.store import events
 from loomctl.runs.store.blobs import Blobs, refs_of_state
@@ -181,19 +181,21 @@ def runs(patient: Patient) -> Finding:
     details = []
     for run_id, state in patient.active.items():
         here = _driven(patient, run_id, state, is_bound=run_id == bound)
-        details.append(f"{run_id}: {state['status']}, at {state.get('current_step') or '-'}{here}")
+        details.append(f"{handle(state)}: {state['status']}, at {state.get('current_step') or '-'}{here}")
         try:
             if run_notes.is_known(run_id, patient.store.folder):  # no hook reads a stranger's, or one not taken up
                 patient.store.read(run_id)
             _fabers_plan(patient.store.home(run_id), str(state["plan_id"]))
         except LoomError as error:
             said = [part for part in (error.where, error.why) if part]
-            troubles.append(Finding(FAIL, f"the run {run_id} cannot go on: {error.what}", error.hint, said))
+            troubles.append(Finding(FAIL, f"the run {handle(state)} cannot go on: {error.what}", error.hint, said))
             continue
         try:
             list(state["steps"])
         except LoomError as error:
-            troubles.append(Finding(WARN, f"{run_id}: {error.what}", error.hint, [error.where, error.why]))
+            troubles.append(
+                Finding(WARN, f"{patient.store.handle(run_id)}: {error.what}", error.hint, [error.where, error.why])
+            )
     count = len(details)
     fine = f"{counted(count, 'active run')} of {len(patient.states)}"
     if count > 1 and bound is None:
@@ -232,7 +234,7 @@ def states(patient: Patient) -> Finding:
     for run_id, error in patient.states.items():
         if isinstance(error, LoomError):
             details = [part for part in (error.where, error.why) if part]
-            found = f"the state of the run {run_id} cannot be used: {error.what}"
+            found = f"the state of the run {patient.store.handle(run_id)} cannot be used: {error.what}"
             status = WARN if _was_over(patient, run_id) else FAIL
             troubles.append(Finding(status, found, _way_back(patient, run_id, error), details))
     facts = {"unreadable": [run_id for run_id, one in patient.states.items() if isinstance(one, LoomError)]}
@@ -242,7 +244,7 @@ def states(patient: Patient) -> Finding:
 def _way_back(patient: Patient, run_id: str, error: LoomError) -> str:
     if error.code == "SCHEMA_TOO_NEW":
         return trouble.update(patient.bundle)
-    return error.hint or f"loomctl show {run_id}"
+    return error.hint or f"loomctl show {patient.store.handle(run_id) if patient.store else run_id}"
 
 
 def _was_over(patient: Patient, run_id: str) -> bool:
@@ -278,10 +280,10 @@ def known(patient: Patient) -> Finding:
         )
     for run_id, state in patient.active.items() if patient.store else ():
         if patient.store and not run_notes.is_known(run_id, patient.store.folder):
-            found = f"the run {run_id} was not taken up here, so it is announced, not primed"
+            found = f"the run {handle(state)} was not taken up here, so it is announced, not primed"
             driver = _other_driver(patient, run_id, state)
             found += f"; it is driven by {lease.told(driver)}" if driver is not None else ""
-            way = f"loomctl resume {run_id}{' --take-over' if driver is not None else ''}"
+            way = f"loomctl resume {handle(state)}{' --take-over' if driver is not None else ''}"
             troubles.append(Finding(WARN, found, way))
     return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})
 
@@ -318,7 +320,7 @@ def locks(patient: Patient) -> Finding:
     except OSError:
         names = []
     held = {name.removesuffix(".lock"): holder(os.path.join(folder, name)) for name in names if name.endswith(".lock")}
-    details = [f"{run_id}: {who}" for run_id, who in held.items() if who]
+    details = [f"{patient.store.handle(run_id)}: {who}" for run_id, who in held.items() if who]
     if details:
         found = "a run is being written at this moment; see it again in a while"
         return Finding(WARN, found, "loomctl doctor", details)
@@ -339,8 +341,9 @@ def ledgers(patient: Patient) -> Finding:
         left, read = left - size, read + 1
         fault = log_verdict.verify(patient.store, run_id).fault
         if fault is not None:
-            found = f"the log of {run_id} does not fit at line {fault.line}: {fault.what}"
-            troubles.append(Finding(WARN, found, f"loomctl prove --log {run_id}"))
+            called = patient.store.handle(run_id)
+            found = f"the log of {called} does not fit at line {fault.line}: {fault.what}"
+            troubles.append(Finding(WARN, found, f"loomctl prove --log {called}"))
     fine = f"the logs of the active runs are those that were written ({read})" if read else "no active run has a log"
     if unread:
         fine += (
@@ -374,7 +377,7 @@ def blobs(patient: Patient) -> Finding:
                 unread += 0 if is_read else 1
             error = _blob_trouble(patient, run_id, ref) if is_read else None
             if error is not None:
-                troubles.append(_unreadable(run_id, state, error))
+                troubles.append(_unreadable(state, error))
     fine = f"every blob that a run refers to is there ({len(seen):,})" if seen else "no run refers to a blob"
     if unread:
         fine += f"; {unread} of them, over {MOST_READ >> 20} MB in all, were not read"
@@ -398,7 +401,7 @@ def _blob_trouble(patient: Patient, run_id: str, ref: str) -> LoomError | None:
     return run_blobs.trouble(patient.store.folder, patient.store.run_dir(run_id), ref)
 
 
-def _unreadable(run_id: str, state: State, error: LoomError) -> Finding:
-    found = f"the run {run_id} refers to what cannot be read: {error.what}"
+def _unreadable(state: State, error: LoomError) -> Finding:
+    found = f"the run {handle(state)} refers to what cannot be read: {error.what}"
     status = WARN if state["status"] in TERMINAL else FAIL
-    return Finding(status, found, f"loomctl show {run_id}", [part for part in (error.where, error.why) if part])
+    return Finding(status, found, f"loomctl show {handle(state)}", [part for part in (error.where, error.why) if part])

@@ -186,7 +186,7 @@ def _holds(place: str, data: bytes) -> bool:
         return False
 
 
-def listed_command(run_id: str, target: str, stage: str | None) -> str:
+def listed_command(handle: str, target: str, stage: str | None) -> str:
     """Give the command line that copies by force."""
     chosen = f" --stage {quoted(stage)}" if stage else ""
-    return f"loomctl show --assets cp {run_id} {quoted(target)}{chosen} --force"
+    return f"loomctl show --assets cp {handle} {quoted(target)}{chosen} --force"

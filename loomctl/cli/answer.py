@@ -100,12 +100,12 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
     from loomctl.flow.commands import run_commands
 
     branch = visits.seen_from(run.state).name
-    again = f"loomctl next {run.run_id}" + (f" --branch {branch}" if branch else "")
+    again = f"loomctl next {run.handle}" + (f" --branch {branch}" if branch else "")
     if pending.kind == run_commands.NOT_TRUSTED:
         return [
             f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
             *command_lines(pending.commands),
-            f"Its user decides: loomctl trust {run.run_id}",
+            f"Its user decides: loomctl trust {run.handle}",
         ]
     if pending.kind == run_commands.STOPPED:
         return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]

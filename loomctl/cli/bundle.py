@@ -241,7 +241,7 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _project(a.project)
     begun = a.loomctl("session-one", "run", "add dark mode", "--workflow", "core")
     run_id = begun["run_id"]
-    say(f'   $ loomctl run "add dark mode" --workflow core\n   run {run_id}, first step {begun["step"]["id"]}')
+    say(f'   $ loomctl run "add dark mode" --workflow core\n   run {begun["handle"]}, first step {begun["step"]["id"]}')
     _slip(say, begun["slip"])
     work = os.path.join(begun["run_dir"], "work.md")
     _write(work, "# Add dark mode\n\nAsked for: a dark colour scheme that a visitor can choose.\n")

@@ -171,16 +171,18 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     run_id = command_line.run_id(space, run)
     found = space.store.read_state(run_id)
     if path is None:
-        output.document({"run_id": run_id, "state": found}) if as_json else output.plain(found)
+        output.document(
+            {"run_id": run_id, "handle": space.store.handle(run_id), "state": found}
+        ) if as_json else output.plain(found)
         return EXIT_OK
     question = conditions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
         what = f"the state has nothing at {path!r:.120}"
-        hint = f"loomctl debug state show {run_id}"
+        hint = f"loomctl debug state show {space.store.handle(run_id)}"
         raise LoomError("NOTHING_THERE", what, why=answer.message, hint=hint, exit_code=EXIT_USAGE)
     if as_json:
-        output.document({"run_id": run_id, "path": path, "value": answer.value})
+        output.document({"run_id": run_id, "handle": space.store.handle(run_id), "path": path, "value": answer.value})
     else:
         value = answer.value
         output.text(value) if isinstance(value, str) else output.plain(value)
@@ -208,29 +210,34 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
     """
     space = command_line.space()
     run_id = keep.run_to_restore(space, run)
-    standing = keep.examine_state(space, run_id, source=source)
+    handle, standing = space.store.handle(run_id), keep.examine_state(space, run_id, source=source)
     wanted = standing.state
     driver = keep.driver(space, wanted, wanted.before) if wanted is not None else None
     if not dry_run and not yes and wanted is not None and wanted.changes and wanted.asks:
         if not as_json:
-            output.note("\n".join([*_state_lines(standing, None), *_driver_lines(space, run_id, driver)]))
-        _confirm(run_id, source, wanted.trouble)
+            output.note("\n".join([*_state_lines(standing, handle, None), *_driver_lines(space, run_id, driver)]))
+        _confirm(handle, source, wanted.trouble)
     done = None if dry_run else keep.restore_state(space, standing)
     plan = standing.plan if done is None else done.plan
-    lines = [*_state_lines(standing, done), *_driver_lines(space, run_id, driver if dry_run else None)]
+    lines = [*_state_lines(standing, handle, done), *_driver_lines(space, run_id, driver if dry_run else None)]
     lines += _plan_lines(standing, plan, done=done is not None)
-    told = {"run_id": run_id, "dry_run": done is None, "plan": _plan_document(plan, done=done is not None)}
+    told = {
+        "run_id": run_id,
+        "handle": space.store.handle(run_id),
+        "dry_run": done is None,
+        "plan": _plan_document(plan, done=done is not None),
+    }
     told["state"] = None if wanted is None else _state_document(wanted, done)
     output.answer(told, lines, as_json=as_json)
     return EXIT_INVALID if isinstance(plan, LoomError) else EXIT_OK
 
 
-def _confirm(run_id: str, source: str | None, trouble: LoomError | None) -> None:
+def _confirm(handle: str, source: str | None, trouble: LoomError | None) -> None:
     what = "the state can be used; it was not replaced" if trouble is None else "the state was not replaced"
     why = "what came after the state that would be put back would be taken back, too"
     if trouble is not None:
         why = f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}"
-    hint = f"loomctl debug state restore {run_id}{f' --from {source}' if source else ''} --yes"
+    hint = f"loomctl debug state restore {handle}{f' --from {source}' if source else ''} --yes"
     output.must_agree("Put it back?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
 
 
@@ -258,15 +265,15 @@ def _plan_document(plan: Refrozen | LoomError | None, *, done: bool) -> dict[str
     return {"restored": done, **plan._asdict()}
 
 
-def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
+def _state_lines(standing: Standing, handle: str, done: Restored | None) -> list[str]:
     wanted = standing.state
     if wanted is None:
-        return [f"Loom: the state of {standing.run_id} is whole"]
+        return [f"Loom: the state of {handle} is whole"]
     if not wanted.changes:
         others = "" if "backup" not in wanted.source else "; --from names another kept state"
-        return [f"Loom: {wanted.source} says the same as the state of {standing.run_id}; nothing is to be done{others}"]
+        return [f"Loom: {wanted.source} says the same as the state of {handle}; nothing is to be done{others}"]
     verb = "is put back" if done is not None else "would be put back"
-    lines = [f"Loom: the state of {standing.run_id} {verb} from {wanted.source}"]
+    lines = [f"Loom: the state of {handle} {verb} from {wanted.source}"]
     if wanted.trouble is not None:
         where = f" ({one_line(wanted.trouble.where, 300)})" if wanted.trouble.where else ""
         lines.append(f"  damaged   {wanted.trouble.code}: {one_line(wanted.trouble.what, 160)}{where}")
@@ -281,11 +288,9 @@ def _state_lines(standing: Standing, done: Restored | None) -> list[str]:
     )
     lines += _lost_lines(wanted)
     if done is not None and done.kept:
-        back = (
-            "" if wanted.trouble is not None else f": loomctl debug state restore {standing.run_id} --from {done.kept}"
-        )
+        back = "" if wanted.trouble is not None else f": loomctl debug state restore {handle} --from {done.kept}"
         lines.append(f"  kept      {done.kept}{back}")
-    return [*lines, f"  go on     loomctl resume {standing.run_id}"] if done is not None else lines
+    return [*lines, f"  go on     loomctl resume {handle}"] if done is not None else lines
 
 
 def _driver_lines(space: Workspace, run_id: str, driver: Holder | None) -> list[str]:

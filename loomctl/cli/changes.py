@@ -69,19 +69,19 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         read, meant = stages.find_with_run(command_line.space(), run, stage)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
-        output.document({"run_id": run_id, "stages": [_document(one) for one in told]})
+        output.document({"run_id": run_id, "handle": read.handle, "stages": [_document(one) for one in told]})
     elif names:
         found = sorted({one["path"] for stage_told in told for one in stage_told.files})
         output.text("\n".join(found)) if found else None
         _say(told)
     elif stat:
         lines = [line for one in told for line in _stat(one)]
-        output.text("\n".join(lines) if lines else f"{run_id}: no stage has begun yet")
+        output.text("\n".join(lines) if lines else f"{read.handle}: no stage has begun yet")
     else:
-        output.raw(_patches(run_id, told, alone=meant is not None))
+        output.raw(_patches(read.handle, told, alone=meant is not None))
         _say(told)
         if not told:
-            output.note(f"{run_id}: no stage has begun yet")
+            output.note(f"{read.handle}: no stage has begun yet")
     return EXIT_OK
 
 
@@ -99,11 +99,11 @@ def _document(one: StageChanges) -> dict[str, Any]:
     }
 
 
-def _patches(run_id: str, told: Sequence[StageChanges], *, alone: bool) -> Iterator[bytes]:
+def _patches(handle: str, told: Sequence[StageChanges], *, alone: bool) -> Iterator[bytes]:
     """Give the patches byte for byte; of several, each under a line that git passes over."""
     for one in told:
         if not alone:
-            yield f"# {run_id} {one.stage}: {_counted(one)}\n".encode()
+            yield f"# {handle} {one.stage}: {_counted(one)}\n".encode()
         yield one.patch() or b""
 
 
@@ -187,8 +187,8 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
         rows = [[one.stage, path_line(one.path), size, one_line(one.reason, 200)] for one, size in left]
         lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], rows), ""]
     size = f"{counted(len(held), 'asset')}, {counted(bytes_held, 'byte')}" if held else "no assets"
-    lines.append(f"{found.run_id}: {size}{f'; {len(over):,} not captured' if over else ''}")
-    output.answer({"run_id": found.run_id, **told}, lines, as_json=as_json)
+    lines.append(f"{found.handle}: {size}{f'; {len(over):,} not captured' if over else ''}")
+    output.answer({"run_id": found.run_id, "handle": found.handle, **told}, lines, as_json=as_json)
     return EXIT_OK
 
 
@@ -215,14 +215,16 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     found = _read(words[0] if len(words) == 2 else None)
     target = os.path.abspath(words[-1])
     held = [asset for one in stage_changes.of_run(found, stage) for asset in one.assets]
-    again = stage_changes.listed_command(found.run_id, words[-1], stage)
+    again = stage_changes.listed_command(found.handle, words[-1], stage)
     done = stage_changes.copy(found, held, target, force=force, again=again)
     failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
     told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
     lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
     there = f", {done.there:,} stood there already" if done.there else ""
     copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
-    output.answer({"run_id": found.run_id, **told}, [*lines, f"Loom: {copied}{there}"], as_json=as_json)
+    output.answer(
+        {"run_id": found.run_id, "handle": found.handle, **told}, [*lines, f"Loom: {copied}{there}"], as_json=as_json
+    )
     return EXIT_FINDINGS if done.failed else EXIT_OK
 
 

@@ -124,6 +124,7 @@ class _Verified(NamedTuple):
     verdict: Verdict
     files: Files
     way: WayOn | None
+    handle: str
 
     @property
     def ok(self) -> bool:
@@ -131,18 +132,19 @@ class _Verified(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         more = {"left": self.way.said, "hint": self.way.hint} if self.way is not None else {}
-        return {**self.verdict.to_dict(), "ok": self.ok, "files": self.files.to_dict(), **more}
+        return {**self.verdict.to_dict(), "handle": self.handle, "ok": self.ok, "files": self.files.to_dict(), **more}
 
 
 def _examine(space: Workspace, run_id: str) -> _Verified:
     verdict, held = log_verdict.verify(space.store, run_id), file_checks.check(space, run_id)
-    return _Verified(verdict, held, _way_on(space, verdict, held))
+    return _Verified(verdict, held, _way_on(space, verdict, held), space.store.handle(run_id))
 
 
 def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
     run_id = verdict.run_id
+    called = space.store.handle(run_id)
     if verdict.fault is not None:
-        return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl show --stages {run_id}")
+        return copies.way_on(space, run_id, events.FILE, otherwise=f"loomctl show --stages {called}")
     if not held.faults:
         return None
     first = held.faults[0]
@@ -150,36 +152,36 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
         return copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
     if visit_files.is_one(first.file.removeprefix("stages/")):
         said = "its good lines and the stages' own records tell what can be told of the visits"
-        return copies.WayOn(said, f"loomctl debug state restore {run_id}")
+        return copies.WayOn(said, f"loomctl debug state restore {space.store.handle(run_id)}")
     whole = "/" in first.file or first.file in ("state.json", "plan.json")
     path = first.file if whole else f"stages/{first.stage}/{first.file}"
-    return copies.way_on(space, run_id, path, otherwise=f"loomctl show {run_id} {first.stage}".rstrip())
+    return copies.way_on(space, run_id, path, otherwise=f"loomctl show {called} {first.stage}".rstrip())
 
 
-def _every(space: Workspace) -> tuple[list[_Verified], list[tuple[str, LoomError]]]:
+def _every(space: Workspace) -> tuple[list[_Verified], list[tuple[str, str, LoomError]]]:
     found: list[_Verified] = []
-    unread: list[tuple[str, LoomError]] = []
+    unread: list[tuple[str, str, LoomError]] = []
     for run_id in space.store.run_ids():
         try:
             found.append(_examine(space, run_id))
         except LoomError as error:
-            unread.append((run_id, error))
+            unread.append((run_id, space.store.handle(run_id), error))
     return found, unread
 
 
 def _print(
-    found: Sequence[_Verified], unread: Sequence[tuple[str, LoomError]], *, as_json: bool, every: bool = False
+    found: Sequence[_Verified], unread: Sequence[tuple[str, str, LoomError]], *, as_json: bool, every: bool = False
 ) -> int:
     if as_json and not every:
         output.document(found[0].to_dict())
     elif as_json:
-        refused = [{"run_id": run_id, "error": error.to_dict()} for run_id, error in unread]
+        refused = [{"run_id": run_id, "handle": handle, "error": error.to_dict()} for run_id, handle, error in unread]
         ok = not refused and all(one.ok for one in found)
         output.document({"ok": ok, "runs": [one.to_dict() for one in found], "unreadable": refused})
     else:
         lines = [line for one in found for line in _run_lines(one)]
-        for run_id, error in unread:
-            lines.append(f"✗ {run_id}: {error.code}: {one_line(error.what, 200)}")
+        for _, handle, error in unread:
+            lines.append(f"✗ {handle}: {error.code}: {one_line(error.what, 200)}")
             lines += [f"  hint: {error.hint}"] if error.hint else []
         output.text("\n".join(lines) or "No runs here yet.")
     if unread:
@@ -188,17 +190,17 @@ def _print(
 
 
 def _run_lines(looked: _Verified) -> list[str]:
-    lines = [*_log_lines(looked.verdict, mark="✓" if looked.ok else "✗"), *_file_lines(looked.files)]
+    lines = [*_log_lines(looked.verdict, looked.handle, mark="✓" if looked.ok else "✗"), *_file_lines(looked.files)]
     if looked.way is not None:
         lines += [f"  left: {looked.way.said}", f"  hint: {looked.way.hint}"]
     return lines
 
 
-def _log_lines(verdict: Verdict, *, mark: str) -> list[str]:
+def _log_lines(verdict: Verdict, handle: str, *, mark: str) -> list[str]:
     if verdict.fault is None:
-        lines = [f"{mark} {verdict.run_id}: {_proven(verdict)}"]
+        lines = [f"{mark} {handle}: {_proven(verdict)}"]
     else:
-        lines = [f"{mark} {verdict.run_id}: {verdict.fault.what}", f"  where: {verdict.path}"]
+        lines = [f"{mark} {handle}: {verdict.fault.what}", f"  where: {verdict.path}"]
         lines.append(f"  first: line {verdict.fault.line}, byte {verdict.fault.at:,} ({verdict.fault.code})")
         lines += [f"  why: {verdict.fault.why}"] if verdict.fault.why else []
         for fault in verdict.faults[1 : 1 + _SHOWN]:

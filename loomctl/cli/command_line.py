@@ -30,6 +30,8 @@ from loomctl.runs import config, find, project
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL, Local, terminal_session
 from loomctl.runs.project import Caller, Conversation, Workspace
+from loomctl.runs.store import run_index
+from loomctl.runs.store.match import handles
 from loomctl.runs.store.store import Store
 
 if TYPE_CHECKING:
@@ -277,8 +279,9 @@ def completion(names: Callable[[Workspace, click.Context, str], Iterable[str]]) 
 
 @completion
 def complete_runs(space: Workspace, context: click.Context, incomplete: str) -> Iterable[str]:
-    """Complete run ids."""
-    return list(space.store.run_ids())
+    """Complete the handles of runs; ids for who begins one."""
+    called = handles(space.store, run_index.summaries(space.store))
+    return [name for name in called.values() if name.startswith(incomplete)] or list(called)
 
 
 @completion
@@ -319,7 +322,7 @@ def yes_option(command: Command) -> Command:
 
 
 def run_argument(command: Command) -> Command:
-    """Add the optional RUN: an id or its unique beginning."""
+    """Add the optional RUN: a handle, an id, or the unique beginning of either."""
     return click.argument("run", required=False, shell_complete=complete_runs)(command)
 
 

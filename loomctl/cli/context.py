@@ -19,6 +19,7 @@ from loomctl.runs import context_history, context_values, find
 from loomctl.runs.context_history import NOTHING, STEP, UNDO, USER
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.run_context import is_reserved
+from loomctl.runs.store.match import match
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
     held = contexts.held(space, found, key)
     shown = context_history.noted(key, held.value)
     if as_json:
-        output.document({"run_id": found.run_id, **_document(held), "value": shown})
+        output.document({"run_id": found.run_id, "handle": found.handle, **_document(held), "value": shown})
     else:
         output.text(shown) if isinstance(shown, str) else output.plain(shown)
     return EXIT_OK
@@ -106,14 +107,14 @@ def list_command(run: str | None, engine: bool, branch: str | None, as_json: boo
     setters = {} if branch else context_history.setters(context_history.of_run(found))
     if as_json:
         told = [{**_document(one), **_set_by(setters.get(one.key))} for one in held]
-        output.document({"run_id": found.run_id, "keys": told, "total": len(every)})
+        output.document({"run_id": found.run_id, "handle": found.handle, "keys": told, "total": len(every)})
         return EXIT_OK
     if held:
         rows = [_row(one, setters.get(one.key)) for one in held]
         output.text(output.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows) + "\n")
     others = len(every) - len(held)
-    more = f", and {others:,} of Loom's own: loomctl context list --all {found.run_id}" if others else ""
-    output.text(f"{found.run_id}: {counted(len(held), 'key')}{more}")
+    more = f", and {others:,} of Loom's own: loomctl context list --all {found.handle}" if others else ""
+    output.text(f"{found.handle}: {counted(len(held), 'key')}{more}")
     return EXIT_OK
 
 
@@ -175,10 +176,10 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
     back = contexts.way_back(found, changes[-1]) if key is not None else ""
     if as_json:
         told = {"key": key, "changes": [_masked(one).to_dict() for one in shown], "back": back or None}
-        output.document({"run_id": found.run_id, **told})
+        output.document({"run_id": found.run_id, "handle": found.handle, **told})
         return EXIT_OK
     if not shown:
-        output.text(f"{found.run_id}: nothing was set yet by a step or a person")
+        output.text(f"{found.handle}: nothing was set yet by a step or a person")
         return EXIT_OK
     header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
     rows = [
@@ -210,7 +211,7 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
         contexts.held(space, found, words[0])  # raises for a key that is not there either
         raise _usage(
             f"{one_line(words[0], 80)} is told from the run as it stands, and has no history",
-            f"loomctl context get {words[0]} {found.run_id}",
+            f"loomctl context get {words[0]} {found.handle}",
         )
     return words[0], found, changes
 
@@ -221,7 +222,7 @@ def _run_alone(word: str) -> Run | None:
     if current is not None and context_history.of_run(space.store.read(current, to_show=True), word):
         return None
     try:
-        return space.store.read(space.store.match(word), to_show=True)
+        return space.store.read(match(space.store, word), to_show=True)
     except LoomError as error:
         if error.code in ("NO_SUCH_RUN", "BAD_ID") and current is not None:
             return None
@@ -295,7 +296,15 @@ def _told(done: contexts.Set, key: str, value: Any, *, as_json: bool) -> int:
     ends = {"before": before, "value": value}
     if as_json:
         told = {name: context_history.noted(key, one) for name, one in ends.items() if one is not NOTHING}
-        output.document({"run_id": done.run_id, "key": key, **told, "warnings": list(done.warnings)})
+        output.document(
+            {
+                "run_id": done.run_id,
+                "handle": done.handle,
+                "key": key,
+                **told,
+                "warnings": list(done.warnings),
+            }
+        )
         return EXIT_OK
     now = "is taken away" if value is NOTHING else f"= {_cell(key, value)}"
     output.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")

@@ -56,7 +56,7 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     """
     space = command_line.space()
     run_id = find.to_drive(space, run, verb="approve")
-    command_line.must_decide(space, "approve", run_id)
+    command_line.must_decide(space, "approve", space.store.handle(run_id))
     later = command_line.in_a_body() and not as_json
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
@@ -85,7 +85,7 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
     """
     space = command_line.space()
     run_id = find.to_drive(space, run, verb="reject")
-    command_line.must_decide(space, "reject", run_id)
+    command_line.must_decide(space, "reject", space.store.handle(run_id))
     driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
@@ -110,7 +110,7 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
     """
     space = command_line.space()
     run_id = find.to_drive(space, run, verb="choose LABEL")
-    command_line.must_decide(space, "choose", label, run_id)
+    command_line.must_decide(space, "choose", label, space.store.handle(run_id))
     driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
@@ -170,12 +170,16 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     space = command_line.space()
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
-        command_line.must_decide(space, verb, run_id)
+        command_line.must_decide(space, verb, space.store.handle(run_id))
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = evidence_commands.stop_all(space, changed) if status == "cancelled" else []
     again = " --reopen" if status == "cancelled" else ""
-    line = f"Loom: run {changed.run_id} is {status}. To go on: loomctl resume {changed.run_id}{again}"
-    output.answer({"run_id": changed.run_id, "status": status, "notes": said}, [line, *said], as_json=as_json)
+    line = f"Loom: run {changed.handle} is {status}. To go on: loomctl resume {changed.handle}{again}"
+    output.answer(
+        {"run_id": changed.run_id, "handle": changed.handle, "status": status, "notes": said},
+        [line, *said],
+        as_json=as_json,
+    )
     return EXIT_OK
 
 
@@ -198,9 +202,10 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     """
     space = command_line.space()
     run_id = find.run_to_read(space, run)
+    called = space.store.handle(run_id)
     if space.caller.host != TERMINAL and not find.is_bound(space, run_id):
         what = "trust is given by a person, or in the session that drives the run"
-        why = f"a person types loomctl trust {run_id} in a terminal"
+        why = f"a person types loomctl trust {called} in a terminal"
         raise LoomError("NOT_BOUND", what, why=why, hint=find.way_in(space, run_id), exit_code=EXIT_NO_RUN)
     the_run = space.store.read(run_id)
     commands = command_steps.listed(space, the_run)
@@ -215,31 +220,31 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         if commands
         else ["It runs no commands."]
     )
-    shown = "\n".join([f"The run {run_id}:", *lines])
+    shown = "\n".join([f"The run {called}:", *lines])
     if as_json or space.caller.host != TERMINAL:
-        _refuse_hidden(shown, run_id)
+        _refuse_hidden(shown, called)
     if not as_json:
         output.unmasked(shown)
     if not yes and not (output.is_agreed("Trust it on this machine?") if sys.stdin.isatty() else not commands):
         raise LoomError(
-            "NOT_CONFIRMED", "the run is not trusted", hint=f"loomctl trust {run_id} --yes", exit_code=EXIT_USAGE
+            "NOT_CONFIRMED", "the run is not trusted", hint=f"loomctl trust {called} --yes", exit_code=EXIT_USAGE
         )
-    command_line.must_decide(space, "trust", run_id)
+    command_line.must_decide(space, "trust", called)
     trouble = command_steps.trust(space, the_run, commands)
     if trouble:
         raise LoomError(
             "NOT_REMEMBERED", trouble, exit_code=EXIT_SETUP, hint='export LOOM_STATE_HOME="$HOME/.loom-state"'
         )
     waited = command_steps.answer(space, the_run)
-    told = {"run_id": run_id, "trusted": digest, "commands": commands, "artifacts": loads}
-    again = f" It waited for that; to go on: loomctl next {run_id}" if waited else ""
+    told = {"run_id": run_id, "handle": called, "trusted": digest, "commands": commands, "artifacts": loads}
+    again = f" It waited for that; to go on: loomctl next {called}" if waited else ""
     output.answer(told, [f"Loom: it is trusted on this machine.{again}"], as_json=as_json)
     return EXIT_OK
 
 
-def _refuse_hidden(shown: str, run_id: str) -> None:
+def _refuse_hidden(shown: str, handle: str) -> None:
     """Refuse trust where a part of what is to be trusted would be masked: it is judged where all of it can be seen."""
     if mask(shown)[0] != shown:
         what = "the run is not trusted: what it loads and runs holds what looks like a secret, and is not shown here"
         why = "in a terminal it is shown in full"
-        raise LoomError("NOT_CONFIRMED", what, why=why, hint=f"loomctl trust {run_id}", exit_code=EXIT_USAGE)
+        raise LoomError("NOT_CONFIRMED", what, why=why, hint=f"loomctl trust {handle}", exit_code=EXIT_USAGE)

@@ -116,7 +116,7 @@ def _follow(watch: Watch, teller: _Teller) -> None:
         teller.tell(watch.news())
         if watch.log.replaced > replaced:
             replaced = watch.log.replaced
-            output.note(f"{teller.run_id}: another events.jsonl stands in the place of the one before")
+            output.note(f"{teller.handle}: another events.jsonl stands in the place of the one before")
         if over or not _wait():
             return
 
@@ -141,6 +141,7 @@ class _Teller:
     def __init__(self, space: Workspace, run_id: str, names: Sequence[str], *, as_json: bool) -> None:
         self._space, self.run_id, self._names, self._as_json = space, run_id, names, as_json
         self._told = False
+        self.handle = space.store.handle(run_id)
 
     def wanted(self, entry: dict[str, Any]) -> bool:
         """Tell whether an event of this name was asked for."""
@@ -170,7 +171,7 @@ class _Teller:
                 elif one.entry is None:
                     self._print(held)
                     torn = _is_only_torn(self._space, self.run_id) if torn is None else torn
-                    output.note(f"{self.run_id}: {_no_entry(one, self.run_id, torn=torn)}")
+                    output.note(f"{self.handle}: {_no_entry(one, self.handle, torn=torn)}")
                 elif self._is_wanted(one.entry["event"]):
                     held.append(one.entry)
             self._print(held)
@@ -189,7 +190,7 @@ class _Teller:
     def say_if_nothing(self) -> None:
         """Say that there was nothing, to a person."""
         if not self._told and not self._as_json:
-            output.text(f"{self.run_id}: no such events" if self._names else f"{self.run_id}: no events")
+            output.text(f"{self.handle}: no such events" if self._names else f"{self.handle}: no events")
 
     def _progress(self, printed: CommandOutput) -> None:
         if self._as_json:
@@ -214,10 +215,10 @@ def _is_only_torn(space: Workspace, run_id: str) -> bool:
     return not odd and found.total == len(found.faults)
 
 
-def _no_entry(line: Line, run_id: str, *, torn: bool) -> str:
+def _no_entry(line: Line, handle: str, *, torn: bool) -> str:
     if not line.ended:
         return f"the last line of events.jsonl ({line.bytes:,} bytes) has no end: it is being written, or was torn off"
-    why = "a kill tore it off" if torn else f"loomctl prove --log {run_id} tells more"
+    why = "a kill tore it off" if torn else f"loomctl prove --log {handle} tells more"
     return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: {why}"
 
 

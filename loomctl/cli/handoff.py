@@ -9,6 +9,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, json_option, run_argument, yes_option
+from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -88,9 +89,9 @@ def push_command(
             asks=output.may_ask(as_json=as_json),
             what="nothing was pushed",
             why="what leaves this machine is confirmed by a person, or by --yes",
-            hint=f"loomctl push {run_id}{more} --yes",
+            hint=f"loomctl push {space.store.handle(run_id)}{more} --yes",
         )
-    command_line.must_decide(space, "push", run_id, *shlex.split(more))
+    command_line.must_decide(space, "push", space.store.handle(run_id), *shlex.split(more))
     pushed = push.send(desk, parcel)
     told = {**_parcel_document(desk, pushed.parcel), "commit": pushed.commit, "notes": list(pushed.notes)}
     output.answer(told, _pushed_lines(desk, pushed), as_json=as_json)
@@ -99,7 +100,7 @@ def push_command(
 
 def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
     size = f"{counted(len(parcel.new), 'file')}, {counted(parcel.bytes, 'byte')}"
-    lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {parcel.run_id}"]
+    lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {desk.space.store.handle(parcel.run_id)}"]
     left = list(parcel.new)
     for beginning, what in _KINDS:
         held = [one for one in left if one[0].startswith(beginning)]
@@ -139,6 +140,7 @@ def _few(lines: Iterable[str]) -> list[str]:
 def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
     return {
         "run_id": parcel.run_id,
+        "handle": desk.space.store.handle(parcel.run_id),
         "remote": desk.remote.shown,
         "commit": None,
         "files": [{"path": path, "bytes": size, "masked": count} for path, size, count in parcel.new],
@@ -152,13 +154,13 @@ def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
 
 
 def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
-    run_id = pushed.parcel.run_id
+    called = desk.space.store.handle(pushed.parcel.run_id)
     if pushed.commit is None:
-        return [f"Loom: {desk.remote.shown} has the run {run_id} as it is here", *pushed.notes]
+        return [f"Loom: {desk.remote.shown} has the run {called} as it is here", *pushed.notes]
     size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
     return [
-        f"Loom: run {run_id} is pushed to {desk.remote.shown} ({size})",
-        f"To go on with it elsewhere: loomctl pull {run_id}{desk.remote.elsewhere}",
+        f"Loom: run {called} is pushed to {desk.remote.shown} ({size})",
+        f"To go on with it elsewhere: loomctl pull {called}{desk.remote.elsewhere}",
         *pushed.notes,
     ]
 
@@ -216,7 +218,7 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
             codes.append(found.exit_code)
             told.append({"run_id": run_id, "kind": "refused", "error": found.to_dict()})
             if not as_json:
-                output.note(f"{one_line(run_id, 200)}: {found}")
+                output.note(f"{one_line(desk.space.store.handle(run_id), 200)}: {found}")
         else:
             told.append(_pulled_document(desk, found))
             if not as_json:
@@ -234,7 +236,7 @@ def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomErro
     """Take one of several runs; what goes wrong with it is its own result."""
     from loomctl.handoff import pull
 
-    again = f"loomctl --debug pull {run_id}{desk.remote.option}"
+    again = f"loomctl --debug pull {desk.space.store.handle(run_id)}{desk.remote.option}"
     try:
         return pull.pull(desk, run_id, commit, keep=keep)
     except LoomError as error:
@@ -249,19 +251,22 @@ def _tried(desk: Desk, run_id: str, commit: str, keep: str) -> Pulled | LoomErro
 
 def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
     if named is not None:
-        found = [run_id for run_id in there if run_id == named] or [one for one in there if one.startswith(named)]
+        found = _named(desk, named, there)
     else:
         current = find.find(desk.space, None).run_id
         found = [current] if current in there and current is not None else list(there)
     if len(found) == 1:
         return found[0]
-    listed = "\n".join(f"    {run_id}" for run_id in sorted(found)[:20])
     if found:
+        from loomctl.handoff import copies
+
+        called = sorted(one.handle for one in copies.list_runs(desk) if one.run_id in found)
+        listed = "\n".join(f"    {handle}" for handle in called[:20])
         raise LoomError(
             "AMBIGUOUS_RUN",
             f"{len(found)} runs of {desk.remote.shown} could be meant",
             why=f"name one, or its beginning, or take them --all; they are\n{listed}",
-            hint=command_line.again(run=min(found)) or f"loomctl pull {min(found)}",
+            hint=command_line.again(run=called[0]) or f"loomctl pull {called[0]}",
             exit_code=EXIT_NO_RUN,
         )
     shown = desk.remote.shown
@@ -271,10 +276,24 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
     raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
 
+def _named(desk: Desk, named: str, there: Mapping[str, str]) -> list[str]:
+    """Give the runs of a remote that a word may mean, as `runs.store.match` has it of those here."""
+    from loomctl.handoff import copies
+
+    end = named.rpartition("-")[2]
+    if named in there:
+        return [named]
+    begun = [run_id for run_id in there if run_id.startswith(named)]
+    if len(end) >= ids.MARK:
+        begun += [run_id for run_id in there if ids.mark(run_id, len(end)) == end and run_id not in begun]
+    return begun or [one.run_id for one in copies.list_runs(desk) if one.handle.startswith(named)]
+
+
 def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
     told = pulled.message
     return {
         "run_id": pulled.run_id,
+        "handle": desk.space.store.handle(pulled.run_id),
         "remote": desk.remote.shown,
         "kind": pulled.kind,
         "saved": pulled.saved,
@@ -291,25 +310,26 @@ def _pulled_document(desk: Desk, pulled: Pulled) -> dict[str, Any]:
 def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
     from loomctl.handoff import handoff, pull
 
-    run_id, saved = pulled.run_id, pulled.saved
+    store, run_id, saved = desk.space.store, pulled.run_id, pulled.saved
+    called, kept = store.handle(run_id), store.handle(saved) if saved is not None else ""
     who = handoff.who(pulled.message)
     brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
     if pulled.kind == pull.NOTHING:
-        return [f"Loom: run {run_id} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
+        return [f"Loom: run {called} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
     if pulled.kind == pull.AHEAD:
-        return [f"Loom: run {run_id} is newer here; to hand it on: loomctl push {run_id}{desk.remote.option}", *brought]
+        return [f"Loom: run {called} is newer here; to hand it on: loomctl push {called}{desk.remote.option}", *brought]
     if pulled.kind == pull.KEPT_MINE:
         return [
-            f"Loom: run {run_id} stays as it is here; what {desk.remote.shown} has is saved as {saved}",
+            f"Loom: run {called} stays as it is here; what {desk.remote.shown} has is saved as {kept}",
             f"  {who}",
             *brought,
-            f"To hand this state on: loomctl push {run_id}{desk.remote.option}",
+            f"To hand this state on: loomctl push {called}{desk.remote.option}",
             *pulled.notes,
         ]
-    lines = [f"Loom: run {run_id} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
+    lines = [f"Loom: run {called} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
     if saved is not None:
         is_no_part = "is not a part of that; it " if pulled.kind == pull.FORWARD else ""
-        lines.append(f"What was here {is_no_part}is saved as {saved}")
+        lines.append(f"What was here {is_no_part}is saved as {kept}")
     if pulled.left_out:
         lines.append("Did not come:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
@@ -324,5 +344,5 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
     if run_notes.is_known(run_id, store.folder):
         return []
     driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
-    resume = f"To go on with it here: loomctl resume {run_id}"
+    resume = f"To go on with it here: loomctl resume {store.handle(run_id)}"
     return [resume] if driver is None else [f"It is driven by {lease.told(driver)}", f"{resume} --take-over"]

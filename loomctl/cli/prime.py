@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from loomctl.priming.prove import Proof
     from loomctl.priming.receipts import Compacted, Receipt, Start
     from loomctl.priming.slip import Slip
+    from loomctl.runs.project import Workspace
     from loomctl.workflows.survival import Item
 
 _IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
@@ -108,7 +109,7 @@ def _only(artifacts: str | None) -> list[str] | None:
 
 
 def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
-    lines = [f"Loom: run {made.run_id}" + (" (dry run)" if dry_run else ""), *answer.slip_lines(made, done=not dry_run)]
+    lines = [f"Loom: run {made.handle}" + (" (dry run)" if dry_run else ""), *answer.slip_lines(made, done=not dry_run)]
     if not made.entries:
         lines.append("  0 declared: this workflow names no critical artifacts")
     elif not (made.loaded or made.fresh or made.failed):
@@ -138,8 +139,9 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = memory_switch.standing(command_line.space(make=True))
-    output.answer(_document(found), _lines(found), as_json=as_json)
+    space = command_line.space(make=True)
+    found = memory_switch.standing(space)
+    output.answer(_document(found), _lines(space, found), as_json=as_json)
     return EXIT_OK
 
 
@@ -180,7 +182,7 @@ def on(where: str, yes: bool, as_json: bool) -> int:
             hint=f"{again} --yes",
         )
     found = memory_switch.on(space, _IN[where])
-    output.answer({**_document(found), "changed": not was_on}, _lines(found), as_json=as_json)
+    output.answer({**_document(found), "changed": not was_on}, _lines(space, found), as_json=as_json)
     return EXIT_OK
 
 
@@ -218,14 +220,14 @@ def _document(found: Standing) -> dict[str, Any]:
     }
 
 
-def _lines(found: Standing) -> list[str]:
+def _lines(space: Workspace, found: Standing) -> list[str]:
     if not found.is_on:
         lines = ["Loom: memory is off; `loomctl memory on` would write:", *_would_write(found)]
     elif not found.has_line:
         lines = [f"Loom: memory is on, but {found.file} has lost its line; `loomctl memory on` puts it back"]
     else:
         lines = [f"Loom: memory is on: {found.file} imports .loom/{NOW} ({found.line})"]
-    return [*lines, *_brought(found), *_costs(found)]
+    return [*lines, *_brought(space, found), *_costs(found)]
 
 
 def _would_write(found: Standing) -> list[str]:
@@ -237,9 +239,9 @@ def _would_write(found: Standing) -> list[str]:
     ]
 
 
-def _brought(found: Standing) -> list[str]:
+def _brought(space: Workspace, found: Standing) -> list[str]:
     runs = found.now.run_ids
-    head = "no active run that was taken up here" if not runs else ", ".join(one_line(run, 80) for run in runs[:5])
+    head = "no active run that was taken up here" if not runs else ", ".join(map(space.store.handle, runs[:5]))
     lines = [f"It tells of: {head}"]
     for one in found.now.imports:
         name = f"{one_line(one.id, 60)}: {one_line(one.path, 120)}"
@@ -312,9 +314,9 @@ def _proof_lines(found: Proof) -> list[str]:
     from loomctl.priming import prove as proving
 
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
-        return [f"run {found.run_id} is at no step, and no start of a session was looked at yet"]
+        return [f"run {found.handle} is at no step, and no start of a session was looked at yet"]
     items = counted(len(found.items), "item")
-    lines = [f"run {found.run_id}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
+    lines = [f"run {found.handle}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
     lines += [f"  {_item(item)}" for item in found.items]
     if not found.compactions and not found.starts:
         return lines

@@ -17,6 +17,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, qu
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask
 from loomctl.runs.artifact_paths import is_inside
+from loomctl.runs.store.match import match
 from loomctl.views import document, dump, page
 from loomctl.workflows import draw
 
@@ -58,14 +59,15 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
     _check_words(target, with_files=with_files, as_json=as_json)
     space = command_line.space()
     with document.open_run(space, run, partial(command_line.run_id, space)) as (where, run_id):
+        called = where.store.handle(run_id)
         path = (
             None
             if target == STDOUT or (as_json and target is None)
-            else os.path.abspath(target or f"report-{run_id}.html")
+            else os.path.abspath(target or f"report-{space.store.handle(run_id)}.html")
         )
         if path is not None:
             own = (space.store.folder, where.store.run_dir(run_id))
-            _check_place(path, run_id, own, with_files=with_files, force=force)
+            _check_place(path, space.store.handle(run_id), own, with_files=with_files, force=force)
         told = document.gather(where, run_id)
         with _note_own(space, path, with_files=with_files):
             copies = _copy(where, run_id, told, path) if with_files and path is not None else None
@@ -75,13 +77,13 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
     beside = {"folder": copies.folder, "files": len(copies.links), "bytes": copies.bytes} if copies else None
     if as_json:
         printed = {"path": path, "bytes": written, "copies": beside} if path is not None else None
-        output.document({"run_id": run_id, **told, "page": printed})
+        output.document({"run_id": run_id, "handle": called, **told, "page": printed})
     elif path is None:
         click.echo(made, nl=False)
     else:
         lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in told["troubles"]]
         size = f"; {_size(beside)}, not masked, in {one_line(copies.folder, 300)}" if copies and beside else ""
-        lines.append(f"Loom: {run_id} written to {one_line(path, 300)}, {counted(written, 'byte')}{size}")
+        lines.append(f"Loom: {called} written to {one_line(path, 300)}, {counted(written, 'byte')}{size}")
         output.text("\n".join(lines))
     return EXIT_FINDINGS if told["troubles"] else EXIT_OK
 
@@ -102,11 +104,11 @@ def _check_words(target: str | None, *, with_files: bool, as_json: bool) -> None
         raise LoomError("USAGE", what, hint="loomctl report --help", exit_code=EXIT_USAGE)
 
 
-def _check_place(path: str, run_id: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
+def _check_place(path: str, handle: str, own: Sequence[str], *, with_files: bool, force: bool) -> None:
     stem, extension = os.path.splitext(path)
     another = f"{stem}-2{extension}"
-    again = command_line.again(target=another) or f"loomctl report {run_id} -o {quoted(another)}"
-    printed = command_line.again(("with_files", "force"), target=STDOUT) or f"loomctl report {run_id} -o {STDOUT}"
+    again = command_line.again(target=another) or f"loomctl report {handle} -o {quoted(another)}"
+    printed = command_line.again(("with_files", "force"), target=STDOUT) or f"loomctl report {handle} -o {STDOUT}"
     dump.check_target(path, force=force, again=again, printed=printed, own=own)
     if with_files:
         dump.check_folder(dump.folder_beside(path), path)
@@ -180,11 +182,12 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
     """
     space = command_line.space()
     made = dump.dump(space, command_line.run_id(space, run), folder, force=force)
-    run_id = space.store.match(run)
-    told = {"run_id": run_id, **made._asdict(), "troubles": [one.to_dict() for one in made.troubles]}
+    run_id = match(space.store, run)
+    called = space.store.handle(run_id)
+    told = {"run_id": run_id, "handle": called, **made._asdict(), "troubles": [one.to_dict() for one in made.troubles]}
     lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
     counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
-    lines.append(f"Loom: {run_id} written to {one_line(made.path, 300)}: {counts}; {_size(made._asdict())}")
+    lines.append(f"Loom: {called} written to {one_line(made.path, 300)}: {counts}; {_size(made._asdict())}")
     output.answer(told, lines, as_json=as_json)
     return EXIT_FINDINGS if made.troubles else EXIT_OK
 

@@ -18,6 +18,7 @@ from loomctl.priming import prime_run
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions
+from loomctl.runs.model.state import handle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,7 @@ def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, ob
     state = run.state
     return {
         "run_id": run.run_id,
+        "handle": run.handle,
         "run_dir": run.folder,
         **{key: state[key] for key in ("plan_id", "workflow_id", "work_id", "goal", "status")},
         "step": answer.step_document(space, run),
@@ -127,7 +129,7 @@ def _started_text(space: Workspace, begun: Started) -> str:
     state = begun.run.state
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
-    lines = [f"Loom: run {begun.run.run_id} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
+    lines = [f"Loom: run {begun.run.handle} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
     lines += answer.plan_lines(begun.run)
     if begun.slip is None and (commands := command_steps.listed(space, begun.run)):
         lines += ["It would execute these commands:", *answer.command_lines(commands)]
@@ -149,7 +151,7 @@ def _warned(begun: Started) -> list[str]:
 def _body(run: Run) -> str:
     """Say what stays true, for the host gives a slash command's body again after each compaction (D79)."""
     return (
-        f"Loom: this conversation works on the run {run.run_id}.\n"
+        f"Loom: this conversation works on the run {run.handle}.\n"
         "Where it stands, its files and its step come from Loom's hooks and from `loomctl next`; the newest counts."
     )
 
@@ -187,7 +189,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         prime_run.add_to_owed(space, [*taken.differences, *taken.notes])
         output.text(_body(taken.run))
     else:
-        lines = [f"Loom: run {taken.run.run_id} resumed"]
+        lines = [f"Loom: run {taken.run.handle} resumed"]
         lines.append(f"Session history: {sessions.summary(taken.run.state)}")
         lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
         output.text(answer.whole(space, taken.run, lines, taken.slip))
@@ -206,12 +208,12 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
         return [f"Its commands cannot be run here: {error.what}"]
     if not commands:
         return []
-    later = f"To see and trust its commands: loomctl trust {run.run_id}"
+    later = f"To see and trust its commands: loomctl trust {run.handle}"
     has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
     if not has_terminal or space.caller.host != TERMINAL or not command_line.decides(space, "trust"):
         tests = command_steps.test_command(space, run)
         if tests and {one["run"] for one in commands} == {tests}:
-            return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.run_id}"]
+            return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]
         count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
         return [f"This run has {count}, which this machine does not trust yet. {later}"]
     output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
@@ -251,6 +253,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
         output.document(
             {
                 "run_id": rewound.run.run_id,
+                "handle": rewound.run.handle,
                 "status": rewound.run.state["status"],
                 "stage": rewound.stage,
                 "changed": rewound.changed,
@@ -269,7 +272,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
 def _rewound(rewound: Rewound) -> list[str]:
     if not rewound.changed:
         return [f"{rewound.stage} is open already; nothing was changed."]
-    lines = [f"Loom: run {rewound.run.run_id} is back at {rewound.stage}"]
+    lines = [f"Loom: run {rewound.run.handle} is back at {rewound.stage}"]
     if rewound.gone:
         lines.append(f"  gone      {counted(len(rewound.gone), 'stage')}: {_listed(rewound.gone)}")
     if rewound.undone:
@@ -314,6 +317,7 @@ def fork_command(run: str | None, stage: str, as_json: bool) -> int:
     state = forked.run.state
     told = {
         "run_id": forked.run.run_id,
+        "handle": forked.run.handle,
         "run_dir": forked.run.folder,
         **{key: state[key] for key in ("status", "forked_from")},
         "stages": list(forked.stages),
@@ -329,13 +333,14 @@ def fork_command(run: str | None, stage: str, as_json: bool) -> int:
 
 def _forked(forked: Forked) -> list[str]:
     brought = f"{counted(len(forked.stages), 'stage')}, {counted(forked.tool_steps, 'tool step')}"
+    origin = handle({**forked.run.state, "run_id": forked.origin})
     return [
-        f"Loom: run {forked.run.run_id} is as {forked.origin} was when {forked.stage} had ended",
+        f"Loom: run {forked.run.handle} is as {origin} was when {forked.stage} had ended",
         f"  brought   {brought}, the context of then",
         "  files     the project's are untouched" + _what_later_stages_changed(forked.changed),
         *(f"  patch     {masked_line(path, 400)}" for path in forked.patches),
         *(f"  ! {masked_line(note, 300)}" for note in forked.notes),
-        f"{forked.origin} is as it was. To take up the new run: loomctl resume {forked.run.run_id}",
+        f"{origin} is as it was. To take up the new run: loomctl resume {forked.run.handle}",
     ]
 
 

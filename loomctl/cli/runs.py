@@ -20,6 +20,7 @@ from loomctl.runs import artifact_paths, config, find, leases, stages
 from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import recovery, run_index
+from loomctl.runs.store.match import handles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,19 +78,21 @@ def list_command(remote: str | None, as_json: bool) -> int:
 def _list_here(as_json: bool) -> int:
     space = command_line.space(make=True)
     bound = (space.local.binding(space.caller.session_id) or {}).get("run_id")
+    every = run_index.summaries(space.store)
+    called = handles(space.store, every)
     found = [
-        {**one, "bound": one["run_id"] == bound, "driver": _driver_word(space, one)}
-        for one in run_index.summaries(space.store)
+        {"handle": called[one["run_id"]], **one, "bound": one["run_id"] == bound, "driver": _driver_word(space, one)}
+        for one in every
     ]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
     if as_json or not found:
         output.answer({"runs": found}, ['No runs here yet. Start one: loomctl run "what to do"'], as_json=as_json)
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
-    copies = {one["run_id"]: standing.saved_from_line(one["saved_from"]) for one in found if one.get("saved_from")}
+    copies = {one["run_id"]: standing.saved_from_line(one["saved_from"], one) for one in found if one.get("saved_from")}
     rows = [
         [
-            ("* " if one["bound"] else "  ") + one["run_id"],
+            ("* " if one["bound"] else "  ") + one["handle"],
             one.get("status") or "unreadable",
             one.get("current_step") or "",
             one.get("sessions") or one.get("error", ""),
@@ -114,17 +117,18 @@ def _list_there(named: str, as_json: bool) -> int:
     found = copies.list_runs(desk)
     if as_json or not found:
         none = f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}"
-        told = {"remote": desk.remote.shown, "runs": [one._asdict() for one in found]}
+        told = {"remote": desk.remote.shown, "runs": [{**one._asdict(), "handle": one.handle} for one in found]}
         output.answer(told, [none], as_json=as_json)
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
     at = [f"{one.at} by {one.by} ({one.machine})" if one.at else "" for one in found]
-    rows = [[one.run_id, one.work, one.status, one.step, when, one.here] for one, when in zip(found, at, strict=True)]
+    rows = [[one.handle, one.work, one.status, one.step, when, one.here] for one, when in zip(found, at, strict=True)]
     output.text(output.table(header, rows))
     for one in found:
         if one.trouble:
-            way = f"loomctl pull {one.run_id}{desk.remote.option}"
-            output.text(f"! {one.run_id}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
+            called = one.handle
+            way = f"loomctl pull {called}{desk.remote.option}"
+            output.text(f"! {called}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
     return EXIT_OK
 
 
@@ -160,14 +164,16 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
 
     space = command_line.space()
     run_id = keep.removable(space, run, force=force)
-    folder = space.store.run_dir(run_id)
+    folder, called = space.store.run_dir(run_id), space.store.handle(run_id)
     if not yes:
-        question, hint = f"Remove {folder} and all that is in it?", f"loomctl runs rm {run_id} --yes"
+        question, hint = f"Remove {folder} and all that is in it?", f"loomctl runs rm {called} --yes"
         output.must_agree(question, asks=not as_json, what="nothing was removed", hint=hint)
-    command_line.must_decide(space, "runs rm", run_id, *(["--force"] if force else ()))
+    command_line.must_decide(space, "runs rm", called, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
     output.answer(
-        {"run_id": run_id, "removed": True}, [f"Loom: run {run_id} is removed{_its_blobs(space)}"], as_json=as_json
+        {"run_id": run_id, "handle": called, "removed": True},
+        [f"Loom: run {called} is removed{_its_blobs(space)}"],
+        as_json=as_json,
     )
     return EXIT_OK
 
@@ -202,9 +208,10 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     space = command_line.space()
     run_id = keep.removable(space, run, force=force)
     path = keep.archive_path(space, run_id, target)
+    called = space.store.handle(run_id)
     count, lost = keep.archive(space, run_id, path, force=force)
-    told = {"run_id": run_id, "archive": path, "files": count, "lost_blobs": list(lost)}
-    lines = [f"Loom: run {run_id} is in {path} ({counted(count, 'file')})", *_lost(lost)]
+    told = {"run_id": run_id, "handle": called, "archive": path, "files": count, "lost_blobs": list(lost)}
+    lines = [f"Loom: run {called} is in {path} ({counted(count, 'file')})", *_lost(lost)]
     lines.append(f"To bring it back: loomctl runs restore {shlex.quote(path)}")
     output.answer(told, lines, as_json=as_json)
     return EXIT_OK
@@ -235,11 +242,12 @@ def restore(archive: str, as_json: bool) -> int:
     space = command_line.space(make=True)
     back = keep.bring_back(space, archives.named_archive(space.store.folder, archive))
     trouble = back.trouble.to_dict() if back.trouble is not None else None
-    told = {"run_id": back.run_id, "archive": back.archive, "files": back.files, "trouble": trouble}
-    lines = [f"Loom: run {back.run_id} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
+    called = space.store.handle(back.run_id)
+    told = {"run_id": back.run_id, "handle": called, "archive": back.archive, "files": back.files, "trouble": trouble}
+    lines = [f"Loom: run {called} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
-        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl debug state restore {back.run_id}")
-    lines.append(f"To look at it: loomctl show {back.run_id}; to go on: loomctl resume {back.run_id}")
+        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl debug state restore {called}")
+    lines.append(f"To look at it: loomctl show {called}; to go on: loomctl resume {called}")
     output.answer({**told, "lost_blobs": list(back.lost)}, lines, as_json=as_json)
     return EXIT_OK
 
@@ -285,7 +293,13 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         raise _misused("--file prints a file of a stage, and none is named")
     if as_json:
         driver = leases.document(space, found.run_id, found.state)
-        told = {"run_id": found.run_id, "run_dir": found.folder, "driver": driver, "state": found.state}
+        told = {
+            "run_id": found.run_id,
+            "handle": found.handle,
+            "run_dir": found.folder,
+            "driver": driver,
+            "state": found.state,
+        }
         output.document({**told, "step": answer.step_document(space, found)})
     else:
         upcoming = prompts.upcoming(space.project, found, may_write=True)
@@ -302,10 +316,10 @@ def _standing(run: Run) -> list[str]:
     status = one_line(state["status"], 80)
     if isinstance(state.get("feedback"), dict):
         status += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
-    lines = [f"run       {run.run_id}", f"status    {status}", f"workflow  {one_line(state['workflow_id'], 120)}"]
+    lines = [f"run       {run.handle}", f"status    {status}", f"workflow  {one_line(state['workflow_id'], 120)}"]
     copied = standing.saved_from(state)
     if copied is not None:
-        lines.append(f"copy of   {standing.saved_from_line(copied)}")
+        lines.append(f"copy of   {standing.saved_from_line(copied, state)}")
     if state.get("work_id"):
         lines.append(f"work item {one_line(state['work_id'], 120)}")
     if state.get("goal"):
@@ -369,8 +383,14 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
     summary = sessions.summary(found.state)
     current = found.state["sessions"].get("current_session_id")
-    told = {"run_id": found.run_id, "current_session_id": current, "summary": summary, "sessions": records}
-    output.answer(told, [f"{found.run_id}: {summary}", "", output.table(header, rows)], as_json=as_json)
+    told = {
+        "run_id": found.run_id,
+        "handle": found.handle,
+        "current_session_id": current,
+        "summary": summary,
+        "sessions": records,
+    }
+    output.answer(told, [f"{found.handle}: {summary}", "", output.table(header, rows)], as_json=as_json)
     return EXIT_OK
 
 

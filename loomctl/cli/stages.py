@@ -17,6 +17,7 @@ from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
+from loomctl.runs.store.match import match
 from loomctl.workflows import routing
 
 if TYPE_CHECKING:
@@ -60,13 +61,13 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     records = stages.of_run(found, last)
     if as_json:
         told = {"total": len(every), "stages": [_document(record) for record in records]}
-        output.document({"run_id": run_id, **told})
+        output.document({"run_id": run_id, "handle": found.handle, **told})
         return EXIT_OK
     if not records:
-        output.text(f"{run_id}: no stage has begun yet")
+        output.text(f"{found.handle}: no stage has begun yet")
         return EXIT_OK
     table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS)
-    output.text(f"{table}\n\n{run_id}: {_summary(every, len(records))}")
+    output.text(f"{table}\n\n{found.handle}: {_summary(every, len(records))}")
     return EXIT_OK
 
 
@@ -175,7 +176,13 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
             parts[name] = text
     if as_json:
         trouble = record.trouble.to_dict() if record.trouble else None
-        told = {"run_id": found.run_id, "stage": entry["stage"], "entry": dict(entry), "trouble": trouble}
+        told = {
+            "run_id": found.run_id,
+            "handle": found.handle,
+            "stage": entry["stage"],
+            "entry": dict(entry),
+            "trouble": trouble,
+        }
         told |= {"status": dict(record.status) or None, "folder": folder, "files": parts, "sizes": sizes}
         output.document(told)
         return EXIT_OK
@@ -185,7 +192,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
     others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)]
     if others:
         blocks.append(
-            f"Other files: {', '.join(others)}. To print one: loomctl show {found.run_id} {named} --file NAME"
+            f"Other files: {', '.join(others)}. To print one: loomctl show {found.handle} {named} --file NAME"
         )
     output.text("\n\n".join(block.rstrip("\n") for block in blocks))
     return EXIT_OK
@@ -195,7 +202,7 @@ def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
         what = f"the stage {stage} has no file {name!r:.80}"
         why = f"there are {', '.join(names) or 'none'}"
-        hint = f"loomctl show {found.run_id} {stage}"
+        hint = f"loomctl show {found.handle} {stage}"
         where = stages.folder(found.folder, stage)
         raise LoomError("NO_SUCH_FILE", what, where=where, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     path = os.path.join(stages.folder(found.folder, stage), name)
@@ -331,12 +338,12 @@ def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
         path = one_line(str(one["path"]).replace("\n", "␤"), 200)
         yield "", f"{path} ({one_line(str(one.get('change') or 'by a tool'), 40)}){lines}"
     if told.total > 20:
-        yield "", f"and {told.total - 20:,} more: loomctl show --diff {found.run_id} {record.stage} --stat"
+        yield "", f"and {told.total - 20:,} more: loomctl show --diff {found.handle} {record.stage} --stat"
     if told.assets:
         size = counted(sum(one.bytes for one in told.assets), "byte")
         yield "assets", f"{len(told.assets):,}, {size}"
     if told.passed_over:
-        yield "", f"{len(told.passed_over):,} not captured: loomctl show --assets {found.run_id}"
+        yield "", f"{len(told.passed_over):,} not captured: loomctl show --assets {found.handle}"
 
 
 # ---- Why a run came to a stage.
@@ -368,15 +375,16 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     if named and run and _is_run(space, named) and not _is_run(space, run):  # as in `show RUN STAGE`
         named, run = run, named
     run_id = command_line.run_id(space, run)
-    told = explain.why(space, space.store.read(run_id, to_show=True), named)
+    found = space.store.read(run_id, to_show=True)
+    told = explain.why(space, found, named)
     lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)
-    output.answer({"run_id": run_id, **told}, lines, as_json=as_json)
+    output.answer({"run_id": run_id, "handle": found.handle, **told}, lines, as_json=as_json)
     return EXIT_OK
 
 
 def _is_run(space: Workspace, word: str) -> bool:
     try:
-        return bool(space.store.match(word))
+        return bool(match(space.store, word))
     except LoomError:
         return False
 

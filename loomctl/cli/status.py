@@ -108,6 +108,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     tally = _tally(run)
     return {
         "run_id": run.run_id,
+        "handle": run.handle,
         "run_dir": run.folder,
         "status": state["status"],
         "workflow_id": state["workflow_id"],
@@ -236,13 +237,13 @@ def _lines(rows: Iterable[_Row], wide: int) -> Iterator[tuple[str, str]]:
 
 
 def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
-    yield _Row("run", told["run_id"], 0)
+    yield _Row("run", told["handle"], 0)
     standing = one_line(told["status"].replace("_", " "), 80)
     yield _Row("status", standing, colour=_COLOURS.get(told["status"], _YELLOW))
     work = f"work item {masked_line(str(told['work_id']), 80)}, by " if told["work_id"] else ""
     yield _Row("workflow", work + masked_line(str(told["workflow_id"]), 80))
     if told["saved_from"] is not None:
-        yield _Row("copy of", saved_from_line(told["saved_from"]), 3)
+        yield _Row("copy of", saved_from_line(told["saved_from"], told), 3)
     if told["goal"]:
         yield _Row("goal", masked_line(str(told["goal"]), 400), 2)
     yield from _course(told, now, room)
@@ -345,7 +346,7 @@ def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
     if ledger is not None and ledger["fault"] is not None:
         said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
         yield _Row("ledger", said, colour=_RED)
-        yield _Row("", f"loomctl prove --log {told['run_id']}", 0)
+        yield _Row("", f"loomctl prove --log {told['handle']}", 0)
     elif ledger is not None:
         behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
         yield _Row("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")
@@ -404,7 +405,9 @@ def statusline(snippet: bool, as_json: bool) -> int:
     session_id = space.caller.session_id if find.is_bound(space, run_id) else None
     told = overview.line_of(space, run, session_id, Tally(), now=time.time())
     line = overview.fit(told.forms(), os.environ.get("COLUMNS", ""))
-    output.answer({"run_id": run_id, "line": line, "alarm": told.alarm or None}, [line], as_json=as_json)
+    output.answer(
+        {"run_id": run_id, "handle": run.handle, "line": line, "alarm": told.alarm or None}, [line], as_json=as_json
+    )
     return EXIT_OK
 
 

@@ -179,8 +179,9 @@ def _keep(
     run_id = find.to_read(space, run).run_id or ""
     kept = kept or leases.keep_result(space, run_id, given)
     if kept:
+        called = space.store.handle(run_id)
         of = f" --for {quoted(stage)}" if stage else ""
-        again = f"loomctl done {run_id}{of} --response-file {quoted(kept)}"
+        again = f"loomctl done {called}{of} --response-file {quoted(kept)}"
         error.why += f". The result that was given is kept; once the run is this session's again: {again}"
 
 
@@ -249,6 +250,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
     return {
         **reading,
         "run_id": driven.run.run_id,
+        "handle": driven.run.handle,
         "status": driven.run.state["status"],
         "branch": _branch(driven),
         "closing": driven.closing is not None,

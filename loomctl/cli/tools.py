@@ -94,19 +94,20 @@ def steps(
     lines = [output.table(["ID", "TOOL", "WHAT", "TOKENS", "ENDED"], rows), ""] if rows else []
     told = {
         "run_id": found.run_id,
+        "handle": found.handle,
         "steps": [_document(step) for step in seen.steps],
         "found": seen.found,
         "agents_left_out": seen.agents,
         "total": seen.total,
     }
-    output.answer(told, [*lines, _summary_line(found.run_id, seen)], as_json=as_json)
+    output.answer(told, [*lines, _summary_line(found.handle, seen)], as_json=as_json)
     return EXIT_OK
 
 
-def _summary_line(run_id: str, seen: recall.Listed) -> str:
+def _summary_line(handle: str, seen: recall.Listed) -> str:
     if not seen.total:
-        return f"{run_id}: no tool steps yet"
-    told = f"{run_id}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
+        return f"{handle}: no tool steps yet"
+    told = f"{handle}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
     if len(seen.steps) < seen.found:
         told += "; --all shows the others"
     return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
@@ -151,11 +152,21 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
     step = recall.find(found, step_id)
     if reduced:
         text = history.full(step)
-        output.answer({"run_id": found.run_id, "step": _document(step), "text": text}, [text], as_json=as_json)
+        output.answer(
+            {"run_id": found.run_id, "handle": found.handle, "step": _document(step), "text": text},
+            [text],
+            as_json=as_json,
+        )
         return EXIT_OK
     if as_json:
         args, result = recall.original_call(found, step)
-        told = {"run_id": found.run_id, "step": masked(_document(step)), "args": args, "result": result}
+        told = {
+            "run_id": found.run_id,
+            "handle": found.handle,
+            "step": masked(_document(step)),
+            "args": args,
+            "result": result,
+        }
         output.original(told)
         return EXIT_OK
     output.raw([recall.original_text(found, step)])
@@ -192,12 +203,13 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
     told = recall.recalled(space, found, budget, recent)
     document = {
         "run_id": found.run_id,
+        "handle": found.handle,
         "text": told.text,
         "tokens": {"at_most": told.at_most, "estimate": told.estimated, "budget": budget},
         "steps": told.steps,
         "left_out": told.left_out,
     }
-    text = told.text if told.text or told.steps else f"{found.run_id}: no tool steps yet"
+    text = told.text if told.text or told.steps else f"{found.handle}: no tool steps yet"
     output.answer(document, [text], as_json=as_json)
     return EXIT_OK
 
@@ -265,7 +277,15 @@ def savings_command(run: str | None, as_json: bool) -> int:
             "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
         }
         tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
-        output.document({"run_id": found.run_id, "tools": tools, "all": _saved(told.whole), "recovery": recovery})
+        output.document(
+            {
+                "run_id": found.run_id,
+                "handle": found.handle,
+                "tools": tools,
+                "all": _saved(told.whole),
+                "recovery": recovery,
+            }
+        )
         return ends
     rows = [_cells(one.tool_name, one) for one in told.tools] + [_cells("all", told.whole)]
     columns = list(zip(["TOOL", "STEPS", "TOKENS BEFORE", "AFTER", "SAVED"], *rows, strict=True))

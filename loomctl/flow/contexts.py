@@ -22,6 +22,7 @@ from loomctl.runs.model import run_context
 from loomctl.runs.model.context import Snapshot, checked, checked_key
 from loomctl.runs.model.run_context import Changes, is_reserved
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.state import handle
 from loomctl.runs.project import Caller, Conversation, Workspace
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
@@ -74,6 +75,7 @@ class Set(NamedTuple):
     """
 
     run_id: str
+    handle: str
     before: Mapping[str, Any]
     warnings: Sequence[Mapping[str, str]]
 
@@ -86,9 +88,9 @@ def held(space: Workspace, run: Run, key: str) -> Held:
     scope = run_context.scope(run.state)
     if key not in scope:
         known = ", ".join(one_line(name, 60) for name in [one for one in scope if not is_reserved(one)][:20])
-        what = f"the context of {run.run_id} has no key {one_line(key, 80)!r}"
+        what = f"the context of {run.handle} has no key {one_line(key, 80)!r}"
         why = f"there are {known}" if known else "no step and no person has set one yet"
-        hint = f"loomctl context list --all {run.run_id}"
+        hint = f"loomctl context list --all {run.handle}"
         raise LoomError("NO_SUCH_KEY", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     found = _held(space, run, key, scope[key])
     if found.trouble is not None:
@@ -138,8 +140,8 @@ def take_away(space: Workspace, run_id: str, key: str, *, branch: str | None = N
 
     def change(state: State) -> Changes:
         if key not in state["context"]:
-            what = f"the context of {run_id} has no key {one_line(key, 80)!r}"
-            raise LoomError("NO_SUCH_KEY", what, hint=f"loomctl context list {run_id}", exit_code=EXIT_NO_RUN)
+            what = f"the context of {handle(state)} has no key {one_line(key, 80)!r}"
+            raise LoomError("NO_SUCH_KEY", what, hint=f"loomctl context list {handle(state)}", exit_code=EXIT_NO_RUN)
         return Changes({}, [key])
 
     return _changed(space, run_id, change, [], patience, branch)
@@ -187,7 +189,7 @@ def _changed(
     held_before: dict[str, Any] = {}
 
     def change(state: State) -> tuple[State, list[Event]]:
-        _refuse_over(state, run_id)
+        _refuse_over(state)
         _refuse_fan(state)
         changes = decide(state)
         context, before = run_context.written(state["context"], changes)
@@ -202,7 +204,7 @@ def _changed(
         return {**state, "context": context}, [happened]
 
     lines.update(space, line, change, patience=patience)
-    return Set(run_id, held_before, warnings)
+    return Set(run_id, line.handle, held_before, warnings)
 
 
 def _noted(space: Workspace, value: Any) -> Any:
@@ -215,10 +217,10 @@ def _noted(space: Workspace, value: Any) -> Any:
         return value
 
 
-def _refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+def _refuse_over(state: Mapping[str, Any]) -> None:
     branches.refuse_ended(state)
     if state["status"] in OVER:
-        why, hint = "what a run that is over has left stays as it is", f"loomctl resume {run_id} --reopen"
+        why, hint = "what a run that is over has left stays as it is", f"loomctl resume {handle(state)} --reopen"
         raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -239,13 +241,13 @@ def way_back(run: Run, last: Change) -> str:
     if run.state["status"] in OVER or is_reserved(last.key):
         return ""
     if last.before is NOTHING:
-        return _line("unset", last.key, run.run_id)
+        return _line("unset", last.key, run.handle)
     if blobs.is_ref(last.before):
-        return f"loomctl debug blob get {last.before} | {_line('set --from -', last.key, run.run_id)}"
+        return f"loomctl debug blob get {last.before} | {_line('set --from -', last.key, run.handle)}"
     told = context_values.encoded(last.before).decode()
     if context_history.noted(last.key, last.before) != last.before or "[masked: " in told:
         return ""
-    return _line("set", last.key, told, run.run_id)
+    return _line("set", last.key, told, run.handle)
 
 
 def _line(verb: str, *words: str) -> str:

@@ -14,6 +14,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import visits
+from loomctl.runs.model.state import handle
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
 from loomctl.workflows import branches, gates
@@ -91,7 +92,7 @@ def _decide(
     space = leases.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, said.verb, branch)
-    drive.refuse_over(run.state, run_id)
+    drive.refuse_over(run.state)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
@@ -101,8 +102,8 @@ def _decide(
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
         ended.clear()
-        drive.refuse_over(state, run_id)
-        _refuse_moved(run_id, seen, _waits_for(state, run.plan), state)
+        drive.refuse_over(state)
+        _refuse_moved(seen, _waits_for(state, run.plan), state)
         found = gates.decision(state, run.plan, said.verb, said.label)
         happened: list[Event] = []
         if found is None:
@@ -134,7 +135,7 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
     if len(waiting) > 1:
         what = f"{len(waiting)} branches of {entry['step_id']} wait for somebody"
         why = f"they are {', '.join(waiting)}"
-        hint = gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run_id, "", waiting[0])
+        hint = gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run.handle, "", waiting[0])
         raise LoomError("AMBIGUOUS_BRANCH", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return lines.seen(run, waiting[0]) if waiting else run
 
@@ -144,15 +145,15 @@ def _waits_for(state: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, 
     return (*gates.pending_ids(state), *([str(found[0]["stage"])] if found else ()))
 
 
-def _refuse_moved(run_id: str, seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[str, Any]) -> None:
+def _refuse_moved(seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[str, Any]) -> None:
     """Refuse to decide something else than what was waited for when the command began. Raises DECIDED_MEANWHILE."""
     if seen[-1] in now:
         return
     last = (state.get("approvals") or [{}])[-1]
     who = masked_line(str(last.get("by") or ""), LONGEST_NAME)
-    what = f"the run {run_id} waits for this no more" + (f": {who} decided it" if who else "")
+    what = f"the run {handle(state)} waits for this no more" + (f": {who} decided it" if who else "")
     why = "somebody else decided in the same moment; what was decided stands"
-    raise LoomError("DECIDED_MEANWHILE", what, why=why, hint=f"loomctl show {run_id}", exit_code=EXIT_HELD)
+    raise LoomError("DECIDED_MEANWHILE", what, why=why, hint=f"loomctl show {handle(state)}", exit_code=EXIT_HELD)
 
 
 def _gate_answered(space: Workspace, state: State, event: str, said: Said, happened: list[Event]) -> State:

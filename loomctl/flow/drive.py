@@ -13,6 +13,7 @@ from loomctl.runs import leases
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.state import handle
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
 from loomctl.workflows import branches, gates
@@ -96,8 +97,8 @@ def next_step(
         happened: list[Event] = []
         if state["status"] in OVER and not branch:
             return state, []  # there is nothing to do in it, and that is no fault
-        refuse_standing(state, run_id)
-        turn_ends.refuse_pending(space, state, run_id)
+        refuse_standing(state)
+        turn_ends.refuse_pending(space, state)
         ended, said = turn_ends.close(space, run, state, happened, found)
         if ended is not None:
             state = ended.state
@@ -256,7 +257,7 @@ def _closed(
     notes: list[str],
 ) -> list[Ended]:
     """Close a step whose response is there already; else, in `happened`, that it is marked anew, if it is."""
-    turn_ends.refuse_pending(space, state, run.run_id)
+    turn_ends.refuse_pending(space, state)
     is_own = turn_ends.is_of(space, entry)
     if found is not None and not is_own and is_result(now._replace(response=found.given.response)):
         closed, said = turn_ends.close(space, run, _marked(space, state, now), happened, found)
@@ -276,7 +277,7 @@ def _named(run: Run, stage: str, branch: str | None) -> tuple[Mapping[str, Any],
         known = [entry["stage"] for entry in visits.every(run.state) if entry.get("stage")]
         what = f"there is no stage {stage!r:.80} in {where}"
         why = f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back"
-        raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl next {run.run_id}", exit_code=EXIT_NO_RUN)
+        raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl next {run.handle}", exit_code=EXIT_NO_RUN)
     return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
 
 
@@ -312,7 +313,7 @@ def _with_a_result(
     step = entry["step_id"] if entry is not None else f"the branch {branch}'s step"
     of = "" if entry is not None else f" --branch {branch}"
     why = "without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note"
-    hint = f"{visits.done_command(entry)} {run.run_id}{of} --response-file result.md"
+    hint = f"{visits.done_command(entry)} {run.handle}{of} --response-file result.md"
     raise LoomError("NO_RESPONSE", f"the result of {step} is missing", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -356,34 +357,34 @@ def _begun_to_be_ended(space: Workspace, run: Run, outcome: str | None) -> Run:
     return settle.update(space, run, change)
 
 
-def refuse_over(state: Mapping[str, Any], run_id: str) -> None:
+def refuse_over(state: Mapping[str, Any]) -> None:
     """Refuse what is to be done in a run that is completed or cancelled, or in a branch that has ended (D4, D43).
 
     Raises BAD_STATUS and BRANCH_ENDED.
     """
     branches.refuse_ended(state)
     if state["status"] in OVER:
-        hint = f"loomctl resume {run_id} --reopen"
+        hint = f"loomctl resume {handle(state)} --reopen"
         raise LoomError("BAD_STATUS", f"the run is {state['status']}", hint=hint, exit_code=EXIT_USAGE)
 
 
-def refuse_standing(state: Mapping[str, Any], run_id: str) -> None:
+def refuse_standing(state: Mapping[str, Any]) -> None:
     """Refuse to go on in a run that is paused, failed or over. Raises BAD_STATUS and BRANCH_ENDED."""
     branches.refuse_ended(state)
     status = state["status"]
     if status in ("paused", "failed"):
-        why, hint = "a run that is paused or failed goes on after it was resumed", f"loomctl resume {run_id}"
+        why, hint = "a run that is paused or failed goes on after it was resumed", f"loomctl resume {handle(state)}"
         raise LoomError("BAD_STATUS", f"the run is {status}", why=why, hint=hint, exit_code=EXIT_USAGE)
-    refuse_over(state, run_id)
+    refuse_over(state)
 
 
 def open_for(run: Run, state: State, told: Mapping[str, Any]) -> dict[str, Any]:
     """Give the visit that a `done` may end; a paused run keeps the result, and goes no further."""
-    refuse_over(state, run.run_id)
+    refuse_over(state)
     entry = visits.open_visit(state)
     if entry is None:
         raise _nothing_open(run, state)
-    _refuse_moved(run.run_id, entry, told)
+    _refuse_moved(run.handle, entry, told)
     _refuse_human(run, state)
     if "branches" in entry:
         raise _has_branches(run, entry)
@@ -401,7 +402,7 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: Given) -> None:
         return
     what = f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input"
     why = "a command has to pass before it counts as done, and only `loomctl done` runs it"
-    hint = f"{visits.done_command(entry)} {run.run_id} --response-file result.md"
+    hint = f"{visits.done_command(entry)} {run.handle} --response-file result.md"
     raise LoomError("NO_RESPONSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -413,17 +414,17 @@ def _refuse_human(run: Run, state: State) -> None:
     offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
     what = f"{found[1].key} is decided by a person, not ended by its result"
     why = f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else ""
-    hint = gates.command(gates.CHOOSE if offered else gates.APPROVE, run.run_id, (*offered, "")[0], branch)
+    hint = gates.command(gates.CHOOSE if offered else gates.APPROVE, run.handle, (*offered, "")[0], branch)
     raise LoomError("HUMAN_STEP", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-def _refuse_moved(run_id: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+def _refuse_moved(handle: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
     """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
     if not told or told["stage"] == entry.get("stage"):
         return
     what = f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}"
     why = "a step is ended by who worked on it"
-    raise LoomError("STAGE_MOVED", what, why=why, hint=f"loomctl next {run_id}", exit_code=EXIT_USAGE)
+    raise LoomError("STAGE_MOVED", what, why=why, hint=f"loomctl next {handle}", exit_code=EXIT_USAGE)
 
 
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
@@ -435,7 +436,7 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
         f"(status {state['status']})",
         where=run.state_path,
         why="the run waits for its user's approval" if waits else "next begins it" if branch else "",
-        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.run_id, "", branch),
+        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.handle, "", branch),
         exit_code=EXIT_USAGE,
     )
 

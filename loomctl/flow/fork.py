@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.changes import stage_changes
 from loomctl.flow import rewind
 from loomctl.flow.commands import command_steps
-from loomctl.kit import clock, digests, ids
+from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages
 from loomctl.runs.machine import run_notes
@@ -96,7 +96,7 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
     notes += [*left, *context_history.set_by_hand(run, str(origin.entry["completed_at"]))]
     notes += _known_here(space, origin.run, run)
     warned = log_verdict.warning(space.store, run_id)
-    notes += [f"run {run_id}: {warned}"] if warned else []
+    notes += [f"run {space.store.handle(run_id)}: {warned}"] if warned else []
     return Forked(
         run,
         run_id,
@@ -113,8 +113,9 @@ def fork(space: Workspace, run_id: str, at: str) -> Forked:
 def _refuse_fabers(space: Workspace, run_id: str) -> None:
     home = space.store.home(run_id)
     if home.faber:
-        what = f"the run {run_id} is FABER's; Loom makes no second one of it"
-        why, hint = "FABER would know nothing of it", f"loomctl show {run_id}"
+        called = space.store.handle(run_id)
+        what = f"the run {called} is FABER's; Loom makes no second one of it"
+        why, hint = "FABER would know nothing of it", f"loomctl show {called}"
         raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -125,7 +126,7 @@ def _origin(run: Run, named: str) -> _Origin:
     if entry["status"] not in visits.OUTCOMES:
         before = [one["stage"] for one in every[:at] if one["status"] in visits.OUTCOMES]
         earlier = (
-            f"loomctl fork {run.run_id} --at {quoted(before[-1])}" if before else f"loomctl show --stages {run.run_id}"
+            f"loomctl fork {run.handle} --at {quoted(before[-1])}" if before else f"loomctl show --stages {run.handle}"
         )
         what = f"{entry['stage']} has not ended, and a fork goes on from where a stage had"
         why = "an earlier one can be named; to do this one differently here, loomctl rewind goes back to it"
@@ -159,7 +160,7 @@ def _told(origin: _Origin) -> list[Event]:
     state = origin.run.state
     made = next((one for one in event_log.entries(origin.run.folder)[0] if one["event"] == "run.created"), {})
     recipe = (made.get("properties") or {}).get("plan") or refreeze.recipe_for_the_log(origin.run.plan, None)
-    recipe = {**recipe, "sha256": digests.of_json(origin.run.plan)}  # it may have been made anew since
+    recipe = {**recipe, "sha256": files.sha256_of_json(origin.run.plan)}  # it may have been made anew since
     created = {"workflow_id": state["workflow_id"], "work_id": state.get("work_id"), "goal": state.get("goal", "")}
     forked = {
         "from": origin.run.run_id,
@@ -253,9 +254,7 @@ def _bring_blobs(space: Workspace, run: Run, folder: str) -> None:
 
 def _placed(space: Workspace, folder: str, state: State, told: Sequence[Event]) -> State:
     while True:
-        run_id = ids.make_run_id(
-            str(state["plan_id"]), clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name))
-        )
+        run_id = space.store.free_id(str(state["plan_id"]))
         made = arrivals.begin(folder, {**state, "run_id": run_id}, told)
         try:
             arrivals.into_place(space.store, folder, run_id)

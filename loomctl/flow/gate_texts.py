@@ -56,7 +56,7 @@ def line(run: Run) -> str:
     verb = "choose LABEL" if offered else "approve"
     return (
         f"The run waits for its user at {masked_line(found[1].key, 120)}: {asked}{listed}. "
-        f"They decide: loomctl {verb} {run.run_id}"
+        f"They decide: loomctl {verb} {run.handle}"
     )
 
 
@@ -92,9 +92,9 @@ def ways(run: Run, place: Place) -> str:
     """Give the commands that answer a human step, a line each."""
     offered = gates.choices(place.step)
     branch = visits.seen_from(run.state).name
-    lines = [f"    {gates.command(gates.CHOOSE, run.run_id, label, branch)}" for label in offered]
+    lines = [f"    {gates.command(gates.CHOOSE, run.handle, label, branch)}" for label in offered]
     if not offered:
-        lines = [f"    {gates.command(verb, run.run_id, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
+        lines = [f"    {gates.command(verb, run.handle, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
     return "\n".join([_NOT_YOURS, "", *lines])
 
 
@@ -107,7 +107,7 @@ def paused(run: Run) -> str:
     why = f": {note}" if note else ""
     return (
         f"The run is paused: {by or 'somebody'} rejected {masked_line(str(refused['id']), 120)}{why}. "
-        f"`loomctl undo` opens the last step again; `loomctl resume {run.run_id}` asks again."
+        f"`loomctl undo` opens the last step again; `loomctl resume {run.handle}` asks again."
     )
 
 
@@ -115,7 +115,7 @@ def _by(run: Run) -> str:
     first = run.state["pending_approvals"][0] if run.state["pending_approvals"] else {}
     branch = masked_line(str(first.get("branch") or visits.seen_from(run.state).name), 80)
     verb = f"{gates.CHOOSE} LABEL" if first.get("choices") else gates.APPROVE
-    return gates.command(verb, run.run_id, "", branch)
+    return gates.command(verb, run.handle, "", branch)
 
 
 def _asked(item: Mapping[str, Any]) -> str:
@@ -186,7 +186,7 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
     if move.kind == "completed":
         return "The run is completed."
     if move.kind == "cancelled":
-        return f"The run is cancelled. To take it up again: loomctl resume {run.run_id} --reopen"
+        return f"The run is cancelled. To take it up again: loomctl resume {run.handle} --reopen"
     if move.kind == "failed":
         return _say_failed(run)
     if move.kind == "paused" and state["pending_approvals"]:
@@ -194,7 +194,7 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
         if refused:
             return refused
     if move.kind == "paused":
-        return f"The run is paused. To go on: loomctl resume {run.run_id}"
+        return f"The run is paused. To go on: loomctl resume {run.handle}"
     way = route.way_to(state, move.step)
     how = routing.how(way) if is_new or way.get("not_before") else ""
     if (task := visits.task(state)) and not way.get("not_before"):
@@ -218,7 +218,7 @@ def _say_branch(run: Run, move: Move) -> str:
 def _say_failed(run: Run) -> str:
     """Say that a run failed, and what resuming it does: the step is tried again, or one too often visited once more."""
     way = route.way_to(run.state, None)
-    again = f"loomctl resume {run.run_id}"
+    again = f"loomctl resume {run.handle}"
     if way.get("reason") == visits.MAX_VISITS:
         why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
         return f"The run failed: {why}. To visit it once more: {again}"

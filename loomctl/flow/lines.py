@@ -105,8 +105,8 @@ def branch_ended(state: State, session_id: str | None) -> Event:
     return Event("branch.ended", told, session_id, outside.step_id)
 
 
-def over(run_id: str, outside: visits.Outside) -> LoomError:
+def over(handle: str, outside: visits.Outside) -> LoomError:
     """Say that a branch's parallel step went on: what was done for it since counts nowhere."""
     what = f"the branch {outside.name} of {outside.step_id} is over: the parallel step was joined, or taken back"
     why = "what was done since is not recorded; the run has gone on"
-    return LoomError("BRANCH_OVER", what, why=why, hint=f"loomctl show {run_id}", exit_code=EXIT_USAGE)
+    return LoomError("BRANCH_OVER", what, why=why, hint=f"loomctl show {handle}", exit_code=EXIT_USAGE)

@@ -102,7 +102,7 @@ def _head(facts: Facts, fidelity: str, scale: int) -> str:
     step = masked_line(facts.step_id, 15 * scale)
     name = masked_line(facts.name, 10 * scale)
     named = f" ({name})" if name and name != step.rpartition("/")[2] else ""
-    run, workflow = masked_line(facts.run_id, 25 * scale), masked_line(facts.workflow, 10 * scale)
+    run, workflow = masked_line(facts.handle, 25 * scale), masked_line(facts.workflow, 10 * scale)
     standing = f"Run {run}, workflow {workflow}, step {step}{named}, visit {facts.visit}. Told: {fidelity}."
     lines = ["# Loom: what happened before this step", "", standing]
     if facts.goal.strip():
@@ -350,7 +350,7 @@ class Facts(NamedTuple):
     name: the step's. warnings: lines that must be seen.
     """
 
-    run_id: str
+    handle: str
     workflow: str
     step_id: str
     name: str

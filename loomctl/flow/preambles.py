@@ -64,12 +64,14 @@ class Preamble(NamedTuple):
     newest_at: str
     warnings: Sequence[str] = ()
     id: str = ""
+    handle: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document that `--json` prints."""
         return {
             "schema_version": 1,
             "run_id": self.run_id,
+            "handle": self.handle,
             "step_id": self.step_id,
             "fidelity": self.fidelity,
             "source": self.source,
@@ -171,7 +173,7 @@ def _meant(run: Run, step_key: str | None) -> Place:
         return found[0]
     known = ", ".join(place.key for place in every[:40])
     what = f"{str(step_key or '')!r:.80} names {len(found)} steps of this run"
-    why, hint = masked_line(f"there are {known or 'none'}", 600), f"loomctl show {run.run_id}"
+    why, hint = masked_line(f"there are {known or 'none'}", 600), f"loomctl show {run.handle}"
     raise LoomError("NO_SUCH_STEP", what, where=run.plan_path, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
 
@@ -286,7 +288,7 @@ def _made(
     entry = visits.open_visit(run.state)
     is_open = entry is not None and entry["step_id"] == place.key
     facts = Facts(
-        run_id=run.run_id,
+        handle=run.handle,
         workflow=str(run.state["workflow_id"]),
         step_id=place.key,
         name=str(place.step.get("name") or ""),
@@ -322,6 +324,7 @@ def _made(
         _rank(last),
         str(last.get("completed_at") or ""),
         warnings,
+        handle=run.handle,
     )
 
 

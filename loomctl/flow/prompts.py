@@ -145,7 +145,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     if status == "awaiting_feedback" and (waits := _trust_awaited(run)):
         return waits
     if status in ("paused", "failed", "completed", "cancelled"):
-        return f"## Next\n\n{_refused(run) or _standing(status, run.run_id)}"
+        return f"## Next\n\n{_refused(run) or _standing(status, run.handle)}"
     entry = visits.open_visit(state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
@@ -166,7 +166,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
 
 
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
-    way = f"This session does not drive the run. To take it up: `loomctl resume {run.run_id}`"
+    way = f"This session does not drive the run. To take it up: `loomctl resume {run.handle}`"
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or budget is None:
@@ -207,7 +207,7 @@ def _trust_awaited(run: Run) -> str:
     if not standing.waits_for_trust(run.state):
         return ""
     asked = masked_line(str(run.state["feedback"].get("message")), 400)
-    decides = f"The user decides: `{standing.trust_command(run.run_id)}`; then `loomctl next`."
+    decides = f"The user decides: `{standing.trust_command(run.handle)}`; then `loomctl next`."
     return f"## Next\n\nThe run waits for its user: {asked}. {decides}"
 
 
@@ -232,10 +232,10 @@ def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = 
     return f"{cut_lines(head, max(0, limit - budget.measure(rest) - 2), budget.measure)}\n\n{rest}\n\n{short_ending}"
 
 
-def _standing(status: str, run_id: str) -> str:
+def _standing(status: str, handle: str) -> str:
     return {
-        "paused": f"The run is paused. When its user wants to go on: `loomctl resume {run_id}`",
-        "failed": f"The run failed at its last step. To try that step again: `loomctl resume {run_id}`",
+        "paused": f"The run is paused. When its user wants to go on: `loomctl resume {handle}`",
+        "failed": f"The run failed at its last step. To try that step again: `loomctl resume {handle}`",
         "completed": "The run is completed; there is nothing left to do in it.",
         "cancelled": "The run was cancelled; there is nothing left to do in it.",
     }[status]

@@ -22,7 +22,7 @@ from loomctl.runs.model import frozen_plan, lease, sessions, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
-from loomctl.runs.store.layouts import AmbiguousRunError
+from loomctl.runs.store.match import AmbiguousRunError
 from loomctl.runs.tools import recording
 from loomctl.workflows import refreeze, triggers
 
@@ -116,7 +116,7 @@ def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
 def _over(run: Run) -> LoomError:
     what = f"the run is {run.state['status']}"
     why = "completed and cancelled runs are not taken up by themselves"
-    hint = f"loomctl resume {run.run_id} --reopen"
+    hint = f"loomctl resume {run.handle} --reopen"
     return LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -220,16 +220,16 @@ def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
     try:
         found = find.find(space, named, over=reopen)
     except AmbiguousRunError as error:
-        raise AmbiguousRunError(error.found, _VERB) from None
+        raise AmbiguousRunError(space.store, error.found, _VERB) from None
     if found.run_id is not None:
         return found.run_id
     if found.candidates:
-        raise AmbiguousRunError(found.candidates, _VERB)
+        raise AmbiguousRunError(space.store, found.candidates, _VERB)
     dormant = [one["run_id"] for one in run_index.summaries(space.store) if one["status"] in ("failed", "pending")]
     if len(dormant) == 1:
         return str(dormant[0])
     if dormant:
-        raise AmbiguousRunError(dormant, _VERB)
+        raise AmbiguousRunError(space.store, dormant, _VERB)
     none = find.none(space, found)
     none.meant = {}  # one that is over is not taken up by a hint
     raise none

@@ -382,7 +382,7 @@ def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
         option = "--to" if verb == "rewind" else "--at"
         what = f"{found['stage']} belongs to a branch of the parallel step {outer['step_id']}"
         why = "branches are worked on side by side; the step is taken as a whole, with all of them"
-        hint = f"loomctl {verb} {run.run_id} {option} {quoted(str(outer['stage']))}"
+        hint = f"loomctl {verb} {run.handle} {option} {quoted(str(outer['stage']))}"
         raise LoomError("IN_PARALLEL", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return found
 
@@ -412,13 +412,13 @@ def _is_untouched(state: Mapping[str, Any], stage: str) -> bool:
 def _refuse(run: Run, state: Mapping[str, Any], stage: str) -> None:
     if state["status"] == "cancelled":
         what, why = "the run is cancelled", "it is taken up again first"
-        hint = f"loomctl resume {run.run_id} --reopen"
+        hint = f"loomctl resume {run.handle} --reopen"
         raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     at = [entry.get("stage") for entry in state["steps"]].index(stage)
     fabers = [str(entry["step_id"]) for entry in state["steps"][at:] if entry.get("by") == "faber"]
     if fabers:
         what = f"FABER did {masked_line(fabers[0], 120)} since, and nothing of FABER's is taken back"
-        hint = f"loomctl show {run.run_id}"
+        hint = f"loomctl show {run.handle}"
         raise LoomError("NOT_LOOMS", what, where=run.state_path, hint=hint, exit_code=EXIT_USAGE)
 
 

@@ -83,7 +83,7 @@ def start(
         merged = {**merged, "autonomy": {**(said if isinstance(said, dict) else {}), "level": autonomy}}
     tests = suites.of(space).command
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources, test_command=tests)
-    run_id = _free_id(space, plan_id)
+    run_id = space.store.free_id(plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     if must_survive:
         state[KEY] = prove.checked(must_survive)
@@ -132,10 +132,6 @@ def new_store(space: Workspace) -> list[str]:
     return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
 
 
-def _free_id(space: Workspace, plan_id: str) -> str:
-    return ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(space.store.run_dir(name)))
-
-
 def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) -> Run:
     folder = space.store.run_dir(run_id)
     return Run(run_id, folder, state, plan, os.path.join(folder, "state.json"), os.path.join(folder, "plan.json"))
@@ -150,7 +146,7 @@ def _created(space: Workspace, run: Run, autonomy: str | None) -> Run:
     except LoomError as error:
         if error.code != "RUN_EXISTS":
             raise
-    run_id = _free_id(space, state["plan_id"])
+    run_id = space.store.free_id(state["plan_id"])
     return _created(space, _new_run(space, run_id, {**state, "run_id": run_id}, run.plan), autonomy)
 
 
@@ -187,7 +183,8 @@ def others_under_way(space: Workspace, run: Run) -> list[str]:
         if run_id == run.run_id:
             continue
         if run_id == left:
-            said.append(f"This session drove {run_id} until now; it stays under way: {find.way_in(space, run_id)}")
+            drove = space.store.handle(run_id)
+            said.append(f"This session drove {drove} until now; it stays under way: {find.way_in(space, run_id)}")
         elif ids.split_run_id(run_id)[0] == run.state["plan_id"]:
             said.append(f"Another run on the same work is under way: {find.way_in(space, run_id)}")
     return said

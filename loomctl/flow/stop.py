@@ -14,6 +14,7 @@ from loomctl.runs import leases, stages
 from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.model.standing import is_under_way
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.state import handle
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -244,7 +245,7 @@ def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
         return None
     was_told = standing.waits_for_trust(run.state) and not turn.driven
     command_steps.wait(space, run, commands)
-    return Stopped(line="" if was_told else f"Loom: {standing.trust_line(run.run_id, commands)}", waits=turn.driven)
+    return Stopped(line="" if was_told else f"Loom: {standing.trust_line(run.handle, commands)}", waits=turn.driven)
 
 
 def closed_without_message(space: Workspace, run: Run) -> str:
@@ -359,7 +360,7 @@ def _ended(
         if handed and turn.blocks_left <= 0:
             state, paused = paused_at_cap(state, space.caller.session_id)
             happened += paused
-            held[:] = [Stopped(line=say_paused(run.run_id, f"{said}. "))]
+            held[:] = [Stopped(line=say_paused(run.handle, f"{said}. "))]
         return leases.note_activity(space, state), happened
 
     state = space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
@@ -388,7 +389,7 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
             return state, []
         if state["status"] not in allowed:
             what, why = f"the run is {state['status']}", f"from {', '.join(allowed)} it can become {status}"
-            hint = f"loomctl show {run_id}"
+            hint = f"loomctl show {handle(state)}"
             raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
         return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
 
@@ -420,7 +421,7 @@ def pause_at_cap(space: Workspace, run: Run) -> str:
         return paused_at_cap(state, space.caller.session_id) if standing.is_under_way(state) else (state, [])
 
     space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    return say_paused(run.run_id)
+    return say_paused(run.handle)
 
 
 def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Event]]:
@@ -429,9 +430,9 @@ def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Eve
     return {**standing.answered(state), "status": "paused"}, [happened]
 
 
-def say_paused(run_id: str, before: str = "") -> str:
+def say_paused(handle: str, before: str = "") -> str:
     """Say that a run is paused so, and how it goes on."""
     return (
         f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
-        f"To go on: loomctl resume {run_id}"
+        f"To go on: loomctl resume {handle}"
     )

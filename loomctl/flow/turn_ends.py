@@ -11,6 +11,7 @@ from loomctl.runs import stages
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, visits
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.state import handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_messag
     return binding is None or binding.get("host") == TERMINAL or not space.local.is_alive(binding)
 
 
-def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> None:
+def refuse_pending(space: Workspace, state: Mapping[str, Any]) -> None:
     """Refuse to close a step whose own session is alive and about to give its result. Raises HELD."""
     entry = visits.open_visit(state)
     if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
@@ -239,7 +240,7 @@ def refuse_pending(space: Workspace, state: Mapping[str, Any], run_id: str) -> N
     owner = as_object(entry.get("closing")).get("session_id")
     what = f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive"
     why = "its result is expected as that session's final message; with --response-file you end the step yourself"
-    raise LoomError("HELD", what, why=why, hint=f"loomctl show {run_id}", exit_code=EXIT_HELD)
+    raise LoomError("HELD", what, why=why, hint=f"loomctl show {handle(state)}", exit_code=EXIT_HELD)
 
 
 def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversation:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from loomctl.handoff import carried, handoff, repository
 from loomctl.handoff.handoff import Desk, commit_text, read_message
 from loomctl.handoff.repository import Repository
-from loomctl.kit import files
+from loomctl.kit import files, ids
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
@@ -51,6 +51,11 @@ class RemoteRun(NamedTuple):
     at: str
     here: str
     trouble: str = ""
+
+    @property
+    def handle(self) -> str:
+        """What people call the run; its id where nobody can read what it is for."""
+        return ids.handle(self.run_id, self.work) if self.work else self.run_id
 
 
 def list_runs(desk: Desk) -> list[RemoteRun]:

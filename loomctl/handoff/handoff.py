@@ -201,7 +201,8 @@ class Desk:
         """Tell what is carried of a run from here, blobs apart. Raises NOT_LOOMS for a run of FABER's."""
         home = self.space.store.home(run_id)
         if home.faber:
-            what, hint = f"the run {run_id} is FABER's; Loom does not hand it on", f"loomctl show {run_id}"
+            called = self.space.store.handle(run_id)
+            what, hint = f"the run {called} is FABER's; Loom does not hand it on", f"loomctl show {called}"
             why = "its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what came"
             why += "; move the project's .fractary folder with your branch"
             raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
@@ -360,7 +361,7 @@ class Desk:
         remote, ref = self.remote, remotes.RUNS + run_id
         keeps = f"git fetch {remote.read_at} {ref}:{_COPIES}{run_id}/{commit}"
         away = f"git push --force-with-lease={ref}:{commit} {remote.written_at} --delete {ref}"
-        puts = f"`loomctl push {run_id}{remote.option}`"
+        puts = f"`loomctl push {self.space.store.handle(run_id)}{remote.option}`"
         then = f"`{keeps} && {away}` keeps a copy of it and takes it away there, and {puts}"
         is_here = self.space.store.has(run_id)
         error.hint = keeps if is_here else remote.listing
@@ -376,13 +377,19 @@ class Desk:
             return
         self.repository.fetch(self.remote, {run_id: self.incoming_ref(run_id)})
         if self.repository.commit_of(self.incoming_ref(run_id)) != commit:
-            what, where = f"the remote's run {run_id} was pushed once more at this moment", self.remote.place(run_id)
+            what, where = (
+                f"the remote's run {self.space.store.handle(run_id)} was pushed once more at this moment",
+                self.remote.place(run_id),
+            )
             why = "nothing was changed here; the same command again takes the newest"
             raise LoomError("MOVED_MEANWHILE", what, where=where, why=why, hint=self.pull_command(run_id))
 
     def diverged(self, run_id: str, found: Standing, so: str) -> LoomError:
         """Make the error of a run that went on here and there."""
-        what, where = f"the run {run_id} went on here and at {self.remote.shown}; {so}", self.remote.place(run_id)
+        what, where = (
+            f"the run {self.space.store.handle(run_id)} went on here and at {self.remote.shown}; {so}",
+            self.remote.place(run_id),
+        )
         why = (
             f"{who(found.message)}; two states are not merged: --keep-mine keeps this one and saves theirs as a run of "
         )
@@ -392,7 +399,7 @@ class Desk:
 
     def pull_command(self, run_id: str) -> str:
         """Give the command line that pulls a run from here."""
-        return f"loomctl pull {run_id}{self.remote.option}"
+        return f"loomctl pull {self.space.store.handle(run_id)}{self.remote.option}"
 
 
 def commit_text(where: repository.Repository, commit: str, run_id: str, remote: Remote) -> bytes:
@@ -455,7 +462,7 @@ def who(message: Message | None) -> str:
 def log_warnings(space: Workspace, run_id: str) -> list[str]:
     """Say, before and after a run is handed on, that its log is damaged; empty where it is not."""
     found = log_verdict.warning(space.store, run_id)
-    return [f"Run {run_id}: {found}"] if found else []
+    return [f"Run {space.store.handle(run_id)}: {found}"] if found else []
 
 
 def _fit(run_id: str) -> str:

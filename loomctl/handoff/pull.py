@@ -188,9 +188,8 @@ class _Pull:
             self._refuse_running()
             had_outputs = self._desk.with_outputs(self._run_id, self._standing.base)
             if not diverged and _work_in(self._desk.look(self._run_id, outputs=had_outputs)) != _work_in(here):
-                what = (
-                    f"the run {self._run_id} was worked on here while its newer state was fetched; nothing was changed"
-                )
+                called = self._store.handle(self._run_id)
+                what = f"the run {called} was worked on here while its newer state was fetched; nothing was changed"
                 why, hint = "the same command again tells how both stand now", self._desk.pull_command(self._run_id)
                 raise LoomError("WORKED_ON_MEANWHILE", what, where=target, why=why, hint=hint, exit_code=EXIT_HELD)
             if self._standing.apart:
@@ -211,8 +210,8 @@ class _Pull:
         except LoomError:  # one that cannot be read has no open step either
             return
         if evidence_commands.runs_now(self._space, run):
-            what = f"a command of the run {self._run_id} runs on this machine; nothing was changed"
-            why, hint = "its output belongs to the state that is here", f"loomctl next {self._run_id}"
+            what = f"a command of the run {run.handle} runs on this machine; nothing was changed"
+            why, hint = "its output belongs to the state that is here", f"loomctl next {run.handle}"
             raise LoomError("COMMAND_RUNS", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_HELD)
 
     def _unmask(self, here: Look) -> None:
@@ -269,7 +268,7 @@ class _Pull:
 
     def _renamed(self, folder: str, plan_id: str, happened: Sequence[Event], changes: dict[str, Any]) -> str:
         while True:
-            new = ids.make_run_id(plan_id, clock.run_stamp(), lambda name: os.path.lexists(self._store.run_dir(name)))
+            new = self._store.free_id(plan_id)
             arrivals.rename(folder, new, happened, changes)
             try:
                 arrivals.sync(folder)
@@ -354,7 +353,7 @@ def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
         leases.refuse_to_replace(desk.space, run_id, state)
     except LoomError as error:
         if in_a_terminal:
-            error.hint = f"loomctl pull {run_id} --take-theirs{desk.remote.option}"
+            error.hint = f"loomctl pull {desk.space.store.handle(run_id)} --take-theirs{desk.remote.option}"
         raise
 
 

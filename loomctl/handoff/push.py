@@ -143,7 +143,7 @@ def _refused(desk: Desk, run_id: str, standing: Standing) -> LoomError:
     brings = "it goes on from what is here, so a pull brings it"
     if standing.apart:
         brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
-    what = f"{desk.remote.shown} has a newer state of the run {run_id}; nothing was pushed"
+    what = f"{desk.remote.shown} has a newer state of the run {desk.space.store.handle(run_id)}; nothing was pushed"
     where, why = desk.remote.place(run_id), f"{handoff.who(standing.message)}; {brings}"
     hint = desk.pull_command(run_id)
     return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
@@ -231,8 +231,11 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done
     why = remotes.refusal(done)
     if not why:
         raise remotes.unreachable(desk.remote, done)
-    what, where = f"{desk.remote.shown} does not take the run {run_id}", desk.remote.place(run_id)
-    hint = "git remote -v" if remotes.is_stale(done) else f"loomctl push {run_id} --remote URL"
+    what, where = (
+        f"{desk.remote.shown} does not take the run {desk.space.store.handle(run_id)}",
+        desk.remote.place(run_id),
+    )
+    hint = "git remote -v" if remotes.is_stale(done) else f"loomctl push {desk.space.store.handle(run_id)} --remote URL"
     raise LoomError("REMOTE_REFUSED", what, where=where, why=f"it says: {why}", hint=hint, exit_code=EXIT_SETUP)
 
 
@@ -241,7 +244,8 @@ def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
     other = desk.space.store.held(run_id, state)
     if holder is None or (other is None and holder.session_id != desk.space.caller.session_id):
         return []
-    there = f"loomctl pull {run_id}{desk.remote.elsewhere}, then loomctl resume {run_id} --take-over"
+    called = desk.space.store.handle(run_id)
+    there = f"loomctl pull {called}{desk.remote.elsewhere}, then loomctl resume {called} --take-over"
     drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other)}"
     return [f"{drives}. To drive it on another machine: {there}"]
 

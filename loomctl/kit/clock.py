@@ -23,6 +23,26 @@ def exact_stamp(nanoseconds: int) -> str:
     return f"{stamp(nanoseconds // 1_000_000_000)[:-1]}.{nanoseconds // 1_000_000 % 1000:03}Z"
 
 
+def ago(stamped: str, now: float) -> str:
+    """Say for people when something was, in the local zone: `7 min ago`, `yesterday 14:05`, `2026-01-15`.
+
+    stamped: in the form above; what is none is given back. now: seconds since the epoch.
+    """
+    at = seconds_of(stamped)
+    if not at:
+        return stamped
+    gone, then, today = now - at, time.localtime(at), time.localtime(now)
+    if -60 <= gone < 60:
+        return "just now"
+    if 0 <= gone < 3600:
+        return f"{gone // 60:.0f} min ago"
+    if gone >= 0 and (gone < 6 * 3600 or then[:3] == today[:3]):
+        return f"{gone // 3600:.0f} h ago"
+    if gone >= 0 and then[:3] == time.localtime(now - (today.tm_hour + 1) * 3600)[:3]:
+        return time.strftime("yesterday %H:%M", then)
+    return time.strftime("%Y-%m-%d", then)
+
+
 def run_stamp() -> str:
     """Give the time as it stands in run ids: UTC, `YYYY-MM-DDTHH-MM-SSZ`."""
     return time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime(time.time()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable
     from hashlib import sha256
     from typing import Any
 else:
@@ -33,13 +33,6 @@ def of_bytes(data: bytes) -> str:
 def of_text(text: str) -> str:
     """Give the SHA-256 of the text's UTF-8 bytes; lone surrogates are hashed as such, never refused."""
     return of_bytes(text.encode("utf-8", "surrogatepass"))
-
-
-def of_json(value: Mapping[str, Any], without: Collection[str] = ()) -> str:
-    """Give the SHA-256 of what a JSON object says; how its file is laid out does not count. without: keys left out."""
-    from loomctl.kit import files
-
-    return of_bytes(files.to_json_line({key: held for key, held in value.items() if key not in without}))
 
 
 def begun() -> Any:

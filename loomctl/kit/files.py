@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 
-from loomctl.kit import quick_json
+from loomctl.kit import digests, quick_json
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
 LARGEST_JSON = 64 * 1024 * 1024
@@ -190,6 +190,11 @@ def _holds_more(values: Iterable[object]) -> bool:
 def to_json_line(value: Any) -> bytes:
     """Render a value in one line, for what only machines read."""
     return (_encoded_tight(value) + "\n").encode("utf-8", "backslashreplace")
+
+
+def sha256_of_json(value: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Give the SHA-256 of what a JSON object says; how its file is laid out does not count. without: keys left out."""
+    return digests.of_bytes(to_json_line({key: held for key, held in value.items() if key not in without}))
 
 
 def write_atomically(

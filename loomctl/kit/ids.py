@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from loomctl.kit import digests
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Digits and letters that nobody takes for one another, 32 of them.
+_MARKS = "0123456789abcdefghjkmnpqrstvwxyz"
+MARK = 4
+"""The letters at a handle's end, by which it is told from every other of its store."""
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 LONGEST_ID = 200
@@ -82,6 +87,17 @@ def make_run_id(plan_id: str, stamp: str, taken: Callable[[str], bool]) -> str:
         name = f"{first}-{number}"
         number += 1
     return name
+
+
+def mark(run_id: str, letters: int = MARK) -> str:
+    """Give what ends a run's handle: letters of its id's digest, the same on every machine (D69)."""
+    value = int(digests.of_text(run_id), 16)
+    return "".join(_MARKS[value >> 5 * at & 31] for at in range(min(letters, 51)))
+
+
+def handle(run_id: str, work: str, letters: int = MARK) -> str:
+    """Name a run for people: `add-dark-mode-k3f9` (D69). work: a tracker's id or a goal, masked."""
+    return f"{slug(work, limit=24, empty='run')}-{mark(run_id, letters)}"
 
 
 def split_run_id(run_id: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import LOAD, SKIP
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import visits
-from loomctl.runs.model.state import VOLATILE
+from loomctl.runs.model.state import VOLATILE, handle
 from loomctl.workflows import triggers
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ _LARGEST = 4 << 20
 _MOST_RUNS = 10
 
 NO_RUN = "Loom: no run is active in this project.\n"
-_HEAD = """# Loom: the run {run_id}
+_HEAD = """# Loom: the run {handle}
 
 This is for the session that drives the run. In any other, work on what its user asks for. What Loom's hooks and
 commands say is newer than this file. The fences and the files below are data that the work depends on.
@@ -294,7 +294,7 @@ def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
     if state.get("goal"):
         told.append(f"goal: {masked_line(str(state['goal']), 400)}")
     told += ["", space.upcoming(space.project, run, may_write=True)]
-    parts = [_HEAD.replace("{run_id}", run.run_id), fenced("\n".join(told), "text"), ""]
+    parts = [_HEAD.replace("{handle}", run.handle), fenced("\n".join(told), "text"), ""]
     carried = [one for one in found if one.line]
     if carried:
         parts += ["Its files, as they are now:", ""]
@@ -317,10 +317,10 @@ def _several(space: Workspace, run_ids: Sequence[str]) -> str:
         try:
             state = space.store.read_state(run_id)
         except (OSError, LoomError):
-            told.append(f"{run_id}: cannot be read")
+            told.append(f"{space.store.handle(run_id)}: cannot be read")
             continue
         at = f", step {state['current_step']}" if state.get("current_step") else ""
-        told.append(masked_line(f"{run_id}: {state['status']}{at}", 300))
+        told.append(masked_line(f"{handle(state)}: {state['status']}{at}", 300))
     told += [f"and {len(run_ids) - _MOST_RUNS} more: loomctl runs"] if len(run_ids) > _MOST_RUNS else []
     return "\n".join([*lines, fenced("\n".join(told), "text"), ""])
 

@@ -97,13 +97,15 @@ def prime(
         space, run, event, entries, pieces, has, budget, may_write=may_write, force=force
     )
     if composed is None:
-        return Slip("", run.run_id, event.name, (), entries, reader.warnings, budget.limit, 0)
+        return Slip("", run.run_id, event.name, (), entries, reader.warnings, budget.limit, 0, handle=run.handle)
     epoch = space.local.primed(space.caller.session_id)["epoch"]
     whole = "\0".join(composed.texts)
     slip_id = slip.short_id(digests.of_text(f"{space.caller.session_id}\0{epoch}\0{whole}"))
     parts = slip.seal_parts(composed.texts, slip_id)
     used = sum(budget.measure(part) for part in parts)
-    return Slip(slip_id, run.run_id, event.name, parts, entries, reader.warnings, budget.limit, used, counts)
+    return Slip(
+        slip_id, run.run_id, event.name, parts, entries, reader.warnings, budget.limit, used, counts, run.handle
+    )
 
 
 def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
@@ -188,7 +190,7 @@ def _texts(
     for key, word in (("current_phase", "phase"), ("current_step", "step"), ("work_id", "work item")):
         at = visits.current_step(state) if key == "current_step" else state.get(key)
         standing += [f"{word} {at}"] if state.get(key) else []
-    head = [f"# Loom: the run {run.run_id}", *([] if has.any_slip else [_INTRODUCTION])]
+    head = [f"# Loom: the run {run.handle}", *([] if has.any_slip else [_INTRODUCTION])]
     head.append(masked_line(" · ".join(standing), 600))
     if not has.any_slip:
         head += [f"goal: {masked_line(str(state['goal']), 400)}"] if state.get("goal") else []
@@ -304,7 +306,7 @@ def _three_ways(run: Run, entry: Entry) -> str:
     return (
         f"Required artifact {masked_line(entry.id, 80)} could not be given ({why}). "
         "Ways forward: put the file there; or correct its path "
-        f"(`loomctl check {quoted(f'{run.folder}/plan.json')}`, `loomctl debug state show {run.run_id}`); "
+        f"(`loomctl check {quoted(f'{run.folder}/plan.json')}`, `loomctl debug state show {run.handle}`); "
         "or go on without it, telling the user what is not known."
     )
 
@@ -313,9 +315,9 @@ def one_line_for_people(made: Slip) -> str:
     """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters`."""
     count, length = len(made.loaded), len(made.text)  # whatever the budget is measured in
     size = f"{length / 1000:.1f}k" if length >= 1000 else str(length)
-    parts = [f"Loom: run {made.run_id}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
+    parts = [f"Loom: run {made.handle}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
-        parts = [f"Loom: run {made.run_id}: 0 loaded, {len(made.fresh)} fresh"]
+        parts = [f"Loom: run {made.handle}: 0 loaded, {len(made.fresh)} fresh"]
     for said, entries in (
         ("in its memory", [entry for entry in made.entries if entry.reason == "memory"]),
         ("as a diff", [entry for entry in made.loaded if entry.form == "diff"]),
@@ -351,7 +353,7 @@ def owe(space: Workspace, run: Run, event: Event, begun: str) -> Slip:
     _note_owed(
         space, {"run_id": run.run_id, "event": event.name, "facts": list(event.facts), "begun": begun, "lines": []}
     )
-    return Slip("", run.run_id, event.name, (), [], [], result_budget(space).limit, 0)
+    return Slip("", run.run_id, event.name, (), [], [], result_budget(space).limit, 0, handle=run.handle)
 
 
 def add_to_owed(space: Workspace, lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from loomctl.priming import receipts
 from loomctl.runs import find, leases
 from loomctl.runs.machine import session_notes
 from loomctl.runs.model import sessions
-from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.model.state import TERMINAL, handle
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.events import Event
 from loomctl.workflows import survival
@@ -43,6 +43,7 @@ class Proof(NamedTuple):
     """items: what must survive now; compactions, starts: of all of the run's sessions, oldest first."""
 
     run_id: str
+    handle: str
     items: Sequence[Item]
     compactions: Sequence[Compacted]
     starts: Sequence[Start]
@@ -66,6 +67,7 @@ class Proof(NamedTuple):
         """Give the document that `--json` prints."""
         return {
             "run_id": self.run_id,
+            "handle": self.handle,
             "must_survive": [{"name": item.name, "kind": item.kind} for item in self.items],
             "compactions": [_document(one) for one in self.compactions],
             "starts": [{"session_id": one.session_id, **one.to_dict()} for one in self.starts],
@@ -94,7 +96,7 @@ def proof(space: Workspace, named: str | None) -> Proof:
         *here,
     ]
     found = of_records(space, run, records)
-    return Proof(run_id, survival.items(run.plan, run.state), found, receipts.of_run(space, run))
+    return Proof(run_id, run.handle, survival.items(run.plan, run.state), found, receipts.of_run(space, run))
 
 
 def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: Sequence[str]) -> list[Problem]:
@@ -110,18 +112,18 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
 
     def change(state: State) -> tuple[State, list[Event]]:
         if state["status"] in TERMINAL:
-            what = f"the run {run_id} is {state['status']}: nothing of it is compacted any more"
-            raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+            what = f"the run {run.handle} is {state['status']}: nothing of it is compacted any more"
+            raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run.handle}", exit_code=EXIT_USAGE)
         listed = state.get(KEY)
         before = listed if isinstance(listed, list) else []
-        gone = [entry for name in dropped for entry in _named(run.plan, before, name, run_id)]
+        gone = [entry for name in dropped for entry in _named(run.plan, before, name, run.handle)]
         kept = [entry for entry in before if entry not in gone]
         known = {item.sought for item in survival.items(run.plan, {KEY: kept})}
         new = survival.items({**run.plan, KEY: []}, {KEY: list(added)})
         after = [*kept, *(item.value for item in new if item.sought not in known)]
         if len(after) > survival.MOST:
             what = f"{len(after)} items would be added, and at most {survival.MOST} are looked for"
-            raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run_id}", exit_code=EXIT_USAGE)
+            raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run.handle}", exit_code=EXIT_USAGE)
         if after == before:
             return state, []
         came = [entry for entry in after if entry not in before]
@@ -150,7 +152,7 @@ def warnings(
     names = {item.sought: item.name for item in survival.items(plan, state) if item.sought not in plans}
 
     def taken_back(entry: str, meant: str = "") -> str:
-        asks = f"loomctl prove {state['run_id']}"
+        asks = f"loomctl prove {handle(state)}"
         is_plain = not mask(entry)[1] and len(entry) <= _PASTED and entry.isprintable()
         name = names.get(_sought(plan, entry) or ("", ""), "")
         if not name:
@@ -193,7 +195,7 @@ def _sought(plan: Mapping[str, Any], entry: Any) -> tuple[str, str] | None:
     return next((item.sought for item in survival.items({**plan, KEY: []}, {KEY: [entry]})), None)
 
 
-def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str) -> list[Any]:
+def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, handle: str) -> list[Any]:
     """Give the entries of an item that is called so, or is written so: all that say it. Raises NO_SUCH_ITEM."""
     told = next((item.sought for item in survival.items(plan, {KEY: entries}) if item.name == name), None)
     each = [(entry, _sought(plan, entry)) for entry in entries]
@@ -205,7 +207,7 @@ def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, run_id: str)
     why = f"added are {', '.join(_names(plan, entries)) or 'none'}"
     if ours or name in survival.OWN:
         why = "the run's workflow declares it" if ours else "every run has it"
-    hint = f"loomctl prove {quoted(run_id)}"
+    hint = f"loomctl prove {handle}"
     raise LoomError("NO_SUCH_ITEM", f"no item {name!r:.100} was added", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 

@@ -78,6 +78,7 @@ class Slip(NamedTuple):
     limit: int
     used: int
     history: Mapping[str, int] | None = None
+    handle: str = ""
 
     @property
     def text(self) -> str:
@@ -105,6 +106,7 @@ class Slip(NamedTuple):
         return {
             "schema_version": 1,
             "run_id": self.run_id,
+            "handle": self.handle,
             "event": self.event,
             "slip_id": self.id or None,
             "artifacts": [

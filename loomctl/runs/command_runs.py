@@ -45,6 +45,7 @@ class Order(NamedTuple):
     script: str
     cwd: str
     timeout: float | None
+    handle: str
 
 
 class Standing(NamedTuple):
@@ -90,7 +91,7 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
     lines = said.decode("utf-8", "replace").strip().splitlines()
     what = f"the command of {order.step_id} could not be started"
     why = lines[-1][:300] if lines else f"its supervisor ended with {code}"
-    hint = f"loomctl next {order.run_id}"
+    hint = f"loomctl next {order.handle}"
     raise LoomError("NOT_STARTED", what, where=order.folder, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 

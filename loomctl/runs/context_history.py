@@ -297,7 +297,7 @@ def set_by_hand(run: Run, since: str) -> list[str]:
 
     They are no stage's, and stay; those of a branch are its own, and are gone with it.
     """
-    look = f"(loomctl context history {run.run_id})"
+    look = f"(loomctl context history {run.handle})"
     kept = _listed(by_hand_since(run, since))
     gone = _listed(by_hand_in_branches(run, since))
     return [

@@ -13,7 +13,7 @@ from loomctl.runs import project, stages
 from loomctl.runs.artifact_paths import is_inside, real
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import sessions
-from loomctl.runs.store import blobs
+from loomctl.runs.store import blobs, layouts, recovery
 from loomctl.runs.store.blobs import Blobs
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
     if text is None:
         what = f"the response of the stage {stage} is not there"
         where = os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
-        gone = LoomError("RESPONSE_GONE", what, where=where, hint=f"loomctl show {run.run_id}")
+        gone = LoomError("RESPONSE_GONE", what, where=where, hint=f"loomctl show {run.handle}")
         raise instead(gone, run.folder, f"stages/{stage}/{stages.RESPONSE}")
     return text
 
@@ -344,7 +344,11 @@ def instead(error: LoomError, run_dir: str, ref: str, session_id: object = None,
     local = os.path.join(os.path.dirname(os.path.dirname(run_dir)), "local")
     note = run_notes.handoff(local, run_id)
     where = _place(run_dir, session_id, note)
-    return _error(ref, run_id, where, why or _reason(note, ref), note) if where else error
+    return (
+        _error(ref, recovery.handle(layouts.at(run_dir, run_id)), where, why or _reason(note, ref), note)
+        if where
+        else error
+    )
 
 
 def of_blob(error: LoomError, store: str, ref: str) -> LoomError:
@@ -417,15 +421,15 @@ def _reason(note: Mapping[str, Any], ref: str) -> str:
     return ""
 
 
-def _error(ref: str, run_id: str, where: str, why: str, note: Mapping[str, Any]) -> LoomError:
+def _error(ref: str, handle: str, where: str, why: str, note: Mapping[str, Any]) -> LoomError:
     told = f"it lives {where}"
-    how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(run_id)}; then here"
+    how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(handle)}; then here"
     remote = str(note.get("remote") or "origin")
     option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
     what = f"{masked_line(ref, 200)} was not carried here"
-    hint = "loomctl runs --remote" if run_id == "RUN" else f"loomctl pull {run_id}{option}"
+    hint = "loomctl runs --remote" if handle == "RUN" else f"loomctl pull {handle}{option}"
     return LoomError("REF_NOT_HERE", what, where=where, why=how, hint=hint, exit_code=EXIT_NO_RUN)
 
 
-def _push(run_id: str) -> str:
-    return f"loomctl push {run_id} --with-outputs"
+def _push(handle: str) -> str:
+    return f"loomctl push {handle} --with-outputs"

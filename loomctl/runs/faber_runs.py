@@ -84,7 +84,10 @@ class FaberRuns:
         if self._freeze is None:
             if held is not None:
                 return held, None
-            what, hint = f"the FABER run {home.run_id} was not taken up with Loom yet", f"loomctl resume {home.run_id}"
+            from loomctl.runs.store import recovery
+
+            handle = recovery.handle(home)
+            what, hint = f"the FABER run {handle} was not taken up with Loom yet", f"loomctl resume {handle}"
             raise LoomError("NOT_TAKEN_UP", what, where=home.state, hint=hint, exit_code=EXIT_NO_RUN)
         state = self.view(stands or home, None).state
         try:

@@ -12,8 +12,10 @@ from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
+from loomctl.runs.model.state import handle
 from loomctl.runs.store import run_index
-from loomctl.runs.store.layouts import AmbiguousRunError, shown
+from loomctl.runs.store.layouts import shown
+from loomctl.runs.store.match import AmbiguousRunError, match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     over: whether a bound run counts that is completed or cancelled; it is there to be looked at, and never active (D4).
     """
     if named is not None:
-        return Found(space.store.match(named), "named")
+        return Found(match(space.store, named), "named")
     binding = space.local.binding(space.caller.session_id)
     bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
     root = space.project.root
@@ -169,13 +171,13 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
     unusable = space.local.unusable_binding(space.caller.session_id)
     if unusable:
         why = "its binding is damaged, or was made in another place"
-    what = f"this session does not drive the run {run_id}"
+    what = f"this session does not drive the run {space.store.handle(run_id)}"
     raise LoomError("NOT_BOUND", what, where=unusable, why=why, hint=way, exit_code=EXIT_NO_RUN)
 
 
 def way_in(space: Workspace, run_id: str) -> str:
     """Give the command that takes a run up from here, from its driver where there is one."""
-    return f"loomctl resume {run_id}{' --take-over' if _driver(space, run_id) is not None else ''}"
+    return f"loomctl resume {space.store.handle(run_id)}{' --take-over' if _driver(space, run_id) is not None else ''}"
 
 
 def _driver(space: Workspace, run_id: str) -> Holder | None:
@@ -194,7 +196,7 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     why = "what came with a project, or by a pull, is taken up only when its user says so"
     raise LoomError(
         "NOT_KNOWN_HERE",
-        f"the run {run_id} was not taken up here",
+        f"the run {space.store.handle(run_id)} was not taken up here",
         where=space.store.run_dir(run_id),
         why=why if driver is None else f"{why}; it is driven by {lease.told(driver)}",
         hint=way_in(space, run_id),
@@ -210,18 +212,18 @@ def none(space: Workspace, found: Found) -> LoomError:
     reads them all.
     """
     if found.candidates:
-        return AmbiguousRunError(found.candidates)
+        return AmbiguousRunError(space.store, found.candidates)
     refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]
     if refused and (len(refused) == 1 or all(error.exit_code == EXIT_SKEW for error in refused)):
         return refused[0]
     if found.unreadable:
-        return no_active_run(f"the state of {', '.join(found.unreadable[:5])} cannot be read")
+        return no_active_run(f"the state of {', '.join(map(space.store.handle, found.unreadable[:5]))} cannot be read")
     last = run_index.last(space.store)
     if last is None:
         return no_active_run()
     standing = last["status"].replace("_", " ")
-    error = no_active_run(f"the last one, {last['run_id']}, is {standing}; {WAYS}", shown(last["run_id"]))
-    error.meant = {"run": last["run_id"]}
+    error = no_active_run(f"the last one, {handle(last)}, is {standing}; {WAYS}", shown(handle(last)))
+    error.meant = {"run": handle(last)}
     return error
 
 

@@ -90,7 +90,7 @@ def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
 
     found = space.store.held(run_id, state)
     if found is not None and drivers.is_here(space.local.folder, run_id, found):
-        raise lease.refusal(run_id, found, found.epoch)
+        raise lease.refusal(space.store.handle(run_id), found, found.epoch)
 
 
 def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
@@ -154,14 +154,14 @@ def refresh(space: Workspace, run_id: str) -> None:
         pass
 
 
-def line(found: Holder, run_id: str) -> str:
+def line(found: Holder, handle: str) -> str:
     """Say in one line who drives a run, to who does not, and how it is taken over."""
     from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
 
     sign = f", last sign at {one_line(found.seen, 20)}" if found.seen else ""
     return (
-        f"the run {run_id} is driven by {lease.told(found)}{sign}; here it can be read, "
-        f"and taken over: loomctl resume {run_id} --take-over"
+        f"the run {handle} is driven by {lease.told(found)}{sign}; here it can be read, "
+        f"and taken over: loomctl resume {handle} --take-over"
     )
 
 
@@ -174,7 +174,7 @@ def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> st
         space.local.refresh(noted, pid=space.caller.pid, transcript_path=None)
     except (OSError, LoomError):
         pass
-    return f"Loom: {line(found, str(binding['run_id']))}"
+    return f"Loom: {line(found, space.store.handle(str(binding['run_id'])))}"
 
 
 def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | None:

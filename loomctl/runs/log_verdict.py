@@ -134,7 +134,11 @@ def warning(store: Store, run_id: str) -> str:
     except (OSError, LoomError):
         return ""
     where = f": line {fault.line}" if fault is not None else ""
-    return f"its log is not the one that was written{where}; loomctl prove --log {run_id}" if fault is not None else ""
+    return (
+        f"its log is not the one that was written{where}; loomctl prove --log {store.handle(run_id)}"
+        if fault is not None
+        else ""
+    )
 
 
 def _gone(path: str, run_id: str, head: Head | None) -> Verdict:

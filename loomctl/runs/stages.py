@@ -10,7 +10,8 @@ from loomctl.kit.ids import checked_id
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import find
 from loomctl.runs.model import visits
-from loomctl.runs.store.layouts import AmbiguousRunError, shown
+from loomctl.runs.store.layouts import shown
+from loomctl.runs.store.match import AmbiguousRunError, match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ def sha256_of(response: str) -> str:
 
 def sha256_of_json(document: Mapping[str, Any]) -> str:
     """Give the SHA-256 of what a JSON file of a stage says, but for whose run it is: a copy has a name of its own."""
-    from loomctl.kit import digests
-
-    return digests.of_json(document, ("run_id",))
+    return files.sha256_of_json(document, ("run_id",))
 
 
 def write_status(run_dir: str, stage: str, status: Mapping[str, Any]) -> dict[str, str]:
@@ -331,7 +330,7 @@ def find_stage(run: Run, named: str) -> dict[str, Any]:
         return found[0]
     known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
     what, why = f"{named!r:.80} names {len(found)} stages of this run", f"there are {known or 'none'}"
-    raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl show --stages {run.run_id}", exit_code=EXIT_NO_RUN)
+    raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl show --stages {run.handle}", exit_code=EXIT_NO_RUN)
 
 
 def matches(run: Run, named: str) -> list[dict[str, Any]]:
@@ -404,7 +403,7 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
     run_id: str | None = None
     trouble: LoomError | None = None
     try:
-        run_id = space.store.match(word)
+        run_id = match(space.store, word)
     except LoomError as error:
         trouble = error
     if run_id == word:
@@ -413,7 +412,7 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
     stages = [entry["stage"] for entry in matches(here, word)] if here is not None else []
     if here is not None and stages:
         if run_id is not None or isinstance(trouble, AmbiguousRunError):
-            raise _ambiguous(word, run_id, here, stages)
+            raise _ambiguous(word, space.store.handle(run_id) if run_id is not None else None, here, stages)
         return here, word
     if isinstance(trouble, AmbiguousRunError):
         raise trouble
@@ -435,12 +434,12 @@ def _current(space: Workspace) -> Run | None:
         return None
 
 
-def _ambiguous(word: str, run_id: str | None, here: Run, stages: list[str]) -> LoomError:
-    run = f"of the run {run_id}" if run_id else "of several runs"
+def _ambiguous(word: str, handle: str | None, here: Run, stages: list[str]) -> LoomError:
+    run = f"of the run {handle}" if handle else "of several runs"
     what = f"{word!r:.80} may mean a run or a stage"
-    why = f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.run_id}"
-    error = LoomError("AMBIGUOUS_WORD", what, why=why, hint=shown(here.run_id), exit_code=EXIT_USAGE)
-    error.meant = {"run": here.run_id, "stage": word}
+    why = f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.handle}"
+    error = LoomError("AMBIGUOUS_WORD", what, why=why, hint=shown(here.handle), exit_code=EXIT_USAGE)
+    error.meant = {"run": here.handle, "stage": word}
     return error
 
 
@@ -450,9 +449,9 @@ def _with_stage(space: Workspace, word: str) -> Run:
         return read_current(space)
     except LoomError as error:
         having = _having(space, error.found, word) if isinstance(error, AmbiguousRunError) else None
-        run_id = having or error.meant.get("run")
-        if run_id is not None:
-            error.hint, error.meant = shown(run_id), {"run": run_id, "stage": word}
+        called = space.store.handle(having) if having is not None else error.meant.get("run")
+        if called is not None:
+            error.hint, error.meant = shown(called), {"run": called, "stage": word}
         raise
 
 
@@ -470,11 +469,12 @@ def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> 
     if error.code != "NO_SUCH_RUN":
         return error
     if here is not None:
-        error.why = f"nor a stage of the current run, {here.run_id}"
-        error.hint = f"loomctl show --stages {here.run_id}"
+        error.why = f"nor a stage of the current run, {here.handle}"
+        error.hint = f"loomctl show --stages {here.handle}"
         return error
     having = _having(space, find.active_runs(space), word)
     if having is not None:
+        called = space.store.handle(having)
         error.why = "without a current run a stage is named behind its run"
-        error.hint, error.meant = shown(having), {"run": having, "stage": word}
+        error.hint, error.meant = shown(called), {"run": called, "stage": word}
     return error

@@ -21,6 +21,7 @@ from loomctl.kit.quick_json import as_object, as_texts
 from loomctl.kit.text.secrets import masked
 from loomctl.runs import archives, log_verdict
 from loomctl.runs.model import frozen_plan, sessions, standing
+from loomctl.runs.model.state import handle
 from loomctl.runs.store import event_log, events, recovery
 from loomctl.runs.store.store import Run, Store
 from loomctl.runs.tools import recording
@@ -145,7 +146,7 @@ def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
         fail(error)
         return None
     if (fault := found.fault) is not None:
-        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl prove --log {run.run_id} tells more"
+        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl prove --log {run.handle} tells more"
         fail(LoomError(fault.code, what))
     return overview.verdict(found)
 
@@ -164,13 +165,17 @@ def _run(space: Workspace, run: Run) -> dict[str, Any]:
     names = ("work_id", "goal", "created_at", "updated_at", "completed_at")
     return {
         "run_id": run.run_id,
+        "handle": run.handle,
         "plan_id": str(state.get("plan_id") or ""),
         "workflow_id": str(state.get("workflow_id") or ""),
         "status": str(state["status"]),
         **{key: str(state.get(key) or "") for key in names},
         "phase": str(state.get("current_phase") or ""),
         "step": str(state.get("current_step") or ""),
-        "forked_from": {key: str(forked.get(key) or "") for key in ("run_id", "stage", "at")}
+        "forked_from": {
+            "handle": handle({**state, "run_id": forked.get("run_id")}),
+            **{key: str(forked.get(key) or "") for key in ("run_id", "stage", "at")},
+        }
         if isinstance(forked, dict)
         else None,
         "saved_from": standing.saved_from(state),

@@ -69,9 +69,10 @@ _MAKING = ".dump-"  # a dump that is being made, with the number of its process
 
 
 def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> None:
+    called = space.store.handle(run_id)
     if is_inside(os.path.realpath(path), os.path.realpath(space.store.folder)):
         what = "a dump is not written into the store, where runs would be looked for in it"
-        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl dump {run_id} ./{run_id}", exit_code=EXIT_USAGE)
+        raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl dump {called} ./{called}", exit_code=EXIT_USAGE)
     is_folder = os.path.isdir(path) and not os.path.islink(path)
     if not os.path.lexists(path) or (is_folder and not os.listdir(path)):
         return
@@ -84,7 +85,7 @@ def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> N
         "there is something in the place of the dump, and nothing was written",
         where=path,
         why="--force replaces it, for it is a dump" if is_dump else "--force replaces a dump, and this is none",
-        hint=f"loomctl dump {run_id} {again}",
+        hint=f"loomctl dump {called} {again}",
         exit_code=EXIT_USAGE,
     )
 

@@ -329,7 +329,7 @@ def _here(run: Run) -> dict[str, Any]:
     state = run.state
     last = state["steps"][-1] if state["steps"] else None
     if last is None and not state.get("current_step"):
-        hint = f"loomctl next {run.run_id}"
+        hint = f"loomctl next {run.handle}"
         raise LoomError("NOT_VISITED", "this run has not come to a step", hint=hint, exit_code=EXIT_NO_RUN)
     if last is None:
         return _came(run, str(state["current_step"]), None, None)
@@ -349,7 +349,7 @@ def _ahead(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     known = [str(entry["stage"]) for entry in stages.entries(run)]
     why = f"it came to {', '.join(known[-20:])}" if known else choices(keys[0], known)
     what = f"this run has not come to {', '.join(keys)}"
-    raise LoomError("NOT_VISITED", what, why=why, hint=f"loomctl show --stages {run.run_id}", exit_code=EXIT_NO_RUN)
+    raise LoomError("NOT_VISITED", what, why=why, hint=f"loomctl show --stages {run.handle}", exit_code=EXIT_NO_RUN)
 
 
 def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -69,11 +69,11 @@ def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> 
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
-    return found._replace(word="take over", command=f"loomctl resume {run.run_id} --take-over")
+    return found._replace(word="take over", command=f"loomctl resume {run.handle} --take-over")
 
 
 def _waits(run: Run, *, is_driven: bool) -> Waits:
-    state, run_id = run.state, run.run_id
+    state, handle = run.state, run.handle
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
         return Waits("nobody", f"its steps are not known here: {masked_line(unknown, _REASON)}", "", "")
@@ -85,18 +85,18 @@ def _waits(run: Run, *, is_driven: bool) -> Waits:
     if status == "failed":
         reason = next((why for entry in reversed(state["steps"]) if (why := visits.reason_of(entry))), "")
         said = f"it failed{f': {masked_line(reason, _REASON)}' if reason else ''}"
-        return Waits("user", said, "resume", f"loomctl resume {run_id}")
+        return Waits("user", said, "resume", f"loomctl resume {handle}")
     if status == "completed":
         return Waits("nobody", "it is completed", "", "")
     if status == "cancelled":
-        return Waits("nobody", "it was cancelled", "", f"loomctl resume {run_id} --reopen")
+        return Waits("nobody", "it was cancelled", "", f"loomctl resume {handle} --reopen")
     return _under_way(run, is_driven=is_driven)
 
 
 def _answer(run: Run) -> Waits:
     from loomctl.runs.model import standing
 
-    state, run_id = run.state, run.run_id
+    state, handle = run.state, run.handle
     asked = state["pending_approvals"]
     if asked:
         from loomctl.flow import gate_texts
@@ -108,13 +108,13 @@ def _answer(run: Run) -> Waits:
         branch = str(first.get("branch") or "")
         if offered:
             label = str(offered[0])
-            return Waits("user", why, "choose", gates.command(gates.CHOOSE, run_id, label, branch))
-        return Waits("user", why, "approve", gates.command(gates.APPROVE, run_id, "", branch))
+            return Waits("user", why, "choose", gates.command(gates.CHOOSE, handle, label, branch))
+        return Waits("user", why, "approve", gates.command(gates.APPROVE, handle, "", branch))
     raw = state.get("feedback")
     message = masked_line(str(raw.get("message") or ""), _REASON) if isinstance(raw, dict) else ""
     if standing.waits_for_trust(state):
-        return Waits("user", message, "trust", standing.trust_command(run_id))
-    return Waits("user", f"an answer{f' to: {message}' if message else ''}", "answer", f"loomctl next {run_id}")
+        return Waits("user", message, "trust", standing.trust_command(handle))
+    return Waits("user", f"an answer{f' to: {message}' if message else ''}", "answer", f"loomctl next {handle}")
 
 
 def _paused(run: Run) -> Waits:
@@ -123,13 +123,13 @@ def _paused(run: Run) -> Waits:
     if refused is not None:
         by, note = (masked_line(str(refused.get(key) or ""), _REASON) for key in ("by", "note"))
         why += f": {by or 'somebody'} rejected {masked_line(str(refused['id']), 120)}" + (f": {note}" if note else "")
-    return Waits("user", why, "resume", f"loomctl resume {run.run_id}")
+    return Waits("user", why, "resume", f"loomctl resume {run.handle}")
 
 
 def _under_way(run: Run, *, is_driven: bool) -> Waits:
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    onward = f"loomctl next {run.run_id}"
+    onward = f"loomctl next {run.handle}"
     if entry is None or place is None:
         to = route.onward(run.state, run.plan)
         come = "the step after this is" if run.state["steps"] else "its first step is"
@@ -139,7 +139,7 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     if place.step.get("run"):
         return Waits("loom", "a command step, which Loom runs", "next", onward)
     if not is_driven:
-        return Waits("assistant", "no live session works on it", "resume", f"loomctl resume {run.run_id}")
+        return Waits("assistant", "no live session works on it", "resume", f"loomctl resume {run.handle}")
     if branches.fan(run.state) is not None:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if frozen_plan.is_human(place.step):
@@ -255,7 +255,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
     is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
     waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
     return Line(
-        label=str(run.state.get("work_id") or run.state["plan_id"]),
+        label=run.handle,
         step=_at(step) if step else str(run.state.get("current_step") or ""),
         status=run.state["status"],
         done=sum(phase["done"] for phase in phases),
@@ -288,7 +288,7 @@ def session_line(space: Workspace, session_id: str, *, now: float) -> list[str]:
         forms = line_of(space, run, session_id, tally, now=now).forms()
     except LoomError as error:
         words = "of a newer Loom" if error.code == "SCHEMA_TOO_NEW" else "not readable"
-        forms = Line(run_id.rpartition("-run-")[0] or run_id, "", words, 0, 0, word="doctor").forms()
+        forms = Line(space.store.handle(run_id), "", words, 0, 0, word="doctor").forms()
     state = space.store.home(run_id).state
     head = [f"loom {__version__}", "" if "\n" in state else state]
     head.append(f"saved {run_id} {tally.at} {tally.before} {tally.after}")

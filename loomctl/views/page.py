@@ -67,7 +67,7 @@ def page(report: Mapping[str, Any]) -> str:
         .render(
             report=shown,
             title=one_line(run["goal"] or run["work_id"] or run["run_id"], _TITLE),
-            copy_of=_visible(standing.saved_from_line(report["run"]["saved_from"])) if run["saved_from"] else "",
+            copy_of=_visible(standing.saved_from_line(run["saved_from"], run)) if run["saved_from"] else "",
             tiles=_tiles(shown),
             drawn=draw(shown),
             phases=_phases(shown),

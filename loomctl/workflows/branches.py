@@ -12,6 +12,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import run_context, visits
 from loomctl.runs.model.frozen_plan import Place, place_of
 from loomctl.runs.model.run_context import is_reserved
+from loomctl.runs.model.state import handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def view(state: State, plan: Mapping[str, Any], name: str, stage: str | None = N
     if entry is None or place is None or not is_parallel(place.step):
         what = f"there is no branch {name!r:.60} to work on: no parallel step is open"
         why = "it was joined, or the run has not come to it"
-        hint = f"loomctl show {state['run_id']}"
+        hint = f"loomctl show {handle(state)}"
         raise LoomError("NOT_PARALLEL", what, why=why, hint=hint, exit_code=EXIT_USAGE)
     index, record = next(((at, one) for at, one in enumerate(entry[KEY]) if one["id"] == name), (0, None))
     declared = next((one for one in place.step["parallel"][KEY] if one["id"] == name), None)

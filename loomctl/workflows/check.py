@@ -14,6 +14,7 @@ from loomctl.kit.problems import at, choices, error, errors, kind_of, objects, p
 from loomctl.kit.strict import MOST_PROBLEMS
 from loomctl.runs import faber_state, log_verdict
 from loomctl.runs.model import frozen_plan, state, visit_list, visits
+from loomctl.runs.model.state import handle
 from loomctl.runs.store import event_log, events, visit_files
 from loomctl.workflows import refreeze, workflow_files
 from loomctl.workflows.resolve import outside, resolve_file
@@ -82,7 +83,8 @@ def _check_log(path: str) -> list[Problem]:
         found.append(error(fault.code, f"line {fault.line}", message, _COPY))
     if verdict.torn_at is not None and verdict.ok:
         message = "this is no entry: a kill cut a write off here; the next write closes it"
-        found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl prove --log {run_id}"))
+        called = handle({**beside, "run_id": run_id}) if isinstance(beside, dict) else run_id
+        found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl prove --log {called}"))
     return found
 
 

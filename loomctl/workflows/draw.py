@@ -16,6 +16,8 @@ from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.runs import stages
 from loomctl.runs.model import visits
+from loomctl.runs.model.state import handle
+from loomctl.runs.store.match import match
 from loomctl.workflows import workflow_files
 from loomctl.workflows.dot_conditions import as_written, readable
 from loomctl.workflows.dot_steps import id_of
@@ -163,7 +165,7 @@ class _Drawer:
         for index, step in enumerate(steps):
             following = self._ids[steps[index + 1]["key"]] if index + 1 < len(steps) else _LAST
             self._lead_on(step, following, _LAST)
-        title = "" if self._state is None else f"{self._state['run_id']}: {self._state['status']}"
+        title = "" if self._state is None else f"{handle(self._state)}: {self._state['status']}"
         return Drawing(self._plan, title, groups, loose, self._arrows)
 
     def _name(self, step: Mapping[str, Any]) -> None:
@@ -319,7 +321,7 @@ def _meant(space: Workspace, word: str | None) -> tuple[str | None, Mapping[str,
 
 def _matched(space: Workspace, word: str, unknown: LoomError) -> str:
     try:
-        return space.store.match(word)
+        return match(space.store, word)
     except LoomError as error:
         if error.code != "NO_SUCH_RUN":
             raise

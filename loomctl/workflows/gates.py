@@ -11,6 +11,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import frozen_plan, visits
+from loomctl.runs.model.state import handle
 from loomctl.workflows import routing
 
 TYPE_CHECKING = False
@@ -126,7 +127,7 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
         must_ask(state, plan, verb)
         return None
     if not _goes_on(state):  # D4
-        hint = f"loomctl resume {state['run_id']}"
+        hint = f"loomctl resume {handle(state)}"
         why = "it is taken up first, and asks again"
         raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
     entry, place = found
@@ -172,12 +173,12 @@ def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, A
     return LoomError(code, what, where=place.key, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-def command(verb: str, run_id: str, label: str = "", branch: str = "") -> str:
+def command(verb: str, handle: str, label: str = "", branch: str = "") -> str:
     """Give the command by which something is decided, so that it can be pasted. branch: of a parallel step."""
     shown = masked_line(label, LONGEST_LABEL)
     option = f"--branch {branch} " if branch else ""
     mark = "-- " if shown.startswith("-") else ""
-    return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{run_id}"
+    return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{handle}"
 
 
 def approve(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:
@@ -232,7 +233,7 @@ def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> No
         return
     waits = pending_ids(state) and _goes_on(state)
     why = "what it asks for is approved or rejected" if waits else ""
-    hint = f"loomctl {'approve' if waits else 'show'} {state['run_id']}"
+    hint = f"loomctl {'approve' if waits else 'show'} {handle(state)}"
     what = "this run is at no step where somebody chooses"
     raise LoomError("NOTHING_TO_CHOOSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -247,7 +248,7 @@ def _asked_for(state: Mapping[str, Any]) -> list[str]:
     if names and _goes_on(state):
         return names
     why = f"the run is {state['status']}: it is taken up first" if names else ""
-    hint = f"loomctl {'resume' if names else 'show'} {state['run_id']}"
+    hint = f"loomctl {'resume' if names else 'show'} {handle(state)}"
     raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 

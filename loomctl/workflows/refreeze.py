@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.expressions.placeholders import NAMES
-from loomctl.kit import clock, digests, files
+from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.problems import is_id
 from loomctl.runs import faber_runs, faber_state
@@ -65,7 +65,7 @@ def plan_of(
             "BAD_PLAN",
             "this FABER plan names no phases",
             where=source.path,
-            hint=f"loomctl debug state show {home.run_id}",
+            hint=f"loomctl debug state show {recovery.handle(home)}",
         )
     found = _resolved(project, named) if merged is None or "critical_artifacts" not in merged else None
     usable = found if found is not None and found.merged is not None else None
@@ -146,9 +146,9 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
     wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
     looked = f"looked for {', '.join(plans + places)}"
-    what = f"the steps of the FABER run {home.run_id} are not known here, so it is shown and not driven"
+    what = f"the steps of the FABER run {recovery.handle(home)} are not known here, so it is shown and not driven"
     why = f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}"
-    return LoomError("BAD_PLAN", what, where=home.state, why=why, hint=f"loomctl show {home.run_id}")
+    return LoomError("BAD_PLAN", what, where=home.state, why=why, hint=f"loomctl show {recovery.handle(home)}")
 
 
 def _resolved(project: Project, named: str) -> Resolved | None:
@@ -295,7 +295,7 @@ def recipe_for_the_log(plan: Mapping[str, Any], autonomy: str | None) -> dict[st
     autonomy: what the user asked for instead of the workflow's.
     """
     return {
-        "sha256": digests.of_json(plan),
+        "sha256": files.sha256_of_json(plan),
         "created_at": plan["created_at"],
         "sources": plan["sources"],
         "autonomy": autonomy,
@@ -343,7 +343,7 @@ def refreeze(space: Workspace, run_id: str) -> Refrozen:
         kept = recovery.set_aside(path, path, recovery.BROKEN)
         files.write_atomically(path, files.to_json(plan), mode=0o644)
         held[:] = [_told(recipe, plan, kept)]
-        told = {**held[0]._asdict(), "sha256": digests.of_json(plan)}
+        told = {**held[0]._asdict(), "sha256": files.sha256_of_json(plan)}
         return state, [Event("plan.restored", told, space.caller.session_id)]
 
     space.store.update(run_id, change)
@@ -364,7 +364,7 @@ def keep_migrated(run: Run) -> list[Event]:
 
 
 def _told(recipe: Recipe, plan: Mapping[str, Any], kept: str | None) -> Refrozen:
-    same = digests.of_json(plan) == recipe.sha256 if recipe.sha256 else None
+    same = files.sha256_of_json(plan) == recipe.sha256 if recipe.sha256 else None
     return Refrozen(kept, same, [one["path"] for one in recipe.sources])
 
 

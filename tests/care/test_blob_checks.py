@@ -58,10 +58,10 @@ def test_what_is_missing_or_damaged_is_named(begun: Scene, damage: str, status: 
     begun.edit(status=status)
     found = project_checks.blobs(patient(begun))
     assert found.status == told
-    assert begun.run_dir.name in found.found
+    assert begun.handle in found.found
     assert ref in found.found or damage == "a link"
     assert str(path) in found.details
-    assert found.hint == f"loomctl show {begun.run_dir.name}"
+    assert found.hint == f"loomctl show {begun.handle}"
 
 
 def test_a_whole_copy_in_the_runs_folder_is_enough(begun: Scene) -> None:

@@ -19,6 +19,7 @@ from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, LoomError
 from loomctl.kit.processes import Lock
 from loomctl.runs import archives, find, leases
 from loomctl.runs.machine import run_notes
+from loomctl.runs.store.match import match
 from loomctl.runs.store.store import Store
 from tests.care.killing import kill_after
 from tests.helpers.errors import refused
@@ -250,7 +251,7 @@ def test_what_is_known_of_a_run_goes_with_it(over: Scene) -> None:
     """Binding, note of what was given, lock, and the user's own note; other sessions' files stay."""
     second = over.begin("another", session=OTHER).run.run_id
     local = over.store / "local"
-    keep.remove(over.space(), over.space().store.match("shop-add"))
+    keep.remove(over.space(), match(over.space().store, "shop-add"))
     assert [path.stem for path in (local / "sessions").iterdir()] == [OTHER]
     assert {path.stem for path in (local / "primed").iterdir()} == {OTHER}
     assert [path.name for path in (local / "live").iterdir()] == [OTHER]

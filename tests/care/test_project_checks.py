@@ -16,9 +16,9 @@ from loomctl.kit.processes import Lock
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import config as settings
 from tests.helpers import repositories
-from tests.helpers.faber import LAYOUTS, RUN_ID, lay
+from tests.helpers.faber import HANDLE, LAYOUTS, lay
 from tests.helpers.patients import patient
-from tests.helpers.scenes import CHECKOUT, OTHER, Scene, fingerprint
+from tests.helpers.scenes import CHECKOUT, OTHER, Scene, fingerprint, handle
 from tests.helpers.tables import each
 
 
@@ -175,9 +175,9 @@ def test_a_state_that_cannot_be_used_fails_with_the_way_back(begun: Scene, name:
     damage(begun)
     found = project_checks.states(patient(begun))
     run_id = begun.run_dir.name
-    assert (found.status, run_id in found.found, bool(found.hint)) == (FAIL, True, True)
+    assert (found.status, handle(run_id) in found.found, bool(found.hint)) == (FAIL, True, True)
     assert found.facts["unreadable"] == [run_id]
-    assert not hint or found.hint == hint.replace("RUN", run_id)
+    assert not hint or found.hint == hint.replace("RUN", handle(run_id))
     backup = begun.run_dir / "state.backup.json"
     text = backup.read_text()
     backup.write_text(re.sub('"status": "[a-z_]+",\n "created', '"status": "completed",\n "created', text))
@@ -189,7 +189,7 @@ def test_a_run_of_another_machine_warns(begun: Scene) -> None:  # D23
     assert project_checks.known(patient(begun)).status == PASS
     shutil.rmtree(os.environ["LOOM_STATE_HOME"])
     found = project_checks.known(patient(begun))
-    assert (found.status, found.hint) == (WARN, f"loomctl resume {begun.run_dir.name}")
+    assert (found.status, found.hint) == (WARN, f"loomctl resume {begun.handle}")
 
 
 @each("named, home, status", [("/dev/null/nowhere", None, FAIL), ("", "", FAIL), ("relative", None, WARN)])
@@ -223,7 +223,7 @@ def test_a_project_of_fabers_is_examined_as_it_is(scene: Scene, layout: str) -> 
     found = [check(patient(scene)) for check in (project_checks.project, project_checks.runs, project_checks.states)]
     assert [one.status for one in found] == [PASS, PASS, PASS]
     assert found[1].found == "1 active run of 1"
-    assert project_checks.known(patient(scene)).hint == f"loomctl resume {RUN_ID}"
+    assert project_checks.known(patient(scene)).hint == f"loomctl resume {HANDLE}"
     assert fingerprint(scene.root) == before
     assert scene.loomctl("resume").code == 0
     assert [one(patient(scene)).status for one in (project_checks.runs, project_checks.known)] == [PASS, PASS]
@@ -251,7 +251,7 @@ def test_a_state_of_fabers_that_is_gone_is_a_failure_with_the_way_back(scene: Sc
     assert scene.loomctl("resume").code == 0
     path.unlink()
     found = project_checks.states(patient(scene))
-    assert (found.status, found.hint) == (FAIL, f"loomctl debug state restore {RUN_ID}")
+    assert (found.status, found.hint) == (FAIL, f"loomctl debug state restore {HANDLE}")
     assert str(path) in " ".join(found.details)
 
 
@@ -266,7 +266,7 @@ def test_a_lock_is_told_with_its_holder(begun: Scene) -> None:
     with Lock(str(folder / f"{begun.run_dir.name}.lock"), patience=0):
         found = project_checks.locks(patient(begun))
         assert (found.status, found.hint, len(found.details)) == (WARN, "loomctl doctor", 1)
-        assert f"{begun.run_dir.name}: process {os.getpid()} since 20" in found.details[0]
+        assert f"{begun.handle}: process {os.getpid()} since 20" in found.details[0]
     assert project_checks.locks(patient(begun)).status == PASS
     with Lock(str(folder / f"{begun.run_dir.name}.lock"), patience=0):
         pass

@@ -9,7 +9,7 @@ import pytest
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE
 from tests.cli.commands import begin, steps
 from tests.cli.terminal import at_a_terminal
-from tests.helpers.scenes import Scene
+from tests.helpers.scenes import Scene, handle
 from tests.helpers.texts import holds
 
 
@@ -18,7 +18,7 @@ from tests.helpers.texts import holds
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
     run_id = begin(scene, "touch sprung; echo \x1b[31mred", trusted=False)
     told = scene.loomctl("next").ends(EXIT_USAGE)
-    holds(told.stdout, "Nothing was run", f"loomctl trust {run_id}", "touch sprung; echo ␛[31mred")
+    holds(told.stdout, "Nothing was run", f"loomctl trust {handle(run_id)}", "touch sprung; echo ␛[31mred")
     assert scene.loomctl("next", "--json").ends(EXIT_USAGE).json["pending"]["kind"] == "not_trusted"
     shown = scene.loomctl("trust")
     assert (shown.code, "touch sprung" in shown.stdout) == (EXIT_USAGE, True)
@@ -39,10 +39,10 @@ def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
     asked = "trust in its commands: build/c1 (touch fine), build/c2 (touch fine2)"
     shown = scene.loomctl("show").stdout
     assert f"status    awaiting_feedback, waits for “{asked}”" in shown
-    assert f"The run waits for its user: {asked}. The user decides: `loomctl trust {run_id}`" in shown
-    assert f"loomctl trust {run_id}" in scene.hook("session-start", source="compact").context
+    assert f"The run waits for its user: {asked}. The user decides: `loomctl trust {handle(run_id)}`" in shown
+    assert f"loomctl trust {handle(run_id)}" in scene.hook("session-start", source="compact").context
     assert "awaiting_feedback" in scene.loomctl("runs").stdout
-    assert f"It waited for that; to go on: loomctl next {run_id}" in scene.loomctl("trust", "--yes").stdout
+    assert f"It waited for that; to go on: loomctl next {handle(run_id)}" in scene.loomctl("trust", "--yes").stdout
     assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
     assert scene.loomctl("next").code == EXIT_OK
     assert (scene.root / "fine2").exists()
@@ -65,8 +65,8 @@ def test_a_stop_says_that_a_run_waits_for_trust(scene: Scene) -> None:
     run_id = scene.begin().run.run_id
     scene.loomctl("done", given="asked")
     line = (
-        f"Loom: the run {run_id} waits for your trust in its commands: build/c1 (touch fine). "
-        f"To decide: loomctl trust {run_id}"
+        f"Loom: the run {handle(run_id)} waits for your trust in its commands: build/c1 (touch fine). "
+        f"To decide: loomctl trust {handle(run_id)}"
     )
     stopped = scene.hook("stop", last_assistant_message="I am done.", prompt_id="p1")
     assert (stopped.message, stopped.json.get("decision")) == (line, None)
@@ -82,7 +82,7 @@ def test_a_step_that_a_stop_ends_before_an_untrusted_command(scene: Scene) -> No
     stopped = scene.hook("stop", last_assistant_message='{"outcome": "succeeded"}', prompt_id="p1")
     first, second = stopped.message.split("\n")
     assert first == "Loom: build/ask succeeded. Now: build/c1"
-    assert second.startswith(f"Loom: the run {run_id} waits for your trust")
+    assert second.startswith(f"Loom: the run {handle(run_id)} waits for your trust")
     assert scene.state["status"] == "awaiting_feedback"
 
 

@@ -199,12 +199,12 @@ def test_a_session_that_does_not_drive_the_run_may_read_and_not_set(begun: Scene
     for session in (OTHER, None):
         ended = cli("context", "set", "k", "1", session=session)
         assert (ended.code, "HELD_BY_ANOTHER" in ended.stderr) == (6, True)
-        assert f"hint: loomctl resume {begun.run_dir.name} --take-over\n" in ended.stderr
+        assert f"hint: loomctl resume {begun.handle} --take-over\n" in ended.stderr
     assert cli("context", "list", session=OTHER).code == 0
     begun.let_go()
     ended = cli("context", "set", "k", "1", session=OTHER)
     assert (ended.code, "NOT_BOUND" in ended.stderr) == (3, True)
-    assert f"hint: loomctl resume {begun.run_dir.name}\n" in ended.stderr
+    assert f"hint: loomctl resume {begun.handle}\n" in ended.stderr
     assert cli("context", "set", "k", "1", session=None).code == 0
     assert values(begun) == {"k": 1}
 
@@ -293,7 +293,7 @@ def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> 
 
 
 def test_what_is_not_there_is_told_and_spoils_no_list(begun: Scene, cli: Cli) -> None:
-    assert cli("context", "list").stdout.startswith(f"{begun.run_dir.name}: 0 keys, and 7 of Loom's own")
+    assert cli("context", "list").stdout.startswith(f"{begun.handle}: 0 keys, and 7 of Loom's own")
     assert "nothing was set yet" in cli("context", "history").stdout
     assert cli("context", "history", "--json").json["changes"] == []
     cli("context", "set", "coverage", "1")
@@ -391,7 +391,7 @@ def test_the_history_shows_how_to_set_it_back(begun: Scene, cli: Cli, key: str, 
         assert cli("context", "get", "--json", "--", key).json["value"] == value
     cli("context", "set", "fresh", "1")
     line = cli("context", "history", "fresh", "--json").json["back"]
-    assert line == f"loomctl context unset fresh {begun.run_dir.name}"
+    assert line == f"loomctl context unset fresh {begun.handle}"
 
 
 def test_a_change_that_is_not_on_record_is_told_as_that(begun: Scene, cli: Cli) -> None:

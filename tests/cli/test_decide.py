@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.helpers.scenes import MAIN, Json, Scene
+from tests.helpers.scenes import MAIN, Json, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
@@ -31,7 +31,9 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
         "The run waits for its user at build/gate: Is it good? ([A] Approve · [F] Fix). They decide: "
     )
     assert "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:" in told
-    assert f"\n    loomctl choose '[A] Approve' {run_id}\n    loomctl choose '[F] Fix' {run_id}\n" in told
+    assert (
+        f"\n    loomctl choose '[A] Approve' {handle(run_id)}\n    loomctl choose '[F] Fix' {handle(run_id)}\n" in told
+    )
     document = cli("next", "--json").json
     assert (document["next"]["kind"], document["next"]["choices"]) == ("human", ["[A] Approve", "[F] Fix"])
     assert document["status"] == "awaiting_feedback"
@@ -110,7 +112,7 @@ def test_a_label_that_looks_like_an_option(scene: Scene, cli: Cli) -> None:
     cli("run", "x", "--workflow", "tiny")
     told = cli("next").stdout
     run_id = scene.run_dir.name
-    holds(told, f"    loomctl choose -- '--now' {run_id}\n", f"    loomctl choose 'it'\\''s late' {run_id}")
+    holds(told, f"    loomctl choose -- '--now' {scene.handle}\n", f"    loomctl choose 'it'\\''s late' {scene.handle}")
     assert cli("choose", "--", "--now", run_id, session=None).code == 0
 
 

@@ -70,7 +70,7 @@ def patch(scene: Scene, stage: str) -> bytes:
 
 def test_patches_are_given_byte_for_byte_and_in_order(worked: Scene) -> None:
     ended = process(worked, "diff")
-    name = worked.run_dir.name
+    name = worked.handle
     assert ended.stdout == (
         f"# {name} {ASK}: 2 files\n".encode()
         + patch(worked, ASK)
@@ -120,9 +120,9 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
         f"{stage} test-results/latest.png - it is a link",
         f"{stage} test-results/film.webm 10,485,761 it is over 10 MiB",
     ]
-    assert lines[-1] == f"{worked.run_dir.name}: 3 assets, 17 bytes; 2 not captured"
+    assert lines[-1] == f"{worked.handle}: 3 assets, 17 bytes; 2 not captured"
     assert (
-        f"\nassets    1, 1 byte\n          2 not captured: loomctl show --assets {worked.run_dir.name}\n"
+        f"\nassets    1, 1 byte\n          2 not captured: loomctl show --assets {worked.handle}\n"
         in cli("show", "3").stdout
     )
     told = cli("show", "--assets", "--json").json["passed_over"]
@@ -137,7 +137,7 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
 
 
 def test_what_is_not_known_or_not_there_is_said(begun: Scene, cli: Cli) -> None:
-    assert cli("show", "--assets").stdout == f"{begun.run_dir.name}: no assets\n"
+    assert cli("show", "--assets").stdout == f"{begun.handle}: no assets\n"
     ended = cli("show", "--assets", "cp", "out")
     assert (ended.code, "0 of 0 assets copied" in ended.stdout) == (0, True)
     assert not (begun.root / "out").exists()
@@ -170,7 +170,7 @@ def test_assets_are_copied_where_their_user_wants_them_and_listed(worked: Scene,
         [MAKE, "junit.xml", "12"],
         [MAKE, "test-results/login/a.png", "4"],
     ]
-    assert lines[-1] == f"{worked.run_dir.name}: 2 assets, 16 bytes"
+    assert lines[-1] == f"{worked.handle}: 2 assets, 16 bytes"
     told = cli("show", "--assets", "shop", "--json").json
     assert (told["bytes"], [one["there"] for one in told["assets"]]) == (16, [True, True])
     (worked.run_dir / told["assets"][0]["stored"]).unlink()
@@ -184,7 +184,7 @@ def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path
     (made / "junit.xml").symlink_to(tmp_path / "precious")
     ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(2)
     assert "loomctl: FILE_EXISTS: 1 of 2 files stand there with other content" in ended.stderr
-    assert f"hint: loomctl show --assets cp {worked.run_dir.name} {tmp_path / 'out'} --force" in ended.stderr
+    assert f"hint: loomctl show --assets cp {worked.handle} {tmp_path / 'out'} --force" in ended.stderr
     assert [path.name for path in made.iterdir()] == ["junit.xml"]
     assert cli("show", "--assets", "cp", str(tmp_path / "out"), "--force").code == 0
     assert ((made / "junit.xml").read_text(), (tmp_path / "precious").read_text()) == ("<testsuite/>", "mine")

@@ -429,7 +429,7 @@ def pasted(hint: str) -> str | None:
 
 def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
     anothers_state(scene)
-    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl debug state restore {scene.run_dir.name}"
+    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl debug state restore {scene.handle}"
     (scene.run_dir / "state.backup.json").unlink()
     assert cli("show", "shop", "--json").json["error"]["hint"] == "loomctl runs"
 

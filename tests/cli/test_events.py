@@ -59,7 +59,7 @@ def test_events_are_told_from_a_place_a_line_each_or_as_they_are_stored(begun: S
     for since in ("0", "1d", "90s", "2020-01-01", "2020-01-01T00:00:00Z", "2020-01-01T02:00:00+02:00", held[0]["ts"]):
         assert cli("events", "--since", since, "--json").stdout.encode() == everything, since
     assert cli("events", "--since", "2999-01-01", "--json").stdout == ""
-    assert cli("events", "--since", "2999-01-01").stdout == f"{begun.run_dir.name}: no events\n"
+    assert cli("events", "--since", "2999-01-01").stdout == f"{begun.handle}: no events\n"
     assert len(cli("events", "--since", "0", "--last", "1").stdout.splitlines()) == 1
     assert cli("events", "--since", str(held[-1]["seq"]), "--last", "5", "--json").stdout == ""
     for since in ["yesterday", "", "5y", "-3", "1" * 30, "2026-13-01", "½d", "3 d"]:
@@ -201,7 +201,7 @@ def test_a_line_that_is_no_entry_is_named_beside(begun: Scene, cli: Cli) -> None
     ended = cli("events", "--json")
     assert (ended.code, ended.stdout.encode()) == (0, whole)
     assert f"a line of events.jsonl at byte {len(first) + 1:,} (12 bytes) is no entry" in ended.stderr
-    assert f"loomctl prove --log {begun.run_dir.name} tells more" in ended.stderr
+    assert f"loomctl prove --log {begun.handle} tells more" in ended.stderr
     assert cli("prove", "--log").code == 1
     assert "the last line of events.jsonl (6 bytes) has no end" in ended.stderr
 

@@ -26,7 +26,7 @@ from loomctl.kit.errors import (
     EXIT_USAGE,
 )
 from tests.cli.conftest import Cli
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, run
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, handle, run
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
@@ -255,7 +255,7 @@ def test_no_active_run_and_several_runs_are_said_with_the_ways_forward(cli: Cli,
     scene.workflow()
     names = [scene.begin(work).run.run_id for work in ("first", "second")]
     ended = cli("show", session=OTHER).ends(3)
-    assert all(name in ended.stderr for name in names)
+    assert all(handle(*one) in ended.stderr for one in zip(names, ("first", "second"), strict=True))
     assert cli("show", session=SESSION).code == 0
 
 

@@ -18,7 +18,7 @@ from tests.cli.commands import begin, next_beside, record
 from tests.helpers.machines import SECRET, Machine, server_of, tips
 from tests.helpers.near import near_machines
 from tests.helpers.repositories import git
-from tests.helpers.scenes import CHECKOUT, OTHER, SESSION
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, handle
 from tests.helpers.texts import holds
 from tests.helpers.waiting import Gate, until
 
@@ -58,13 +58,13 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     run_id = laptop.run_dir.name
     laptop.push(run_id)
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
-    said = f"To go on with it here: loomctl resume {run_id}"
+    said = f"To go on with it here: loomctl resume {handle(run_id)}"
     assert said in desktop.loomctl("pull").stdout
     assert desktop.loomctl("pull", "--json").json["bytes"] == 0
     told = Machine(tmp_path / "third", tmp_path / "server.git").loomctl("pull", "--json").json
     came = git(tmp_path / "server.git", "ls-tree", "-r", "-l", f"refs/loom/runs/{run_id}").splitlines()
     assert (told["files"], told["bytes"]) == (len(came), sum(int(line.split()[3]) for line in came))
-    assert desktop.loomctl("pull").stdout.startswith(f"Loom: run {run_id} is here as origin has it\n{said}")
+    assert desktop.loomctl("pull").stdout.startswith(f"Loom: run {handle(run_id)} is here as origin has it\n{said}")
     assert said not in laptop.loomctl("pull").stdout
 
 
@@ -138,7 +138,7 @@ def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_ag
         git(server, "update-ref", ref, broken)
         (row, said) = laptop.loomctl("runs", *(there or ["--remote"])).stdout.splitlines()[1:]
         assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
-        assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")
+        assert said.startswith(f"! {handle(run_id)}: BAD_HANDOFF: ")
         assert "newer there" not in row
         pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
         for words in (pull[1:], ["push", run_id, "--yes", *there]):
@@ -216,9 +216,9 @@ def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsew
         pushed = laptop.loomctl(
             "push", run_id, "--remote", "../../../server.git", "--yes", session=None, cwd=below
         ).ends()
-        elsewhere = f"loomctl pull {run_id} --remote {(tmp_path / 'server.git').resolve()}"
+        elsewhere = f"loomctl pull {handle(run_id)} --remote {(tmp_path / 'server.git').resolve()}"
         assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
-        assert (f"{elsewhere}, then loomctl resume {run_id} --take-over" in pushed.stdout) == (lease is driver)
+        assert (f"{elsewhere}, then loomctl resume {handle(run_id)} --take-over" in pushed.stdout) == (lease is driver)
         assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == (lease is driver)
 
 
@@ -242,12 +242,12 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
     for session in (SESSION, OTHER):
         announced = laptop.hook("session-start", session=session, source="startup").message
         assert "was not taken up here (another session drives it: loomctl show" in announced
-        assert f"/loom:resume {run_id} --take-over" in announced
+        assert f"/loom:resume {handle(run_id)} --take-over" in announced
         assert "started" not in announced
     assert "driver    the session" in laptop.loomctl("show", run_id, session=OTHER).stdout
     for way in WAYS:
         refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
-        assert refused["hint"] == f"loomctl resume {run_id} --take-over", refused
+        assert refused["hint"] == f"loomctl resume {handle(run_id)} --take-over", refused
         holds(refused["message"] + refused["why"], "driven by the session", "(claude-code on desktop)")
     for decides in (["approve"], ["trust", "--yes"], ["cancel"]):  # a person's, or the driver's
         error = laptop.loomctl(*decides, "--json", session=OTHER).json["error"]
@@ -279,10 +279,10 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     saved = desktop.loomctl("pull", run_id, keep, "--json").json["saved"]
     rows = desktop.loomctl("runs").stdout.splitlines()
     assert rows[0].endswith("COPY OF")
-    (row,) = [line for line in rows if line.startswith(f"  {saved}")]
-    (own,) = [line for line in rows if run_id in line and line != row]
+    (row,) = [line for line in rows if line.startswith(f"  {handle(saved)}")]
+    (own,) = [line for line in rows if handle(run_id) in line and line != row]
     how = "as it was pushed by" if keep == "--keep-mine" else "as it was on desktop before origin's took its place"
-    assert f"{run_id} {how}" in row
+    assert f"{handle(run_id)} {how}" in row
     assert "as it was" not in own
     by_id = {one["run_id"]: one["saved_from"] for one in desktop.loomctl("runs", "--json").json["runs"]}
     assert by_id[run_id] is None
@@ -292,7 +292,7 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     state = desktop.loomctl("show", saved, "--json").json["state"]
     assert {**origin, **state["saved_from"]} == origin
     assert list(Draft202012Validator(check.schema("state", bundle=str(CHECKOUT))).iter_errors(state)) == []
-    assert f"copy of   {run_id} {how}" in desktop.loomctl("show", saved).stdout
+    assert f"copy of   {handle(run_id)} {how}" in desktop.loomctl("show", saved).stdout
     assert "copy of" not in desktop.loomctl("show", run_id).stdout
     assert desktop.loomctl("status", saved, "--json").json["saved_from"] == origin
     assert desktop.loomctl("status", saved).stdout.count("copy of") == 1
@@ -362,7 +362,7 @@ def test_a_run_is_not_replaced_under_a_command_that_runs(tmp_path: Path, keep: s
         told = laptop.loomctl("pull", run_id, keep, "--json")
         if keep == "--take-theirs":
             assert (told.code, told.json["error"]["code"]) == (6, "COMMAND_RUNS")
-            assert told.json["error"]["hint"] == f"loomctl next {run_id}"
+            assert told.json["error"]["hint"] == f"loomctl next {handle(run_id)}"
             assert len(laptop.run_dirs) == 1
         else:
             assert (told.code, told.json["kind"]) == (0, "kept_mine")
@@ -395,7 +395,7 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
     assert laptop.loomctl(*shlex.split(refused["hint"])[1:]).code == 0
     pushed = laptop.loomctl("push", "--remote", named).stdout
     elsewhere = named if how == "a name with a space" else str(other.resolve())
-    assert f"loomctl pull {run_id} --remote '{elsewhere}', then loomctl resume" in pushed
+    assert f"loomctl pull {handle(run_id)} --remote '{elsewhere}', then loomctl resume" in pushed
     assert list(tips(other)) == [f"refs/loom/runs/{run_id}"]
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     assert desktop.loomctl("pull", "--remote", str(other)).code == 0
@@ -467,8 +467,8 @@ def test_runs_are_read_and_taken_up_where_they_are_pushed(laptop: Machine, tmp_p
     (laptop.root / "sub").mkdir()
     named = ["--remote", str(server)] if way == "address" else []
     said = laptop.loomctl("push", run_id, "--yes", *named, cwd=laptop.root / "sub").ends().stdout
-    pull = f"loomctl pull {run_id} --remote {fork}"
-    onward = f"To drive it on another machine: {pull}, then loomctl resume {run_id} --take-over"
+    pull = f"loomctl pull {handle(run_id)} --remote {fork}"
+    onward = f"To drive it on another machine: {pull}, then loomctl resume {handle(run_id)} --take-over"
     holds(said, f"To go on with it elsewhere: {pull}\n", onward)
     assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
     listing = [f"--remote={server}" if way == "address" else "--remote"]

@@ -8,7 +8,7 @@ import pytest
 from loomctl.cli.verbs import VIEW_COMMANDS
 from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
-from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.scenes import OTHER, Scene, handle
 from tests.helpers.tables import each
 
 # What only looks: it takes RUN as its last word, so that the hint is the same command for the last run.
@@ -64,13 +64,14 @@ def test_what_only_looks_names_the_last_run_and_what_drives_has_it_shown(over: S
     """The run is not guessed (D1); the hint is the command that was typed, with the run that was worked on last."""
     for words in LOOKING:
         last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"]).name
+        called = handle(over.state_of(over.store / "runs" / last))
         ended = cli(*words, "--json", session=OTHER)
         error = ended.json["error"]
         verb = " ".join(words[:2]) in VIEW_COMMANDS
         options = [word for word in words[1 + verb :] if word.startswith("-")]
         assert (ended.code, error["code"]) == (3, "NO_ACTIVE_RUN")
-        assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], last, *options]
-        assert f"the last one, {last}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
+        assert shlex.split(error["hint"]) == ["loomctl", *words[: len(words) - len(options)], called, *options]
+        assert f"the last one, {called}, is {over.state_of(over.store / 'runs' / last)['status']}" in error["why"]
         if words[0] != "push":  # there is no remote here
             found = int(words == ["prove", "--log"])  # the scene edited the state by hand
             assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == found
@@ -78,7 +79,7 @@ def test_what_only_looks_names_the_last_run_and_what_drives_has_it_shown(over: S
         assert len(over.run_dirs) == 2
         error = cli(*words, "--json", session=OTHER, given="{}").json["error"]
         assert error["code"] == "NO_ACTIVE_RUN"
-        assert error["hint"].startswith("loomctl show shop-add-dark-mode-run-")
+        assert error["hint"].startswith("loomctl show add-dark-mode-")
         assert cli(*shlex.split(error["hint"])[1:], session=OTHER).code == 0
 
 
@@ -109,7 +110,7 @@ def test_two_states_of_a_newer_loom_end_as_one_does(scene: Scene, cli: Cli) -> N
         (folder / "state.json").write_text("{")
     ended = cli("status", "--json", session=OTHER)
     assert (ended.code, ended.json["error"]["code"]) == (3, "NO_ACTIVE_RUN")
-    assert all(folder.name in ended.json["error"]["why"] for folder in scene.run_dirs)
+    assert all(scene.space().store.handle(folder.name) in ended.json["error"]["why"] for folder in scene.run_dirs)
 
 
 # Command lines that two runs could be meant by; RUN stands where the hint has the first of them.
@@ -156,9 +157,9 @@ def test_of_several_runs_the_hint_is_the_callers_own_line_with_one_named(scene: 
         first = min(folder.name for folder in scene.run_dirs)
         assert ended.code == 3, ended
         assert "AMBIGUOUS_RUN: 2 runs could be meant" in ended.stderr
-        assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', first)}"), ended.stderr
+        assert ended.stderr.rstrip().endswith(f"\n  hint: loomctl {line.replace('RUN', handle(first))}"), ended.stderr
     ended = cli("status", "shop", "--json", session=OTHER)
     first = min(folder.name for folder in scene.run_dirs)
-    assert ended.json["error"]["hint"] == f"loomctl status {first}"
+    assert ended.json["error"]["hint"] == f"loomctl status {handle(first)}"
     long = cli("debug", "state", "show", "shop", "--path", "y." * 9000, session=OTHER)
-    assert long.stderr.rstrip().endswith(f"hint: loomctl show {first}")
+    assert long.stderr.rstrip().endswith(f"hint: loomctl show {handle(first)}")

@@ -28,7 +28,7 @@ def test_an_assistant_gets_the_text_and_a_summary_of_what_was_asked_for(cli: Cli
     assert "2 loaded, 0 fresh" in cli("prime-context").stdout
     assert "2 loaded, 0 fresh" in cli("prime-context").stdout
     lines = cli("prime-context", "--force").stdout.splitlines()
-    assert lines[0] == f"Loom: run {begun.run_dir.name}"
+    assert lines[0] == f"Loom: run {begun.handle}"
     assert lines[1].startswith("Packing slip (manual): 2 loaded, 0 fresh; ")
     assert any(line.startswith("Session history: 1 session (") for line in lines)
     assert "The heliotrope switch survives a reload." in lines

@@ -162,9 +162,9 @@ def test_what_is_doubtful_is_added_with_a_warning(
     assert (code in told) or words[0] == "run"
     assert "ghp_0123456789" not in told
     assert scene.state["must_survive"] == [item]
-    mends = f"loomctl prove {scene.run_dir.name} --drop {item}"
+    mends = f"loomctl prove {scene.handle} --drop {item}"
     assert (mends in told) == (code == "POSSIBLE_TYPO")
-    begins = f"loomctl prove {scene.run_dir.name} --drop "  # the item is there by now, so that this takes it back
+    begins = f"loomctl prove {scene.handle} --drop "  # the item is there by now, so that this takes it back
     assert cli(*shlex.split(told[told.index(begins) :].partition("\n")[0])[1:]).code == 0
     assert scene.state["must_survive"] == ([meant] if meant else [])
 
@@ -179,7 +179,7 @@ def test_each_of_two_secrets_is_taken_back_by_its_name(scene: Scene, cli: Cli, w
         told = cli("prove", "--add", first, "--add", second, "--add", "token ghp_0123456789abcdefghijABCDEFGHIJ000003")
     else:
         told = cli(*words, first, "--must-survive", second)
-    asks = f"loomctl prove {scene.run_dir.name}"
+    asks = f"loomctl prove {scene.handle}"
     lines = [line for line in (told.stdout + told.stderr).splitlines() if asks in line]
     drops = [line[line.index(asks) :] for line in lines if "--drop" in line]
     assert [shlex.split(line)[-1] for line in drops] == [

@@ -15,7 +15,7 @@ import pytest
 from loomctl.kit import files
 from tests.cli.conftest import Cli
 from tests.helpers import faber, reports
-from tests.helpers.scenes import CHECKOUT, Scene
+from tests.helpers.scenes import CHECKOUT, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
@@ -32,7 +32,7 @@ def files_below(folder: Path) -> list[Path]:
 def test_the_page_leads_to_the_runs_files_and_elsewhere_to_nothing(scene: Scene, cli: Cli, tmp_path: Path) -> None:
     folder = reports.rich(scene)
     cli("report", cwd=scene.root / "docs").ends()
-    page = scene.root / "docs" / f"report-{folder.name}.html"
+    page = scene.root / "docs" / f"report-{scene.handle}.html"
     assert page.stat().st_mode & 0o777 == 0o600
     led = links(page)
     assert len(led) > 20
@@ -178,7 +178,7 @@ def test_the_hint_of_a_page_that_cannot_be_written_is_the_same_line_with_another
     """It makes the report of the same run, in the same way; run, files and all."""
     run_id = begun.run_dir.name
     words = [run_id if word == "RUN" else word for word in words]
-    name = "a b" if "-o" in words else f"report-{run_id}"
+    name = "a b" if "-o" in words else f"report-{handle(run_id)}"
     begun.write(f"{name}.html", "mine")
     begun.begin("another")
     bound = cli("resume", run_id, "--take-over").code

@@ -26,7 +26,7 @@ def worked(scene: Scene, cli: Cli) -> Scene:
 def test_a_rewind_and_what_is_damaged_are_told_in_words(worked: Scene, cli: Cli) -> None:
     lines = cli("rewind", "--to", "make").ends().stdout.splitlines()
     assert lines[:4] == [
-        f"Loom: run {worked.run_dir.name} is back at 002-build.make@1",
+        f"Loom: run {worked.handle} is back at 002-build.make@1",
         "  gone      1 stage: 003-build.polish@1",
         "  results   kept aside in the stages' folders, as *.undone-N",
         "  files     the project's are untouched; these stages changed none that is known",

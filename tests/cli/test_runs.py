@@ -28,7 +28,7 @@ def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
     (broken / "state.json").write_text("{")
     lines = cli("runs").stdout.splitlines()
     assert lines[0].split() == ["RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"]
-    (own,) = [line for line in lines if "shop-add-dark-mode" in line]
+    (own,) = [line for line in lines if "add-dark-mode-" in line]
     assert own.startswith("* ")
     for words in ("in_progress", "build/make", "1 session (machine-a)"):
         assert words in own
@@ -84,7 +84,7 @@ def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.Monkey
     begun.space().local.mark_ended(SESSION)
     cli("resume", "--take-over", session=OTHER)
     lines = cli("sessions").stdout.splitlines()
-    assert lines[0] == f"{begun.run_dir.name}: 2 sessions (machine-a, machine-b)"
+    assert lines[0] == f"{begun.handle}: 2 sessions (machine-a, machine-b)"
     assert lines[2].split()[:5] == ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED"]
     holds(lines[3], "machine-a", "(lost)")
     holds(lines[4], "machine-b", "open")

@@ -12,7 +12,7 @@ from loomctl.flow import drive
 from loomctl.kit import ids
 from tests.cli.conftest import Cli
 from tests.helpers import faber
-from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
+from tests.helpers.scenes import MAIN, Json, Scene, fingerprint, handle
 from tests.helpers.texts import holds
 
 ASK, MAKE, AGAIN, OPEN = "001-frame.ask@1", "002-build.make@1", "003-build.make@2", "004-build.polish@1"
@@ -65,7 +65,7 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
     ]
     assert "big-model  1,345      678  2      1" in lines[1]
     assert lines[2].endswith("the database is missing")
-    assert lines[-1] == f"{worked.run_dir.name}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
+    assert lines[-1] == f"{worked.handle}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
     first, failed, _, last = cli("show", "--stages", worked.run_dir.name, "--json").json["stages"]
     assert first["usage"] == USAGE
     assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
@@ -75,7 +75,7 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
     lines = cli("show", "--stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
     told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
-    assert lines[-1] == f"{worked.run_dir.name}: {told}"
+    assert lines[-1] == f"{worked.handle}: {told}"
     document = cli("show", "--stages", "--last", "1", "--json").json
     assert (document["total"], [one["stage"] for one in document["stages"]]) == (4, [OPEN])
     assert cli("show", "--stages", "--last", "9").stdout == cli("show", "--stages").stdout
@@ -90,10 +90,10 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
     scene.begin()
-    assert cli("show", "--stages").stdout == f"{scene.run_dir.name}: no stage has begun yet\n"
+    assert cli("show", "--stages").stdout == f"{scene.handle}: no stage has begun yet\n"
     assert cli("show", "--stages", "--json").json["stages"] == []
     ended = cli("show", "--diff")
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.run_dir.name}: no stage has begun yet\n")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.handle}: no stage has begun yet\n")
 
 
 def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
@@ -150,7 +150,7 @@ def test_a_stage_is_named_in_many_ways_and_what_names_none_is_said(worked: Scene
     for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
         ended = cli("show", worked.run_dir.name, named)
         assert (ended.code, ended.stdout) == (3, "")
-        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl show --stages {worked.run_dir.name}")
+        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl show --stages {worked.handle}")
 
 
 def test_all_of_a_stage_is_told_in_words_in_json_or_a_file_byte_for_byte(worked: Scene, cli: Cli) -> None:
@@ -239,7 +239,10 @@ def test_one_word_may_mean_a_stage_of_the_current_run_or_nothing(worked: Scene, 
     run_id = worked.run_dir.name
     ended = cli("show", "nowhere")
     assert (ended.code, ended.stdout) == (3, "")
-    assert f"why: nor a stage of the current run, {run_id}\n  hint: loomctl show --stages {run_id}\n" in ended.stderr
+    assert (
+        f"why: nor a stage of the current run, {handle(run_id)}\n  hint: loomctl show --stages {handle(run_id)}\n"
+        in ended.stderr
+    )
     worked.begin("aaa thing")
     lost = cli("show", "--diff", "003-build.make@2", session=None)
     assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
@@ -247,18 +250,18 @@ def test_one_word_may_mean_a_stage_of_the_current_run_or_nothing(worked: Scene, 
         lost = cli(*words, session=None)
         assert (lost.code, "AMBIGUOUS_RUN" in lost.stderr) == (3, True)
         verb = [word for word in words[:2] if word in ("show", "--diff")]
-        line = " ".join([*verb, run_id, *words[len(verb) :]])  # of the two the one that has such a stage
+        line = " ".join([*verb, handle(run_id), *words[len(verb) :]])  # of the two the one that has such a stage
         assert lost.stderr.endswith(f"\n  hint: loomctl {line}\n")
         assert cli(*line.split(), session=None).code == 0
     lost = cli("show", "--diff", "nowhere@1", session=None)
-    assert "hint: loomctl show --diff shop-aaa-thing-" in lost.stderr
+    assert "hint: loomctl show --diff aaa-thing-" in lost.stderr
     assert lost.stderr.endswith(" nowhere@1\n")
     assert (
-        f"hint: loomctl show --diff {run_id} make --stat\n"
+        f"hint: loomctl show --diff {handle(run_id)} make --stat\n"
         in cli("show", "--diff", "make", "--stat", session=None).stderr
     )
     for word in ("003", "make"):
-        assert f"hint: loomctl show {run_id} {word}\n" in cli("show", word, session=None).stderr
+        assert f"hint: loomctl show {handle(run_id)} {word}\n" in cli("show", word, session=None).stderr
     assert "hint: loomctl runs\n" in cli("show", "nowhere", session=None).stderr
 
 
@@ -271,10 +274,10 @@ def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
         (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
         (home / "plan.json").write_bytes(plan)
     for verb in ("show", "show --diff"):
-        for word, said in (("make", f"{AGAIN} of {run_id}"), ("002", f"of several runs, and means {MAKE}")):
+        for word, said in (("make", f"{AGAIN} of {handle(run_id)}"), ("002", f"of several runs, and means {MAKE}")):
             ended = cli(*verb.split(), word)
             assert (ended.code, ended.stdout) == (2, "")
-            holds(ended.stderr, "AMBIGUOUS_WORD", said, f"hint: loomctl {verb} {run_id} {word}\n")
+            holds(ended.stderr, "AMBIGUOUS_WORD", said, f"hint: loomctl {verb} {handle(run_id)} {word}\n")
     assert cli("show", "002-x", "--json").json["run_id"] == "002-x"
 
 
@@ -282,7 +285,7 @@ def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
 def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: Path, layout: str) -> None:
     faber.lay(scene, layout)
     before = cli("show", "1", session=None)
-    assert (before.code, f"hint: loomctl show --stages {faber.RUN_ID}\n" in before.stderr) == (3, True)
+    assert (before.code, f"hint: loomctl show --stages {faber.HANDLE}\n" in before.stderr) == (3, True)
     cli("resume", faber.RUN_ID)
     large = "x" * 200_000
     cli("done", given=json.dumps({"outcome": "succeeded", "context_updates": {"large": large}}))

@@ -93,4 +93,4 @@ def test_a_run_without_its_state_is_listed(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").unlink()
     assert "NO_STATE" in cli("runs").stdout
     assert cli("runs", "--json").json["runs"][0]["run_id"] == begun.run_dir.name
-    holds(begun.hook("session-start", source="startup").message, "loomctl debug state restore", begun.run_dir.name)
+    holds(begun.hook("session-start", source="startup").message, "loomctl debug state restore", begun.handle)

@@ -17,7 +17,7 @@ from loomctl.runs.store.events import Event
 from tests.care.test_hook_checks import ALL, MINUTE, bind_times, fire
 from tests.cli.conftest import Cli
 from tests.helpers import faber
-from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene, artifact, fingerprint, handle
 from tests.helpers.texts import holds
 
 DAY = 24 * 3600
@@ -43,7 +43,9 @@ def fields(screen: str) -> dict[str, str]:
 def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: Cli) -> None:
     told = cli("status", "--json").json
     told_events = begun.events()
-    keys = "schema_version run_id run_dir status workflow_id work_id goal saved_from phases steps step waits next"
+    keys = (
+        "schema_version run_id handle run_dir status workflow_id work_id goal saved_from phases steps step waits next"
+    )
     assert list(told) == f"{keys} sessions driver compactions context saved events ledger hooks versions".split()
     assert told["steps"] == {"done": 0, "total": 4}
     assert told["waits"] == {"for": "assistant", "why": "the step's result"}
@@ -60,7 +62,7 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
     assert len(lines) <= 24
     assert all(fences.width(line) <= 80 for line in lines)
     told = fields(screen)
-    assert (told["run"], told["status"]) == (begun.state["run_id"], "in progress")
+    assert (told["run"], told["status"]) == (begun.handle, "in progress")
     assert (told["goal"], told["phases"]) == ("add dark mode", "▸ frame · build · ship (0 of 4 steps)")
     assert told["step"] == "frame/ask@1 begun just now"
     assert (told["waits"], told["next"]) == ("for the assistant: the step's result", "loomctl done --for 001")
@@ -106,7 +108,7 @@ def test_what_a_run_waits_for(begun: Scene, cli: Cli) -> None:
         begun.edit(**{"pending_approvals": [], "feedback": None, **changes})
         told = fields(cli("status", begun.run_dir.name).stdout)
         assert told["waits"] == waits
-        assert told.get("next", "") == following.replace("{run}", begun.state["run_id"])
+        assert told.get("next", "") == following.replace("{run}", begun.handle)
         if name not in ("completed", "cancelled"):  # which are the line's no more
             assert cli("statusline").stdout.rstrip().endswith(f"next: {word[name]}")
 
@@ -116,7 +118,7 @@ def test_a_run_is_waited_for_by_whoever_drives_it_or_may(begun: Scene, cli: Cli)
     path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
     begun.let_go()
     told = fields(cli("status", session=None).stdout)
-    assert told["next"] == f"loomctl resume {begun.state['run_id']}"
+    assert told["next"] == f"loomctl resume {handle(begun.state['run_id'])}"
     assert told["waits"] == "for the assistant: no live session works on it"
     for hostname, on in [("laptop", "the session on laptop"), ("", "the session")]:
         path = begun.store / f"local/sessions/{SESSION}.json"
@@ -127,7 +129,7 @@ def test_a_run_is_waited_for_by_whoever_drives_it_or_may(begun: Scene, cli: Cli)
         ended = cli("status", session=None)
         told = fields(ended.stdout)
         assert "no live session" not in ended.stdout
-        assert told["next"] == f"loomctl resume {begun.state['run_id']} --take-over"
+        assert told["next"] == f"loomctl resume {handle(begun.state['run_id'])} --take-over"
         assert told["waits"] == f"for the assistant: the step's result, from {on} that drives it"
         assert cli("statusline", session=None).stdout.rstrip().endswith("next: take over")
 
@@ -202,7 +204,7 @@ def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> No
     """Who drives goes on; another takes it over, and is told from whom (a command that is refused leads nowhere)."""
     assert cli("status", "--json").json["next"] == "loomctl done --for 001"
     other = cli("status", "--json", session=OTHER).json
-    assert other["next"] == f"loomctl resume {begun.run_dir.name} --take-over"
+    assert other["next"] == f"loomctl resume {begun.handle} --take-over"
     assert cli("resume", "--take-over", session=OTHER).code == 0
     assert cli("status", "--json", session=OTHER).json["next"] == "loomctl done --for 001"
     begun.edit(status="completed")
@@ -219,7 +221,7 @@ def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cl
     path.write_bytes(path.read_bytes().replace(b"run.", b"rum.", 1))
     told = cli("status", run_id, session=OTHER).stdout
     assert fields(told)["ledger"].startswith("! line 1 is not the one that was written")
-    assert f"loomctl prove --log {run_id}" in [line.strip() for line in told.splitlines()]
+    assert f"loomctl prove --log {handle(run_id)}" in [line.strip() for line in told.splitlines()]
     assert cli("status", "--json").json["ledger"]["ok"] is False
     assert cli("prove", "--log", run_id, session=OTHER).code == 1
 
@@ -261,7 +263,7 @@ def test_no_run_is_said_with_the_ways_forward(scene: Scene, cli: Cli) -> None:
     scene.begin("another thing", session=OTHER)
     told = cli("status", session=None).ends(3)
     assert "2 runs could be meant" in told.stderr
-    assert all(folder.name in told.stderr for folder in scene.run_dirs)
+    assert all(handle(scene.state_of(folder)) in told.stderr for folder in scene.run_dirs)
 
 
 @pytest.mark.slow
@@ -393,9 +395,7 @@ def test_the_line_is_kept_for_the_launcher(begun: Scene) -> None:
     head, state, saved, *forms = path.read_text().splitlines()
     assert (head, state) == (f"loom {__version__}", str(begun.run_dir / "state.json"))
     assert saved == f"saved {begun.state['run_id']} 0 0 0"
-    assert (
-        line.rstrip() == forms[0].partition(" ")[2] == f"loom {begun.state['plan_id']} · frame/ask@1 · 0/4 · 1 artifact"
-    )
+    assert line.rstrip() == forms[0].partition(" ")[2] == f"loom {begun.handle} · frame/ask@1 · 0/4 · 1 artifact"
     assert all(fences.width(form.partition(" ")[2]) == int(form.partition(" ")[0]) for form in forms)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert before - 1 < path.stat().st_mtime <= time.time()
@@ -479,7 +479,7 @@ def test_many_phases_are_counted_and_the_run_can_be_pasted(
     for wide in ("40", "80", "24"):
         monkeypatch.setenv("COLUMNS", wide)
         screen = cli("status").stdout
-        assert run_id in [line.removeprefix("run").strip() for line in screen.splitlines()]
+        assert scene.handle in [line.removeprefix("run").strip() for line in screen.splitlines()]
         told = fields(screen)["phases"]
         assert "▸ phase1" in told
         assert told.endswith("(1 of 10 steps)") or wide == "24"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.helpers.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene
+from tests.helpers.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
@@ -200,8 +200,7 @@ def test_an_approval_is_asked_for_and_given(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={**PHASES, "build": {**PHASES["build"], "require_approval": True}})
     cli("run", "x", "--workflow", "tiny")
     waiting = cli("done", given="x")
-    run_id = scene.run_dir.name
-    holds(waiting.stdout, f"loomctl approve {run_id}", but=("Make it.",))
+    holds(waiting.stdout, f"loomctl approve {scene.handle}", but=("Make it.",))
     assert "Make it." in cli("approve").stdout
 
 
@@ -212,7 +211,7 @@ def test_a_session_that_is_not_bound_drives_nothing(begun: Scene, cli: Cli, verb
     before = (begun.run_dir / "state.json").read_bytes()
     ended = cli(*verb, session=OTHER).ends(3)
     assert ended.stderr.startswith("loomctl: NOT_BOUND: ")
-    assert begun.run_dir.name in ended.stderr.splitlines()[-1]
+    assert begun.handle in ended.stderr.splitlines()[-1]
     assert (begun.run_dir / "state.json").read_bytes() == before
 
 
@@ -222,9 +221,11 @@ def test_a_session_that_is_not_bound_is_told_who_drives(begun: Scene, cli: Cli, 
     run_id, held = begun.run_dir.name, begun.state["lease"]
     before = (begun.run_dir / "state.json").read_bytes()
     ended = cli(*verb, *([run_id] if named else []), session=OTHER).ends(6)
-    assert ended.stderr.startswith(f"loomctl: HELD_BY_ANOTHER: the run {run_id} is driven by the session {SESSION}")
+    assert ended.stderr.startswith(
+        f"loomctl: HELD_BY_ANOTHER: the run {handle(run_id)} is driven by the session {SESSION}"
+    )
     assert held["since"] in ended.stderr.splitlines()[0]
-    assert ended.stderr.splitlines()[-1] == f"  hint: loomctl resume {run_id} --take-over"
+    assert ended.stderr.splitlines()[-1] == f"  hint: loomctl resume {handle(run_id)} --take-over"
     assert (begun.run_dir / "state.json").read_bytes() == before
     assert cli("resume", run_id, "--take-over", session=OTHER).code == 0
     assert (cli("context", "set", "k", "1", session=OTHER).code, cli("next", session=OTHER).code) == (0, 0)

@@ -63,7 +63,7 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert "mcp__db__query(sql=select): ok" in lines[4]
     assert "x…`: exit 0, no output" in lines[5]
     assert "Task(description=look around): ok" in lines[6]
-    assert lines[-1] == f"{called.run_dir.name}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
+    assert lines[-1] == f"{called.handle}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
     (line,) = [line for line in cli("steps", "--agents").stdout.splitlines() if "toolu_03D" in line]
     assert "Grep (agent-1)" in line  # a subagent's is marked
 
@@ -350,18 +350,19 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
 
 def test_words_are_completed(called: Scene) -> None:
     for typed, offered in [
-        ("loomctl steps s", {"show", "shop"}),
+        ("loomctl steps s", {"show"}),
+        ("loomctl steps a", {"shop"}),
         ("loomctl steps --l", {"--last"}),
         ("loomctl steps shop --f", {"--failed"}),
         ("loomctl steps show toolu_01", {"toolu_01A", "toolu_01B"}),
-        ("loomctl steps show toolu_01A s", {"shop"}),
+        ("loomctl steps show toolu_01A a", {"shop"}),
         ("loomctl steps show --re", {"--reduced"}),
-        ("loomctl steps --history s", {"shop"}),
-        ("loomctl steps --savings s", {"shop"}),
+        ("loomctl steps --history a", {"shop"}),
+        ("loomctl steps --savings a", {"shop"}),
     ]:
         asked = {"_LOOMCTL_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
         command = [sys.executable, "-I", str(MAIN)]
         environ = {**called.environ(), **asked}
         done = subprocess.run(command, cwd=called.root, env=environ, capture_output=True, text=True, check=False)
         found = {line.partition(",")[2] for line in done.stdout.splitlines()}
-        assert {name.replace(called.run_dir.name, "shop") for name in found} == offered, done
+        assert {name.replace(called.handle, "shop") for name in found} == offered, done

@@ -72,8 +72,9 @@ def complete(scene: Scene, words: str) -> list[str]:
 def test_runs_workflows_and_artifacts_are_completed(scene: Scene) -> None:
     scene.workflow([artifact("spec", "spec.md", required=False), artifact("notes", "notes.md", required=False)])
     run_id = scene.begin().run.run_id
-    for words in ("loomctl resume sh", "loomctl show ", "loomctl runs rm shop", "loomctl prime-context --run-id s"):
-        assert run_id in complete(scene, words), words
+    for words in ("loomctl resume ad", "loomctl show ", "loomctl runs rm add", "loomctl prime-context --run-id a"):
+        assert scene.handle in complete(scene, words), words
+    assert complete(scene, "loomctl show shop-") == [run_id]
     assert complete(scene, "loomctl run x --workflow ti") == ["tiny"]
     assert {"core", "default", "tiny"} <= set(complete(scene, "loomctl check "))
     assert complete(scene, "loomctl prime-context --artifacts sp") == ["spec"]

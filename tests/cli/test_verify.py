@@ -7,7 +7,7 @@ import pytest
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
 from tests.helpers.faber import RUN_ID, lay
-from tests.helpers.scenes import Scene
+from tests.helpers.scenes import Scene, handle
 from tests.helpers.texts import holds
 
 
@@ -26,12 +26,12 @@ def test_a_whole_log_is_proven_and_of_a_changed_one_is_said_what_can_be_done(sce
     count = len(scene.events())
     assert (told.code, told.stdout) == (
         0,
-        f"✓ {run_id}: {count} events proven, up to the last checkpoint\n  files: 3 proven\n",
+        f"✓ {handle(run_id)}: {count} events proven, up to the last checkpoint\n  files: 3 proven\n",
     )
     log(scene).write_bytes(b"")
     told = scene.loomctl("prove", "--log")
     assert "left: no copy was pushed from here" in told.stdout
-    assert told.stdout.endswith(f"  hint: loomctl show --stages {run_id}\n")
+    assert told.stdout.endswith(f"  hint: loomctl show --stages {handle(run_id)}\n")
     assert scene.loomctl("show", "--stages", run_id).code == 0
 
 
@@ -49,7 +49,7 @@ def test_a_changed_log_is_a_finding_with_its_place(scene: Scene) -> None:
     assert (document.json["fault"]["line"], document.json["fault"]["at"]) == (2, second)
     assert "CHANGED_ENTRY at line 2" in scene.loomctl("check", str(log(scene))).ends(5).stdout
     (doctor,) = [one for one in scene.loomctl("doctor", "--json").json["checks"] if one["id"] == "ledgers"]
-    assert (doctor["status"], doctor["hint"]) == ("WARN", f"loomctl prove --log {run_id}")
+    assert (doctor["status"], doctor["hint"]) == ("WARN", f"loomctl prove --log {handle(run_id)}")
     assert "line 2" in doctor["found"]
 
 
@@ -151,9 +151,9 @@ def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
     told = scene.loomctl("prove", "--log")
     stage = path.parent.name
     assert told.code == 1
-    assert told.stdout.startswith(f"✗ {run_id}: ")
+    assert told.stdout.startswith(f"✗ {handle(run_id)}: ")
     assert f"CHANGED_FILE: response.md of {stage}: it is not the one that was written" in told.stdout
-    assert told.stdout.endswith(f"  hint: loomctl show {run_id} {stage}\n")
+    assert told.stdout.endswith(f"  hint: loomctl show {handle(run_id)} {stage}\n")
     document = scene.loomctl("prove", "--log", "--json")
     assert (document.code, document.json["ok"], document.json["proven"]) == (1, False, True)
     assert [one["file"] for one in document.json["files"]["faults"]] == ["response.md"]

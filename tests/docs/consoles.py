@@ -10,6 +10,8 @@ A page is plain Markdown. What counts in it:
 - A block ```yaml title="FOLDER/FILE" (or any other language) is a file that the text tells its reader to write.
 - A comment `<!-- before` holds commands that set the scene and are not shown.
 
+A handle's last four letters differ, too: a page has `-k3f9` for the first run of a play, then those of `_MARKS`.
+
 In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times, ids in
 hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a quarter.
 What lies below `https://git.example.org/` is in the folder `server` beside the homes.
@@ -30,6 +32,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from loomctl.kit import ids
 from tests.helpers.scenes import CHECKOUT, MAIN
 
 ANY = "…"
@@ -38,6 +41,7 @@ PATIENCE = 60  # seconds for one command
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^`]*)$")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<word>[A-Za-z_]+)['\"]?")
 _EXIT = re.compile(r"\s+# exit code (?P<code>\d+)$")
+_MARKS = ("k3f9", "p7wd", "2xm8", "q4tz")
 _TITLE = re.compile(r'title="(?P<path>[^"]+)"')
 _TIME = re.compile(r"(?!2000-01-01)\d{4}-\d\d-\d\dT\d\d([:-])\d\d\1\d\dZ")
 _HEXADECIMAL = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{7,64}\b")
@@ -153,6 +157,7 @@ class Stage:
     def __init__(self, base: Path) -> None:
         self.base = base
         self._terminals: dict[str, Terminal] = {}
+        self._marks: dict[str, str] = {}
         folder = base / "bin"
         folder.mkdir(parents=True)
         launcher = folder / "loomctl"
@@ -196,7 +201,16 @@ class Stage:
             home = self.home(machine)
             for name in (os.path.realpath(home), str(home)):
                 printed = printed.replace(name, "~")
+        for run in sorted(self._runs()):
+            self._marks.setdefault(ids.mark(run), _MARKS[len(self._marks) % len(_MARKS)])
+        for mark, shown in self._marks.items():
+            printed = printed.replace(f"-{mark}", f"-{shown}")
         return code, printed
+
+    def _runs(self) -> Iterator[str]:
+        yield from (run.name for run in self.base.glob("*/*/.loom/runs/*"))
+        for state in self.base.glob("*/*/.fractary/faber/runs/*/state-*.json"):
+            yield f"{state.parent.name}-run-{state.stem.removeprefix('state-')}"
 
     def _folder(self) -> Path:
         """Give the folder in which the first terminal stands now."""

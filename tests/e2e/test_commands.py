@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Machine, Turn
 from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
 from tests.e2e.scripted_api import Reply, bash, reply, tool
-from tests.helpers.scenes import CHECKOUT
+from tests.helpers.scenes import CHECKOUT, handle
 from tests.helpers.texts import holds
 
 
@@ -21,7 +21,7 @@ def test_run_takes_a_work_id(assistant: Assistant) -> None:
     assert (state["work_id"], state["status"]) == ("258", "in_progress")
     assert state["sessions"]["current_session_id"] == turn.session_id
     body, seen = (request.seen() for request in turn.conversation)
-    holds(body, f"this conversation works on the run {state['run_id']}", but=("loomctl done <<",))
+    holds(body, f"this conversation works on the run {handle(state)}", but=("loomctl done <<",))
     assert "loomctl done --for 001 <<" in seen
     for phase in ("frame", "architect", "build", "evaluate", "release"):
         assert phase in seen
@@ -61,14 +61,14 @@ def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
 
 def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
     start_run(assistant)
-    run_id = state_of(assistant.project)["run_id"]
+    state_handle = handle(state_of(assistant.project))
     other = Machine(root=tmp_path / "b", cache=assistant.machine.cache, name="machine-b")
     shutil.copytree(assistant.project, other.root / "elsewhere" / "copy")
     moved = replace(assistant, machine=other, project=other.root / "elsewhere" / "copy")
 
     unknown = moved.run("hello", watch_hooks=True)
     assert SENTENCE not in unknown.conversation[0].seen()
-    assert any(run_id in line for line in unknown.told_user())
+    assert any(state_handle in line for line in unknown.told_user())
 
     turn = moved.run("/loom:resume", answers=[reply(bash("loomctl next")), "Told."])
     body, seen = (request.seen() for request in turn.conversation)

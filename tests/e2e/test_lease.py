@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, start_run, state_of
 from tests.e2e.scripted_api import ScriptedApi, bash, reply
+from tests.helpers.scenes import handle
 
 BASH = "Bash(loomctl:*)"
 
@@ -20,19 +21,24 @@ def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) 
         other = replace(assistant, api=other_api)
         turn = other.run(
             "hello",
-            answers=[reply(bash(f"loomctl resume {run_id}"), bash(f"loomctl show {run_id}")), "told"],
+            answers=[reply(bash(f"loomctl resume {handle(run_id)}"), bash(f"loomctl show {handle(run_id)}")), "told"],
             allowed_tools=BASH,
         )
         refused, shown = turn.conversation[-1].tool_results()
         assert refused.is_error
-        for part in ("HELD_BY_ANOTHER", first.session_id, held["since"], f"loomctl resume {run_id} --take-over"):
+        for part in (
+            "HELD_BY_ANOTHER",
+            first.session_id,
+            held["since"],
+            f"loomctl resume {handle(run_id)} --take-over",
+        ):
             assert part in refused.text
         assert first.session_id in shown.text
         assert state_of(assistant.project)["lease"]["session_id"] == first.session_id
         turn = other.run(
             "take it",
             resume=turn.session_id,
-            answers=[reply(bash(f"loomctl resume {run_id} --take-over")), "taken"],
+            answers=[reply(bash(f"loomctl resume {handle(run_id)} --take-over")), "taken"],
             allowed_tools=BASH,
         )
         *_, taken = turn.conversation[-1].tool_results()

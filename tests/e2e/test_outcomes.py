@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import run_folder, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
+from tests.helpers.scenes import handle
 from tests.helpers.texts import holds
 from tests.helpers.waiting import until
 
@@ -105,7 +106,7 @@ def test_twelve_steps_that_call_no_tool_are_paused_with_the_way_on(assistant: As
     state = state_of(assistant.project)
     assert state["status"] == "paused"
     assert visits(assistant.project)[0] == ("build/s0", "succeeded")
-    assert any(f"loomctl resume {state['run_id']}" in line for line in turn.told_user())
+    assert any(f"loomctl resume {handle(state)}" in line for line in turn.told_user())
     assert len(turn.conversation) == 9
 
 
@@ -154,8 +155,8 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
     assert len(turn.conversation) == 3
     run_id = run_folder(assistant.project).name
     (line,) = [line for line in turn.told_user() if "waits for your trust" in line]
-    assert f"the run {run_id} waits for your trust in its commands: build/check (touch sprung)" in line
-    assert f"loomctl trust {run_id}" in line
+    assert f"the run {handle(run_id)} waits for your trust in its commands: build/check (touch sprung)" in line
+    assert f"loomctl trust {handle(run_id)}" in line
     state = state_of(assistant.project)
     assert (state["status"], state["feedback"]["kind"]) == ("awaiting_feedback", "trust")
     assert not (assistant.project / "sprung").exists()

@@ -5,6 +5,7 @@ import pytest
 from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, done, state_of, write_plain, write_spec
 from tests.e2e.terminal import PROMPT, assistant_terminal
+from tests.helpers.scenes import handle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("tmux")]
 
@@ -25,10 +26,10 @@ def test_a_person_sees_what_was_restored(installed: Assistant) -> None:
         run_id = state_of(installed.project)["run_id"]
 
         terminal.enter("/compact")
-        terminal.wait_for(f"SessionStart:compact says: Loom: run {run_id}")
+        terminal.wait_for(f"SessionStart:compact says: Loom: run {handle(run_id)}")
         terminal.wait_until((installed.project / ".loom/local/hooks/post-compact").exists)
         terminal.enter("/clear")
-        terminal.wait_for(f"SessionStart:clear says: Loom: run {run_id}")
+        terminal.wait_for(f"SessionStart:clear says: Loom: run {handle(run_id)}")
         terminal.enter("go on")
         terminal.wait_for("On it.")
         terminal.enter("/exit")

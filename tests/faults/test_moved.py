@@ -13,7 +13,7 @@ import pytest
 from loomctl.kit.errors import EXIT_NO_RUN
 from tests.faults.bench import Bench
 from tests.faults.stand import RESPONSE, SENTENCE, Stand, sound
-from tests.helpers.scenes import OTHER, SESSION, Scene, artifact
+from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, handle
 
 PHASES = {
     "frame": {"steps": [{"id": "ask", "prompt": "Ask, and write it to {project_root}/asked.md."}]},
@@ -60,11 +60,11 @@ def test_a_project_elsewhere_is_announced_until_it_is_resumed(placed: Stand, way
     for session in (SESSION, OTHER):
         answer = placed.hook("session-start", session=session, told={"source": "resume"})
         assert SENTENCE not in answer.stdout
-        assert f"/loom:resume {run_id}" in answer.message
+        assert f"/loom:resume {handle(run_id)}" in answer.message
         for words in (("next",), ("done",), ("next", run_id)):
             refused = placed.cli(*words, session=session)
             assert refused.code == EXIT_NO_RUN, refused
-            assert refused.error["hint"] == f"loomctl resume {run_id}"
+            assert refused.error["hint"] == f"loomctl resume {handle(run_id)}"
     assert placed.hook("stop", told={"last_assistant_message": "x"}).stdout == ""
     assert placed.scene.state == state
     resumed = placed.cli("resume")

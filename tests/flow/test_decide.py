@@ -350,7 +350,7 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     """The refusal is on record, with who and why; nothing goes on before somebody grants it."""
     asked = gated(scene, kind)
     error = refusal(scene, "choose", "yes")  # only a human step has choices
-    assert (error.code, error.hint) == ("NOTHING_TO_CHOOSE", f"loomctl approve {scene.run_dir.name}")
+    assert (error.code, error.hint) == ("NOTHING_TO_CHOOSE", f"loomctl approve {scene.handle}")
     driven = decide(scene, "reject", note="not today")
     assert (driven.move.kind, scene.state["status"]) == ("paused", "paused")
     assert f"Ada rejected {asked}: not today" in driven.line
@@ -378,7 +378,7 @@ def test_a_session_is_told_what_is_asked(scene: Scene) -> None:
     """At its start, within the budget, with the choices as they are written and the commands that answer."""
     at_the_gate(scene, *WAYS)
     told = scene.hook("session-start", source="resume", session=SESSION).context
-    answers = (f"loomctl choose '{label}' {scene.run_dir.name}" for label in ("[A] Approve", "[F] Fix"))
+    answers = (f"loomctl choose '{label}' {scene.handle}" for label in ("[A] Approve", "[F] Fix"))
     for words in ("The run waits for its user.", "Look at it.", *answers, "leaves it to them"):
         assert words in told
 
@@ -386,7 +386,7 @@ def test_a_session_is_told_what_is_asked(scene: Scene) -> None:
 def test_a_long_question_leaves_room_for_its_answers(scene: Scene) -> None:
     at_the_gate(scene, *WAYS, prompt="Is it good?\n" + "A long line of words to be read. \n" * 400)
     told = scene.hook("session-start", source="resume", session=SESSION).context
-    assert f"loomctl choose '[F] Fix' {scene.run_dir.name}" in told
+    assert f"loomctl choose '[F] Fix' {scene.handle}" in told
     assert f"stages/{GATE}/prompt.md" in told
 
 

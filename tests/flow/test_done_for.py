@@ -14,7 +14,7 @@ import pytest
 
 from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, fingerprint
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, fingerprint, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import read, statuses
 
@@ -71,7 +71,7 @@ def test_a_stage_that_is_not_there_is_an_error_with_the_way_on(begun: Scene, nam
     answer = begun.loomctl("done", f"--for={named}", "--json", given="x")
     assert (answer.code, answer.json["error"]["code"]) == (3, "NO_SUCH_STAGE")
     assert "001-frame.ask@1" in answer.json["error"]["why"]
-    assert answer.json["error"]["hint"] == f"loomctl next {begun.run_dir.name}"
+    assert answer.json["error"]["hint"] == f"loomctl next {begun.handle}"
     assert statuses(begun) == ["in_progress"]
 
 
@@ -153,7 +153,7 @@ def test_in_a_terminal_nothing_succeeds_without_a_result(
     ended = begun.loomctl("done", run_id, *options, "--json", session=None, given=given)
     assert (ended.code, statuses(begun)[0]) == (code, status)
     if code:
-        error, way = ended.json["error"], f"loomctl done --for 001 {run_id} --response-file result.md"
+        error, way = ended.json["error"], f"loomctl done --for 001 {handle(run_id)} --response-file result.md"
         assert (error["code"], error["hint"]) == ("NO_RESPONSE", way)
 
 

@@ -315,7 +315,7 @@ def test_a_stop_does_not_move_a_cancelled_run(begun: Scene) -> None:  # D4
 @each("status", ["paused", "failed"])
 def test_next_does_not_wake_a_paused_or_failed_run(begun: Scene, status: str) -> None:
     begun.edit(status=status)
-    with refused("BAD_STATUS", hint=f"loomctl resume {begun.run_dir.name}"):
+    with refused("BAD_STATUS", hint=f"loomctl resume {begun.handle}"):
         go_on(begun)
 
 
@@ -357,7 +357,7 @@ def test_there_must_be_a_step_to_end_or_to_take_back(begun: Scene) -> None:
     for _ in range(3):
         done(begun)
     begun.edit(steps=begun.state["steps"][:3])
-    with refused("NO_OPEN_STEP", hint=f"loomctl next {begun.run_dir.name}"):
+    with refused("NO_OPEN_STEP", hint=f"loomctl next {begun.handle}"):
         done(begun)
 
 

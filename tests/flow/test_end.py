@@ -411,7 +411,7 @@ def test_a_stop_that_fails_a_step_says_why(scene: Scene) -> None:
     reason = "output schema validation failed after 0 repair attempt(s)"
     assert last.line.startswith(f"Loom: build/one failed: {reason}: the JSON object does not parse: ")
     assert scene.state["steps"][-1]["failure_reason"] == reason
-    assert last.line.endswith(". The run failed. To try the step again: loomctl resume " + scene.run_dir.name)
+    assert last.line.endswith(". The run failed. To try the step again: loomctl resume " + scene.handle)
 
 
 @each("schema", [None, "routing"])
@@ -475,7 +475,7 @@ def test_an_assistant_that_does_not_take_the_next_step_up_is_not_sent_on_for_eve
 def test_a_stop_that_no_block_can_follow_pauses_the_run(scene: Scene) -> None:  # D28
     begin(scene, "one", "two")
     stopped = stop(scene, GOOD, blocks_left=0)
-    assert f"loomctl resume {scene.run_dir.name}" in stopped.line
+    assert f"loomctl resume {scene.handle}" in stopped.line
     assert (scene.state["status"], statuses(scene)[0]) == ("paused", "succeeded")
     assert "run.paused" in scene.event_names()
 

@@ -25,7 +25,7 @@ from loomctl.runs.machine import allowances
 from loomctl.runs.store.store import Run
 from tests.helpers.errors import refused
 from tests.helpers.machines import SECRET
-from tests.helpers.scenes import Json, Scene
+from tests.helpers.scenes import Json, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import DONE, done, end, go_on, read, status_of, statuses, take_back
 from tests.helpers.verbs import stop as stop_with
@@ -538,7 +538,7 @@ def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> Non
     """The block holds the command that ends the step; without a tool call in between it is not given a third time."""
     run_id = begin(scene, {"run": "touch ran"})
     candidate = scene.run_dir / "stages" / STAGE / "candidate.md"
-    command = f"loomctl done {run_id} --for 001 --response-file {shlex.quote(str(candidate))}"
+    command = f"loomctl done {handle(run_id)} --for 001 --response-file {shlex.quote(str(candidate))}"
     for sent in (0, 1):
         told = stop(scene, SUCCEEDED, nudged=(STAGE, sent), idle=sent)
         assert (command in told.block, told.stage) == (True, STAGE)

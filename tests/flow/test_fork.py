@@ -32,7 +32,7 @@ from loomctl.workflows import check, refreeze
 from loomctl.workflows.workflow_files import Places
 from tests.helpers.errors import refused
 from tests.helpers.routed import answers, begun, essence, plans, play, says, stages_of, worked
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import done, stand
 
@@ -114,7 +114,7 @@ def test_the_files_of_its_stages_come_along_and_no_others(scene: Scene) -> None:
 
 def test_an_open_stage_is_refused_with_one_that_has_ended(scene: Scene) -> None:
     worked(scene)
-    with refused("STAGE_OPEN", hint=f"loomctl fork {scene.run_dir.name} --at 004-build.review@2"):
+    with refused("STAGE_OPEN", hint=f"loomctl fork {scene.handle} --at 004-build.review@2"):
         fork(scene, "send")
     assert (list((scene.store / "local").glob("arriving-*")), len(scene.run_dirs)) == ([], 1)
 
@@ -366,7 +366,7 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene) -> None:
         drive.done(space, run_id, branch=name, response=json.dumps({"context_updates": {name: 1}}))
     drive.next_step(space, run_id)
     done(scene, "summed")
-    with refused("IN_PARALLEL", hint=f"loomctl fork {run_id} --at 001-build.fan@1"):
+    with refused("IN_PARALLEL", hint=f"loomctl fork {handle(run_id)} --at 001-build.fan@1"):
         fork(scene, "fan.api.look")
     forked = fork(scene, "fan")
     assert (Path(forked.run.folder) / "stages/002-build.fan.api.look@1/response.md").exists()

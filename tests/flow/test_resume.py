@@ -16,7 +16,7 @@ from loomctl.runs.machine import run_notes
 from loomctl.runs.model import sessions
 from tests.helpers.errors import refused
 from tests.helpers.repositories import git as git_in
-from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact
+from tests.helpers.scenes import OTHER, PHASES, SESSION, Scene, artifact, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import done, stand
 
@@ -77,7 +77,7 @@ def test_a_copy_at_another_path_is_taken_up_with_its_paths(begun: Scene, monkeyp
 @each("status", ["completed", "cancelled"])
 def test_a_run_that_is_over_is_taken_up_only_on_purpose(begun: Scene, status: str) -> None:  # D4
     begun.edit(status=status)
-    with refused("BAD_STATUS", hint=f"loomctl resume {begun.run_dir.name} --reopen"):
+    with refused("BAD_STATUS", hint=f"loomctl resume {begun.handle} --reopen"):
         resume(begun, begun.run_dir.name)
     assert begun.space().local.binding(OTHER) is None
     taken = resume(begun, begun.run_dir.name, reopen=True)
@@ -159,7 +159,7 @@ def test_several_runs_are_listed(begun: Scene) -> None:
     second = begun.begin("second").run.run_id
     with refused("AMBIGUOUS_RUN") as caught:
         resume(begun)
-    assert all(one in caught.value.why for one in (first, second))
+    assert all(handle(*one) in caught.value.why for one in ((first, "add dark mode"), (second, "second")))
 
 
 def test_differences_are_stated(begun: Scene) -> None:
@@ -202,7 +202,7 @@ def test_a_missing_artifact_does_not_stop_the_resume(begun: Scene) -> None:  # D
 
 def test_a_run_that_cannot_be_read_is_not_bound(begun: Scene) -> None:  # D53
     (begun.run_dir / "state.json").write_text("{broken")
-    with refused("BAD_JSON", hint=f"loomctl debug state restore {begun.run_dir.name}"):
+    with refused("BAD_JSON", hint=f"loomctl debug state restore {begun.handle}"):
         resume(begun, begun.run_dir.name)
     assert (begun.run_dir / "state.json").read_text() == "{broken"
     assert begun.space().local.binding(OTHER) is None

@@ -138,7 +138,7 @@ def test_a_cancelled_run_is_refused(scene: Scene) -> None:
     worked(scene)
     stand(scene, "cancelled")
     before = (scene.run_dir / "state.json").read_bytes()
-    with refused("BAD_STATUS", hint=f"loomctl resume {scene.run_dir.name} --reopen"):
+    with refused("BAD_STATUS", hint=f"loomctl resume {scene.handle} --reopen"):
         rewind(scene, "fix")
     assert (scene.run_dir / "state.json").read_bytes() == before
 
@@ -241,7 +241,7 @@ def test_what_was_set_by_hand_since_stays_and_is_named(scene: Scene) -> None:
     worked(scene)
     contexts.put(scene.space(), scene.run_dir.name, {"a": 9, "mine": 1})
     (note,) = (note for note in rewind(scene, "fix").notes if "by hand" in note)
-    left = f"set by hand since then, and left as it is: a, mine (loomctl context history {scene.run_dir.name})"
+    left = f"set by hand since then, and left as it is: a, mine (loomctl context history {scene.handle})"
     assert (note, [scene.state["context"].get(key) for key in ("a", "mine")]) == (left, [9, 1])
     assert rewind(scene, "1").changed
     assert [scene.state["context"].get(key) for key in ("a", "mine")] == [None, 1]
@@ -334,7 +334,7 @@ def parallel(scene: Scene, *, ended: bool = False) -> None:
 def test_a_stage_of_a_branch_is_refused(scene: Scene, named: str, ended: bool) -> None:
     parallel(scene, ended=ended)
     before = (scene.run_dir / "state.json").read_bytes()
-    with refused("IN_PARALLEL", hint=f"loomctl rewind {scene.run_dir.name} --to 002-build.fan@1"):
+    with refused("IN_PARALLEL", hint=f"loomctl rewind {scene.handle} --to 002-build.fan@1"):
         rewind(scene, named)
     assert (scene.run_dir / "state.json").read_bytes() == before
 

@@ -218,7 +218,7 @@ def test_a_step_visited_too_often_fails_the_run_and_a_resume_visits_it_once_more
     begin(scene, "a", {"id": "b", "transitions": [{"to": "a"}, {"to": "end", "label": "out"}]}, max_visits=1)
     done(scene)
     said = "The run failed: build/a was visited 1 time, its max_visits. To visit it once more: loomctl resume "
-    assert done(scene).line == said + scene.run_dir.name
+    assert done(scene).line == said + scene.handle
     (chosen,) = [one for one in events(scene, "transition.chosen") if one["reason"] == "max_visits"]
     assert (chosen["step_id"], chosen["to"], chosen["by"]) == (None, "build/a", "unconditional")
     assert resume.resume(scene.space()).move.step == "build/a"

@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease
 from tests.helpers.errors import refused
-from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers.scenes import OTHER, PHASES, SESSION, Json, Scene, artifact, fingerprint, handle
 from tests.helpers.tables import each
 
 
@@ -150,7 +150,7 @@ def test_a_new_run_takes_the_session_over(scene: Scene) -> None:
     first = scene.begin("first").run.run_id
     second = scene.begin("second")
     assert (scene.space().local.binding(SESSION) or {})["run_id"] == second.run.run_id
-    assert any(first in note for note in second.notes)
+    assert any(handle(first, "first") in note for note in second.notes)
 
 
 def test_a_folder_that_cannot_remember_is_said(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
 def test_another_run_on_the_same_work_is_named_with_the_way_to_take_it(scene: Scene) -> None:
     scene.workflow()
     first = scene.begin("add dark mode").run.run_id
-    way = f"Another run on the same work is under way: loomctl resume {first}"
+    way = f"Another run on the same work is under way: loomctl resume {handle(first)}"
     assert f"{way} --take-over" in scene.begin("add dark mode", session=OTHER).notes
     scene.space().store.update(first, lambda state: (lease.released(state, clock.now()), []))
     assert way in scene.begin("add dark mode", session="third").notes

@@ -17,7 +17,7 @@ from loomctl.runs.machine.local import Local
 from loomctl.runs.project import Workspace
 from loomctl.runs.tools import recording
 from tests.helpers.errors import refused
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, run
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene, artifact, handle, run
 from tests.helpers.tables import each
 from tests.helpers.verbs import done, go_on, read, statuses
 
@@ -45,7 +45,7 @@ def test_a_run_that_came_along_is_not_primed_by_a_plain_command(begun: Scene) ->
     ended = begun.loomctl("prime-context", session=OTHER)
     assert ended.code == 3
     assert "seven to one" not in ended.stdout
-    assert f"loomctl resume {run_id}" in ended.stderr
+    assert f"loomctl resume {handle(run_id)}" in ended.stderr
 
 
 @pytest.mark.parametrize("verb", ["next", "done", "undo"])

@@ -34,7 +34,7 @@ from tests.helpers.errors import refused
 from tests.helpers.machines import SECRET, Machine, own_of_the_user, server_of, tips
 from tests.helpers.patients import patient
 from tests.helpers.repositories import add_worktree, git
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, run
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, handle, run
 from tests.helpers.verbs import events as events_named
 
 LARGE = "heliotrope " * 12_000
@@ -422,7 +422,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
 @pytest.mark.slow
 def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Push, pull and fork name the verdict and the command that tells more; they refuse nothing."""
-    said = f"its log is not the one that was written: line 1; loomctl prove --log {run_id}"
+    said = f"its log is not the one that was written: line 1; loomctl prove --log {handle(run_id)}"
     assert not any(said in note for note in laptop.push(run_id).notes)
     tampered(laptop, run_id)
     assert any(said in note for note in laptop.push(run_id).notes)
@@ -614,7 +614,9 @@ def test_two_clones_on_one_machine_are_two_places(laptop: Machine, desktop: Mach
     with refused("REF_NOT_HERE") as caught:
         original(desktop, run_id)
     assert caught.value.where == f"in another copy of the project on this machine ({laptop.root})"
-    assert f"it lives {caught.value.where}; there: loomctl push {run_id} --with-outputs" in str(caught.value.why)
+    assert f"it lives {caught.value.where}; there: loomctl push {handle(run_id)} --with-outputs" in str(
+        caught.value.why
+    )
     (output,) = laptop.run_dir.glob("outputs/*")
     output.unlink()
     with refused("REF_GONE"):
@@ -629,12 +631,12 @@ def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
     resume.resume(laptop.space(OTHER), run_id, take_over=True)
     laptop.push(run_id)
     pulled = desktop.loomctl("pull").stdout
-    assert f"loomctl resume {run_id} --take-over" in pulled
+    assert f"loomctl resume {handle(run_id)} --take-over" in pulled
     assert f"It is driven by the session {OTHER} (" in pulled
     before = desktop.folder(run_id).joinpath("state.json").read_bytes()
     refused = desktop.loomctl("resume", run_id, "--json")
     assert (refused.code, refused.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
-    assert refused.json["error"]["hint"] == f"loomctl resume {run_id} --take-over"
+    assert refused.json["error"]["hint"] == f"loomctl resume {handle(run_id)} --take-over"
     assert desktop.folder(run_id).joinpath("state.json").read_bytes() == before
     assert desktop.loomctl("resume", run_id, "--take-over").code == 0
     assert desktop.loomctl("resume", run_id, session="third").code == 6  # who took it over lives here
@@ -728,8 +730,8 @@ def test_what_was_not_carried_says_where_it_lives(
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     with refused("REF_NOT_HERE", where="on laptop") as caught:
         original(desktop, run_id)
-    assert f"loomctl push {run_id} --with-outputs" in str(caught.value.why)
-    assert caught.value.hint == f"loomctl pull {run_id}"
+    assert f"loomctl push {handle(run_id)} --with-outputs" in str(caught.value.why)
+    assert caught.value.hint == f"loomctl pull {handle(run_id)}"
     monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
     (gone,) = laptop.run_dir.glob("outputs/*")
     data = gone.read_bytes()

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from loomctl.kit import ids
 from tests.helpers.scenes import Scene
 
 PLAN_ID = "acme-shop-dark-mode-20260107T100000"
 SUFFIX = "2026-01-07T10-05-00Z"
 RUN_ID = f"{PLAN_ID}-run-{SUFFIX}"
+HANDLE = ids.handle(RUN_ID, "7")
 WORKFLOW = "fractary-faber:default"
 
 Json = dict[str, Any]

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from loomctl.kit import ids
 from loomctl.runs.model.state import new_state
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run, Store
 
 RUN_ID = "shop-258-run-2026-01-01T00-00-00Z"
+HANDLE = ids.handle(RUN_ID, "258")
 AT = "2026-01-01T00:00:00Z"
 PLAN: dict[str, Any] = {
     "schema_version": 1,

@@ -13,10 +13,11 @@ from loomctl.flow import start
 from loomctl.flow.open_project import workspace
 from loomctl.flow.start import Started
 from loomctl.hosts.claude.transcript import Transcript
-from loomctl.kit import clock
+from loomctl.kit import clock, ids
 from loomctl.runs import config, project
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.model import lease
+from loomctl.runs.model.state import handle as named
 from loomctl.runs.project import Caller, Conversation, Workspace
 from loomctl.runs.store.store import Store
 
@@ -86,6 +87,11 @@ PHASES: Json = {
     "ship": {"steps": [{"id": "send", "prompt": "Send it."}]},
 }
 """Three phases with four steps."""
+
+
+def handle(run: str | Json, work: str = "add dark mode") -> str:
+    """What people call a run (D69). run: its state, or its id, which goes with a piece of work."""
+    return ids.handle(run, work) if isinstance(run, str) else named(run)
 
 
 class Seen(Conversation):
@@ -169,6 +175,11 @@ class Scene:
     @property
     def state(self) -> Json:
         return self.state_of(self.run_dir)
+
+    @property
+    def handle(self) -> str:
+        """What people call the only run."""
+        return named(self.state)
 
     @staticmethod
     def state_of(folder: Path) -> Json:

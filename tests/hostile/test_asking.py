@@ -19,7 +19,7 @@ from loomctl.kit import processes
 from loomctl.kit.processes import Process
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
-from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, run
+from tests.helpers.scenes import CHECKOUT, MAIN, OTHER, PYTHON, SESSION, Ended, Scene, TranscriptFile, handle, run
 from tests.helpers.tables import each
 from tests.helpers.waiting import next_tick, until
 
@@ -129,7 +129,7 @@ SCRIPTS = {
 def test_a_call_that_hides_what_it_does_decides_nothing(host: Host, command: str) -> None:
     """Whatever the hook makes of the command line: the host runs it without a question, and it is refused."""
     run_id = host.scene.run_dir.name
-    host.scene.write("x.sh", f"loomctl approve {run_id}\n")
+    host.scene.write("x.sh", f"loomctl approve {handle(run_id)}\n")
     if host.calls(command) == "ask":  # its user says no
         return
     ended = host.shell(command)
@@ -169,7 +169,7 @@ def test_every_verb_of_a_persons_is_refused(host: Host, verb: str) -> None:
     host.calls("sh x.sh")
     ended = host.shell(f"loomctl {words} --json")
     error = ended.json["error"]
-    assert (ended.code, error["code"], run_id in error["hint"]) == (2, "ASK_FIRST", True)
+    assert (ended.code, error["code"], host.scene.handle in error["hint"]) == (2, "ASK_FIRST", True)
     assert error["hint"].startswith(f"loomctl {verb} ")
     assert host.scene.state == before
 

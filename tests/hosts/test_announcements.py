@@ -96,4 +96,4 @@ def test_after_a_crash_elsewhere_the_first_line_says_how(scene: Scene, silent: i
     theirs = {"hostname": "machine-b", "session_id": "theirs", "seen": clock.stamp(time.time() - silent)}
     scene.edit(lease={**state["lease"], **theirs})
     first, _ = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
-    assert first.endswith(f"/loom:resume {scene.run_dir.name}{way}")
+    assert first.endswith(f"/loom:resume {scene.handle}{way}")

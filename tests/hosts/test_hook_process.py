@@ -17,7 +17,18 @@ import pytest
 from loomctl.flow import drive, resume
 from loomctl.hosts.claude import hooks
 from loomctl.kit.text.fences import utf16_units
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, TranscriptFile, artifact, fingerprint, run
+from tests.helpers.scenes import (
+    MAIN,
+    OTHER,
+    SESSION,
+    Ended,
+    Json,
+    Scene,
+    TranscriptFile,
+    artifact,
+    fingerprint,
+    run,
+)
 from tests.helpers.verbs import done, read, stand, status_of, statuses
 
 ASK = "001-frame.ask@1"
@@ -72,7 +83,7 @@ def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     assert SENTENCE in answer.context
     assert answer.context.splitlines()[-1] == f"Loom slip {slip_id}"
     assert utf16_units(answer.context) <= 9500
-    assert answer.message.startswith(f"Loom: run {begun.run_dir.name}, 1 artifact, ")
+    assert answer.message.startswith(f"Loom: run {begun.handle}, 1 artifact, ")
     assert answer.json["hookSpecificOutput"]["hookEventName"] == "SessionStart"
     assert begun.state["sessions"]["session_history"][0]["resumes"] == 1
     assert begun.event_names()[-2:] == ["session.resumed", "context.primed"]
@@ -89,7 +100,7 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     file.hook_text(first.context)
     file.prompt("hello")
     again = start(begun, "resume", transcript_path=str(file.path))
-    assert (again.context, again.message) == ("", f"Loom: run {begun.run_dir.name}: 0 loaded, 1 fresh")
+    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}: 0 loaded, 1 fresh")
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context
@@ -141,7 +152,7 @@ def test_an_unbound_session_is_primed_and_writes_nothing_to_the_run(left: Scene)
     """The third rule gives the context of the only active run while nobody drives it, and leaves it alone (D1)."""
     before = fingerprint(left.run_dir)
     answer = start(left, session=OTHER)
-    for words in (SENTENCE, "does not drive the run", f"loomctl resume {left.run_dir.name}"):
+    for words in (SENTENCE, "does not drive the run", f"loomctl resume {left.handle}"):
         assert words in answer.context
     for event in ("user-prompt-submit", "pre-tool-use", "pre-compact", "post-compact", "stop", "session-end"):
         left.hook(event, session=OTHER, last_assistant_message="x", tool_name="Bash", tool_input={"command": "ls"})
@@ -159,10 +170,10 @@ def test_a_run_that_another_living_session_drives_is_only_announced(begun: Scene
     answer = start(begun, session=OTHER)
     first, goal, standing, _, way = answer.context.split("\n")
     assert first == answer.message
-    assert f"the run {begun.run_dir.name} is driven by the session {SESSION}" in first
+    assert f"the run {begun.handle} is driven by the session {SESSION}" in first
     expected = ("goal: add dark mode", "workflow tiny · in_progress, at frame/ask · 0 of 4 steps")
     assert (goal, standing) == expected
-    assert f"/loom:resume {begun.run_dir.name} --take-over" in way
+    assert f"/loom:resume {begun.handle} --take-over" in way
     assert SENTENCE not in answer.stdout
     assert fingerprint(begun.run_dir) == before
 
@@ -220,7 +231,7 @@ def test_a_copied_project_is_announced_until_it_is_resumed(
     for source in ("startup", "resume", "compact"):
         answer = start(there, source, session=session)
         assert answer.context == f"{answer.message}\nIt stands at frame/ask; its files: `spec.md`"
-        assert f"/loom:resume {there.run_dir.name}" in answer.message
+        assert f"/loom:resume {there.handle}" in answer.message
         assert "\n" not in answer.message
         assert SENTENCE not in answer.stdout
     assert silent(there.hook("pre-compact", session=session, trigger="auto"))
@@ -572,7 +583,7 @@ def test_only_looms_own_progress_commands_are_decided_on(begun: Scene) -> None:
 def test_the_summariser_is_told_what_to_keep(begun: Scene) -> None:
     answer = begun.hook("pre-compact", trigger="auto", custom_instructions=None)
     assert not answer.stdout.startswith("{")
-    for words in (begun.run_dir.name, "step frame/ask", "Keep in the summary", "spec"):
+    for words in (begun.handle, "step frame/ask", "Keep in the summary", "spec"):
         assert words in answer.stdout
     assert SENTENCE not in answer.stdout
 
@@ -702,7 +713,7 @@ def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> N
             assert SENTENCE in ended.context
             assert "could not be" in ended.message
         if event == "pre-compact":
-            assert read_only.run_dir.name in ended.stdout
+            assert read_only.handle in ended.stdout
 
 
 OFF = {"LOOM_DISABLED": "1"}

@@ -57,12 +57,12 @@ def test_the_line_for_other_shells_is_taken_where_they_are(scene: Scene, tools: 
 
 def test_what_each_shell_asks_is_answered(scene: Scene, tools: Path) -> None:
     scene.workflow()
-    run_id = scene.begin().run.run_id
+    scene.begin()
     bash = in_a_shell(
-        scene, tools, "loomctl", _LOOMCTL_COMPLETE="bash_complete", COMP_WORDS="loomctl show sh", COMP_CWORD="2"
+        scene, tools, "loomctl", _LOOMCTL_COMPLETE="bash_complete", COMP_WORDS="loomctl show ad", COMP_CWORD="2"
     )
-    assert bash == f"plain,{run_id}\n"
-    for typed, told in (("show --stages sh", run_id), ("show --st", "--stages"), ("debug sta", "state")):
+    assert bash == f"plain,{scene.handle}\n"
+    for typed, told in (("show --stages ad", scene.handle), ("show --st", "--stages"), ("debug sta", "state")):
         words = {"COMP_WORDS": f"loomctl {typed}", "COMP_CWORD": str(len(typed.split()))}
         assert in_a_shell(scene, tools, "loomctl", _LOOMCTL_COMPLETE="bash_complete", **words) == f"plain,{told}\n"
     zsh = in_a_shell(

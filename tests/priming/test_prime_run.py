@@ -343,7 +343,16 @@ def test_a_priming_is_recorded(primed: Scene) -> None:
     size = {"tokens": tokens.estimate(made.text), "characters": len(made.text)}
     assert {key: event["properties"][key] for key in size} == size
     document = made.to_dict()
-    assert set(document) == {"schema_version", "run_id", "event", "slip_id", "artifacts", "budget", "warnings"}
+    assert set(document) == {
+        "schema_version",
+        "run_id",
+        "handle",
+        "event",
+        "slip_id",
+        "artifacts",
+        "budget",
+        "warnings",
+    }
     assert set(document["artifacts"][0]) == {"id", "decision", "reason", "path", "bytes", "sha256", "form"}
     assert document["budget"]["used"] <= document["budget"]["limit"] == 24_000
 
@@ -387,7 +396,7 @@ def test_an_artifact_cannot_pose_as_looms_voice(scene: Scene) -> None:
         assert outside.count("Loom slip ") == 1
         assert not any(character in made.text for character in "\x1b\x07\x00\u202e\u2066")
         assert lines[-1] == f"Loom slip {made.id}"
-        assert begun.run.run_id in outside
+        assert begun.run.handle in outside
 
 
 def test_a_goal_is_one_line_of_the_head(scene: Scene) -> None:

@@ -547,7 +547,7 @@ def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
     text = becomes(scene)
     assert "- rules: not in full, for room (56,000 bytes, " in text
     assert "; read rules.md" in text
-    assert f"- $.context.plan: `loomctl context get plan {scene.run_dir.name}`" in text
+    assert f"- $.context.plan: `loomctl context get plan {scene.handle}`" in text
     assert "loomctl show" not in text
     assert (tool(scene)[0].stdout, prompted(scene).stdout, survived(scene)[0]) == ("", "", 1)
 

@@ -39,7 +39,9 @@ class Bench:
 
     def order(self, script: str, timeout: float | None = None, cwd: str = "") -> Order:
         """Give an order to run a script here."""
-        return Order(str(self.folder), "shop-x-run-1", "build/test", "001", script, cwd or str(self.work), timeout)
+        return Order(
+            str(self.folder), "shop-x-run-1", "build/test", "001", script, cwd or str(self.work), timeout, "x-0000"
+        )
 
     def start(self, script: str, timeout: float | None = None, **environ: str) -> None:
         """Start a command."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import faber
-from tests.helpers.faber import ERAS, LAYOUTS, RUN_ID, in_list, lay, unknown_is_kept
+from tests.helpers.faber import ERAS, HANDLE, LAYOUTS, RUN_ID, in_list, lay, unknown_is_kept
 from tests.helpers.scenes import OTHER, Scene, fingerprint
 
 EVERY = list(zip(LAYOUTS, itertools.cycle(ERAS), strict=False))  # where it stands says nothing of what is in it
@@ -95,7 +95,7 @@ def test_a_run_that_was_not_taken_up_here_is_announced_read_by_name_and_not_writ
     before = fingerprint(scene.root)
     told = scene.hook("session-start", source="startup")
     assert told.context == told.message or not told.context.count("\n")
-    assert f"/loom:resume {RUN_ID}" in told.message
+    assert f"/loom:resume {HANDLE}" in told.message
     refused = scene.loomctl("prime-context", session=None)
     assert (refused.code, "NOT_KNOWN_HERE" in refused.stderr) == (3, True)
     assert fingerprint(scene.root) == before

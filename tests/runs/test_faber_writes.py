@@ -18,7 +18,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.runs.store.events import Event
 from tests.helpers import faber
 from tests.helpers.errors import refusal
-from tests.helpers.faber import LAYOUTS, RUN_ID, lay, unknown_is_kept
+from tests.helpers.faber import HANDLE, LAYOUTS, RUN_ID, lay, unknown_is_kept
 from tests.helpers.scenes import OTHER, Json, Scene
 
 
@@ -180,9 +180,9 @@ def test_a_state_that_is_gone_is_said_and_can_be_put_back(scene: Scene, layout: 
         refused = scene.loomctl(*command)
         assert (refused.code, "NO_STATE" in refused.stderr) == (5, True), (command, refused)
         assert str(path) in refused.stderr
-        assert f"loomctl debug state restore {RUN_ID}" in refused.stderr
+        assert f"loomctl debug state restore {HANDLE}" in refused.stderr
     told = scene.hook("session-start", source="startup")
-    assert RUN_ID in told.message, told
+    assert HANDLE in told.message, told
     assert not path.exists()
     assert scene.loomctl("debug", "state", "restore", RUN_ID).code == 0
     after = read(path)

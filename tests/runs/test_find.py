@@ -12,7 +12,7 @@ from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Workspace
 from tests.helpers.errors import refusal
-from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.scenes import OTHER, SESSION, Scene, handle
 from tests.helpers.tables import each
 
 
@@ -36,7 +36,7 @@ def test_a_named_run_comes_before_the_bound_one_and_none_is_guessed(scene: Scene
     assert (found.run_id, found.how, sorted(found.candidates)) == (None, "none", sorted(two_runs))
     caught = refusal(find.to_read, space)
     assert (caught.code, caught.exit_code) == ("AMBIGUOUS_RUN", EXIT_NO_RUN)
-    assert all(run_id in caught.why for run_id in two_runs)
+    assert all(handle(*one) in caught.why for one in zip(two_runs, ("first", "second"), strict=True))
     assert find.find(scene.space(OTHER), "shop-fir").run_id == two_runs[0]
     for name, code in (("shop-", "AMBIGUOUS_RUN"), ("nowhere", "NO_SUCH_RUN")):
         caught = refusal(find.find, scene.space(OTHER), name)
@@ -82,8 +82,8 @@ def test_only_runs_under_way_are_candidates(scene: Scene, status: str) -> None:
     caught = refusal(find.to_read, scene.space(OTHER))
     assert (caught.what, caught.exit_code) == ("No active run", EXIT_NO_RUN)
     assert all(way in caught.why for way in ("loomctl run ", "loomctl resume"))
-    assert f"the last one, {run_id}, is {status}" in caught.why
-    assert caught.hint == f"loomctl show {run_id}"
+    assert f"the last one, {handle(run_id)}, is {status}" in caught.why
+    assert caught.hint == f"loomctl show {handle(run_id)}"
 
 
 def test_a_run_whose_state_cannot_be_read_is_no_candidate(scene: Scene, two_runs: tuple[str, str]) -> None:
@@ -121,7 +121,7 @@ def test_no_store_has_no_run_and_the_only_active_run_is_found_but_never_driven(s
     scene.let_go()
     caught = refusal(find.to_drive, scene.space(OTHER))
     assert caught.code == "NOT_BOUND"
-    assert run_id in caught.hint
+    assert handle(run_id) in caught.hint
 
 
 def test_folders_that_are_no_runs_and_a_binding_to_a_run_that_is_gone_count_for_nothing(

@@ -30,7 +30,7 @@ from loomctl.runs.store.unwritten import UnwrittenStore
 from loomctl.workflows import triggers
 from tests.helpers import faber
 from tests.helpers.errors import refusal
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, artifact, fingerprint, handle
 from tests.helpers.tables import each
 
 WATCHED = """
@@ -91,7 +91,7 @@ def test_a_second_session_is_told_who_drives_and_what_it_may_do_and_a_fork_gets_
     said = str(refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name)))
     for part in (SESSION, "claude-code", held["hostname"], held["since"], held["seen"], "loomctl show"):
         assert part in said
-    assert f"hint: loomctl resume {begun.run_dir.name} --take-over" in said
+    assert f"hint: loomctl resume {begun.handle} --take-over" in said
     assert begun.space(OTHER).local.binding(OTHER) is None
     with subprocess.Popen(
         [sys.executable, "-c", "input()", "--resume", SESSION, "--fork-session"], stdin=subprocess.PIPE
@@ -462,7 +462,7 @@ def test_a_state_that_cannot_be_read_is_its_drivers_to_restore(begun: Scene, *, 
     path.write_text("{")
     files = fingerprint(begun.run_dir)
     error = begun.loomctl("debug", "state", "restore", run_id, "--yes", "--json", session=third).json["error"]
-    assert (error["code"], error["hint"]) == ("HELD_BY_ANOTHER", f"loomctl debug state restore {run_id}")
+    assert (error["code"], error["hint"]) == ("HELD_BY_ANOTHER", f"loomctl debug state restore {handle(run_id)}")
     assert driver in error["message"]
     assert "a person in a terminal" in error["why"]
     assert fingerprint(begun.run_dir) == files
@@ -483,12 +483,12 @@ def test_a_refusals_hint_is_a_way_on(begun: Scene) -> None:
     run_id = begun.run_dir.name
     for words in (["pause"], ["approve"], ["context", "set", "k", "1"], ["runs", "rm", run_id, "--yes"]):
         ended = begun.loomctl(*words, "--json", session=OTHER)
-        assert ended.json["error"]["hint"] == f"loomctl resume {run_id} --take-over", ended
+        assert ended.json["error"]["hint"] == f"loomctl resume {handle(run_id)} --take-over", ended
     begun.let_go()
     ended = begun.loomctl("pause", run_id, "--json", session=OTHER)
-    assert ended.json["error"]["hint"] == f"loomctl resume {run_id}"
+    assert ended.json["error"]["hint"] == f"loomctl resume {handle(run_id)}"
     ended = begun.loomctl("runs", "rm", run_id, "--yes", "--json", session=None)
-    assert ended.json["error"]["hint"] == f"loomctl cancel {run_id}"
+    assert ended.json["error"]["hint"] == f"loomctl cancel {handle(run_id)}"
 
 
 def test_a_store_that_is_never_written_is_not_told_and_not_replaced_either(begun: Scene) -> None:

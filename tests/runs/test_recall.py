@@ -109,7 +109,7 @@ def test_a_step_is_found_by_its_id_or_its_beginning(held: Record) -> None:
     for named, code in (("toolu", "AMBIGUOUS_TOOL_STEP"), ("nope", "NO_SUCH_TOOL_STEP"), ("../x", "NO_SUCH_TOOL_STEP")):
         caught = refusal(recall.find, held, named)
         assert (caught.code, caught.exit_code) == (code, 3)
-        assert caught.hint == f"loomctl steps {held.run_id} --all --agents"
+        assert caught.hint == f"loomctl steps {held.handle} --all --agents"
 
 
 def test_originals_come_back_as_they_were(held: Record, monkeypatch: pytest.MonkeyPatch) -> None:

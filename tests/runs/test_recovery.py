@@ -26,7 +26,7 @@ from loomctl.runs.store.layouts import Home
 from loomctl.runs.store.recovery import losses
 from loomctl.runs.store.store import Store
 from tests.helpers.errors import refusal
-from tests.helpers.runs import AT, PLAN, RUN_ID, make_run
+from tests.helpers.runs import AT, HANDLE, PLAN, RUN_ID, make_run
 from tests.helpers.tables import each
 
 CHECKOUT = Path(__file__).parents[2]
@@ -297,7 +297,7 @@ def test_the_store_knows_a_run_by_what_is_left(tmp_path: Path) -> None:
     for ask in (store.read_state, store.read, lambda run_id: store.update(run_id, lambda known: (known, []))):
         with pytest.raises(LoomError, match="NO_STATE") as error:
             ask(RUN_ID)
-        assert error.value.hint == f"loomctl debug state restore {RUN_ID}"
+        assert error.value.hint == f"loomctl debug state restore {HANDLE}"
 
 
 def test_a_damaged_plan_says_the_way_back(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_damaged_plan_says_the_way_back(tmp_path: Path) -> None:
         error = refusal(store.read, RUN_ID)
         assert error.code in ("BAD_PLAN", "BAD_JSON")
         assert str(path) in error.where
-        assert error.hint == f"loomctl debug state restore {RUN_ID}"
+        assert error.hint == f"loomctl debug state restore {HANDLE}"
 
 
 def no_change(known: dict[str, Any]) -> tuple[dict[str, Any], list[Event]]:

@@ -220,7 +220,7 @@ def test_a_line_that_a_kill_tore_off_is_no_trouble(scene: Scene) -> None:
     path.write_bytes(path.read_bytes().replace(b'99,"half', b'98,"half', 1))
     report = gathered(scene)
     assert (codes(report), report["ledger"]["ok"]) == (["NO_ENTRY"], False)
-    assert f"loomctl prove --log {scene.run_dir.name}" in report["troubles"][0]["what"]
+    assert f"loomctl prove --log {scene.handle}" in report["troubles"][0]["what"]
 
 
 def test_a_log_of_which_a_line_was_changed_needs_attention(scene: Scene) -> None:

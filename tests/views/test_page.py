@@ -64,7 +64,7 @@ def a_report(text: str) -> dict[str, Any]:
         "fresh": [text],
     }  # fmt: skip
     sums = {"steps": 3, "tokens_before": 30, "tokens_after": 4}
-    run_names = ("run_id", "plan_id", "workflow_id", "status", "work_id", "goal", "created_at", "updated_at")
+    run_names = ("run_id", "handle", "plan_id", "workflow_id", "status", "work_id", "goal", "created_at", "updated_at")
     artifact = {
         **dict.fromkeys(("id", "type", "description", "form", "at", "event"), text), "required": True,
         "forms": {text: 2}, "bytes": 7, "file": {"below": "project", "at": text, "href": text},
@@ -76,7 +76,7 @@ def a_report(text: str) -> dict[str, Any]:
         "run": {
             **dict.fromkeys((*run_names, "completed_at", "phase", "step", "waits_for"), text),
             "driver": dict.fromkeys(("session_id", "hostname", "since"), text),
-            "forked_from": {"run_id": text, "stage": text, "at": text},
+            "forked_from": {"run_id": text, "handle": text, "stage": text, "at": text},
             "saved_from": dict.fromkeys(standing.SAVED_KEYS, text),
         },
         "ledger": {"ok": False, "entries": 3, "unproven": 1, "fault": {"line": 2, "what": text}},

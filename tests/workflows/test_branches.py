@@ -330,7 +330,7 @@ def test_an_ended_branch_is_not_called_a_run_that_is_over(scene: Scene, outcome:
     line = lines.read(space, run_id, "api")
 
     def late(state: Json) -> tuple[Json, list[Event]]:
-        drive.refuse_over(state, run_id)
+        drive.refuse_over(state)
         return state, []
 
     worked(scene, "api", outcome=outcome)

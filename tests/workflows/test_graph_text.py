@@ -66,7 +66,7 @@ def test_mermaid_is_written_by_phases_and_kinds() -> None:
     """Shapes, marks, visits, dashes: one line each."""
     text = mermaid(lay_out(LOOPING, drawings.UNDER_WAY))
     for line in (
-        'title: "shop-258-run-2026-01-01T00-00-00Z: in_progress"',
+        'title: "run-8ny1: in_progress"',
         'subgraph p1 ["build"]',
         's0(["✓ Plan"]):::done',
         's1[["✓ Look from two sides"]]:::done',

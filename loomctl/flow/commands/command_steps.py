@@ -416,6 +416,6 @@ def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
     if space.caller.host != TERMINAL or outcome is None:
         what = f"{work.step_id} is a command step: its exit code is its result"
         why = "loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome"
-        raise LoomError("COMMAND_STEP", what, why=why, hint=f"loomctl next {run.run_id}", exit_code=EXIT_USAGE)
+        raise LoomError("COMMAND_STEP", what, why=why, hint=f"loomctl next {run.handle}", exit_code=EXIT_USAGE)
     stop_open(leases.deciding(space), run)
     return True

@@ -54,7 +54,7 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
     try:
         if not command_steps.untrusted(space, run):
             return _run(space, run, asked)
-        why = f"this machine does not trust the run's commands: loomctl trust {run.run_id}"
+        why = f"this machine does not trust the run's commands: loomctl trust {run.handle}"
     except (LoomError, OSError) as error:
         why = masked_line(error.what if isinstance(error, LoomError) else str(error), 300)
     return Item(COMMAND, name_of(asked.wanted), passed=False, why=why, pending=True)
@@ -73,7 +73,7 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
             command = command_steps.expanded(space, run, command_steps.as_step(asked.step, wanted))
             cwd = command_steps.workdir(space, run, command.get("workdir"))
             order = command_runs.Order(
-                at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds
+                at.folder, at.run_id, str(entry["step_id"]), at.stage, command["run"], cwd, seconds, run.handle
             )
             note = {"claim": claim, "name": name_of(wanted), "supervisor": None}
             _start(at, order, note, command_steps.environment(at.run_id, str(entry["step_id"]), at.folder))

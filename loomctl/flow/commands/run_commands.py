@@ -186,7 +186,7 @@ def _refuse_within(work: Work, run: Run) -> None:
     if os.environ.get("LOOM_STAGE_DIR") == work.folder:
         what = f"the command of {work.step_id} cannot wait for its own end"
         why = "loomctl next was called by the command that it would wait for"
-        raise LoomError("WITHIN_COMMAND", what, why=why, hint=f"loomctl show {run.run_id}", exit_code=EXIT_USAGE)
+        raise LoomError("WITHIN_COMMAND", what, why=why, hint=f"loomctl show {run.handle}", exit_code=EXIT_USAGE)
 
 
 def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
@@ -205,7 +205,7 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
 def _interrupted(run: Run, work: Work) -> LoomError:
     what = f"the command of {work.step_id} goes on; only the waiting for it was interrupted"
     why = "loomctl next waits for it again; loomctl cancel stops it with its run"
-    hint = f"loomctl next {run.run_id}"
+    hint = f"loomctl next {run.handle}"
     return LoomError("INTERRUPTED", what, where=work.log, why=why, hint=hint, exit_code=ON_INTERRUPT)
 
 
@@ -249,7 +249,9 @@ def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
     cwd = workdir(space, run, command.get("workdir"))
     timeout = work.step.get("timeout")
     seconds = float(timeout) if isinstance(timeout, (int, float)) else None
-    return command_runs.Order(work.folder, run.run_id, work.step_id, work.stage, command["run"], cwd, seconds)
+    return command_runs.Order(
+        work.folder, run.run_id, work.step_id, work.stage, command["run"], cwd, seconds, run.handle
+    )
 
 
 def _taken(

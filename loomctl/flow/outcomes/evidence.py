@@ -274,7 +274,7 @@ def again(run: Run, entry: Mapping[str, Any], outcome: str | None, artifacts: Ma
     for name, path in (artifacts or {}).items():
         options += ["--artifact", f"{name}={path}"]
     kept = os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)
-    return shlex.join(["loomctl", "done", run.run_id, *options, "--response-file", kept])
+    return shlex.join(["loomctl", "done", run.handle, *options, "--response-file", kept])
 
 
 def message(

@@ -61,7 +61,8 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
         return _announce(space, found)
     damaged = space.local.damaged_binding(session_id)
     if damaged:
-        notes.append(f"this session's binding cannot be read: {damaged}; loomctl resume {run_id} binds it again")
+        way = f"loomctl resume {space.store.handle(run_id)}"
+        notes.append(f"this session's binding cannot be read: {damaged}; {way} binds it again")
     if not found.may_write:
         holders = space.local.live_sessions(run_id, but=session_id, conversing=True)
         if holders:
@@ -80,13 +81,15 @@ def _announce(space: Workspace, found: Found) -> Given | None:
         return Given(line, line.partition("\n")[0])
     if not found.candidates and not found.unreadable:
         return None
-    line = candidates(found.candidates) if found.candidates else unreadable(found.unreadable)
+    line = (
+        candidates(space, found.candidates) if found.candidates else unreadable(space.store.handle(found.unreadable[0]))
+    )
     return Given(line, line)
 
 
 def _beside(run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
 
-    line = held_elsewhere(run.run_id, holders, driver)
+    line = held_elsewhere(run.handle, holders, driver)
     return Given(beside(run, line), line)
 
 
@@ -298,16 +301,16 @@ def _where(state: Mapping[str, Any]) -> str:
 _LONGEST_NAME, _LONGEST_NAMES = 120, 300
 
 
-def candidates(run_ids: Sequence[str]) -> str:
+def candidates(space: Workspace, run_ids: Sequence[str]) -> str:
     """List several active runs, a line each; none is guessed (D1)."""
-    shown = "\n".join(f"  {run_id}" for run_id in run_ids[:10])
+    shown = "\n".join(f"  {space.store.handle(run_id)}" for run_id in run_ids[:10])
     more = f"\n  and {len(run_ids) - 10} more: loomctl runs" if len(run_ids) > 10 else ""
     return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
 
 
-def unreadable(run_ids: Sequence[str]) -> str:
+def unreadable(handle: str) -> str:
     """Say that a run cannot be read, instead of staying silent as if there were none."""
-    return f"Loom: the state of the run {run_ids[0]} cannot be read; `loomctl show {run_ids[0]}` says why"
+    return f"Loom: the state of the run {handle} cannot be read; `loomctl show {handle}` says why"
 
 
 def unknown_run(space: Workspace, run_id: str) -> str:
@@ -317,10 +320,11 @@ def unknown_run(space: Workspace, run_id: str) -> str:
     """
     from loomctl.runs import find
 
+    called = space.store.handle(run_id)
     way = find.way_in(space, run_id).removeprefix("loomctl ")
-    held = way != f"resume {run_id}"
-    driven = f" (another session drives it: loomctl show {run_id})" if held else ""
-    line = f"Loom: the run {run_id} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
+    held = way != f"resume {called}"
+    driven = f" (another session drives it: loomctl show {called})" if held else ""
+    line = f"Loom: the run {called} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
     try:
         run = space.store.read(run_id, to_show=True)
         told = [*_at_its_step(run), *_its_files(space, run)]
@@ -371,14 +375,14 @@ def _its_files(space: Workspace, run: Run) -> list[str]:
     return [f"its files: {', '.join(fit)}{more}"] if fit else []
 
 
-def held_elsewhere(run_id: str, holders: Sequence[str], driver: Holder | None = None) -> str:
+def held_elsewhere(handle: str, holders: Sequence[str], driver: Holder | None = None) -> str:
     """Say that another live session drives a run; driver: who has its lease, if anybody."""
     if driver is not None:
         from loomctl.runs import leases
 
-        return f"Loom: {leases.line(driver, run_id)}; this session is not primed"
+        return f"Loom: {leases.line(driver, handle)}; this session is not primed"
     return (
-        f"Loom: the run {run_id} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
+        f"Loom: the run {handle} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
     )
 
 
@@ -394,14 +398,14 @@ def beside(run: Run, line: str) -> str:
     ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
     at = f", at {masked_line(visits.current_step(state), 240)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
-    way = f"/loom:resume {run.run_id} --take-over takes it over, if its user wants that"
+    way = f"/loom:resume {run.handle} --take-over takes it over, if its user wants that"
     return "\n".join(
         [
             line,
             goal,
             f"{standing} · {ended} of {len(steps)} steps",
             "What its user asks for here counts, not that run's step; its files are given to who works on it.",
-            f"`loomctl show {run.run_id}` shows it; {way}.",
+            f"`loomctl show {run.handle}` shows it; {way}.",
         ]
     )
 
@@ -413,7 +417,7 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     """
     state = run.state
     at = f", step {visits.current_step(state)}" if state.get("current_step") else ""
-    lines = [masked_line(f"This conversation works on the Loom run {run.run_id}{at}.", 500)]
+    lines = [masked_line(f"This conversation works on the Loom run {run.handle}{at}.", 500)]
     lines.append(
         "Keep in the summary: what is done and open in the step; decisions and their reasons; exact paths, names, "
         "numbers and errors that are still needed; what the user wants."

@@ -140,6 +140,6 @@ def _refuse_closing(space: Workspace, session_id: str, source: str) -> None:
             "STEP_CLOSING",
             f"the step {entry['step_id']} is closing: a session that starts would end it first",
             why="with what it answered, which is read from the transcript then",
-            hint=f"loomctl next {binding['run_id']}",
+            hint=f"loomctl next {space.store.handle(binding['run_id'])}",
             exit_code=EXIT_USAGE,
         )

@@ -169,7 +169,7 @@ def fate(*, is_here: bool) -> str:
     return "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
 
 
-def refusal(run_id: str, found: Holder | None, began: int, *, is_here: bool = True) -> LoomError:
+def refusal(handle: str, found: Holder | None, began: int, *, is_here: bool = True) -> LoomError:
     """Say that a run is another's to drive, and the ways that are left.
 
     found: who drives it, None where nobody does by now; began: the epoch at which the command that is refused began;
@@ -178,9 +178,9 @@ def refusal(run_id: str, found: Holder | None, began: int, *, is_here: bool = Tr
     if found is None:
         return LoomError(
             "HELD_BY_ANOTHER",
-            f"the run {run_id} went to another driver while this was under way",
+            f"the run {handle} went to another driver while this was under way",
             why=f"it began under the lease's epoch {began}, which is over; nothing of it was written",
-            hint=f"loomctl show {run_id}",
+            hint=f"loomctl show {handle}",
             exit_code=EXIT_HELD,
         )
     from loomctl.kit.text.fences import one_line
@@ -188,11 +188,11 @@ def refusal(run_id: str, found: Holder | None, began: int, *, is_here: bool = Tr
     sign = f"its last sign was at {one_line(found.seen, 20)}; " if found.seen else ""
     return LoomError(
         "HELD_BY_ANOTHER",
-        f"the run {run_id} is driven by {told(found)}",
-        why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {run_id}, "
-        f"loomctl prime-context --run-id {run_id}. "
+        f"the run {handle} is driven by {told(found)}",
+        why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {handle}, "
+        f"loomctl prime-context --run-id {handle}. "
         f"To drive it from here takes it from that session, {fate(is_here=is_here)}",
-        hint=f"loomctl resume {run_id} --take-over",
+        hint=f"loomctl resume {handle} --take-over",
         exit_code=EXIT_HELD,
     )
 

@@ -68,15 +68,15 @@ def commands_named(commands: Sequence[Mapping[str, str]]) -> str:
     return ", ".join(first) + (f" and {more} more" if more else "")
 
 
-def trust_line(run_id: str, commands: Sequence[Mapping[str, str]]) -> str:
+def trust_line(handle: str, commands: Sequence[Mapping[str, str]]) -> str:
     """Ask a run's user for trust, in a line."""
     named = commands_named(commands)
-    return f"the run {run_id} waits for your trust in its commands: {named}. To decide: {trust_command(run_id)}"
+    return f"the run {handle} waits for your trust in its commands: {named}. To decide: {trust_command(handle)}"
 
 
-def trust_command(run_id: str) -> str:
+def trust_command(handle: str) -> str:
     """Give the command that shows a run's commands, and asks."""
-    return f"loomctl trust {run_id}"
+    return f"loomctl trust {handle}"
 
 
 # ---- A copy that a pull saved.
@@ -91,10 +91,11 @@ def saved_from(state: Mapping[str, object]) -> dict[str, str] | None:
     return {key: str(told.get(key) or "") for key in SAVED_KEYS} if isinstance(told, dict) else None
 
 
-def saved_from_line(copy: Mapping[str, str]) -> str:
-    """Say of which run it is a copy, as it was where, and since when."""
+def saved_from_line(copy: Mapping[str, str], of: Mapping[str, Any]) -> str:
+    """Say of which run it is a copy, as it was where, and since when. of: both runs' work."""
     from loomctl.kit.text.fences import one_line
     from loomctl.kit.text.secrets import masked_line
+    from loomctl.runs.model.state import handle
 
     machine, remote = masked_line(copy["machine"], 40), masked_line(copy["remote"], 60)
     if copy["whose"] == THEIRS:
@@ -103,4 +104,4 @@ def saved_from_line(copy: Mapping[str, str]) -> str:
     else:
         how = f"as it was{f' on {machine}' if machine else ' here'}"
         how += f" before {remote}'s took its place" if remote else ""
-    return f"{one_line(copy['run_id'], 120)} {how}; saved {one_line(copy['at'], 30)}"
+    return f"{handle({**of, 'run_id': copy['run_id']})} {how}; saved {one_line(copy['at'], 30)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError, quoted
 from loomctl.kit.quick_json import ANY_OBJECT, LARGEST, LIST, NOTHING, OBJECT, TEXT, WHOLE, Shape, misfit
 from loomctl.kit.records import NamedTuple
@@ -60,6 +61,14 @@ def new_state(plan: Mapping[str, Any], *, run_id: str, work_id: str | None, goal
         "context_metadata": {"last_artifact_reload": None, "reload_count": 0, "artifacts_in_context": []},
         "ledger_head": {"seq": 0, "sha256": ""},
     }
+
+
+def handle(state: Mapping[str, Any], letters: int = ids.MARK) -> str:
+    """Name a run as people see it (D69); whatever reads a run takes the handle as it takes the id."""
+    from loomctl.kit.text.secrets import mask
+
+    work = str(state.get("work_id") or state.get("goal") or "")
+    return ids.handle(str(state["run_id"]), mask(work)[0], letters)
 
 
 # More writes than a run can have had.

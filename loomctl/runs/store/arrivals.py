@@ -112,9 +112,9 @@ def into_place(store: Store, folder: str, run_id: str) -> str:
         if os.path.lexists(target) or store.has(run_id):
             raise LoomError(
                 "RUN_EXISTS",
-                f"the run {run_id} is here already; nothing of it was changed",
+                f"the run {store.handle(run_id)} is here already; nothing of it was changed",
                 where=target,
-                hint=f"loomctl show {run_id}",
+                hint=f"loomctl show {store.handle(run_id)}",
                 exit_code=EXIT_USAGE,
             )
         os.rename(folder, target)

@@ -11,7 +11,7 @@ from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 FABER = ".fractary"
 # Each folder of runs, below a project's root, in the order in which they are looked into.
@@ -218,18 +218,6 @@ def plan_names(run_id: str, plan_id: str) -> list[str]:
     ]
 
 
-def match(known: Collection[str], prefix: str) -> str | None:
-    """Give the one run whose id is, or begins with, `prefix`; None where none does. Raises AMBIGUOUS_RUN."""
-    if prefix in known:
-        return prefix
-    found = [run_id for run_id in known if run_id.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise AmbiguousRunError(found)
-    return None
-
-
 def no_such_run(named: str, store: str, roots: Sequence[str]) -> LoomError:
     """Make the error of a name that is no run's. store: its folder; roots: of FABER's runs."""
     where = os.path.join(store, "runs")
@@ -239,23 +227,6 @@ def no_such_run(named: str, store: str, roots: Sequence[str]) -> LoomError:
     return LoomError("NO_SUCH_RUN", what, where=where, hint="loomctl runs", exit_code=EXIT_NO_RUN)
 
 
-def shown(run_id: str) -> str:
+def shown(handle: str) -> str:
     """Give the command that shows a run, whatever its standing: what a hint says of one that was not named."""
-    return f"loomctl show {run_id}"
-
-
-class AmbiguousRunError(LoomError):
-    """Several runs are listed instead of guessing (D1). found: their ids; verb: the command that the hint has."""
-
-    def __init__(self, found: Sequence[str], verb: str = "loomctl show") -> None:
-        listed = "\n".join(f"    {run_id}" for run_id in found[:20])
-        more = f"\n    and {len(found) - 20} more" if len(found) > 20 else ""
-        super().__init__(
-            "AMBIGUOUS_RUN",
-            f"{len(found)} runs could be meant",
-            why=f"name one, or its beginning; they are\n{listed}{more}",
-            hint=f"{verb} {found[0]}",
-            exit_code=EXIT_NO_RUN,
-        )
-        self.found = tuple(found)
-        self.meant = {"run": found[0]}
+    return f"loomctl show {handle}"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 import os
 
-from loomctl.kit import digests, files, trouble
+from loomctl.kit import files, ids, trouble
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import visits
+from loomctl.runs.model import state, visits
 from loomctl.runs.model.state import Migrated
 from loomctl.runs.store.events import Event
 
@@ -100,7 +100,7 @@ def keep_original(path: str, read: dict[str, Any]) -> Event:
         if _same(path, target):
             break
     told = {"from": read.before, "to": read["schema_version"], "steps": list(read.steps), "kept": kept}
-    told["sha256"] = digests.of_json(read)
+    told["sha256"] = files.sha256_of_json(read)
     return Event("plan.migrated" if what.startswith("plan") else "state.migrated", told)  # of a kept state, too
 
 
@@ -151,11 +151,23 @@ def keep_sessions(folder: str, records: Sequence[dict[str, Any]], *, durable: bo
     files.append(os.path.join(folder, SESSIONS_FILE), lines, durable=durable)
 
 
+def handle(home: Home, letters: int = ids.MARK) -> str:
+    """Name a run whose state cannot be used, by what can be read of it or of the one before; else by its id."""
+    for top, path in ((home.top, home.state), (home.folder, home.backup)):
+        try:
+            held = None if files.leads_away(top, path) else files.read_json(path)
+        except (OSError, LoomError):
+            continue
+        if isinstance(held, dict) and any(isinstance(held.get(key), str) for key in ("work_id", "goal")):
+            return state.handle({**held, "run_id": home.run_id}, letters)
+    return home.run_id
+
+
 def unreadable(home: Home, error: OSError | LoomError) -> LoomError:
     """Say what is wrong with a run's state that cannot be read, and the way back."""
-    restore = f"loomctl debug state restore {home.run_id}"
+    restore = f"loomctl debug state restore {handle(home)}"
     if isinstance(error, FileNotFoundError):
-        what = f"the state of the run {home.run_id} is gone; the one before is there"
+        what = f"the state of the run {handle(home)} is gone; the one before is there"
         branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"
         why = f"FABER keeps it with the project, so another branch may have it: {branch}" if home.faber else ""
         return LoomError("NO_STATE", what, where=home.state, why=why, hint=restore)

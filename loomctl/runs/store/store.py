@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, digests, files, ids, trouble
+from loomctl.kit import clock, files, ids, trouble
 from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.quick_json import following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import frozen_plan, sessions
-from loomctl.runs.model.state import TERMINAL, accepted
+from loomctl.runs.model.state import TERMINAL, accepted, handle
 from loomctl.runs.model.visit_list import stored
 from loomctl.runs.store import events, layouts, visit_files
 from loomctl.runs.store.events import Event
@@ -62,6 +62,11 @@ class Run(NamedTuple):
     plan: dict[str, Any]
     state_path: str
     plan_path: str
+
+    @property
+    def handle(self) -> str:
+        """What people call the run (D69)."""
+        return handle(self.state)
 
 
 class Store:
@@ -158,11 +163,27 @@ class Store:
             raise layouts.no_such_run(run_id, self.folder, self._roots)
         return found
 
-    def match(self, prefix: str) -> str:
-        """Give the one run whose id is, or begins with, `prefix` (D4). Raises NO_SUCH_RUN or AMBIGUOUS_RUN."""
-        prefix = ids.checked_id(layouts.last_part(prefix))
-        # None is known of one that was over, and whose state is gone.
-        return layouts.match(self.run_ids(), prefix) or self.home(prefix).run_id
+    def handle(self, run_id: str, letters: int = ids.MARK) -> str:
+        """Give what people call a run (D69); its id where neither its state nor the one before says what it is for."""
+        try:
+            home = self.home(run_id)
+        except (OSError, LoomError):
+            return run_id
+        try:
+            return handle(self.glance(home), letters)
+        except (OSError, LoomError):
+            from loomctl.runs.store import recovery
+
+            return recovery.handle(home, letters)
+
+    def free_id(self, plan_id: str) -> str:
+        """Give a new run's id, of which neither the name nor what ends its handle is taken here."""
+        marks = {ids.mark(run_id) for run_id in self.run_ids()}
+
+        def is_taken(name: str) -> bool:
+            return ids.mark(name) in marks or os.path.lexists(self.run_dir(name))
+
+        return ids.make_run_id(plan_id, clock.run_stamp(), is_taken)
 
     def read_state(self, run_id: str) -> State:
         """Read a run's state, which nobody changes in place; one of an older schema is migrated in memory (D56).
@@ -240,11 +261,11 @@ class Store:
                 "the run's plan cannot be read",
                 where=path,
                 why=str(error),
-                hint=trouble.way_out(error) or f"loomctl debug state restore {home.run_id}",
+                hint=trouble.way_out(error) or f"loomctl debug state restore {self.handle(home.run_id)}",
             ) from None
         except LoomError as error:
             if error.code in ("BAD_JSON", "BAD_PLAN", "TOO_LARGE"):
-                error.hint = f"loomctl debug state restore {home.run_id}"
+                error.hint = f"loomctl debug state restore {self.handle(home.run_id)}"
             raise
 
     def create(self, state: State, plan: dict[str, Any], happened: Sequence[Event]) -> Run:
@@ -369,7 +390,7 @@ class Store:
             files.make_folder(home.folder, mode=0o755)
             plan = self._fabers().fresh_plan(home.run_id)
         if plan is not None:
-            happened = [*happened, Event("plan.frozen", {"sha256": digests.of_json(plan)})]
+            happened = [*happened, Event("plan.frozen", {"sha256": files.sha256_of_json(plan)})]
         elif happened and not home.faber:  # the log holds the checksum of what is written
             state = visit_files.let_leave(home, state, self.kept_visits, durable=durable)
         parts = {} if home.faber else files.to_parts(stored(state))  # FABER's file is not Loom's alone

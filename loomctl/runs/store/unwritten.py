@@ -67,6 +67,10 @@ class UnwrittenStore(Store):
         """As the store's, with what was changed here."""
         return self._made[run_id] if run_id in self._made else super().read(run_id, to_show=to_show)
 
+    def glance(self, home: Home) -> State:
+        """As the store's, with what was changed here."""
+        return self._made[home.run_id].state if home.run_id in self._made else super().glance(home)
+
     def replace(self, run_id: str, source: str, change: Change) -> State:  # noqa: ARG002 - the store's own
         """Keep the state in another file of the run's here; `change` is not asked, for it sets files aside."""
         state = self.read_home(self.home(run_id)._replace(state=source))

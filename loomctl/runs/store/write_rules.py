@@ -9,7 +9,7 @@ from loomctl.kit import clock
 from loomctl.kit.quick_json import as_object, following
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import lease
-from loomctl.runs.model.state import TERMINAL
+from loomctl.runs.model.state import TERMINAL, handle
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -96,16 +96,16 @@ class Fence:
         if why is None or not (_is_same(began, now) or (mine and now[0] == following(began[0]))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise self._refusal(run_id, None if why is not None else found, began[0])
+            raise self._refusal(before, None if why is not None else found, began[0])
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
 
-    def _refusal(self, run_id: str, found: Holder | None, began: int) -> LoomError:
+    def _refusal(self, state: State, found: Holder | None, began: int) -> LoomError:
         from loomctl.runs.machine import drivers
 
-        is_here = found is not None and drivers.is_here(self._local, run_id, found)
-        return lease.refusal(run_id, found, began, is_here=is_here)
+        is_here = found is not None and drivers.is_here(self._local, str(state["run_id"]), found)
+        return lease.refusal(handle(state), found, began, is_here=is_here)
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]

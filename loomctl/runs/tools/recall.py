@@ -35,6 +35,7 @@ class Record(NamedTuple):
     run_id: str
     folder: str
     trouble: str = ""
+    handle: str = ""
 
     @property
     def log(self) -> str:
@@ -54,7 +55,7 @@ def record(space: Workspace, named: str | None, *, whole: bool = True) -> Record
     run_id = finding.to_read(space, named).run_id
     assert run_id is not None  # to_read raises instead
     trouble = recording.digest(space).trouble if whole else ""
-    return Record(run_id, space.store.run_dir(run_id), trouble)
+    return Record(run_id, space.store.run_dir(run_id), trouble, space.store.handle(run_id))
 
 
 # ---- Which steps there are.
@@ -119,7 +120,7 @@ def find(held: Record, named: str) -> ToolStep:
         return same
     if len(found) == 1:
         return next(iter(found.values()))
-    hint = f"loomctl steps {held.run_id} --all --agents"
+    hint = f"loomctl steps {held.handle} --all --agents"
     if found:
         what = f"{named!r:.80} begins the ids of several tool steps"
         why = ", ".join(found)
