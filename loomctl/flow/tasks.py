@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loomctl.workflows.task_lists import TaskList
 
 NO_TASKS = "NO_TASKS"
+_BESIDE = ".loom-tick.tmp"  # where a list is written anew: no name of anybody else's
 _LARGEST = 1 << 20  # bytes of a file with a task list, as of an artifact (D17)
 
 
@@ -159,7 +160,8 @@ def tick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], ask
         return Tick(task, is_left, f"no box was ticked: “{name}” stands no longer in {found.shown}")
     if not own.done:
         mode = os.stat(found.path).st_mode & 0o7777
-        files.write_atomically(found.path, found.boxes.ticked(own), mode=mode)
+        beside = os.path.join(os.path.dirname(found.path), _BESIDE)
+        files.write_atomically(found.path, found.boxes.ticked(own), mode=mode, locked=True, beside=beside)
     return Tick({**task, "ticked": True}, is_left)
 
 

@@ -65,5 +65,5 @@ def test_a_tick_that_is_killed_at_every_write_is_made_once(stand: Stand, deed: C
         sound(stand.scene)
         assert path.read_bytes() == AFTER.encode(), fault
         assert essences(stand) == goal, fault
-        assert [*litter(stand.scene), *stand.scene.root.glob("*.tmp")] == [], fault
+        assert [*litter(stand.scene), *stand.scene.root.glob("*.tmp"), *stand.scene.root.glob(".*.tmp")] == [], fault
     assert ticks > between > 0

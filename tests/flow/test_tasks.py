@@ -86,7 +86,8 @@ def test_a_tick_changes_one_byte_and_neither_mode_nor_line_ends(scene: Scene) ->
     spec = "\ufeff# T\r\n* [ ] one \udcff\r\n\r\n1. [ ] two"
     begin(scene, "spec", ALL)
     path = scene.write("spec.md", spec.encode("utf-8", "surrogateescape"))
-    path.chmod(0o640)
+    path.chmod(0o666)
+    scene.write("spec.md.tmp", "a file of its user's")
     done(scene, artifacts={"spec": "{project_root}/spec.md"})
     before = path.read_bytes()
     for text in ("one \ufffd", "two"):
@@ -95,7 +96,8 @@ def test_a_tick_changes_one_byte_and_neither_mode_nor_line_ends(scene: Scene) ->
         after = path.read_bytes()
         assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] == [(ord(" "), ord("x"))]
         before = after
-    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.stat().st_mode & 0o777 == 0o666
+    assert (scene.root / "spec.md.tmp").read_text(encoding="utf-8") == "a file of its user's"
     assert scene.state["status"] == "completed"
 
 
