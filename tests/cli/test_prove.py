@@ -111,7 +111,7 @@ def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: 
     scene.workflow()
     scene.begin()
     ended = cli("prove")
-    told = f"run {scene.run_dir.name}: 2 items must survive, 0 compactions\n  goal: add dark mode\n  step: frame/ask\n"
+    told = f"run {scene.handle}: 2 items must survive, 0 compactions\n  goal: add dark mode\n  step: frame/ask\n"
     assert (ended.code, ended.stdout) == (0, told)
     assert cli("prove", "--add", "x y", "--add", "x\ny", "--add", "keep this").code == 0
     assert scene.state["must_survive"] == ["x y", "keep this"]

@@ -350,7 +350,7 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
 
 def test_words_are_completed(called: Scene) -> None:
     for typed, offered in [
-        ("loomctl steps s", {"show"}),
+        ("loomctl steps show", {"show"}),
         ("loomctl steps a", {"shop"}),
         ("loomctl steps --l", {"--last"}),
         ("loomctl steps shop --f", {"--failed"}),

@@ -59,6 +59,7 @@ def test_a_handle_or_the_beginning_of_one_means_its_run(tmp_path: Path) -> None:
     for word in (called, called[:-1], "add", "add-dark", ids.handle(first, "add dark mode", 8), "shop-add", first):
         assert match(store, word) == first, word
     assert match(store, "mend") == second
+    assert not Path(store.local, "runs.json").exists()  # a look writes nothing
     for word in ("shop", f"mend-it-{ids.mark(first)}", "dark"):
         with pytest.raises(LoomError) as error:
             match(store, word)

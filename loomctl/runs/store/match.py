@@ -26,7 +26,7 @@ class AmbiguousRunError(LoomError):
         from loomctl.kit.text.fences import one_line
         from loomctl.kit.text.secrets import mask
 
-        known = [one for one in run_index.summaries(store) if one["run_id"] in found]
+        known = [one for one in run_index.summaries(store, keep=False) if one["run_id"] in found]
         called, now = handles(store, known), time.time()
         width = max((len(called[one["run_id"]]) for one in known[:_MOST]), default=0)
         lines = []
@@ -61,7 +61,7 @@ def match(store: Store, word: str) -> str:
         found = [run_id for run_id in marked if store.handle(run_id, len(end)) in (word, run_id)]
         if len(found) == 1:
             return found[0]
-    called = handles(store, run_index.summaries(store))
+    called = handles(store, run_index.summaries(store, keep=False))
     found = [run_id for run_id in every if run_id.startswith(word) or called.get(run_id, "").startswith(word)]
     if len(found) > 1:
         raise AmbiguousRunError(store, found)

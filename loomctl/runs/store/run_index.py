@@ -59,13 +59,14 @@ class _Room:
 _NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not look into it"}
 
 
-def summaries(store: Store) -> list[dict[str, Any]]:
+def summaries(store: Store, *, keep: bool = True) -> list[dict[str, Any]]:
     """Give every run in a few words, by id.
 
     `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions, saved_from}`, or
     `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `standing.saved_from` gives it.
+    keep: whether the index is written where it has changed.
     """
-    return _summaries(store, _Room())
+    return _summaries(store, _Room(), keep=keep)
 
 
 def last(store: Store) -> dict[str, Any] | None:
@@ -74,7 +75,7 @@ def last(store: Store) -> dict[str, Any] | None:
     return max(found, key=lambda one: (one["updated_at"] or "", one["run_id"]), default=None)
 
 
-def _summaries(store: Store, room: _Room) -> list[dict[str, Any]]:
+def _summaries(store: Store, room: _Room, *, keep: bool = True) -> list[dict[str, Any]]:
     known = as_object(_read(store, INDEX).get("runs"))
     racy = time.time_ns() - RACY_NS
     kept: dict[str, Any] = {}
@@ -89,7 +90,7 @@ def _summaries(store: Store, room: _Room) -> list[dict[str, Any]]:
         found.append({"run_id": home.run_id, **summary})
         if stamp is not None and stamp[0] < racy and "error" not in summary:
             kept[home.run_id] = [stamp, summary]
-    if kept != known:
+    if keep and kept != known:
         _write(store, INDEX, {"version": VERSION, "runs": kept})
     return found
 
