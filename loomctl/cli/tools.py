@@ -259,8 +259,8 @@ def _given() -> Any:
 def savings_command(run: str | None, as_json: bool) -> int:
     """Count the tokens saved, and check that originals are there.
 
-    What the reduction of a run's tool calls saved, by tool; every original is read. Tokens are estimates. Exit code
-    1 if an original or a step's record is gone, or is not what it was.
+    What the reduction of a run's tool calls saved, by tool; Loom's own calls are not counted. Every original is read.
+    Tokens are estimates. Exit code 1 if an original or a step's record is gone, or is not what it was.
 
     \b
     Examples:
@@ -272,8 +272,10 @@ def savings_command(run: str | None, as_json: bool) -> int:
     ends = EXIT_OK if told.all_there else EXIT_FINDINGS
     if as_json:
         recovery = {
-            "steps": told.whole.steps,
-            **{key: getattr(told, key) for key in ("recovered", "bytes", "bytes_recovered", "dangling", "missing")},
+            **{
+                key: getattr(told, key)
+                for key in ("steps", "recovered", "bytes", "bytes_recovered", "dangling", "missing")
+            },
             "lost": [{"id": one.step_id, **one.error.to_dict()} for one in told.lost],
         }
         tools = [{"tool_name": one.tool_name, **_saved(one)} for one in told.tools]
@@ -296,10 +298,12 @@ def savings_command(run: str | None, as_json: bool) -> int:
     ]
     lines = [output.table(header, rows), ""]
     lines.append(
-        f"Recovery: {told.recovered:,} of {counted(told.whole.steps, 'step')}, "
+        f"Recovery: {told.recovered:,} of {counted(told.steps, 'step')}, "
         f"{told.bytes_recovered:,} of {counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}"
     )
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
+    if told.own:
+        lines.append(f"Loom's own calls are not counted as saved: {told.own:,}.")
     if told.missing:
         lines.append(f"  ! {told.missing:,} more: their lines in {found.log} cannot be read")
     output.text("\n".join(lines))

@@ -82,12 +82,17 @@ def with_receipt(space: Workspace, run: Run, made: Slip) -> State:
 
 def _standing_in(found: Mapping[str, Survivor], text: str) -> list[str]:
     """Give the names of what stands in a text. Of texts that are alike but for their secrets nobody can tell which."""
-    told = survival.search_forms(text)
     texts = {name: one.text for name, one in found.items() if one.text is not None}
     shown = [survival.flatten(one) for one in texts.values() if survival.holds_masks(one)]
     alike = {one for one in shown if shown.count(one) > 1}
     unclear = {name for name, one in texts.items() if alike and survival.flatten(one) in alike}
-    return [name for name, one in texts.items() if name not in unclear and survival.stands_in(one, told)]
+    sought = {name: one for name, one in texts.items() if name not in unclear}
+    flat = [survival.flatten(text)]
+    present = {name for name, one in sought.items() if survival.stands_in(one, flat)}
+    if len(present) < len(sought):  # masking a long text takes time
+        masked = survival.search_forms(text)[1:]
+        present |= {name for name, one in sought.items() if survival.stands_in(one, masked)}
+    return [name for name in sought if name in present]
 
 
 def judge(space: Workspace, run_id: str, summary: str | None) -> Receipt | None:

@@ -215,7 +215,8 @@ def is_looms(step: ToolStep) -> bool:
     command = step.minimal_args.get("command")
     if not isinstance(command, str) or rule_for(step.tool_name).action != SHELL:
         return False
-    return main_words(command)[:1] == ["loomctl"]
+    first = [*main_words(command), ""][0].strip("\"'")
+    return first.rpartition("/")[2] == "loomctl"
 
 
 def _counted(count: int, index: str) -> str:

@@ -15,6 +15,7 @@ from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming import artifact_files, prove, receipts
+from loomctl.reduction import history
 from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
 from loomctl.runs.model import frozen_plan, sessions, visits
@@ -105,6 +106,8 @@ def savings(folder: str) -> dict[str, Any]:
     by_tool: dict[str, list[int]] = {}
     whole, grown = [0, 0, 0], [[0, 0, 0]]
     for step in tool_log.read(folder):
+        if history.is_looms(step):  # its output stands in the run already
+            continue
         for sums in (whole, by_tool.setdefault(step.tool_name, [0, 0, 0])):
             for at, more in enumerate((1, step.tokens_before, step.tokens_after)):
                 sums[at] += more

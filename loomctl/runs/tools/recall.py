@@ -262,6 +262,7 @@ class Lost(NamedTuple):
 class Savings(NamedTuple):
     """tools: by what they cost; recovered, bytes_recovered: of how many steps and bytes the original is in reach.
 
+    steps, own: how many there are, and how many of them are calls of Loom's own, which save nothing and are in no sum.
     dangling: references that name no file; lost: the first hundred steps of which something is lost; missing: steps
     whose own record cannot be read any more, by the numbers of those around it.
     """
@@ -274,27 +275,33 @@ class Savings(NamedTuple):
     dangling: int
     lost: Sequence[Lost]
     missing: int = 0
+    steps: int = 0
+    own: int = 0
 
     @property
     def all_there(self) -> bool:
         """Tell whether every original can be had back."""
-        return self.recovered == self.whole.steps and not self.missing
+        return self.recovered == self.steps and not self.missing
 
 
 def savings(held: Record) -> Savings:
-    """Count what every step saved, subagents' too, and rebuild its original, whose hash must hold."""
+    """Count what every step but Loom's own calls saved, and rebuild each original, whose hash must hold."""
     by_tool: dict[str, Saved] = {}
-    recovered = total = total_recovered = dangling = 0
+    recovered = total = total_recovered = dangling = count = own = 0
     lost: list[Lost] = []
     numbers: set[int] = set()
     for step in held.steps():
         number = step.more.get("number")
         if type(number) is int and number > 0:
             numbers.add(number)
-        so_far = by_tool.get(step.tool_name, Saved(step.tool_name, 0, 0, 0))
-        by_tool[step.tool_name] = Saved(
-            step.tool_name, so_far.steps + 1, so_far.before + step.tokens_before, so_far.after + step.tokens_after
-        )
+        count += 1
+        if history.is_looms(step):
+            own += 1
+        else:
+            so_far = by_tool.get(step.tool_name, Saved(step.tool_name, 0, 0, 0))
+            by_tool[step.tool_name] = Saved(
+                step.tool_name, so_far.steps + 1, so_far.before + step.tokens_before, so_far.after + step.tokens_after
+            )
         total += step.bytes
         dangling += _dangling(held, step)
         try:
@@ -310,7 +317,7 @@ def savings(held: Record) -> Savings:
         "", sum(one.steps for one in tools), sum(one.before for one in tools), sum(one.after for one in tools)
     )
     missing = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
-    return Savings(tools, whole, recovered, total, total_recovered, dangling, lost, missing)
+    return Savings(tools, whole, recovered, total, total_recovered, dangling, lost, missing, count, own)
 
 
 def _dangling(held: Record, step: ToolStep) -> int:

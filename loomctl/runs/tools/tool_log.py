@@ -12,6 +12,7 @@ from loomctl.kit.records import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from loomctl.reduction.tool_steps import ToolStep
 
@@ -133,7 +134,8 @@ class Tally(NamedTuple):
 def tally(run_dir: str, known: Tally, *, most: int) -> Tally:
     """Go on with the sums of a run's log. most: bytes that are read; a log that is shorter than before begins anew.
 
-    A line that is no step, or that is torn, counts nothing. Raises OSError and UNSAFE_LINK; no log is an empty one.
+    A line that is no step, or that is torn, counts nothing, and so does a call of `loomctl`. Raises OSError
+    and UNSAFE_LINK; no log is an empty one.
     """
     path = os.path.join(run_dir, FILE)
     files.refuse_links(os.path.dirname(os.path.dirname(run_dir)), path)
@@ -168,12 +170,23 @@ def _tokens(line: bytes) -> tuple[int, int]:
         step = quick_json.loads(line.decode("utf-8", "surrogatepass")) if line else None
     except (ValueError, RecursionError):
         return 0, 0
-    if not isinstance(step, dict):
+    if not isinstance(step, dict) or (b"loomctl" in line and _is_looms(step)):
         return 0, 0
     before, after = (
         value if type(value := step.get(name)) is int and value > 0 else 0 for name in ("tokens_before", "tokens_after")
     )
     return before, after
+
+
+def _is_looms(raw: dict[str, Any]) -> bool:
+    """Tell a call of Loom's own, of which nothing is saved: its output stands in the run already."""
+    from loomctl.reduction.history import is_looms
+    from loomctl.reduction.tool_steps import ToolStep
+
+    try:
+        return is_looms(ToolStep.from_dict(raw))
+    except (ValueError, TypeError, AttributeError):
+        return False
 
 
 # ---- Large outputs, in files of their own (D47).
