@@ -198,7 +198,7 @@ def _run_lines(looked: _Verified) -> list[str]:
 
 def _log_lines(verdict: Verdict, handle: str, *, mark: str) -> list[str]:
     if verdict.fault is None:
-        lines = [f"{mark} {handle}: {_proven(verdict)}"]
+        lines = [f"{mark} {handle}: {verdict.summary}"]
     else:
         lines = [f"{mark} {handle}: {verdict.fault.what}", f"  where: {verdict.path}"]
         lines.append(f"  first: line {verdict.fault.line}, byte {verdict.fault.at:,} ({verdict.fault.code})")
@@ -238,9 +238,3 @@ def _file_lines(held: Files) -> list[str]:
 def _file(one: FileTold) -> str:
     of = f" of {masked_line(one.stage, 120)}" if one.stage else ""
     return f"{masked_line(one.file, 200)}{of}: {masked_line(one.why, 300)}"
-
-
-def _proven(verdict: Verdict) -> str:
-    if verdict.checkpoint is None:
-        return f"{counted(verdict.entries, 'event')} fit each other; the state remembers none of them"
-    return f"{counted(verdict.entries - verdict.unproven, 'event')} proven, up to the last checkpoint"

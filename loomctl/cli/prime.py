@@ -281,16 +281,16 @@ _ABSENT = "absent, had no text then"
 @click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
 @json_option
 def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
-    """Show what survived each compaction; --log checks the log.
+    """Show what survived each compaction; --log checks every file.
 
     And which artifacts the run's conversations had from each start on. Of what must survive: kept, lost, put back
     or still pending; unproven without a summary. Of artifacts, at a new session, resume, clear, compaction, take-up
     and move: present; restored by the host, or a Read; reachable, for it is named with how to read it; stale, for
     an older content stands there; lost. ITEM is a text, the id of a critical artifact, or a path into the run's
     state that begins with `$.`, which is looked for by the value it has when the compaction comes. What the
-    workflow declares stands under must_survive. Exit code 1: something was lost and not put back, or is stale. What
-    is pending, for its session's next tool result or prompt brings it back, is no finding as long as that session
-    lives.
+    workflow declares stands under must_survive. Every run has its goal, step, task and registered
+    artifacts besides. Exit code 1: something was lost and not put back, or is stale, or the log is damaged. What is
+    pending, for its session's next tool result or prompt brings it back, is no finding as long as that session lives.
 
     \b
     Examples:
@@ -299,6 +299,7 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
       loomctl prove --add "The deadline is 3 May" --add '$.context.budget'
     """
     from loomctl.priming import prove as proving
+    from loomctl.runs import log_verdict
 
     space = command_line.space()
     doubtful = proving.declare(space, run, added, dropped) if added or dropped else []
@@ -306,8 +307,10 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
         hint = f"\n  hint: {one_line(one.hint, 400)}" if one.hint else ""
         output.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
     found = proving.proof(space, command_line.run_id(space, run))
-    output.answer(found.to_dict(), _proof_lines(found), as_json=as_json)
-    return EXIT_FINDINGS if found.lost or found.stale else EXIT_OK
+    verdict = log_verdict.verify(space.store, found.run_id)
+    log = f"log: {'✓' if verdict.ok else '✗'} {verdict.summary} (loomctl prove --log)"
+    output.answer({**found.to_dict(), "log": verdict.to_dict()}, [*_proof_lines(found), log], as_json=as_json)
+    return EXIT_FINDINGS if found.lost or found.stale or not verdict.ok else EXIT_OK
 
 
 def _proof_lines(found: Proof) -> list[str]:

@@ -12,8 +12,9 @@ import sys
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
-from loomctl.runs.model import sessions
+from loomctl.runs.model import sessions, visits
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -43,6 +44,8 @@ content stands there; none of these."""
 FINDINGS = ("stale", "lost")
 NOT_SOUGHT = "masked: a secret is not looked for"
 """The note of an item whose text is, but for a word or two, a secret."""
+JUDGED = "judged"
+"""Stands in what is noted of a session from the moment that its compaction is judged until its user is told."""
 _CHECKED = "context.checked"
 _COMPACT = "compact"
 _LARGEST = 1 << 20  # bytes of an artifact (D17)
@@ -204,6 +207,29 @@ def _changed(state: State, session_id: str, change: Callable[[Receipt | None], R
     if receipt is None:
         return state
     return sessions.with_compactions(state, session_id, [*listed[:-1], {**listed[-1], "receipt": receipt.to_dict()}])
+
+
+def survived(space: Workspace) -> str:
+    """Say once after a compaction was judged where the run stands, and how much survived; empty else."""
+    session_id = space.caller.session_id
+    noted = space.local.primed(session_id)
+    if session_id is None or not noted.pop(JUDGED, False):
+        return ""
+    space.local.note_primed(session_id, noted)
+    binding = space.local.binding(session_id)
+    state = space.store.read_state(binding["run_id"]) if binding is not None else {}
+    receipt = found.receipt if state and (found := last(state, session_id)) is not None else None
+    return f"Loom: {_where(state)}. {receipt.survived}." if receipt is not None and receipt.proven else ""
+
+
+def _where(state: Mapping[str, Any]) -> str:
+    """Name a run and the task or step that it is at."""
+    from loomctl.kit.text.secrets import masked_line
+
+    task = as_object((visits.open_visit(state) or {}).get("task"))
+    number, of = task.get("number"), task.get("of")
+    at = f"task {number} of {of}" if number and of else masked_line(str(state.get("current_step") or ""), 120)
+    return ", ".join(filter(None, (str(state["run_id"]), at)))
 
 
 def settle(space: Workspace, *, patience: float = 0) -> str:

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit.errors import EXIT_INVALID, LoomError, quoted
+from loomctl.kit.text.fences import counted
 from loomctl.runs.store import event_log, events
 from loomctl.runs.store.event_log import Fault
 from loomctl.runs.store.events import Event
@@ -58,6 +59,15 @@ class Verdict(NamedTuple):
     def fault(self) -> Fault | None:
         """The first place that does not fit."""
         return self.faults[0] if self.faults else None
+
+    @property
+    def summary(self) -> str:
+        """Say how much of the log is proven, or the first thing that does not fit."""
+        if self.fault is not None:
+            return self.fault.what
+        if self.checkpoint is None:
+            return f"{counted(self.entries, 'event')} fit each other; the state remembers none of them"
+        return f"{counted(self.entries - self.unproven, 'event')} proven, up to the last checkpoint"
 
     def to_dict(self) -> dict[str, Any]:
         """Give the verdict as `--json` prints it."""

@@ -34,7 +34,7 @@ def receipt(kept: str = "", lost: str = "", restored: str = "", *, proven: bool 
 def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli: Cli) -> None:
     compactions(begun, receipt("a b", "c d", "c d"), receipt("a", proven=False), receipt("a b c d"), None)
     told = cli("prove").ends()
-    assert told.stdout.splitlines()[1:-1] == [
+    assert told.stdout.splitlines()[1:-2] == [
         "  text: The deadline is 3 May",
         "  goal: add dark mode",
         "  step: frame/ask",
@@ -63,7 +63,7 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
     compactions(begun, {**receipt(lost="c"), "kept": ["word " * 100 + "\n\x1b[31m"], "absent": ["$.context.budget"]})
     ended = cli("prove")
     assert (ended.code, cli("prove", "--json").code) == (1, 1)  # what is still lost is a finding
-    lines = ended.stdout.splitlines()[4:-1]
+    lines = ended.stdout.splitlines()[4:-2]
     assert [line.partition(":")[0].strip() for line in lines[1:]] == ["kept", "lost", "absent, had no text then"]
     assert lines[0].endswith("1 of 2 survived: kept 1, lost 1, put back 0, absent 1")
     assert lines[1].startswith("  kept: word word")
@@ -112,7 +112,9 @@ def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: 
     scene.begin()
     ended = cli("prove")
     told = f"run {scene.handle}: 2 items must survive, 0 compactions\n  goal: add dark mode\n  step: frame/ask\n"
+    told += "log: ✓ 6 events proven, up to the last checkpoint (loomctl prove --log)\n"
     assert (ended.code, ended.stdout) == (0, told)
+    assert cli("prove", "--json").json["log"]["ok"] is True
     assert cli("prove", "--add", "x y", "--add", "x\ny", "--add", "keep this").code == 0
     assert scene.state["must_survive"] == ["x y", "keep this"]
     assert cli("prove", "--add", " x  y").code == 0
@@ -217,5 +219,13 @@ def test_each_item_is_told_with_its_kind(scene: Scene, cli: Cli) -> None:
     scene.write("spec.md", "x")
     scene.workflow([artifact("spec", "spec.md")], must_survive=["spec", "$.goal", "Ask Ada", {"text": "spec"}])
     scene.begin()
-    lines = cli("prove").stdout.splitlines()[1:]
+    lines = cli("prove").stdout.splitlines()[1:-1]
     assert lines == ["  artifact: spec", "  path: $.goal", "  text: Ask Ada", "  text: text:spec", "  step: frame/ask"]
+
+
+def test_a_damaged_log_is_a_finding(begun: Scene, cli: Cli) -> None:
+    log = begun.run_dir / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"add dark mode", b"add dank mode", 1))
+    ended = cli("prove")
+    assert (ended.code, "log: ✗ " in ended.stdout) == (1, True)
+    assert cli("prove", "--json").json["log"]["ok"] is False

@@ -36,6 +36,19 @@ def test_a_step_is_done_when_its_file_is_there(assistant: Assistant) -> None:
     ]
 
 
+def test_a_step_is_done_when_what_it_leaves_is_registered(assistant: Assistant) -> None:  # D66
+    workflow(assistant.project, step("spec", produces=["spec_path"]), step("then"))
+    made = reply(tool("Write", file_path=str(assistant.project / "out" / "spec.md"), content="# Spec\n"))
+    registered = 'Written. {"outcome": "succeeded", "artifacts": {"spec_path": "out/spec.md"}}'
+    answers: list[Reply | str] = [SAID, made, registered, take_up(), 'Done. {"outcome": "succeeded"}']
+    turn = assistant.run('/loom:run "x" --workflow flow', answers=answers, watch_hooks=True, allowed_tools="Write")
+    corrective = turn.conversation[1].pieces()[-1][1] + turn.conversation[1].seen()
+    holds(corrective, "NOT_PRODUCED", "--artifact spec_path=PATH")
+    state = state_of(assistant.project)
+    assert [entry["status"] for entry in state["steps"]] == ["succeeded", "succeeded"]
+    assert state["artifacts"] == {"spec_path": "{project_root}/out/spec.md"}
+
+
 def checked(assistant: Assistant) -> list[dict[str, Any]]:
     lines = (run_folder(assistant.project) / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [entry["properties"] for entry in map(json.loads, lines) if entry["event"] == "evidence.checked"]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.assistant import Assistant, Turn
-from tests.e2e.scenes import edit_state, state_of
+from tests.e2e.scenes import SENTENCE, edit_state, start_run, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
+from tests.helpers.compactions import OWN
 
 ITEMS = [
     f"The {colour} lamp hangs over door {number}"
@@ -78,7 +79,7 @@ def test_two_of_five_come_back_with_the_next_prompt_after_compact(assistant: Ass
     assert counts(assistant.run("go on", resume=first.session_id).conversation[0].seen()) == [1, 1, 1, 1, 1]
     one = proven(assistant)
     assert (one["proven"], one["trigger"]) == (True, "manual")
-    assert (one["kept"], one["lost"], one["restored"]) == (KEPT, DROPPED, DROPPED)
+    assert (one["kept"], one["lost"], one["restored"]) == ([*KEPT, *OWN], DROPPED, DROPPED)
 
 
 @pytest.mark.quick
@@ -99,4 +100,18 @@ def test_two_of_five_come_back_with_the_next_result_in_the_middle_of_a_turn(assi
     assert len(later) > 2
     one = proven(assistant)
     assert (one["proven"], one["trigger"]) == (True, "auto")
-    assert (one["kept"], one["lost"], one["restored"]) == (KEPT, DROPPED, DROPPED)
+    assert (one["kept"], one["lost"], one["restored"]) == ([*KEPT, *OWN], DROPPED, DROPPED)
+
+
+@pytest.mark.quick
+def test_a_run_that_declares_nothing_is_proven_after_its_first_compaction(assistant: Assistant) -> None:  # D66
+    """Its goal, its step and the specification that it registered; a line says so in passing."""
+    first = start_run(assistant)
+    assistant.api.summary = "The user wants something."
+    assistant.run("/compact", resume=first.session_id)
+    turn = assistant.run("go on", resume=first.session_id, watch_hooks=True)
+    (line,) = [line for line in turn.told_user() if "survived" in line]
+    assert line == f"Loom: {state_of(assistant.project)['run_id']}, architect/spec. 3 of 3 survived."
+    assert SENTENCE in turn.conversation[0].seen()
+    one = proven(assistant)
+    assert (one["proven"], one["kept"], one["lost"]) == (True, ["goal", "step", "specification"], [])

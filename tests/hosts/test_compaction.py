@@ -52,8 +52,7 @@ KEPT = ["The deadline is 3 May", "$.context['release.date']", "spec"]
 
 def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_tools_result(begun: Scene) -> None:
     told = compact(begun, compact_summary=SUMMARY)
-    said = f"Loom: {begun.run_dir.name}, frame/ask. 5 of 7 survived; 2 more come back by the next prompt."
-    assert (told.json["systemMessage"], told.context) == (said, "")
+    assert told.stdout == ""
     assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": []}
     ended, spooled = tool(begun)
     given = ended.json["hookSpecificOutput"]
@@ -63,7 +62,8 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
     assert not any(word in text for word in ("3 May", "2027-01-02", "heliotrope"))
     assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
     assert spooled.exists()  # the step is digested as any other
-    assert (tool(begun)[0].stdout, prompted(begun).stdout) == ("", "")
+    told = {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
+    assert (tool(begun)[0].stdout, prompted(begun).json, prompted(begun).stdout) == ("", told, "")
     checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
     which = {"at": begun.state["sessions"]["session_history"][0]["compactions"][0]["at"], "number": 1}
     found = {"proven": True, "kept": KEPT, "lost": LOST, "restored": [], "trigger": "auto"}
@@ -134,9 +134,10 @@ def test_a_host_that_calls_no_hook_after_a_compaction_leaves_it_unproven(begun: 
 
 def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
     everything = f"{SUMMARY} {LOST[0]}\n\n# Rules\nCobalt before viridian."
-    told = compact(begun, compact_summary=everything)
-    assert told.json == {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
+    compact(begun, compact_summary=everything)
     assert receipt(begun)["lost"] == []
+    assert prompted(begun).json == {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
+    assert prompted(begun).stdout == ""
     assert not list((begun.store / "local").glob("owed/*"))
 
 
@@ -170,7 +171,10 @@ def of_every_run(scene: Scene) -> Json:
 def test_a_run_that_declares_nothing_is_proven_too(scene: Scene) -> None:  # D66
     scene.workflow()
     scene.begin()
-    assert compact(scene, compact_summary="x").json["systemMessage"].endswith(", frame/ask. 2 of 2 survived.")
+    compact(scene, compact_summary="x")
+    said = {"systemMessage": f"Loom: {scene.run_dir.name}, frame/ask. 2 of 2 survived."}
+    told = [hook(scene, "stop", last_assistant_message="Under way.") for _ in range(2)]
+    assert (told[0].json, told[1].stdout) == (said, "")  # the first event tells it, a turn's end where it comes first
     assert of_every_run(scene) == {"proven": True, "kept": ["goal", "step"], "lost": [], "restored": []}
     code, document, shown, _ = survived(scene)
     assert (code, document["lost"], "2 of 2 survived: kept 2, lost 0" in shown) == (0, False, True)
@@ -205,10 +209,10 @@ def test_the_task_at_hand_must_survive_and_is_told_in_passing(scene: Scene) -> N
     scene.begin()
     (visit,) = scene.state["steps"]
     scene.edit(steps=[{**visit, "task": {"text": "parse the date header", "number": 4, "of": 12}}])
-    told = compact(scene, compact_summary="x").json["systemMessage"]
-    assert told.startswith(f"Loom: {scene.run_dir.name}, task 4 of 12. ")
-    given = prompted(scene).stdout
-    receipt = of_every_run(scene)
+    compact(scene, compact_summary="x")
+    told = prompted(scene)
+    assert told.json["systemMessage"] == f"Loom: {scene.run_dir.name}, task 4 of 12. 3 of 3 survived."
+    given, receipt = told.stdout, of_every_run(scene)
     assert "task" in [*receipt["kept"], *receipt["restored"]]
     assert ("parse the date header" in given) is ("task" in receipt["restored"])
 
@@ -239,7 +243,7 @@ def test_a_restore_that_arrived_is_left_alone(begun: Scene, tmp_path: Path) -> N
     file = TranscriptFile(tmp_path / "t.jsonl")
     compact(begun, file, compact_summary=SUMMARY)
     file.hook_text(tool(begun)[0].context, "PostToolUse")
-    assert prompted(begun, file).stdout == ""
+    assert prompted(begun, file).context == ""
     assert not list((begun.store / "local/owed").iterdir())
 
 
@@ -408,7 +412,7 @@ def test_a_damaged_note_of_what_is_owed_blocks_nothing(begun: Scene) -> None:
         note.write_bytes(content)
         if content in DAMAGED:
             assert survived(begun)[0] == 1  # it makes nothing pending
-        assert (tool(begun)[0].stdout, prompted(begun).stdout, note.exists()) == ("", "", False)
+        assert (tool(begun)[0].stdout, prompted(begun).context, note.exists()) == ("", "", False)
 
 
 def test_a_link_in_the_notes_place_is_not_followed(begun: Scene, tmp_path: Path) -> None:

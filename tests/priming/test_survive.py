@@ -417,7 +417,7 @@ def test_what_did_not_fit_comes_with_the_next_tool_results(scene: Scene, tmp_pat
     assert len(receipt(scene)["restored"]) == 20
     for text in given:
         file.hook_text(text, "PostToolUse")
-    assert prompted(scene, file).stdout == ""
+    assert prompted(scene, file).context == ""
     assert not list((scene.store / "local/owed").iterdir())
 
 

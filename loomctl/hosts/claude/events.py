@@ -125,6 +125,15 @@ def output(event_name: str, given: str | None, line: str | None) -> str:
     return quick_json.plain(answer) if answer else ""
 
 
+def survived(space: Workspace) -> str:
+    """Say once, at the first event after a compaction was judged, how much of what must survive did."""
+    if not space.local.primed(space.caller.session_id).get("judged"):
+        return ""
+    from loomctl.priming import receipts  # most events follow no compaction
+
+    return attempt([], lambda: receipts.survived(space)) or ""
+
+
 def for_people(line: str) -> str:
     """Give a line as a user is shown it: masked, and begun with Loom's name."""
     from loomctl.kit.text.fences import visible

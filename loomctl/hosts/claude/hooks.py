@@ -202,12 +202,14 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts.claude import stop
 
         attempt([], lambda: stop.note_notice(space, event))
-    given = _restored(space, conversation, session_id) or _put_back(space, conversation, session_id)
+    given = _restored(space, conversation, session_id)
     if not given:
-        from loomctl.priming import edits
+        told, line = _put_back(space, conversation, session_id), ""
+        if not told:
+            from loomctl.priming import edits
 
-        told = edits.notice(space, unasked=True)
-        given = events.output("UserPromptSubmit", told.text, told.line)
+            told, line = edits.notice(space, unasked=True)
+        given = events.output("UserPromptSubmit", told, "\n".join(filter(None, (events.survived(space), line))))
     if binding is not None:
         from loomctl.runs import leases
 
@@ -225,8 +227,7 @@ def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> st
 
     if conversation.boundary() is not None:
         attempt([], lambda: survive.confirm(space))
-    told = survive.put_back(space, prime_run.hook_budget(space), "UserPromptSubmit")
-    return events.output("UserPromptSubmit", told, None)
+    return survive.put_back(space, prime_run.hook_budget(space), "UserPromptSubmit")
 
 
 def _restored(space: Workspace, conversation: Transcript, session_id: str) -> str | None:

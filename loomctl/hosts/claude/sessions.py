@@ -11,7 +11,6 @@ from loomctl.hosts.claude import events
 from loomctl.hosts.claude.events import attempt, text
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
-from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import visits
@@ -266,8 +265,8 @@ def _judge_start(space: Workspace, *, is_manual: bool) -> str:
 
 
 def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
-    """Look into the summary for what must survive, and tell the user what did; the assistant gets the rest later."""
-    from loomctl.priming import survive
+    """Look into the summary for what must survive; the next prompt, or the turn's end, tells the user what did."""
+    from loomctl.priming import receipts, survive
 
     binding = space.local.binding(space.caller.session_id)
     if binding is None or not space.store.has(binding["run_id"]):
@@ -280,20 +279,11 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
             raise
         return events.output("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
-    if receipt is None or not receipt.proven:
-        return None
-    state = space.store.read_state(binding["run_id"])
-    # Nothing is given after a compaction: a session that ends now never gets it.
-    coming = f"; {len(receipt.lost)} more come back by the next prompt" if receipt.lost else ""
-    return events.output("PostCompact", None, f"Loom: {_where(state)}. {receipt.survived}{coming}.")
-
-
-def _where(state: Mapping[str, Any]) -> str:
-    """Name a run and the task or step that it is at."""
-    task = as_object((visits.open_visit(state) or {}).get("task"))
-    number, of = task.get("number"), task.get("of")
-    at = f"task {number} of {of}" if number and of else masked_line(str(state.get("current_step") or ""), 120)
-    return ", ".join(filter(None, (str(state["run_id"]), at)))
+    if receipt is not None and receipt.proven:  # what is said here, the host shows to nobody
+        session_id = binding["session_id"]
+        noted = {**space.local.primed(session_id), receipts.JUDGED: True}
+        attempt([], lambda: space.local.note_primed(session_id, noted))
+    return None
 
 
 # ---- Short texts about runs that are not primed: lists, announcements, and what a summariser is told (D1, D23).

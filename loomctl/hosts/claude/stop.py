@@ -65,7 +65,7 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     missing = _missing(space)
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     output: dict[str, Any] = {"decision": "block", "reason": stopped.block} if stopped.block else {}
-    lines = [events.for_people(line) for line in (stopped.line, missing, recorded) if line]
+    lines = [events.for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
     if lines:
         output["systemMessage"] = "\n".join(lines)
     return quick_json.plain(output) if output else None
