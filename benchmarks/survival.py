@@ -1,6 +1,6 @@
 """What of a piece of work stands in the model's next request after each event, in the real assistant.
 
-    python benchmarks/survival.py [--sizes 4,12,30,60] [--who loom,memory,line,read,nothing] [--events …]
+    python benchmarks/survival.py [--sizes 4,12,30,60] [--who loom,memory,core,default,line,read,nothing] [--events …]
                                   [--bundle NAME=FOLDER] [--words] [--json]
 
 The work has 100 facts, each a sentence of its own: 50 in a specification of so many kB, 20 decisions, 15 tasks, 10
@@ -8,6 +8,8 @@ criteria, the goal, and four in the next step. Each cell is a machine made from 
 LOOM_TEST_CLAUDE names (else the one that ./scripts/test has installed) and a scripted API on loopback.
 
 Who: `loom`, this checkout, with a workflow that declares the four files; `memory`, the same after `loomctl memory on`;
+`core` and `default`, the bundled workflows as they are, at their step build/implement: the specification, with its task
+list of which three are done, and the work item, with all else, are registered, and nothing is declared;
 `line`, a CLAUDE.md that imports the four files and holds the goal and the next step; `read`, no tool, the model has
 Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project; one with a
 loomctl in it is another Loom, and does what `loom` does.
@@ -19,7 +21,8 @@ that it takes out); bytes, the request's beyond what `nothing` has there; whethe
 receipt says what the request shows. Where a conversation goes on as it was (resumed, an edit between prompts), what was
 given before is left out of stale and bytes. The exit code is 1 where Loom misses a goal: 100 present (on a new machine:
 reachable, and present after `/loom:resume`; of more than its room: reachable), none stale, no more than 1.15 of the
-files' bytes and 3,000, receipts that are right. With --words the table gives instead how many words were put in
+files' bytes and 3,000 (of a bundled workflow 13,000, for it gives its state, plan and protocol, too), receipts that
+are right, the task at hand named. With --words the table gives instead how many words were put in
 beside the lines of the files.
 """
 
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
 
     Given = tuple[Sequence[Request], list[str]]
 
+BUNDLED = ("core", "default")
+IMPLEMENT = "build/implement"
+DONE = 3  # tasks of a bundled workflow's specification that are ticked
 FILES = {"spec": "docs/spec.md", "decisions": "docs/decisions.md", "tasks": "docs/tasks.md", "criteria": "docs/done.md"}
 ROOM = 30_000
 """Characters of a specification that Loom promises to bring back in full by its hooks."""
@@ -88,6 +94,19 @@ def facts(version: int = 0) -> dict[str, list[str]]:
     }
 
 
+REGISTERED = {"specification": "docs/spec.md", "work-item": "docs/work.md"}
+"""Where a bundled workflow's files stand, by the critical artifact that stands for each."""
+
+
+def registered_facts(version: int = 0) -> dict[str, list[str]]:
+    """Give all facts by the registered file that holds them."""
+    return {
+        REGISTERED["specification"]: [*spec_facts(version), *TASKS],
+        REGISTERED["work-item"]: [*DECISIONS, *CRITERIA, *NEXT],
+        "": [GOAL],
+    }
+
+
 LATER = ("resumed, changed", "edited between prompts")
 """Events after which the conversation stands as it was: what is outdated in it is asked of the news alone."""
 
@@ -95,7 +114,7 @@ LATER = ("resumed, changed", "edited between prompts")
 class Cell(NamedTuple):
     """What was seen. room: bytes that are allowed; told: lines to the user; receipt: None where there is none.
 
-    words: of all that was put in, but for what are lines of the files.
+    words: of all that was put in, but for what are lines of the files; task: whether the one at hand, if any, is named.
     """
 
     who: str
@@ -109,6 +128,7 @@ class Cell(NamedTuple):
     told: int
     receipt: bool | None
     words: int
+    task: bool = True
 
 
 class Size(NamedTuple):
@@ -124,6 +144,7 @@ class Work:
     def __init__(self, base: Path, who: str, plugin: Path | None, api: ScriptedApi, kilobytes: int) -> None:
         self.who, self.kilobytes, self.version = who, kilobytes, 0
         self.is_looms = plugin is not None and (plugin / "bin" / "loomctl").is_file()
+        self.files = REGISTERED if who in BUNDLED else FILES
         machine = Machine(root=base / "a", cache=Path(os.environ["XDG_CACHE_HOME"]))
         self.assistant = Assistant(
             binary=os.environ["LOOM_TEST_CLAUDE"],
@@ -137,6 +158,10 @@ class Work:
     def _write(self) -> None:
         listed = {"decisions": DECISIONS, "tasks": TASKS, "criteria": CRITERIA}
         (self.project / "docs").mkdir()
+        if self.who in BUNDLED:
+            listed = {}
+            said = "\n".join(f"- {fact}" for fact in (*DECISIONS, *CRITERIA, *NEXT))
+            (self.project / REGISTERED["work-item"]).write_text(f"# The work\n\n{said}\n", encoding="utf-8")
         for name, told in listed.items():
             lines = "\n".join(f"- {fact}" for fact in told)
             (self.project / FILES[name]).write_text(f"# The {name}\n\n{lines}\n", encoding="utf-8")
@@ -144,7 +169,7 @@ class Work:
         if self.who == "line":
             imports = "\n".join(f"@{path}" for path in FILES.values())
             (self.project / "CLAUDE.md").write_text(f"{imports}\n\n{GOAL}\n\n{' '.join(NEXT)}\n", encoding="utf-8")
-        if self.is_looms:
+        if self.is_looms and self.who not in BUNDLED:
             rules = [
                 {"id": name, "type": "markdown", "path": path, "description": f"the {name}", "required": name == "spec"}
                 for name, path in FILES.items()
@@ -167,7 +192,23 @@ class Work:
     def edit(self, version: int) -> None:
         """Give the specification other facts."""
         self.version = version
-        (self.project / FILES["spec"]).write_text(spec(self.kilobytes, version), encoding="utf-8")
+        text = spec(self.kilobytes, version)
+        if self.who in BUNDLED:
+            boxes = (f"- [{'x' if at < DONE else ' '}] {fact}\n" for at, fact in enumerate(TASKS))
+            text += f"\n## Tasks\n\n{''.join(boxes)}"
+        (self.project / FILES["spec"]).write_text(text, encoding="utf-8")
+
+    @property
+    def facts(self) -> dict[str, list[str]]:
+        """The facts as they are now, by the file that holds them."""
+        return registered_facts(self.version) if self.who in BUNDLED else facts(self.version)
+
+    def _to_the_build(self) -> list[Reply | str]:
+        """End every step before the one that builds, and register both files."""
+        stages = json.loads(self.loomctl("simulate", self.who, "--json"))["stages"]
+        before = [stage["step_id"] for stage in stages].index(IMPLEMENT)
+        options = "--artifact work_path=docs/work.md --artifact spec_path=docs/spec.md"
+        return [reply(bash(f"loomctl done {options} <<'EOF'\nDone as asked.\nEOF"))] * before
 
     def begin(self) -> Conversation:
         """Open a session and let it take up the work."""
@@ -175,9 +216,12 @@ class Work:
         answers: list[Reply | str] = ["Under way."]
         if self.is_looms:
             answers.insert(0, reply(bash("loomctl next")))
+        if self.who in BUNDLED:
+            answers[1:1] = self._to_the_build()
+        workflow = self.who if self.who in BUNDLED else "survival"
         if self.who == "read":
             answers[:0] = [reply(tool("Read", file_path=str(self.project / path))) for path in FILES.values()]
-        session.say(f"/loom:run {GOAL} --workflow survival" if self.is_looms else "begin", *answers)
+        session.say(f"/loom:run {GOAL} --workflow {workflow}" if self.is_looms else "begin", *answers)
         if self.who == "memory":
             self.loomctl("memory", "on", "--yes")
         return session
@@ -327,25 +371,36 @@ def judged(work: Work, event: str, given: Given, empty: Size) -> Cell:
     """Look at the request. empty: its size where nothing was put in."""
     (request,), told = given
     whole = f"{request.system()}\n{request.seen()}"
-    every = facts(work.version)
+    every = work.facts
     present = sum(fact in whole for listed in every.values() for fact in listed)
     named = sum(fact in whole or is_named(path, whole) for path, listed in every.items() for fact in listed)
     window = request.news() if event in LATER else whole
     old = {fact for version in range(work.version) for fact in spec_facts(version)} - set(spec_facts(work.version))
     lines = [line for line in window.splitlines() if not line.startswith("-- ")]
     stale = sum(line.count(fact) for line in lines for fact in old if fact in line)
-    files = sum((work.project / path).stat().st_size for path in FILES.values())
+    files = sum((work.project / path).stat().st_size for path in work.files.values())
     receipt = receipt_is_right(work, event, whole) if work.is_looms else None
     put_in = window if event in LATER else whole
     size = len(put_in.encode()) - empty.bytes
-    words = len(put_in.split()) - empty.words - words_of_files(work.project, put_in)
-    room = int(files * 1.15) + 3_000
-    return Cell(work.who, event, work.kilobytes, present, named, stale, size, room, len(told), receipt, words)
+    words = len(put_in.split()) - empty.words - words_of_files(work, put_in)
+    room = int(files * 1.15) + (13_000 if work.who in BUNDLED else 3_000)
+    task = task_is_named(work, event, whole)
+    return Cell(work.who, event, work.kilobytes, present, named, stale, size, room, len(told), receipt, words, task)
 
 
-def words_of_files(project: Path, seen: str) -> int:
+def task_is_named(work: Work, event: str, seen: str) -> bool:
+    """Tell whether the task at hand is named where the run is taken up; True where it has none."""
+    states = sorted(work.project.glob(".loom/runs/*/state.json")) if work.who in BUNDLED else []
+    steps = json.loads(states[-1].read_text(encoding="utf-8"))["steps"] if states else []
+    task = steps[-1].get("task") if steps else None
+    return not task or event.startswith("laptop") or f"task {task['number']} of {task['of']}" in seen
+
+
+def words_of_files(work: Work, seen: str) -> int:
     """Count the words of the files' lines that stand in a text, each line once."""
-    lines = {line for path in FILES.values() for line in (project / path).read_text(encoding="utf-8").splitlines()}
+    lines = {
+        line for path in work.files.values() for line in (work.project / path).read_text(encoding="utf-8").splitlines()
+    }
     return sum(len(line.split()) for line in lines if line.strip() and line in seen)
 
 
@@ -387,13 +442,13 @@ def receipt_is_right(work: Work, event: str, seen: str) -> bool | None:
     if "starts" not in proof:
         return None
     newest: dict[str, Any] = proof["starts"][-1] if proof["starts"] else {"event": "", "artifacts": {}}
-    every = facts(work.version)
+    every = work.facts
     fates = {}
-    for name, path in FILES.items():
+    for name, path in work.files.items():
         whole = all(fact in seen for fact in every[path])
         fates[name] = ("present", "restored") if whole else ("reachable",) if path in seen else ("lost",)
     told = newest["artifacts"]
-    return newest["event"] == STARTS[event] and all(told.get(name) in fates[name] for name in FILES)
+    return newest["event"] == STARTS[event] and all(told.get(name) in fates[name] for name in work.files)
 
 
 def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, empty: Size) -> Cell:
@@ -409,13 +464,14 @@ def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, e
 
 def misses(cell: Cell) -> list[str]:
     """Say which goals one of Loom's cells misses."""
-    by_hooks = cell.who == "loom" or cell.event in ("edited between prompts", "cloned, /loom:resume")
+    by_hooks = cell.who != "memory" or cell.event in ("edited between prompts", "cloned, /loom:resume")
     is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > ROOM)
     share = cell.reachable if is_far else cell.present
     found = [] if share == 100 else ["facts"]
     found += ["stale"] if cell.stale else []
     found += ["bytes"] if cell.bytes > cell.room else []
-    return found + (["receipt"] if cell.receipt is False else [])
+    found += ["receipt"] if cell.receipt is False else []
+    return found if cell.task else [*found, "task"]
 
 
 def clean_copy(base: Path) -> Path:
@@ -478,7 +534,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="4,12,30,60")
-    parser.add_argument("--who", default="loom,memory,line,read,nothing")
+    parser.add_argument("--who", default="loom,memory,core,default,line,read,nothing")
     parser.add_argument("--events", default=",".join(event.replace(",", "") for event in EVENTS))
     parser.add_argument("--bundle", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--words", action="store_true")
@@ -491,7 +547,7 @@ def main() -> int:
         bundle = clean_copy(base / "loom")
         prepared(base, bundle)
         plugins: dict[str, Path | None] = dict.fromkeys(options.who.split(","))
-        plugins |= {who: bundle for who in ("loom", "memory") if who in plugins}
+        plugins |= {who: bundle for who in ("loom", "memory", *BUNDLED) if who in plugins}
         plugins |= {name: Path(folder) for name, _, folder in (one.partition("=") for one in options.bundle)}
         for event in chosen:
             bare = measured(base / "cell", "nothing", None, event, sizes[0], Size())
@@ -500,7 +556,7 @@ def main() -> int:
                 for size in sizes:
                     cells.append(measured(base / "cell", who, plugin, event, size, empty))
                     print(" ".join(map(str, cells[-1])), file=sys.stderr)
-    missed = [(cell, misses(cell)) for cell in cells if cell.who in ("loom", "memory") and misses(cell)]
+    missed = [(cell, misses(cell)) for cell in cells if cell.who in ("loom", "memory", *BUNDLED) and misses(cell)]
     if options.json:
         print(json.dumps({"cells": [cell._asdict() for cell in cells], "missed": len(missed)}))
     else:
