@@ -12,7 +12,6 @@ import sys
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
-from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
 from loomctl.runs.model import sessions, visits
 from loomctl.runs.store.events import Event
@@ -219,17 +218,15 @@ def survived(space: Workspace) -> str:
     binding = space.local.binding(session_id)
     state = space.store.read_state(binding["run_id"]) if binding is not None else {}
     receipt = found.receipt if state and (found := last(state, session_id)) is not None else None
-    return f"Loom: {_where(state)}. {receipt.survived}." if receipt is not None and receipt.proven else ""
-
-
-def _where(state: Mapping[str, Any]) -> str:
-    """Name a run and the task or step that it is at."""
+    if receipt is None or not receipt.proven:
+        return ""
     from loomctl.kit.text.secrets import masked_line
+    from loomctl.runs.model.state import handle
 
-    task = as_object((visits.open_visit(state) or {}).get("task"))
-    number, of = task.get("number"), task.get("of")
-    at = f"task {number} of {of}" if number and of else masked_line(str(state.get("current_step") or ""), 120)
-    return ", ".join(filter(None, (str(state["run_id"]), at)))
+    task = visits.task_line(visits.task(state)).partition(":")[0]
+    at = task or masked_line(str(state.get("current_step") or ""), 120)
+    told = ", ".join(filter(None, (handle(state), at)))
+    return f"Loom: {told}. {receipt.survived}."
 
 
 def settle(space: Workspace, *, patience: float = 0) -> str:

@@ -94,8 +94,7 @@ def _of_every_run(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Iterator
         value = state.get(key)
         if isinstance(value, str) and value.strip():
             yield Item(RUN, value, name)
-    entry = visits.open_visit(state) if "steps" in state else None
-    task = as_object((entry or {}).get("task")).get("text")
+    task = as_object(visits.task(state) if "steps" in state else None).get("text")
     if isinstance(task, str) and task.strip():
         yield Item(RUN, task, "task")
     registered = as_object(state.get("artifacts"))

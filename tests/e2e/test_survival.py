@@ -10,6 +10,7 @@ from tests.e2e.assistant import Assistant, Turn
 from tests.e2e.scenes import SENTENCE, edit_state, start_run, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.helpers.compactions import OWN
+from tests.helpers.scenes import handle
 
 ITEMS = [
     f"The {colour} lamp hangs over door {number}"
@@ -111,7 +112,7 @@ def test_a_run_that_declares_nothing_is_proven_after_its_first_compaction(assist
     assistant.run("/compact", resume=first.session_id)
     turn = assistant.run("go on", resume=first.session_id, watch_hooks=True)
     (line,) = [line for line in turn.told_user() if "survived" in line]
-    assert line == f"Loom: {state_of(assistant.project)['run_id']}, architect/spec. 3 of 3 survived."
+    assert line == f"Loom: {handle(state_of(assistant.project))}, architect/spec. 3 of 3 survived."
     assert SENTENCE in turn.conversation[0].seen()
     one = proven(assistant)
     assert (one["proven"], one["kept"], one["lost"]) == (True, ["goal", "step", "specification"], [])

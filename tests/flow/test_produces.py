@@ -36,9 +36,7 @@ def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scen
     scene.write("specs/a b.md", "# Spec")
     kept = os.path.join(scene.run_dir, "stages", STAGE, "candidate.md")
     first = done(scene, artifacts={"notes": "{project_root}/specs/a b.md"})
-    again = (
-        f"done {scene.run_dir.name} --for 001 --artifact 'notes={scene.root}/specs/a b.md' --artifact spec_path=PATH"
-    )
+    again = f"done {scene.handle} --for 001 --artifact 'notes={scene.root}/specs/a b.md' --artifact spec_path=PATH"
     holds(lacking(first), "artifact `spec_path`: no file is registered under this name", again, kept, "1 of 2")
     assert "artifact `notes`" not in first.repair
     assert (read(scene, STAGE, "candidate.md"), statuses(scene)) == (DONE, ["in_progress"])

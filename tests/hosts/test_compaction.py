@@ -62,7 +62,7 @@ def test_what_neither_summary_nor_priming_holds_is_lost_and_comes_back_with_a_to
     assert not any(word in text for word in ("3 May", "2027-01-02", "heliotrope"))
     assert receipt(begun) == {"proven": True, "kept": KEPT, "lost": LOST, "restored": LOST}
     assert spooled.exists()  # the step is digested as any other
-    told = {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
+    told = {"systemMessage": f"Loom: {begun.handle}, frame/ask. 7 of 7 survived."}
     assert (tool(begun)[0].stdout, prompted(begun).json, prompted(begun).stdout) == ("", told, "")
     checked, restored = (event for event in begun.events() if event["event"].startswith("survival."))
     which = {"at": begun.state["sessions"]["session_history"][0]["compactions"][0]["at"], "number": 1}
@@ -136,7 +136,7 @@ def test_a_summary_that_holds_everything_loses_nothing(begun: Scene) -> None:
     everything = f"{SUMMARY} {LOST[0]}\n\n# Rules\nCobalt before viridian."
     compact(begun, compact_summary=everything)
     assert receipt(begun)["lost"] == []
-    assert prompted(begun).json == {"systemMessage": f"Loom: {begun.run_dir.name}, frame/ask. 7 of 7 survived."}
+    assert prompted(begun).json == {"systemMessage": f"Loom: {begun.handle}, frame/ask. 7 of 7 survived."}
     assert prompted(begun).stdout == ""
     assert not list((begun.store / "local").glob("owed/*"))
 
@@ -172,7 +172,7 @@ def test_a_run_that_declares_nothing_is_proven_too(scene: Scene) -> None:  # D66
     scene.workflow()
     scene.begin()
     compact(scene, compact_summary="x")
-    said = {"systemMessage": f"Loom: {scene.run_dir.name}, frame/ask. 2 of 2 survived."}
+    said = {"systemMessage": f"Loom: {scene.handle}, frame/ask. 2 of 2 survived."}
     told = [hook(scene, "stop", last_assistant_message="Under way.") for _ in range(2)]
     assert (told[0].json, told[1].stdout) == (said, "")  # the first event tells it, a turn's end where it comes first
     assert of_every_run(scene) == {"proven": True, "kept": ["goal", "step"], "lost": [], "restored": []}
@@ -211,7 +211,7 @@ def test_the_task_at_hand_must_survive_and_is_told_in_passing(scene: Scene) -> N
     scene.edit(steps=[{**visit, "task": {"text": "parse the date header", "number": 4, "of": 12}}])
     compact(scene, compact_summary="x")
     told = prompted(scene)
-    assert told.json["systemMessage"] == f"Loom: {scene.run_dir.name}, task 4 of 12. 3 of 3 survived."
+    assert told.json["systemMessage"] == f"Loom: {scene.handle}, task 4 of 12. 3 of 3 survived."
     given, receipt = told.stdout, of_every_run(scene)
     assert "task" in [*receipt["kept"], *receipt["restored"]]
     assert ("parse the date header" in given) is ("task" in receipt["restored"])
