@@ -111,7 +111,8 @@ def test_the_umask_neither_opens_nor_shuts_what_loom_writes(machine: Machine, um
     line = f'umask {umask:03o} && "$@"'
     command = ["sh", "-c", line, "sh", str(CHECKOUT / "bin" / "loomctl")]
     shutil.rmtree(os.path.join(machine.project, b".loom"))
-    for words in (["run", "x", "--workflow", "core"], ["show"], ["done"]):
+    machine.write("work.md", "# Work\n")
+    for words in (["run", "x", "--workflow", "core"], ["show"], ["done", "--artifact", "work_path=work.md"]):
         machine.start(*command, *words, given=b"done").ends()
     machine.start(*command, "resume", "--take-over", session=OTHER).ends()
     state = os.path.join(machine.home, b".local", b"state", b"loom")
