@@ -65,7 +65,7 @@ def runs(context: click.Context, *, remote: str | None = None, as_json: bool = F
 @_remote_option
 @json_option
 def list_command(remote: str | None, as_json: bool) -> int:
-    """List the runs of this project, the newest first, or a remote's.
+    """List this project's runs, the newest first, or a remote's.
 
     \b
     Examples:

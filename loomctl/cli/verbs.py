@@ -131,7 +131,7 @@ Completion, a line for your shell's start-up file:
   _LOOMCTL_COMPLETE=fish_source loomctl | source"""
 _FLAGS = frozenset(flag for flags in VIEWS.values() for flag in flags)
 _ALWAYS = frozenset({"--json", "-h, --help"})
-_NAME = 15  # columns of a name in the lists
+_NAME = 13  # columns of a name in the lists, the longest's
 _ALL = f"{__name__}.all"
 
 
@@ -144,11 +144,10 @@ class Group(click.Group):
 
     def format_list(self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: list[str]) -> None:
         """Write names with their whole summaries, below a title."""
+        commands = {name: self.get_command(ctx, name) for name in names}
+        rows = [(f"{name:{_NAME}}", one.get_short_help_str(1000)) for name, one in commands.items() if one is not None]
         with formatter.section(title):
-            for name in names:
-                command = self.get_command(ctx, name)
-                summary = command.get_short_help_str(1000) if command is not None else ""
-                formatter.write(f"{'':{formatter.current_indent}}{name:{_NAME}}{summary}\n")
+            formatter.write_dl(rows)
 
 
 class Verbs(Group):

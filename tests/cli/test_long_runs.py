@@ -75,9 +75,9 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
     told = cli("prove", "--log", "--json").ends(1).json["files"]["faults"]
     assert [(one["file"], one["code"]) for one in told] == [(visit_files.FIRST, "CHANGED_FILE")]
     assert damage is link or told[0]["why"].startswith("line 9:" if damage is change else "line 64:")
-    said = cli("verify").ends(1).stdout
+    said = cli("prove", "--log").ends(1).stdout
     assert said.endswith(f"  hint: loomctl debug state restore {run_id}\n")
-    cli("verify", "--all").ends(1)
+    cli("prove", "--log", "--all").ends(1)
     assert "$.earlier" in cli("check", str(long.run_dir / "state.json")).ends(5).stdout
     (doctor,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "runs"]
     assert doctor["status"] == "WARN", doctor

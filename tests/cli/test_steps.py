@@ -351,20 +351,20 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
 
 def test_calls_of_looms_own_are_not_counted_as_saved(called: Scene, cli: Cli) -> None:
     """Here, in the status, its line, and the report; every original can be had back all the same."""
-    wanted = cli("savings", "--json").json
+    wanted = cli("steps", "--savings", "--json").json
     status = cli("status", "--json").json["saved"]
     printed = {"stdout": "The plan, at length.\n" * 2000, "stderr": "", "interrupted": False}
     for number, command in enumerate(["loomctl next", "cd a && '/opt/bin/loomctl' show", "~/.local/bin/loomctl done"]):
         record(called, "Bash", {"command": command}, printed, f"toolu_9{number}")
-    told = cli("savings", "--json").json
+    told = cli("steps", "--savings", "--json").json
     assert (told["tools"], told["all"]) == (wanted["tools"], wanted["all"])
     assert (told["recovery"]["steps"], told["recovery"]["recovered"]) == (8, 8)
-    assert "Loom's own calls are not counted as saved: 3." in cli("savings").stdout
+    assert "Loom's own calls are not counted as saved: 3." in cli("steps", "--savings").stdout
     assert cli("status", "--json").json["saved"] == status
     sums = facts.savings(str(called.run_dir))
     assert (sums["all"]["steps"], sums["all"]["tokens_before"]) == (5, wanted["all"]["tokens_before"])
     record(called, "Bash", {"command": "echo loomctl"}, printed, "toolu_99")
-    assert cli("savings", "--json").json["all"]["steps"] == 6
+    assert cli("steps", "--savings", "--json").json["all"]["steps"] == 6
 
 
 def test_words_are_completed(called: Scene) -> None:

@@ -72,7 +72,7 @@ def test_a_file_of_visits_that_somebody_else_wrote_is_refused_and_the_run_goes_o
     word = in_good_order(told, as_json=True)
     assert word == ("UNSAFE_LINK" if evil is link else "BAD_STATE")
     assert evil is link or told.json["error"]["hint"] == f"loomctl debug state restore {run_id}"
-    found = loomctl(scene, "verify", "--json")
+    found = loomctl(scene, "prove", "--log", "--json")
     assert in_good_order(found) == "", found
     assert "files" in found.json, found
     assert (found.code, len(found.json["files"]["faults"]) > 0) == (1, True)
@@ -83,6 +83,6 @@ def test_a_file_of_visits_that_somebody_else_wrote_is_refused_and_the_run_goes_o
         assert hook(scene, "session-start", source="compact").code == 0
     assert path.lstat().st_size == before.st_size
     assert loomctl(scene, "debug", "state", "restore", run_id, "--yes").code == 0
-    steps: list[Json] = loomctl(scene, "stages", run_id, "--json").json["stages"]
+    steps: list[Json] = loomctl(scene, "show", "--stages", run_id, "--json").json["stages"]
     assert steps
     assert loomctl(scene, "next").code == 0
