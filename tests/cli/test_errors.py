@@ -23,7 +23,7 @@ from tests.cli.conftest import Cli
 from tests.cli.test_exit_codes import CASES, begin, broken_state, newer_state, same, unwritable_home
 from tests.cli.test_help import ALL
 from tests.docs.errors import assigned_in
-from tests.helpers.scenes import CHECKOUT, OTHER, Scene
+from tests.helpers.scenes import CHECKOUT, OTHER, Scene, handle
 from tests.helpers.tables import each
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
@@ -429,7 +429,8 @@ def pasted(hint: str) -> str | None:
 
 def test_a_state_of_another_run_is_put_back_where_that_is_possible(scene: Scene, cli: Cli) -> None:
     anothers_state(scene)
-    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl debug state restore {scene.handle}"
+    meant = handle(scene.run_dir.name)  # by its folder: the state names another
+    assert cli("show", "shop", "--json").json["error"]["hint"] == f"loomctl debug state restore {meant}"
     (scene.run_dir / "state.backup.json").unlink()
     assert cli("show", "shop", "--json").json["error"]["hint"] == "loomctl runs"
 
