@@ -52,7 +52,7 @@ def test_a_hook_that_works_tells_its_time(tmp_path: Path, temporary: Path, monke
     found = hook_checks.round_trip(patient(tmp_path))
     assert found.status == PASS
     assert found.facts["milliseconds"] > 0
-    assert found.details[0].startswith("Loom: run project-try-a-hook-run-")
+    assert found.details[0].startswith("Loom: run try-a-hook-")
     assert list(temporary.iterdir()) == []
 
 

@@ -132,7 +132,7 @@ def test_without_an_environment_changed_settings_warn(begun: Scene) -> None:
 
 
 def test_active_runs_are_told_with_their_standing(begun: Scene) -> None:
-    name = begun.run_dir.name
+    name = begun.handle
     found = project_checks.runs(patient(begun))
     assert found.found == "1 active run of 1"
     assert found.details == (f"{name}: in_progress, at frame/ask, driven by this session",)
@@ -175,7 +175,7 @@ def test_a_state_that_cannot_be_used_fails_with_the_way_back(begun: Scene, name:
     damage(begun)
     found = project_checks.states(patient(begun))
     run_id = begun.run_dir.name
-    assert (found.status, handle(run_id) in found.found, bool(found.hint)) == (FAIL, True, True)
+    assert (found.status, begun.space().store.handle(run_id) in found.found, bool(found.hint)) == (FAIL, True, True)
     assert found.facts["unreadable"] == [run_id]
     assert not hint or found.hint == hint.replace("RUN", handle(run_id))
     backup = begun.run_dir / "state.backup.json"

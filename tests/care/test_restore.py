@@ -203,7 +203,7 @@ def test_without_a_usable_backup_it_is_said_what_is_left(begun: Scene) -> None:
         keep.examine_state(begun.space(), begun.run_dir.name)
     left = f"its plan, {len(begun.events())} events and 2 stages with results (001-frame.ask@1, 002-build.make@1)"
     assert left in caught.value.why
-    assert caught.value.hint.startswith(f"loomctl runs archive {begun.handle}")
+    assert caught.value.hint.startswith(f"loomctl runs archive {begun.run_dir.name}")
     assert fingerprint(begun.store) == before
     (begun.run_dir / "state.replaced-1.json").write_bytes(whole)
     with refused("NO_WAY_BACK") as caught:

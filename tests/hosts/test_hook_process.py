@@ -27,6 +27,7 @@ from tests.helpers.scenes import (
     TranscriptFile,
     artifact,
     fingerprint,
+    handle,
     run,
 )
 from tests.helpers.verbs import done, read, stand, status_of, statuses
@@ -198,7 +199,7 @@ def test_a_terminal_does_not_hold_a_run(scene: Scene) -> None:
 def test_two_active_runs_are_listed_and_none_is_guessed(left: Scene) -> None:  # D1
     left.begin("another", session="third")
     told = start(left, session=OTHER).context
-    assert all(folder.name in told for folder in left.run_dirs)
+    assert all(handle(left.state_of(folder)) in told for folder in left.run_dirs)
     assert (SENTENCE in told, len(told.splitlines())) == (False, 3)
 
 
