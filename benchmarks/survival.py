@@ -192,11 +192,15 @@ class Work:
     def edit(self, version: int) -> None:
         """Give the specification other facts."""
         self.version = version
+        (self.project / FILES["spec"]).write_text(self.spec(version), encoding="utf-8")
+
+    def spec(self, version: int) -> str:
+        """Write the specification, of a bundled workflow with its task list."""
         text = spec(self.kilobytes, version)
         if self.who in BUNDLED:
             boxes = (f"- [{'x' if at < DONE else ' '}] {fact}\n" for at, fact in enumerate(TASKS))
             text += f"\n## Tasks\n\n{''.join(boxes)}"
-        (self.project / FILES["spec"]).write_text(text, encoding="utf-8")
+        return text
 
     @property
     def facts(self) -> dict[str, list[str]]:
@@ -208,7 +212,8 @@ class Work:
         stages = json.loads(self.loomctl("simulate", self.who, "--json"))["stages"]
         before = [stage["step_id"] for stage in stages].index(IMPLEMENT)
         options = "--artifact work_path=docs/work.md --artifact spec_path=docs/spec.md"
-        return [reply(bash(f"loomctl done {options} <<'EOF'\nDone as asked.\nEOF"))] * before
+        # Each call has an id of its own.
+        return [reply(bash(f"loomctl done {options} <<'EOF'\nDone as asked.\nEOF")) for _ in range(before)]
 
     def begin(self) -> Conversation:
         """Open a session and let it take up the work."""
@@ -282,7 +287,7 @@ def thrice(work: Work) -> Given:
     answers: list[Reply | str] = []
     for version in (1, 2, 3):
         changed = work.assistant.machine.root / f"spec-{version}.md"
-        changed.write_text(spec(work.kilobytes, version), encoding="utf-8")
+        changed.write_text(work.spec(version), encoding="utf-8")
         answers += [reply(bash(f"cp '{changed}' {FILES['spec']}")), reply(bash("true"), usage=AUTO_COMPACT)]
     work.version = 3
     requests, told = session.say("go on", *answers, reply(bash("true")), "finished")
@@ -393,7 +398,8 @@ def task_is_named(work: Work, event: str, seen: str) -> bool:
     states = sorted(work.project.glob(".loom/runs/*/state.json")) if work.who in BUNDLED else []
     steps = json.loads(states[-1].read_text(encoding="utf-8"))["steps"] if states else []
     task = steps[-1].get("task") if steps else None
-    return not task or event.startswith("laptop") or f"task {task['number']} of {task['of']}" in seen
+    stands = event == "edited between prompts" or event.startswith("laptop")  # nothing of the run is given there
+    return not task or stands or f"task {task['number']} of {task['of']}" in seen
 
 
 def words_of_files(work: Work, seen: str) -> int:
