@@ -137,6 +137,7 @@ def as_told(scene: Scene, cli: Cli) -> list[str]:
             text = re.sub(r"add-dark-mode-[0-9a-z]{4,8}\b", "HANDLE", text)
             text = re.sub(r"\d{4}-\d\d-\d\dT[\d.:-]+Z", "AT", text)
             text = re.sub(r'("\w*(?:seconds|tokens|bytes|used|most|about)": |\b1(?=\d{9}\b))\d+', r"\1N", text)
+            text = re.sub(r"(1N,?\s*)+", "1N", text)  # the seconds in which something happened, each once
             found.append(re.sub(r"\b[0-9a-f]{16,64}\b", "HASH", text))
     return found
 
