@@ -145,7 +145,7 @@ def test_the_doctor_says_how_a_run_that_is_driven_elsewhere_is_taken_over(
 ) -> None:
     """The doctor, for the same conversation too: its hint is no command that is refused."""
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
-    way = f"loomctl resume {shared} --take-over"
+    way = f"loomctl resume {desktop.space().store.handle(shared)} --take-over"
     found = project_checks.known(patient(desktop, session_id=session))
     assert found.hint == way
     assert "driven by" in found.found

@@ -360,7 +360,7 @@ def test_a_look_at_another_run_forgets_no_receipt_and_of_one_second_those_of_the
     with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps(like) + "\n")
     begun.space(OTHER).local.note_receipts(OTHER, [{"run_id": begun.run_dir.name, **at, "event": "startup"}])
-    assert [one["event"] for one in starts(begun)] == ["resume", "startup"]
+    assert [one["event"] for one in starts(begun, code=1)] == ["resume", "startup"]  # the log was written to
 
 
 def test_damaged_receipts_are_passed_over(begun: Scene, file: TranscriptFile) -> None:
@@ -406,7 +406,7 @@ def test_what_a_log_brings_is_hostile(begun: Scene) -> None:
     told += [{"at": "y", "event": "clear", "artifacts": word} for word in words]
     with (begun.run_dir / "events.jsonl").open("a", encoding="utf-8") as log:
         log.writelines(json.dumps({**like, "properties": one}) + "\n" for one in told)
-    assert [one["artifacts"] for one in starts(begun)] == [{}] * len(words)
+    assert [one["artifacts"] for one in starts(begun, code=1)] == [{}] * len(words)
     primed = begun.store / "local/primed" / f"{SESSION}.json"
     before = json.loads(primed.read_text(encoding="utf-8"))
     owed = {"run_id": begun.run_dir.name, "event": "session_start", "facts": [], "lines": []}
