@@ -271,6 +271,8 @@ _waited = [0.0]
 class _Impatient:
     """A clock on which time passes by itself wherever somebody would wait; it adds up how much."""
 
+    time, clock_gettime, CLOCK_BOOTTIME = time.time, time.clock_gettime, time.CLOCK_BOOTTIME
+
     @staticmethod
     def sleep(seconds: float) -> None:
         _waited[0] += seconds
