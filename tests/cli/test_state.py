@@ -90,7 +90,8 @@ def test_what_a_file_says_is_shown_not_obeyed(begun: Scene, cli: Cli) -> None:
 
 def test_a_run_without_its_state_is_listed(begun: Scene, cli: Cli) -> None:
     """It does not vanish: `runs` lists it as unreadable, a hook says so, and both name the run (D53)."""
+    handle = begun.handle
     (begun.run_dir / "state.json").unlink()
     assert "NO_STATE" in cli("runs").stdout
     assert cli("runs", "--json").json["runs"][0]["run_id"] == begun.run_dir.name
-    holds(begun.hook("session-start", source="startup").message, "loomctl debug state restore", begun.handle)
+    holds(begun.hook("session-start", source="startup").message, "loomctl debug state restore", handle)

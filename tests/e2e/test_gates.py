@@ -28,7 +28,9 @@ def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, 
     assert len(first.conversation) == 1
     run_id = run_folder(assistant.project).name
     (line,) = [line for line in first.told_user() if "waits for its user at build/gate" in line]
-    assert f"Is the review right? ([A] Approve · [F] Fix). They decide: loomctl choose LABEL {handle(run_id)}" in line
+    assert (
+        f"Is the review right? ([A] Approve · [F] Fix). They decide: loomctl choose LABEL {handle(run_id, 'x')}" in line
+    )
 
     tries: list[Reply | str] = [reply(bash("loomctl choose fix")), "That is for you to say.", "never said"]
     second = assistant.run("You decide.", resume=first.session_id, answers=tries, allowed_tools="Bash(loomctl:*)")

@@ -155,8 +155,8 @@ def test_an_unattended_run_that_comes_to_an_untrusted_command_says_so_and_stops(
     assert len(turn.conversation) == 3
     run_id = run_folder(assistant.project).name
     (line,) = [line for line in turn.told_user() if "waits for your trust" in line]
-    assert f"the run {handle(run_id)} waits for your trust in its commands: build/check (touch sprung)" in line
-    assert f"loomctl trust {handle(run_id)}" in line
+    assert f"the run {handle(run_id, 'x')} waits for your trust in its commands: build/check (touch sprung)" in line
+    assert f"loomctl trust {handle(run_id, 'x')}" in line
     state = state_of(assistant.project)
     assert (state["status"], state["feedback"]["kind"]) == ("awaiting_feedback", "trust")
     assert not (assistant.project / "sprung").exists()

@@ -201,8 +201,9 @@ def test_a_missing_artifact_does_not_stop_the_resume(begun: Scene) -> None:  # D
 
 
 def test_a_run_that_cannot_be_read_is_not_bound(begun: Scene) -> None:  # D53
+    handle = begun.handle
     (begun.run_dir / "state.json").write_text("{broken")
-    with refused("BAD_JSON", hint=f"loomctl debug state restore {begun.handle}"):
+    with refused("BAD_JSON", hint=f"loomctl debug state restore {handle}"):
         resume(begun, begun.run_dir.name)
     assert (begun.run_dir / "state.json").read_text() == "{broken"
     assert begun.space().local.binding(OTHER) is None
