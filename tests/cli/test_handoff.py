@@ -84,7 +84,7 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     assert {one["run_id"]: one["kind"] for one in told.json["runs"]} == {first: "refused", second: "new"}
     said = desktop.loomctl("pull", "--all")
     assert ("--keep-mine" in said.stderr, "DIVERGED" in said.stdout) == (True, False)
-    assert f"Loom: run {second} is here as origin has it" in said.stdout
+    assert f"Loom: run {handle(second, 'another')} is here as origin has it" in said.stdout
     assert desktop.loomctl("pull", "--all", "--take-theirs").code == 0
     assert len(desktop.run_dirs) == 3
 
@@ -138,7 +138,7 @@ def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_ag
         git(server, "update-ref", ref, broken)
         (row, said) = laptop.loomctl("runs", *(there or ["--remote"])).stdout.splitlines()[1:]
         assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
-        assert said.startswith(f"! {handle(run_id)}: BAD_HANDOFF: ")
+        assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")  # what nobody can read has no handle
         assert "newer there" not in row
         pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
         for words in (pull[1:], ["push", run_id, "--yes", *there]):

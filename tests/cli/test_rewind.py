@@ -8,7 +8,7 @@ import pytest
 
 from loomctl.cli.command_line import complete_stages
 from tests.cli.conftest import Cli
-from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.scenes import OTHER, SESSION, Scene, handle
 from tests.helpers.tables import each
 
 ANSWER = '{"context_updates": {"a": 1}}'
@@ -79,10 +79,10 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     lines = cli("fork", "--at", "make").stdout.splitlines()
     new = next(path.name for path in worked.run_dirs if path.name != first)
     assert lines == [
-        f"Loom: run {new} is as {first} was when 002-build.make@1 had ended",
+        f"Loom: run {handle(new)} is as {handle(first)} was when 002-build.make@1 had ended",
         "  brought   2 stages, 0 tool steps, the context of then",
         "  files     the project's are untouched; the stages after it changed none that is known",
-        f"{first} is as it was. To take up the new run: loomctl resume {new}",
+        f"{handle(first)} is as it was. To take up the new run: loomctl resume {handle(new)}",
     ]
     assert cli("show", "--json").json["run_id"] == first
     assert cli("resume", new, "--json").json["step"]["id"] == "build/polish"

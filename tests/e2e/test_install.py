@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.assistant import Assistant
+from tests.e2e.scenes import state_of
+from tests.helpers.scenes import handle
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
 EVENTS = ["PostCompact", *AFTER, "PreCompact", "PreToolUse", "SessionEnd", "SessionStart", "Stop", "UserPromptSubmit"]
@@ -40,5 +42,4 @@ def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
     (opening,) = [event for event in turn.events if event.get("subtype") == "init"]
     assert {*COMMANDS, *SKILLS} <= set(opening["slash_commands"])
     assert "loom" in [plugin["name"] for plugin in opening["plugins"]]
-    (folder,) = (installed.project / ".loom" / "runs").iterdir()
-    assert folder.name in turn.conversation[0].seen()
+    assert handle(state_of(installed.project)) in turn.conversation[0].seen()

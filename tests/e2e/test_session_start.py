@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, fingerprint, set_status, start_run, state_of
+from tests.helpers.scenes import handle
 
 
 @pytest.mark.quick
@@ -37,7 +38,7 @@ def test_clear_keeps_the_run(assistant: Assistant) -> None:
     cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
     assert cleared.session_id != first.session_id
     (line,) = [line for line in cleared.told_user() if cleared.session_id and "Loom: run" in line][-1:]
-    assert state_of(assistant.project)["run_id"] in line
+    assert handle(state_of(assistant.project)) in line
     assert assistant.run("go on", resume=cleared.session_id).conversation[0].seen().count(SENTENCE) == 1
     history = state_of(assistant.project)["sessions"]["session_history"]
     assert [record["session_id"] for record in history] == [first.session_id, cleared.session_id]
