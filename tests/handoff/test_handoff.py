@@ -227,7 +227,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
         laptop.push(shared)
     for words in ("on laptop pushed it at 2", "build/polish", "it goes on from what is here, so a pull brings it"):
         assert words in str(caught.value.why)
-    assert caught.value.hint == f"loomctl pull {shared}"
+    assert caught.value.hint == f"loomctl pull {laptop.space().store.handle(shared)}"
     assert laptop.desk().repository.list_runs(laptop.desk().remote) == {shared: commit}
 
 
@@ -333,7 +333,7 @@ def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run
     assert "saves what is here, which is not a part of that" in desktop.loomctl("push", settled, "--yes").stderr
     said = desktop.loomctl("pull", settled).stdout
     (saved,) = [path.name for path in desktop.run_dirs if path.name != settled]
-    assert f"What was here is not a part of that; it is saved as {saved}" in said
+    assert f"What was here is not a part of that; it is saved as {desktop.space().store.handle(saved)}" in said
     resume.resume(desktop.space(), settled, take_over=True)
     (pulled,) = [one for one in log_of(desktop, settled) if one["event"] == "run.pulled"]
     assert (pulled["properties"]["kind"], pulled["properties"]["saved"]) == ("forward", saved)
@@ -416,7 +416,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     last = log_of(laptop, told.saved)[-2:]
     assert [one["event"] for one in last] == ["ledger.damaged", "run.saved_aside"]
     assert last[0]["properties"]["of"] == apart
-    assert any(told.saved in note for note in told.notes) == (keep == pull.KEPT_MINE)
+    assert any(laptop.space().store.handle(told.saved) in note for note in told.notes) == (keep == pull.KEPT_MINE)
 
 
 @pytest.mark.slow
@@ -992,7 +992,7 @@ def test_a_run_that_a_session_drives_here_is_not_replaced_under_it(
         ended = laptop.loomctl("pull", shared, "--json", *words, session=session)
         assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER"), ended
         assert (laptop.run_dir / "state.json").read_bytes() == before
-    assert ended.json["error"]["hint"] == f"loomctl pull {shared} --take-theirs"
+    assert ended.json["error"]["hint"] == f"loomctl pull {laptop.space().store.handle(shared)} --take-theirs"
     assert laptop.loomctl("pull", shared, "--take-theirs", session=None).code == 0
     assert laptop.responses(shared) == ["Asked.", "Made on the desktop."]
 
