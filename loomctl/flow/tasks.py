@@ -92,10 +92,8 @@ def next_task(space: Workspace, run: Run, state: State, place: Place) -> Next:
 
 def _last(state: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
     """Give a step's last visit that somebody worked on; the engine's own word that there was no list is passed over."""
-    for entry in reversed(state["steps"]):
-        if entry["step_id"] == key and not (entry.get("by") == "engine" and entry["status"] == visits.FAILED):
-            return dict(entry)
-    return None
+    own = visits.newest_of(state, key)
+    return next((one for one in own if not (one.get("by") == "engine" and one["status"] == visits.FAILED)), None)
 
 
 def _is_tried_again(last: Mapping[str, Any]) -> bool:

@@ -59,7 +59,7 @@ def place(folder: str, launcher: str) -> Placed:
         kind = LINK
         try:
             os.symlink(launcher, beside)
-        except (OSError, NotImplementedError):
+        except OSError:
             kind = SCRIPT
             text = f'#!/bin/sh\n{_MARK}\nexec {shlex.quote(launcher)} "$@"\n'
             files.write_atomically(beside, os.fsencode(text), mode=0o755, durable=False)

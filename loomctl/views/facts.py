@@ -128,7 +128,7 @@ def _sums(sums: Sequence[int]) -> dict[str, Any]:
 
 def approvals(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Give what waits for a person, in the run and in its branches."""
-    branches = [branch for visit in state["steps"] for branch in visit.get("branches", ())]
+    branches = [branch for visit in visits.recent(state) for branch in visit.get("branches", ())]
     return [
         {
             "id": str(one.get("id") or ""),

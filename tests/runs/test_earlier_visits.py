@@ -18,6 +18,7 @@ from loomctl.runs.model.visit_list import Visits, stored
 from loomctl.runs.store import events, visit_files
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Store
+from loomctl.views import facts
 from loomctl.workflows.workflow import build_plan
 from tests.helpers.runs import AT, RUN_ID
 
@@ -67,6 +68,7 @@ def answers(state: dict[str, Any]) -> dict[str, Any]:
         "next": place.key if place else None,
         "counts": visits.counts(state),
         "count": [visits.count(state, key) for key in ("build/a", "build/b", "x")],
+        "bounded": [visits.count_bounded(state, key) for key in ("build/a", "build/b", "x")],
         "last": visits.last_of_each(state),
         "ranks": [visits.highest_rank(state), visits.main_rank(state)],
         "ended": visits.count_ended(state),
@@ -123,6 +125,11 @@ def test_a_steps_end_reads_no_visit_that_left_the_state(tmp_path: Path) -> None:
     (tmp_path / ".loom/runs" / RUN_ID / visit_files.FIRST).rename(tmp_path / "elsewhere")
     state = go_on(store, 1)
     assert len(state["steps"]) == 131
+    tasks = {**state, "steps": state["steps"] + [{**state["steps"][-1], "task": {"text": "x"}}]}
+    for key in ("build/a", "build/b"):
+        assert visits.count_bounded(tasks, key) == visits.count(tasks, key)
+        assert next(visits.newest_of(tasks, key))["step_id"] == key
+    assert (visits.count_bounded(tasks, "x"), list(visits.newest_of(tasks, "x")), facts.approvals(tasks)) == (0, [], [])
     with pytest.raises(LoomError, match="cannot be read") as error:
         list(state["steps"])
     assert (error.value.code, error.value.hint) == ("BAD_STATE", f"loomctl debug state restore {RUN_ID}")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 KEY = "earlier"
 """The key of a stored state under which it keeps what there is to know of the visits that left it.
 
-`{file, count, bytes, sha256, ended: {how: count}, steps: {step: {count, last}}}`. sha256: of the last line; each line
-has the one before's.
+`{file, count, bytes, sha256, ended: {how: count}, steps: {step: {count, rounds, last}}}`. sha256: of the last line;
+each has the one before's. rounds: as `max_visits` counts.
 """
 BATCH = 32  # visits leave a state so many at a time
 MOST = 1 << 20  # visits in a file

@@ -55,17 +55,23 @@ def count(state: Mapping[str, Any], key: str) -> int:
 
 def count_bounded(state: Mapping[str, Any], key: str) -> int:
     """Count a step's visits as `max_visits` does: the visits that go through a task list once are one (D65)."""
-    known = _moved(state)["steps"].get(key)
-    near = [entry for entry in recent(state) if entry["step_id"] == key]
-    if not any(task_of(entry) for entry in (*near, *([known["last"]] if known is not None else ()))):
-        return count(state, key)
-    own = (entry for entry in state["steps"] if entry["step_id"] == key)
-    return sum(not (task_of(entry) and _goes_on_with(entry, key)) for entry in own)
+    earlier = _moved(state)["steps"].get(key)
+    before: int = earlier["rounds"] if earlier is not None else 0
+    return before + sum(_ends_a_round(entry) for entry in recent(state) if entry["step_id"] == key)
 
 
-def _goes_on_with(entry: Mapping[str, Any], key: str) -> bool:
+def _ends_a_round(entry: Mapping[str, Any]) -> bool:
     said = entry.get("next") or {}
-    return said.get("step_id") == key and said.get("reason") in (NEXT_TASK, RETRY)
+    goes_on = said.get("step_id") == entry["step_id"] and said.get("reason") in (NEXT_TASK, RETRY)
+    return not (goes_on and task_of(entry))
+
+
+def newest_of(state: Mapping[str, Any], key: str) -> Iterator[dict[str, Any]]:
+    """Give a step's visits, newest first: those in the state, and of those before them the last."""
+    yield from (entry for entry in reversed(recent(state)) if entry["step_id"] == key)
+    earlier = _moved(state)["steps"].get(key)
+    if earlier is not None:
+        yield earlier["last"]
 
 
 def task_of(entry: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -181,8 +187,9 @@ def record_of(earlier: Mapping[str, Any] | None, leaving: list[dict[str, Any]], 
     known = earlier or {"count": 0, **_NONE}
     how, steps = dict(known["ended"]), dict(known["steps"])
     for entry in every({"steps": leaving}):
-        before = steps.get(entry["step_id"], {"count": 0})
-        steps[entry["step_id"]] = {"count": before["count"] + 1, "last": entry}
+        before = steps.get(entry["step_id"], {"count": 0, "rounds": 0})
+        rounds = before["rounds"] + _ends_a_round(entry)
+        steps[entry["step_id"]] = {"count": before["count"] + 1, "rounds": rounds, "last": entry}
     for entry in filter(has_ended, leaving):
         how[how_it_ended(entry)] = how.get(how_it_ended(entry), 0) + 1
     return {**file, "count": known["count"] + len(leaving), "ended": how, "steps": steps}
