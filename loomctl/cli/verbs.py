@@ -50,7 +50,7 @@ FACE: dict[str, Places] = {
         "pull": "handoff:pull_command",
     },
     "Care": {
-        "install": "install:install_command",
+        "install": "bundle:install_command",
         "doctor": "bundle:doctor",
         "clean": "care:clean",
         "demo": "bundle:demo",

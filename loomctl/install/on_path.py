@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import stat
 from typing import NamedTuple
 
@@ -122,6 +121,8 @@ def _target_of_script(path: str) -> str:
 
 def first() -> str | None:
     """Give the first `loomctl` on PATH; relative entries do not count."""
+    import shutil  # commands beside `install` and `doctor` need none of it
+
     return shutil.which(NAME, path=os.pathsep.join(_folders()))
 
 
