@@ -260,7 +260,7 @@ class Examiner:
         pointer = f"{masked_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
-        heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered for reading)" if reading.rendered else "")
+        heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered)" if reading.rendered else "")
         # What Loom's own commands can say again comes after what the project alone can say.
         own = reading.kind == "digest" or reading.path.startswith("{plugin_root}")
         # Of a mask that takes several lines' place nobody can tell which lines follow it.

@@ -22,15 +22,15 @@ _LEAST_FRAGMENT = 240  # units of text that are worth a heading of their own
 # By what an artifact is of: what stands before its fence, which says that these are not Loom's words (D21), and how it
 # is called where a part of it is given.
 _OF = {
-    "": ("Content of a file", "the file"),
+    "": ("File", "the file"),
     "listing": ("What a folder holds, listed; not what its files hold", "the listing of a folder"),
-    "newest": ("Content of a folder's newest file", "what a folder's newest file holds"),
-    "files": ("Content of a folder's files", "what a folder's files hold"),
+    "newest": ("A folder's newest file", "what a folder's newest file holds"),
+    "files": ("A folder's files", "what a folder's files hold"),
     "some": (
-        "Content of those of a folder's files that can be read",
+        "Those of a folder's files that can be read",
         "what those of a folder's files hold that can be read",
     ),
-    "command": ("What a command says", "what a command says"),
+    "command": ("Output", "what a command says"),
 }
 _IN_DIFF = "What changed in {what} since it was given here in full (then {base}), as a unified diff:"
 

@@ -187,9 +187,11 @@ def _texts(
 ) -> tuple[slip.Texts, Mapping[str, int] | None]:
     state = run.state
     standing = [f"workflow {state['workflow_id']}", f"status {state['status']}"]
-    for key, word in (("current_phase", "phase"), ("current_step", "step"), ("work_id", "work item")):
-        at = visits.current_step(state) if key == "current_step" else state.get(key)
-        standing += [f"{word} {at}"] if state.get(key) else []
+    if state.get("current_step"):  # its name begins with its phase's
+        standing.append(f"step {visits.current_step(state)}")
+    elif state.get("current_phase"):
+        standing.append(f"phase {state['current_phase']}")
+    standing += [f"work item {state['work_id']}"] if state.get("work_id") else []
     head = [f"# Loom: the run {run.handle}", *([] if has.any_slip else [_INTRODUCTION])]
     head.append(masked_line(" · ".join(standing), 600))
     if not has.any_slip:

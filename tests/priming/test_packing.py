@@ -166,8 +166,8 @@ def test_full_text_is_introduced_as_content_of_a_file() -> None:
     pieces = [piece("spec", "# Spec\nx\n"), piece("gone", None), piece("log", lines_of(300))]
     made = pack(pieces, rooms=[720], measure=utf16_units)
     begun, rest = made.texts[0].split("### log", 1)
-    assert begun == "### spec — spec.md\nContent of a file, in full:\n```text\n# Spec\nx\n```\n\n"
-    assert rest.startswith(" — log.md\nContent of a file, lines 1 to 11 of 300:\n```text\nline 1 xxx")
+    assert begun == "### spec — spec.md\nFile, in full:\n```text\n# Spec\nx\n```\n\n"
+    assert rest.startswith(" — log.md\nFile, lines 1 to 11 of 300:\n```text\nline 1 xxx")
     assert rest.endswith(
         "```\n\n- gone: not given in full; read gone.md\n\n"
         "- log: lines 1 to 11 of 300 are given here; for the rest read log.md from line 12"
@@ -184,8 +184,8 @@ def test_a_text_that_fits_nowhere_whole_goes_on_over_the_parts() -> None:
     made = pack(pieces, rooms=[6500, 9400, 9400, 9400], measure=utf16_units)
     assert forms(made) == {"item": "full", "spec": "full", "page": "full"}
     assert made.packed[1].parts == (1, 2, 3, 4)
-    assert "### spec — spec.md\nContent of a file, lines 1 to 1" in made.texts[0]
-    assert all("### spec — spec.md (continued)\nContent of a file, lines " in text for text in made.texts[1:])
+    assert "### spec — spec.md\nFile, lines 1 to 1" in made.texts[0]
+    assert all("### spec — spec.md (continued)\nFile, lines " in text for text in made.texts[1:])
     assert made.texts[3].count("\nline 750 ") == 1
 
 
@@ -303,13 +303,13 @@ def test_diffs_keep_under_the_budget(pieces: list[Piece], rooms: list[int]) -> N
 
 
 @each(("of", "what", "in_part"), [
-    ("", "the file", "Content of a file"),
+    ("", "the file", "File"),
     ("listing", "the listing of a folder", "What a folder holds, listed; not what its files hold"),
-    ("newest", "what a folder's newest file holds", "Content of a folder's newest file"),
-    ("files", "what a folder's files hold", "Content of a folder's files"),
+    ("newest", "what a folder's newest file holds", "A folder's newest file"),
+    ("files", "what a folder's files hold", "A folder's files"),
     ("some", "what those of a folder's files hold that can be read",
-     "Content of those of a folder's files that can be read"),
-    ("command", "what a command says", "What a command says"),
+     "Those of a folder's files that can be read"),
+    ("command", "what a command says", "Output"),
 ])  # fmt: skip
 def test_a_part_of_what_is_no_file_is_not_called_a_files(of: str, what: str, in_part: str) -> None:
     one = piece("notes", "line of the text\n" * 300)._replace(of=of)

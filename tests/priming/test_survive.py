@@ -248,9 +248,9 @@ def test_what_does_not_apply_is_absent(scene: Scene, way: str) -> None:
 
 FOLDERS = [
     ("summary", "What a folder holds, listed; not what its files hold:", "a listing of the folder, not its files"),
-    ("latest_only", "Content of a folder's newest file, in full:", "the folder's newest file"),
-    ("all", "Content of a folder's files, in full:", ""),
-    ("some", "Content of those of a folder's files that can be read, in full:", "those of the folder's files"),
+    ("latest_only", "A folder's newest file, in full:", "the folder's newest file"),
+    ("all", "A folder's files, in full:", ""),
+    ("some", "Those of a folder's files that can be read, in full:", "those of the folder's files"),
 ]
 
 
