@@ -15,6 +15,7 @@ from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant
 from tests.e2e.scenes import done, start_run, state_of, write_plain
 from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
+from tests.helpers.scenes import handle
 
 # What each hook is called in hooks.json, of those whose silence the conversation shows.
 WATCHED = {
@@ -117,7 +118,7 @@ def test_the_status_line_is_on_the_screen(installed: Assistant, bundle: Path, tm
         terminal.enter('/loom:run "add dark mode" --workflow plain')
         terminal.wait_for("It is begun.")
         first = state_of(installed.project)["current_step"]
-        label = state_of(installed.project)["plan_id"]
+        label = handle(state_of(installed.project))
         terminal.wait_for(f"loom {label[:20]}", f"{first}@1")
         terminal.enter("/loom:status")
         terminal.wait_for("The first step is done.")

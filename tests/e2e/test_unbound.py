@@ -1,12 +1,14 @@
 """A session that was not bound by run or resume is never blocked, driven or written for (D1)."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run
+from tests.e2e.scenes import SENTENCE, fingerprint, run_folders, start_run, state_of
 from tests.e2e.scripted_api import ScriptedApi, bash, reply
+from tests.helpers.scenes import handle
 
 
 def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
@@ -14,7 +16,7 @@ def test_two_runs_are_listed_and_none_is_guessed(assistant: Assistant) -> None:
     start_run(assistant, work='"mend the login"')
     before = fingerprint(assistant.project)
     seen = assistant.run("hello", watch_hooks=True).conversation[0].seen()
-    names = [folder.name for folder in run_folders(assistant.project)]
+    names = [handle(json.loads((folder / "state.json").read_text())) for folder in run_folders(assistant.project)]
     assert len(names) == 2
     for name in names:
         assert name in seen
@@ -54,4 +56,4 @@ def test_a_live_bound_session_keeps_the_run_to_itself(assistant: Assistant) -> N
         turn = replace(assistant, api=other_api).run("hello", watch_hooks=True)
     assert SENTENCE not in turn.conversation[0].seen()
     (line,) = turn.told_user()
-    assert run_folder(assistant.project).name in line
+    assert handle(state_of(assistant.project)) in line
