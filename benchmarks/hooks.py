@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -55,7 +56,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     cache.mkdir(parents=True)
     (cache / "python").write_text(f"{python}\n")
     env = stand.environment(base)
-    run_id = begin_with_ten(project, env)
+    handle = begin_with_ten(project, env)["handle"]
     hook = [str(ROOT / "bin" / "loomctl"), "hook"]
 
     def event(name: str, **more: object) -> str:
@@ -88,18 +89,18 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     cases = [
         Case("baseline: python -I -S -c pass", None, [python, "-I", "-S", "-c", "pass"], "", project, env),
         case("any hook, no .loom upward", 0.4, "session-start", event("SessionStart"), empty / "src"),
-        case("SessionStart that primes 10 artifacts, 200 KB", 6.0, "session-start", start),
+        case("SessionStart that primes 10 artifacts, 200 KB", 5.0, "session-start", start),
         case("PreToolUse, a command without loomctl (2 KB)", None, "pre-tool-use", long_command),
         case("PreToolUse, loomctl next", None, "pre-tool-use", own_command),
         case("PreToolUse, a session that is not bound", None, "pre-tool-use", long_command, project, **other),
-        case("Stop, a candidate is kept", None, "stop", event("Stop", last_assistant_message="so far so good")),
-        case("PreCompact", None, "pre-compact", event("PreCompact", trigger="auto")),
+        case("Stop, a candidate is kept", 3.5, "stop", event("Stop", last_assistant_message="so far so good")),
+        case("PreCompact", 4.5, "pre-compact", event("PreCompact", trigger="auto")),
     ]
     told, few, many = (_grown(base / name, env, count) for name, count in (("told", FEW), ("few", FEW), ("many", MANY)))
     cases += [
-        case("SessionStart, the same and the history of 10 tool steps", None, "session-start", start, told),
-        case(SMALL, 0.8, "post-tool-use", after(_lines(2_000)), few),
-        case(LARGE, 3.0, "post-tool-use", after(_lines(60_000)), few),
+        case("SessionStart, the same and the history of 10 tool steps", 6.0, "session-start", start, told),
+        case(SMALL, 0.6, "post-tool-use", after(_lines(2_000)), few),
+        case(LARGE, 2.5, "post-tool-use", after(_lines(60_000)), few),
         case(f"{SMALL}{_BEHIND}", None, "post-tool-use", after(_lines(2_000)), many),
         case(f"{LARGE}{_BEHIND}", None, "post-tool-use", after(_lines(60_000)), many),
     ]
@@ -115,7 +116,7 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         project,
         {**env, "CLAUDE_PROJECT_DIR": str(project)},
     )
-    modules = _modules(listed, run_id)
+    modules = _modules(listed, handle)
     return cases, modules
 
 
@@ -174,7 +175,7 @@ def _status_lines(base: Path, env: dict[str, str]) -> list[Case]:
     return [drawn, Case("the status line, made anew", None, alone, told, project, there)]
 
 
-def begin_with_ten(project: Path, env: dict[str, str]) -> str:
+def begin_with_ten(project: Path, env: dict[str, str]) -> dict[str, Any]:
     """Start a run with ten required artifacts of 20 KB, through the command line. No git: its time is not Loom's."""
     artifacts = []
     for number in range(ARTIFACTS):
@@ -194,8 +195,7 @@ def begin_with_ten(project: Path, env: dict[str, str]) -> str:
     steps = [{"id": "implement", "prompt": "Build it."}]
     critical = {"always_load": artifacts}
     stand.project_of(project, {"critical_artifacts": critical, "phases": {"build": {"steps": steps}}})
-    began = stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
-    return str(began["run_id"])
+    return stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 def _lines(size: int) -> str:
@@ -206,7 +206,7 @@ def _lines(size: int) -> str:
 def _grown(project: Path, env: dict[str, str], count: int) -> Path:
     """Start a run whose log holds so many steps, as digesting would have appended them."""
     project.mkdir()
-    run_id = begin_with_ten(project, env)
+    run_id = begin_with_ten(project, env)["run_id"]
     step = {
         "id": "toolu_01",
         "tool_name": "Bash",
@@ -225,11 +225,11 @@ def _grown(project: Path, env: dict[str, str], count: int) -> Path:
     return project
 
 
-def _modules(case: Case, run_id: str) -> list[str]:
+def _modules(case: Case, handle: str) -> list[str]:
     done = subprocess.run(
         case.command, input=case.given.encode(), cwd=case.cwd, env=case.env, capture_output=True, check=False
     )
-    assert run_id.encode() in done.stdout, "the hook did not prime the run that was started"
+    assert handle.encode() in done.stdout, "the hook did not prime the run that was started"
     lines = done.stderr.decode().splitlines()
     return sorted(
         {line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:") and "[us]" not in line}

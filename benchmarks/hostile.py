@@ -87,7 +87,7 @@ def _measured(base: Path, unit: str, size: int) -> Iterator[tuple[str, float, bo
     cache.mkdir(parents=True)
     (cache / "python").write_text(f"{os.path.realpath(sys.executable)}\n")
     env = {**stand.environment(base), "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project)}
-    run_id = hooks.begin_with_ten(project, env)
+    handle = hooks.begin_with_ten(project, env)["handle"]
     text = _sized(unit, size)
     spooled = _spooled(project, unit, text, size)
     for event, limit in limits().items():
@@ -105,7 +105,7 @@ def _measured(base: Path, unit: str, size: int) -> Iterator[tuple[str, float, bo
         for kind in ("small", *spooled) if event in TOOLS else spooled:
             _lay(project, spooled.get(kind, b""))
             took, printed = _run(event, _event(project, event, **more), project, env)
-            yield event, took / limit, event != "SessionStart" or _is_whole(printed, run_id)
+            yield event, took / limit, event != "SessionStart" or _is_whole(printed, handle)
             if event not in DIGESTING:
                 break
 
@@ -156,11 +156,11 @@ def _run(event: str, given: bytes, project: Path, env: dict[str, str]) -> tuple[
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, printed
 
 
-def _is_whole(printed: bytes, run_id: str) -> bool:
+def _is_whole(printed: bytes, handle: str) -> bool:
     """Tell whether a session start gave its run and every artifact, each in full or as far as there was room."""
     text = str(json.loads(printed)["hookSpecificOutput"]["additionalContext"])
     named = all(f"doc-{number}" in text for number in range(hooks.ARTIFACTS))
-    return run_id in text and named and text.count("line of document ") >= LINES
+    return handle in text and named and text.count("line of document ") >= LINES
 
 
 if __name__ == "__main__":
