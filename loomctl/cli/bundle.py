@@ -236,9 +236,9 @@ def demo(keep: bool, as_json: bool) -> int:
 def _play(base: str, say: Any) -> dict[str, Any]:
     a = Machine("machine-a", os.path.join(base, "laptop", "shop"), base)
     b = Machine("machine-b", os.path.join(base, "desktop", "work", "shop"), base)
-    say("Loom's demo. It simulates two machines on this one: LOOM_HOSTNAME overrides the recorded name, and each")
-    say("has a state folder of its own (LOOM_STATE_HOME). The files, the git project and the hooks' answers are real.")
-    say("")
+    say("Loom's demo. It simulates two machines on this one: LOOM_HOSTNAME overrides the")
+    say("recorded name, and each has a state folder of its own (LOOM_STATE_HOME). The files,")
+    say("the git project and the hooks' answers are real.")
     _heading(say, "1. machine-a: a run of the core workflow starts")
     _project(a.project)
     begun = a.loomctl("session-one", "run", "add dark mode", "--workflow", "core")
@@ -327,10 +327,10 @@ def _slip(say: Any, slip: dict[str, Any] | None) -> None:
 
 
 def _written(say: Any, project: str, run_id: str) -> None:
-    folder = os.path.join(project, ".loom")
+    folder = os.path.join(project, ".loom", "runs", run_id)
     say("")
-    say(f"   What Loom wrote: all of it is below {folder}")
-    for base, folders, names in os.walk(os.path.join(folder, "runs", run_id)):
+    say(f"   What Loom wrote, below .loom/runs/{run_id}:")
+    for base, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(base, name)

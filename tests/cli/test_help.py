@@ -90,7 +90,7 @@ def test_every_line_in_a_text_is_understood(path: Path) -> None:
 
 def test_lines_are_found_and_the_check_of_them_can_fail() -> None:
     found = {path.name: lines_of(path) for path in TEXTS}
-    assert "loomctl runs rm RUN" in lines_of(CHECKOUT / "README.md")
+    assert "loomctl install --remove" in lines_of(CHECKOUT / "README.md")
     assert "loomctl show" in found["core.yaml"]
     assert "loomctl resume shop-258" in lines_of(CHECKOUT / "skills" / "loom-resume" / "SKILL.md")
     assert found["run.md"]

@@ -1,4 +1,4 @@
-"""docs/how-to/recover.md and docs/reference/retention.md say what is so: their commands run, their words are Loom's."""
+"""The pages recover, clean-up and retention say what is so: their commands run, their words are Loom's."""
 
 import os
 import re
@@ -12,6 +12,8 @@ from tests.cli.conftest import Cli
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact
 
 RECOVER = (CHECKOUT / "docs" / "how-to" / "recover.md").read_text(encoding="utf-8")
+BACK = (CHECKOUT / "docs" / "how-to" / "go-back.md").read_text(encoding="utf-8")
+AWAY = (CHECKOUT / "docs" / "how-to" / "clean-up.md").read_text(encoding="utf-8")
 RETENTION = (CHECKOUT / "docs" / "reference" / "retention.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "loomctl").rglob("*.py"))
 
@@ -35,8 +37,8 @@ def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
     begun.space().local.mark_ended(SESSION)
     lines = [
         [os.path.expanduser(word).replace("shop-258-run-2026-01-01T00-00-00Z", run_id) for word in words]
-        for words in shell_lines(RECOVER)
-        if words[1] in ("debug", "runs")  # the way back to a stage is walked in test_rewind.py
+        for words in shell_lines(RECOVER + AWAY)
+        if words[1] in ("debug", "runs")
     ]
     torn = (begun.run_dir / "state.json").read_bytes()[:-100]
     (begun.run_dir / "state.json").write_bytes(torn)
@@ -61,7 +63,7 @@ def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
 
 
 def test_every_code_event_and_setting_on_the_pages_is_one(begun: Scene, cli: Cli) -> None:
-    codes = set(re.findall(r"`([A-Z][A-Z_]+)`", RECOVER))
+    codes = set(re.findall(r"`([A-Z][A-Z_]+)`", RECOVER + BACK))
     assert {"BAD_JSON", "NO_STATE", "NO_WAY_BACK", "PLAN_LOST", "SCHEMA_TOO_NEW"} <= codes
     for code in codes:
         assert f'"{code}"' in SOURCES, code

@@ -54,7 +54,9 @@ def test_every_picture_is_used_and_says_what_it_shows() -> None:
         text = picture.read_text(encoding="utf-8")
         assert "<title" in text
         assert "<desc" in text
-        assert any(f"({picture.name})" in page.read_text(encoding="utf-8") for page in picture.parent.glob("*.md"))
+        assert any(
+            (page.parent / target).resolve() == picture for page in pages() for target in LINK.findall(prose(page))
+        )
 
 
 def test_a_broken_link_would_be_found(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tests.helpers.tables import each
 ROOT = Path(__file__).resolve().parents[2]
 READ = sorted(set(re.findall(r"[A-Za-z]+", (ROOT / "README.md").read_text(encoding="utf-8"))))
 READABLE = [
-    "README.md", "docs/explanation/why.md", "loomctl/runs/store/store.py", "config/state.schema.json",
-    "bin/loomctl",
+    "docs/explanation/how-it-works.md", "docs/explanation/why.md", "README.md",
+    "loomctl/runs/store/store.py", "config/state.schema.json", "bin/loomctl",
 ]  # fmt: skip
 
 
