@@ -8,13 +8,14 @@ A page is plain Markdown. What counts in it:
   machine. A new one takes the place of the one before it on its machine, which is closed. `# exit code 3` behind a
   command says how it ends; else it ends with 0.
 - A block ```yaml title="FOLDER/FILE" (or any other language) is a file that the text tells its reader to write.
-- A comment `<!-- before` holds commands that set the scene and are not shown.
+
+Nothing is set up that a reader does not see, but the folder `server` beside the homes: what lies below
+`https://git.example.org/` is there, each repository that the page names with one commit in it.
 
 A handle's last four letters differ, too: a page has `-k3f9` for the first run of a play, then those of `_MARKS`.
 
 In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times, ids in
 hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a quarter.
-What lies below `https://git.example.org/` is in the folder `server` beside the homes.
 """
 
 import fcntl
@@ -42,6 +43,7 @@ _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^`]*)$")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<word>[A-Za-z_]+)['\"]?")
 _EXIT = re.compile(r"\s+# exit code (?P<code>\d+)$")
 _MARKS = ("k3f9", "p7wd", "2xm8", "q4tz")
+_REPOSITORY = re.compile(r"https://git\.example\.org/(\w+\.git)")
 _TITLE = re.compile(r'title="(?P<path>[^"]+)"')
 _TIME = re.compile(r"(?!2000-01-01)\d{4}-\d\d-\d\dT\d\d([:-])\d\d\1\d\dZ")
 _HEXADECIMAL = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{7,64}\b")
@@ -54,7 +56,6 @@ class Command(NamedTuple):
     text: str
     code: int
     output: list[str]
-    hidden: bool = False
 
 
 class File(NamedTuple):
@@ -68,11 +69,6 @@ def parse(text: str) -> Iterator[Command | File]:
     lines = text.split("\n")
     at = 0
     while at < len(lines):
-        if lines[at].strip() == "<!-- before":
-            end = lines.index("-->", at)
-            for command in _commands(lines, at + 1, end, FIRST):
-                yield command._replace(hidden=True)
-            at = end
         fence = _FENCE.match(lines[at])
         if fence is not None:
             end = lines.index(fence["mark"], at + 1)
@@ -223,6 +219,18 @@ class Stage:
             terminal.close()
 
 
+def _serve(repository: Path) -> None:
+    """Make a bare repository with one commit, which is empty."""
+    repository.mkdir(parents=True)
+    git = ["git", "--git-dir", str(repository), "-c", "user.name=You", "-c", "user.email=you@example.org"]
+
+    def told(*words: str) -> str:
+        return subprocess.run([*git, *words], input="", capture_output=True, text=True, check=True).stdout.strip()
+
+    told("init", "--quiet", "--bare", "--initial-branch", "main")
+    told("update-ref", "refs/heads/main", told("commit-tree", "-m", "Begin", told("mktree")))
+
+
 def plain(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")] if text.strip() else []
 
@@ -288,6 +296,8 @@ def played(page: Path, base: Path) -> tuple[str, list[str]]:
     lines = text.split("\n")
     faults: list[str] = []
     stage = Stage(base)
+    for repository in sorted(set(_REPOSITORY.findall(text))):
+        _serve(base / "server" / repository)
     moved = 0
     try:
         for step in parse(text):
@@ -298,7 +308,7 @@ def played(page: Path, base: Path) -> tuple[str, list[str]]:
             if code != step.code:
                 faults.append(f"{where}\nended with {code}, not {step.code}:\n{printed}")
                 break
-            problem = "" if step.hidden else misfit(step.output, printed)
+            problem = misfit(step.output, printed)
             if problem:
                 faults.append(f"{where}\n{problem}")
                 begin = step.line + step.text.count("\n") + moved

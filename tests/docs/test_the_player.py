@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import consoles
+from tests.docs.pages import pages
 from tests.helpers.tables import each
 
 TABLE: list[tuple[str, str, bool]] = [
@@ -36,17 +37,14 @@ def test_an_output_is_what_is_shown_or_it_is_not(shown: str, printed: str, fits:
 
 PAGE = """# A page
 
-<!-- before
-$ echo hidden > made.txt
--->
-
 ```yaml title="folder/file.yaml"
 key: value
 ```
 
 ```console
+$ echo made > made.txt
 $ cat made.txt folder/file.yaml
-hidden
+made
 key: value
 $ cat <<'END'
 several
@@ -78,7 +76,7 @@ def test_a_page_is_played(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("hidden\nkey", "other\nkey"), ("# exit code 3", "# exit code 4"), ("~/folder", "?")]
+    ("before", "after"), [("made\nkey", "other\nkey"), ("# exit code 3", "# exit code 4"), ("~/folder", "?")]
 )
 def test_a_page_that_is_wrong_is_found_and_mended(tmp_path: Path, before: str, after: str) -> None:
     page = tmp_path / "page.md"
@@ -86,3 +84,8 @@ def test_a_page_that_is_wrong_is_found_and_mended(tmp_path: Path, before: str, a
     text, faults = consoles.played(page, tmp_path / "machines")
     assert len(faults) == 1
     assert text == PAGE or "exit code" in after
+
+
+@each("page", pages())
+def test_no_page_sets_up_what_its_reader_does_not_see(page: Path) -> None:
+    assert "<!-- before" not in page.read_text(encoding="utf-8")
