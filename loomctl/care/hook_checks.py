@@ -114,9 +114,9 @@ def _firings(patient: Patient) -> Finding:
         return Finding(PASS, "no session of an assistant drives a run here, and no hook has fired")
     troubles = [_silence(patient, health, one) for one in health.silent]
     if not beats and not troubles:
-        bound = patient.now - clock.seconds_of(str(driving[-1].get("bound_at")))
+        bound = clock.ago(str(driving[-1].get("bound_at")), patient.now)
         said = f"no hook has fired yet; the session {str(driving[-1]['session_id'])[:60]} drives a run since "
-        troubles = [Finding(WARN, said + hook_health.ago(bound), "claude plugin list")]
+        troubles = [Finding(WARN, said + bound, "claude plugin list")]
     newest = max(beats, key=lambda event: beats[event].at) if beats else ""
     fine = f"{len(beats)} of {len(launcher_files.EVENTS)} hooks have fired here, the last one {newest}: "
     fine += _when(patient, beats.get(newest))
@@ -129,8 +129,8 @@ def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
         return Finding(WARN, hook_health.said(one, patient.now), "claude plugin list")
     latest = health.driving[-1]
     name = str(latest["session_id"])[:60]
-    since = f"since {hook_health.ago(patient.now - one.since)}" if one.since else "here, ever"
-    sign = hook_health.ago(patient.now - patient.local.last_sign(latest))
+    since = f"since {clock.ago_of(one.since, patient.now)}" if one.since else "here, ever"
+    sign = clock.ago_of(patient.local.last_sign(latest), patient.now)
     found = f"no hook has fired {since}, though the session {name} worked on its run {sign}"
     return Finding(FAIL, found, "claude plugin enable loom@loom")
 
@@ -138,7 +138,7 @@ def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
 def _when(patient: Patient, beat: Beat | None) -> str:
     if beat is None:
         return "never"
-    said = hook_health.ago(patient.now - beat.at)
+    said = clock.ago_of(beat.at, patient.now)
     said += f", in the session {beat.session_id[:60]}" if beat.session_id else ""
     return said + (f", by {beat.version[:40]}" if beat.version else "")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.cli import command_line
 from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts.claude import events
+from loomctl.kit import clock
 from loomctl.kit.text.fences import fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import cut_lines
@@ -111,7 +112,7 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
         return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
     if pending.kind == run_commands.NOT_BEGUN:
         waits = (
-            f" It failed for a passing reason, and is not tried before {pending.not_before}."
+            f" It failed for a passing reason, and is not tried before {clock.day_and_time(pending.not_before)[1]}."
             if pending.not_before
             else ""
         )

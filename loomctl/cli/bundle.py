@@ -15,7 +15,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
-from loomctl.kit import files, package
+from loomctl.kit import clock, files, package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.runs import project
 
@@ -304,7 +304,7 @@ def _history(history: dict[str, Any], say: Any) -> None:
         machine = record["environment"]["hostname"]
         end = record["end_reason"] or "still open"
         end += f", compactions: {len(record['compactions'])}"
-        say(f"     {record['session_id']}  {machine}  {record['started_at']}  {end}")
+        say(f"     {record['session_id']}  {machine}  {clock.ago(record['started_at'])}  {end}")
 
 
 def _silent(_: str = "", **__: Any) -> None:

@@ -84,7 +84,7 @@ def _machine_document(look: machine.Look, removal: machine.Removal | None) -> di
 def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[str]:
     items, failed = (look.items, ()) if removal is None else removal
     rows = [[item.kind, f"{item.bytes:,}", item.path, item.why] for item in items]
-    lines = [output.table(["KIND", "BYTES", "PATH", "WHY"], rows)] if rows else []
+    lines = [output.table(["KIND", "BYTES", "PATH", "WHY"], rows, paths=(2,))] if rows else []
     lines += [f"not removed: {one_line(item.path, 300)}: {one_line(reason, 200)}" for item, reason in failed]
     if look.outputs_kept:
         lines.append(f"outputs of runs that are over: {look.outputs_kept:,} bytes stay (retention.outputs_days)")
@@ -114,7 +114,7 @@ def _blob(blob: Blob) -> dict[str, Any]:
 
 def _blob_lines(look: run_blobs.Look, collected: run_blobs.Collected | None) -> list[str]:
     going, failed = (look.going, ()) if collected is None else collected
-    rows = [[f"{blob.bytes:,}", clock.stamp(blob.put), blob.ref] for blob in going]
+    rows = [[f"{blob.bytes:,}", output.when(clock.stamp(blob.put)), blob.ref] for blob in going]
     lines = [output.table(["BYTES", "STORED", "BLOB"], rows)] if rows else []
     lines += [f"not removed: {blob.path}: {one_line(reason, 200)}" for blob, reason in failed]
     lines += [f"cannot be read: {one_line(where, 300)}: {one_line(reason, 200)}" for where, reason in look.unsure]
@@ -279,10 +279,10 @@ def _state_lines(standing: Standing, handle: str, done: Restored | None) -> list
         lines.append(f"  damaged   {wanted.trouble.code}: {one_line(wanted.trouble.what, 160)}{where}")
     revision = (wanted.before or {}).get("revision")
     number = f"revision {revision}" if revision is not None else "revision not known"
-    lines.append(f"  it was    {number}" + (f", written {one_line(wanted.written, 40)}" if wanted.written else ""))
+    lines.append(f"  it was    {number}" + (f", written {output.when(wanted.written)}" if wanted.written else ""))
     after = wanted.after
     at = f", at {one_line(str(after['current_step']), 120)}" if after.get("current_step") else ""
-    written = one_line(str(after.get("updated_at")), 40)
+    written = output.when(after.get("updated_at"))
     lines.append(
         f"  it is     revision {after.get('revision')}, written {written}: {one_line(after['status'], 60)}{at}"
     )
@@ -297,7 +297,7 @@ def _driver_lines(space: Workspace, run_id: str, driver: Holder | None) -> list[
     if driver is None:
         return []
     fate = lease.fate(is_here=drivers.is_here(space.local.folder, run_id, driver))
-    return [f"  driver    {lease.told(driver)}, {fate}"]
+    return [f"  driver    {lease.told(driver, clock.ago)}, {fate}"]
 
 
 def _lost_lines(wanted: Restoration) -> list[str]:

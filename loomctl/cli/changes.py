@@ -128,11 +128,10 @@ def _notes(one: StageChanges) -> list[str]:
 
 def _stat(one: StageChanges) -> list[str]:
     lines = [f"{one.stage}  {_counted(one)}"]
-    rows = [
-        [path_line(file["path"]), str(file.get("change") or "by a tool"), changed_lines(file)] for file in one.files
-    ]
-    lines += [f"  {line}" for line in output.table(["FILE", "CHANGE", "LINES"], rows).splitlines()] if rows else []
-    lines += [f"  ! {said}" for said in _notes(one)] if one.told else []
+    named = [(f"  {path_line(file['path'])}", file) for file in one.files]
+    rows = [[name, str(file.get("change") or "by a tool"), changed_lines(file)] for name, file in named]
+    lines += [output.table(["  FILE", "CHANGE", "LINES"], rows, paths=(0,))] if rows else []
+    lines += [line for said in _notes(one) for line in output.beside("  ! ", said)] if one.told else []
     return [*lines, ""]
 
 
@@ -180,12 +179,12 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     lines = []
     if held:
         rows = [[one.stage, path_line(one.path), f"{one.bytes:,}" + ("" if one.there else " (gone)")] for one in held]
-        lines += [output.table(["STAGE", "PATH", "BYTES"], rows), ""]
+        lines += [output.table(["STAGE", "PATH", "BYTES"], rows, paths=(1,)), ""]
     if over:
         sizes = ["-" if one.bytes is None else f"{one.bytes:,}" for one in over]
         left = zip(over, sizes, strict=True)
         rows = [[one.stage, path_line(one.path), size, one_line(one.reason, 200)] for one, size in left]
-        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], rows), ""]
+        lines += [output.table(["STAGE", "NOT CAPTURED", "BYTES", "REASON"], rows, paths=(1,)), ""]
     size = f"{counted(len(held), 'asset')}, {counted(bytes_held, 'byte')}" if held else "no assets"
     lines.append(f"{found.handle}: {size}{f'; {len(over):,} not captured' if over else ''}")
     output.answer({"run_id": found.run_id, "handle": found.handle, **told}, lines, as_json=as_json)

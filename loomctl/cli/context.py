@@ -111,7 +111,7 @@ def list_command(run: str | None, engine: bool, branch: str | None, as_json: boo
         return EXIT_OK
     if held:
         rows = [_row(one, setters.get(one.key)) for one in held]
-        output.text(output.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows) + "\n")
+        output.text(output.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows, keep=(0,), spare=(1, 2)) + "\n")
     others = len(every) - len(held)
     more = f", and {others:,} of Loom's own: loomctl context list --all {found.handle}" if others else ""
     output.text(f"{found.handle}: {counted(len(held), 'key')}{more}")
@@ -183,10 +183,15 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
         return EXIT_OK
     header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
     rows = [
-        [one.at or "-", _who(one), _word(one.key), *(_cell(one.key, end) for end in (one.before, one.after))]
+        [
+            output.when(one.at) or "-",
+            _who(one),
+            _word(one.key),
+            *(_cell(one.key, end) for end in (one.before, one.after)),
+        ]
         for one in shown
     ]
-    output.text(output.table(header, rows))
+    output.text(output.table(header, rows, keep=(0, 2), spare=(1,)))
     if back:
         output.text(f"\nTo set it back: {back}")
     return EXIT_OK

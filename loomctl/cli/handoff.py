@@ -9,7 +9,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, json_option, run_argument, yes_option
-from loomctl.kit import ids
+from loomctl.kit import clock, ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -345,4 +345,4 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
         return []
     driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
     resume = f"To go on with it here: loomctl resume {store.handle(run_id)}"
-    return [resume] if driver is None else [f"It is driven by {lease.told(driver)}", f"{resume} --take-over"]
+    return [resume] if driver is None else [f"It is driven by {lease.told(driver, clock.ago)}", f"{resume} --take-over"]

@@ -11,6 +11,7 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option
 from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 _NONE = "-"  # typed for: no test command
-_WIDTH = 80
 
 
 def _complete_bundled(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -91,7 +91,8 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
 def _asked_base(space: Workspace) -> str:
     known = init.bundled(space)
     width = max(map(len, known))
-    lines = [_cut(f"  {name.ljust(width)}  {description}") for name, description in known.items()]
+    lines = [f"  {name.ljust(width)}  {description}" for name, description in known.items()]
+    lines = [fences.cut(line, output.columns()) for line in lines]
     output.note("\n".join(["The workflows that come with Loom:", *lines]))
     answer: str = click.prompt("Which one do you want to start from?", default=init.FALLBACK, err=True)
     return answer.strip()
@@ -102,10 +103,6 @@ def _asked_tests(found: Suite) -> str:
     question = f"Which command runs the tests?{shown} Type {_NONE} for none"
     answer: str = click.prompt(question, default=visible(found.command) or _NONE, err=True)
     return "" if answer.strip() == _NONE else answer.strip()
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 1].rstrip() + "…"
 
 
 def _allowed(space: Workspace, wanted: Wanted, *, is_said: bool) -> list[str]:

@@ -13,8 +13,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
-from loomctl.kit import files, trouble
+from loomctl.kit import clock, files, trouble
 from loomctl.kit.errors import EXIT_BUG, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import visible, visible_in_json
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.runs import project
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
+_NARROWEST, _NARROW_SCREEN = 12, 40  # columns of a cell that is cut, and of a line
 _STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -132,7 +134,12 @@ def _goes_out_whole(printed: str) -> bool:
 
 def text(value: str = "", *, style: str = "") -> None:
     """Print text, its secrets masked (D21); what a terminal would obey instead of show is made visible."""
-    print(styled(visible(mask(value)[0]), style), flush=True)
+    print(shown(value, style), flush=True)
+
+
+def shown(value: str, style: str = "") -> str:
+    """Give text as `text` prints it."""
+    return styled(visible(mask(value)[0]), style)
 
 
 def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
@@ -164,15 +171,74 @@ def styled(value: str, style: str) -> str:
     return value if plain else f"\033[{_STYLES[style]}m{value}\033[0m"
 
 
-def table(header: list[str], rows: list[list[str]], *, always: int | None = None) -> str:
-    """Set rows under a header, columns aligned, two spaces between. always: later columns go where they are empty."""
-    if always is not None:
-        kept = [at for at in range(len(header)) if at < always or any(row[at] for row in rows)]
-        header, *rows = [[row[at] for at in kept] for row in (header, *rows)]
+def when(stamped: object) -> str:
+    """Say for people when something was; empty where no time is given."""
+    return clock.ago(fences.one_line(str(stamped or ""), 40))
+
+
+def columns() -> int:
+    """Give how wide a line of text may be: as COLUMNS says, else as wide as the terminal, else 80 columns."""
+    said = os.environ.get("COLUMNS", "")
+    wide = int(said[:6]) if said.isascii() and said[:6].isdigit() else 0
+    if wide <= 0 and sys.stdout.isatty():
+        try:
+            wide = os.get_terminal_size(sys.stdout.fileno()).columns
+        except OSError:
+            wide = 0
+    return wide if wide > 0 else 80
+
+
+def beside(label: str, text: str, most: int = 20) -> list[str]:
+    """Wrap a text beside a label, its further lines below its first. most: lines that it may take."""
+    text, indent = visible(text), fences.width(label)
+    first, *more = fences.wrapped(text, max(_NARROWEST, columns() - indent), most) or [""]
+    return [f"{label}{first}", *(" " * indent + line for line in more)]
+
+
+def table(
+    header: list[str],
+    rows: list[list[str]],
+    *,
+    always: int | None = None,
+    keep: tuple[int, ...] = (),
+    paths: tuple[int, ...] = (),
+    spare: tuple[int, ...] = (),
+) -> str:
+    """Set rows under a header, columns aligned, two spaces between, in a line's width.
+
+    always: later columns go where they are empty. keep: columns that are never cut, for they are pasted. paths: columns
+    that are cut at their beginning. The widest are cut first; where even that does not fit those of `spare` go, then
+    the last.
+    """
+    held = [at for at in range(len(header)) if always is None or at < always or any(row[at] for row in rows)]
     cells = [header, *[[visible(cell).replace("\n", " ") for cell in row] for row in rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join(lines)
+    natural = [max(fences.width(row[at]) for row in cells) for at in range(len(header))]
+    while not (widths := _fitted({at: natural[at] for at in held}, keep)):
+        goes = (*spare, *(at for at in reversed(held) if at not in keep), *reversed(held))
+        held.remove(next(at for at in goes if at in held))
+    return "\n".join(
+        "  ".join(_cell(row[at], width, is_path=at in paths) for at, width in widths.items()).rstrip() for row in cells
+    )
+
+
+def _fitted(widths: dict[int, int], keep: tuple[int, ...]) -> dict[int, int]:
+    """Cut columns until they fit into a line, none below what tells anything; gives nothing where that is not enough.
+
+    A column that stands alone fits.
+    """
+    over = sum(widths.values()) + 2 * (len(widths) - 1) - max(_NARROW_SCREEN, columns())
+    fitted, cut = dict(widths), [at for at in widths if at not in keep]
+    for _ in range(over):
+        widest = max(cut, key=lambda at: fitted[at], default=None)
+        if widest is None or fitted[widest] <= _NARROWEST:
+            return fitted if len(widths) == 1 else {}
+        fitted[widest] -= 1
+    return fitted
+
+
+def _cell(text: str, width: int, *, is_path: bool) -> str:
+    cut = fences.cut(text[::-1], width)[::-1] if is_path else fences.cut(text, width)
+    return cut + " " * (width - fences.width(cut))
 
 
 # ---- Questions.
@@ -180,7 +246,8 @@ def table(header: list[str], rows: list[list[str]], *, always: int | None = None
 
 def may_ask(*, as_json: bool) -> bool:
     """Tell whether a person sits where they are asked and where they answer."""
-    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    streams = (sys.stdin, sys.stderr)
+    return not as_json and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def is_agreed(question: str) -> bool:

@@ -341,14 +341,14 @@ def _item(item: Item) -> str:
 def _of_start(one: Start) -> list[str]:
     from loomctl.priming import receipts
 
-    head = f"{one_line(one.at, 40)} {receipts.BEGUN[one.event]}, session {one_line(one.session_id, 8)}"
+    head = f"{output.when(one.at)}: {receipts.BEGUN[one.event]}, session {one_line(one.session_id, 8)}"
     counts = ", ".join(f"{fate} {len(one.of(fate))}" for fate in receipts.FATES if one.of(fate))
     named = [f"  {fate}: {one_line(', '.join(one.of(fate)), _NOTE)}" for fate in receipts.FATES if one.of(fate)]
     return [f"{head}: {counts or 'nothing was due'}", *named]
 
 
 def _of_one(one: Compacted) -> list[str]:
-    head = f"{one_line(one.at, 40)} {one_line(one.trigger, 40)}, session {one_line(one.session_id, 8)}"
+    head = f"{output.when(one.at)}: {one_line(one.trigger, 40)}, session {one_line(one.session_id, 8)}"
     receipt = one.receipt
     if receipt is None:
         return [f"{head}: nothing was declared, or nobody looked"]

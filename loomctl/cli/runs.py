@@ -12,8 +12,9 @@ import click
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, Listing, complete_runs, json_option, run_argument, yes_option
 from loomctl.cli.verbs import views_of
-from loomctl.kit import machine
+from loomctl.kit import clock, machine
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, config, find, leases, stages
@@ -48,6 +49,8 @@ def _remote_option(command: Command) -> Command:
 @click.pass_context
 def runs(context: click.Context, *, remote: str | None = None, as_json: bool = False) -> int:
     """List this project's runs; archive, restore or remove them.
+
+    A list keeps to the width of the screen; --json has all of it.
 
     \b
     Examples:
@@ -95,15 +98,15 @@ def _list_here(as_json: bool) -> int:
             ("* " if one["bound"] else "  ") + one["handle"],
             one.get("status") or "unreadable",
             one.get("current_step") or "",
+            output.when(one.get("updated_at")),
             one.get("sessions") or one.get("error", ""),
-            one.get("updated_at") or "",
             _who(others.get(one["run_id"])),
             copies.get(one["run_id"], ""),
         ]
         for one in found
     ]
-    header = ["  RUN", "STATUS", "STEP", "SESSIONS", "UPDATED", "DRIVEN BY", "COPY OF"]
-    output.text(output.table(header, rows, always=5))
+    header = ["  RUN", "STATUS", "STEP", "UPDATED", "SESSIONS", "DRIVEN BY", "COPY OF"]
+    output.text(output.table(header, rows, always=5, keep=(0, 1, 3), spare=(4,)))
     return EXIT_OK
 
 
@@ -121,9 +124,9 @@ def _list_there(named: str, as_json: bool) -> int:
         output.answer(told, [none], as_json=as_json)
         return EXIT_OK
     header = ["RUN", "WORK", "STATUS", "STEP", "PUSHED", "HERE"]
-    at = [f"{one.at} by {one.by} ({one.machine})" if one.at else "" for one in found]
+    at = [f"{output.when(one.at)} by {one.by} ({one.machine})" if one.at else "" for one in found]
     rows = [[one.handle, one.work, one.status, one.step, when, one.here] for one, when in zip(found, at, strict=True)]
-    output.text(output.table(header, rows))
+    output.text(output.table(header, rows, keep=(0, 2, 5), spare=(1,)))
     for one in found:
         if one.trouble:
             called = one.handle
@@ -316,17 +319,18 @@ def _standing(run: Run) -> list[str]:
     status = one_line(state["status"], 80)
     if isinstance(state.get("feedback"), dict):
         status += f", waits for “{masked_line(str(state['feedback'].get('message') or 'an answer'), 300)}”"
-    lines = [f"run       {run.handle}", f"status    {status}", f"workflow  {one_line(state['workflow_id'], 120)}"]
+    lines = [f"run       {run.handle}", *output.beside("status    ", status)]
+    lines += output.beside("workflow  ", one_line(state["workflow_id"], 120))
     copied = standing.saved_from(state)
     if copied is not None:
-        lines.append(f"copy of   {standing.saved_from_line(copied, state)}")
+        lines += output.beside("copy of   ", standing.saved_from_line(copied, state))
     if state.get("work_id"):
-        lines.append(f"work item {one_line(state['work_id'], 120)}")
+        lines += output.beside("work item ", one_line(state["work_id"], 120))
     if state.get("goal"):
-        lines.append(f"goal      {masked_line(str(state['goal']), 300)}")
+        lines += output.beside("goal      ", masked_line(str(state["goal"]), 300))
     for name, path in state["artifacts"].items():
         lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
-    return [*lines, f"sessions  {sessions.summary(state)}", f"folder    {run.folder}"]
+    return [*lines, *output.beside("sessions  ", sessions.summary(state)), f"folder    {run.folder}"]
 
 
 def _driver(space: Workspace, run: Run) -> list[str]:
@@ -334,7 +338,7 @@ def _driver(space: Workspace, run: Run) -> list[str]:
     found = lease.holder(run.state)
     if told is None or found is None:
         return []
-    return [f"driver    {'this session' if told['here'] else lease.told(found)}"]
+    return output.beside("driver    ", "this session" if told["here"] else lease.told(found, clock.ago))
 
 
 def _course(run: Run) -> list[str]:
@@ -359,7 +363,7 @@ def _course(run: Run) -> list[str]:
             told = one_line(visits.how_it_ended(last) + stage, 200) + "".join(f": {one}" for one in said if one)
         rows.append((mark, key, told))
     widest = min(max((len(key) for _, key, _ in rows), default=0), _STEP)
-    return [f"{mark} {key:{widest}}  {told}".rstrip() for mark, key, told in rows]
+    return [fences.cut(f"{mark} {key:{widest}}  {told}".rstrip(), output.columns()) for mark, key, told in rows]
 
 
 @click.command("sessions")
@@ -367,6 +371,8 @@ def _course(run: Run) -> list[str]:
 @json_option
 def sessions_command(run: str | None, as_json: bool) -> int:
     """Show a run's sessions: who, where, when, how each ended.
+
+    Columns that do not fit are left out; --json has them all, with times in UTC.
 
     \b
     Examples:
@@ -381,6 +387,7 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     records = [*(record for record in earlier if record["session_id"] not in names), *held]
     rows = [_row(record) for record in records]
     header = ["SESSION", "HOST", "MACHINE", "STARTED", "ENDED", "COMMIT", "PHASES", "COMPACTIONS", "ARTIFACTS"]
+    table = output.table(header, rows, keep=(3,), spare=(8, 1, 6, 5))
     summary = sessions.summary(found.state)
     current = found.state["sessions"].get("current_session_id")
     told = {
@@ -390,21 +397,21 @@ def sessions_command(run: str | None, as_json: bool) -> int:
         "summary": summary,
         "sessions": records,
     }
-    output.answer(told, [f"{found.handle}: {summary}", "", output.table(header, rows)], as_json=as_json)
+    output.answer(told, [f"{found.handle}: {summary}", "", table], as_json=as_json)
     return EXIT_OK
 
 
 def _row(record: dict[str, Any]) -> list[str]:
     described = record.get("environment")
     environment: dict[str, Any] = described if isinstance(described, dict) else {}
-    ended = f"{record['ended_at']} ({record.get('end_reason')})" if record.get("ended_at") else "open"
+    ended = f"{output.when(record['ended_at'])} ({record.get('end_reason')})" if record.get("ended_at") else "open"
     dirty = "+" if environment.get("dirty") is True else "" if environment.get("dirty") is False else "?"
     commit = environment.get("git_commit")
     return [
         str(record.get("session_id"))[:20],
         str(record.get("host") or ""),
         str(environment.get("hostname") or ""),
-        str(record.get("started_at") or ""),
+        output.when(record.get("started_at")),
         ended,
         f"{str(commit)[:8]}{dirty}" if commit else "-",
         ",".join(str(one) for one in record.get("phases_completed") or []) or "-",

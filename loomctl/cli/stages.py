@@ -11,7 +11,7 @@ import click
 from loomctl.changes import stage_changes
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument
-from loomctl.kit import clock, files
+from loomctl.kit import files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -34,6 +34,7 @@ _HEADER = [
     *("RANK", "STEP", "VISIT", "STATUS", "STARTED", "TOOK", "MODEL", "TOKENS IN", "OUT", "FILES", "ASSETS", "REPAIRS"),
     *("NEXT", "NOTE"),
 ]
+_SPARE = (7, 8, 6, 10, 11, 9, 2)  # columns that go first where a line is too narrow: tokens, model, files, visit
 _ALWAYS = 6  # columns that stand there also where they are empty
 
 
@@ -44,9 +45,9 @@ _ALWAYS = 6  # columns that stand there also where they are empty
 def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     """List what was worked on: times, outcomes, models, tokens.
 
-    A stage is one visit of a step; a step that is done again has several. Times are UTC. Tokens in are those
-    that were not read from a cache; they are there where the host's transcript told them. A column that would be empty
-    is left out.
+    A stage is one visit of a step; a step that is done again has several. Tokens in are those that were not read from
+    a cache; they are there where the host's transcript told them. A column that would be empty, or does not fit, is
+    left out; --json has them all, with times in UTC.
 
     \b
     Examples:
@@ -66,8 +67,9 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     if not records:
         output.text(f"{found.handle}: no stage has begun yet")
         return EXIT_OK
-    table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS)
-    output.text(f"{table}\n\n{found.handle}: {_summary(every, len(records))}")
+    table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS, spare=_SPARE)
+    summary = output.beside("", f"{found.handle}: {_summary(every, len(records))}")
+    output.text("\n".join([table, "", *summary]))
     return EXIT_OK
 
 
@@ -94,7 +96,7 @@ def _row(record: Record) -> list[str]:
         one_line(str(entry["step_id"]), 40),
         one_line(str(entry.get("visit") or ""), 8),
         one_line(visits.how_it_ended(entry), 24),
-        _minute(str(entry.get("started_at") or "")),
+        output.when(entry.get("started_at")),
         took(record.seconds),
         one_line(", ".join(record.models), 32),
         f"{tokens[0]:,}" if tokens else "",
@@ -117,10 +119,6 @@ def _way(entry: Mapping[str, Any], limit: int = 60) -> str:
     if not how or not isinstance(way, dict):
         return ""
     return masked_line(f"{way.get('step_id') or 'end'} {how}", limit)
-
-
-def _minute(at: str) -> str:
-    return f"{at[:10]} {at[11:16]}Z" if clock.seconds_of(at) else one_line(at, 20)
 
 
 def took(seconds: int | None) -> str:
@@ -251,7 +249,7 @@ def _lines(found: Run, record: Record) -> list[str]:
         ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}"),
         ("task", _words(visits.task_line(visits.task_of(entry)).removeprefix("task "))),
         ("status", f"{one_line(visits.how_it_ended(entry), 40)}{reason}"),
-        ("started", f"{one_line(str(entry.get('started_at') or '-'), 40)}{spent}"),
+        ("started", f"{output.when(entry.get('started_at')) or '-'}{spent}"),
         ("next", _way(entry, 200)),
         ("!", f"{trouble.what}: {one_line(trouble.where, 300)}" if trouble is not None else ""),
         *_answer(record),
@@ -398,7 +396,8 @@ def _way_lines(told: Mapping[str, Any]) -> list[str]:
     if not told["way"]:
         return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
     how = routing.how(told["way"]) or "as the next step in order"
-    lines = [f"{name} {'comes next' if is_ahead else 'came'} after {ended}: {masked_line(how, _WEIGHED)}"]
+    came = "comes next" if is_ahead else "came"
+    lines = output.beside("", f"{name} {came} after {ended}: {masked_line(how, _WEIGHED)}")
     rows = [_transition_row(one) for one in told["weighed"]]
     return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines
 
@@ -420,4 +419,5 @@ def _artifact_lines(told: Mapping[str, Any]) -> list[str]:
     if last is None:
         return [*lines, "no priming of this run has named it"]
     fired = f", by its trigger {last['fired']}" if last["fired"] else ""
-    return [*lines, f"last at {last['at']}, {masked_line(last['event'], 80)}{fired}: {last['became']}"]
+    became = f"last {output.when(last['at'])}, {masked_line(last['event'], 80)}{fired}: {last['became']}"
+    return [*lines, *output.beside("", became)]

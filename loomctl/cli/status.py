@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +80,7 @@ def status(run: str | None, as_json: bool) -> int:
     if as_json:
         output.document(told)
         return EXIT_OK
-    wide = _width()
+    wide = max(_NARROWEST, min(_WIDEST, output.columns()))
     for line, colour in _lines(_rows(told, now, wide - _LABELS), wide):
         output.text(line, style=colour)
     return EXIT_OK
@@ -200,17 +199,6 @@ def _hooks(health: Health) -> dict[str, Any]:
 # ---- The screen.
 
 
-def _width() -> int:
-    said = os.environ.get("COLUMNS", "")
-    wide = int(said[:6]) if said.isascii() and said[:6].isdigit() else 0
-    if wide <= 0 and sys.stdout.isatty():
-        try:
-            wide = os.get_terminal_size(sys.stdout.fileno()).columns
-        except OSError:
-            wide = 0
-    return max(_NARROWEST, min(_WIDEST, wide if wide > 0 else 80))
-
-
 class _Row(NamedTuple):
     """What stands behind a label, masked already. most: lines that it may take; 0: one piece, to be pasted."""
 
@@ -258,7 +246,8 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     yield from _verdict(told)
     yield from _health(told, now)
     for number, event in enumerate(told["events"]):
-        said = f"{str(event['ts'] or '')[11:19]} {event['event'] or ''} {masked_line(event['said'], 300)}"
+        at = clock.ago(one_line(str(event["ts"] or ""), 20), now)
+        said = f"{at} {event['event'] or ''} {masked_line(event['said'], 300)}"
         yield _Row("events" if number == 0 else "", said)
 
 
@@ -271,7 +260,7 @@ def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
         yield _Row("phases", every if fits else f"{_counts(phases)} {done}", 3)
     if step is None:
         return
-    ago = hook_health.ago(_elapsed(step["since"], now))
+    ago = clock.ago(str(step["since"]), now)
     lasts = f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
     how = "is closing" if step["status"] == "closing" else lasts
     yield _Row("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", 2)
@@ -305,8 +294,8 @@ def _sessions(told: Mapping[str, Any], now: float) -> _Row:
     by = f"; {len(alive)} of them at work here" if alive else ""
     if driver is not None:
         where = f" on {masked_line(str(driver['hostname']), 40)}" if driver["hostname"] else ""
-        since = clock.seconds_of(str(driver["since"]))
-        began = f", who came {hook_health.ago(now - since)}" if since else ""
+        since = str(driver["since"])
+        began = f", who came {clock.ago(since, now)}" if clock.seconds_of(since) else ""
         by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
     return _Row("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, 2)
 
@@ -321,7 +310,7 @@ def _compacted(held: Mapping[str, Any], now: float) -> _Row:
         names = ("kept", "lost", "restored", "pending")
         became = ": " + ", ".join(f"{name} {len(lists[name])}" for name in names if isinstance(lists.get(name), list))
     times = "once" if held["count"] == 1 else f"{held['count']:,} times"
-    at, trigger = hook_health.ago(_elapsed(last["at"], now)), masked_line(last["trigger"] or "?", 20)
+    at, trigger = clock.ago(str(last["at"]), now), masked_line(last["trigger"] or "?", 20)
     return _Row("compacted", f"{times}, the last {at} ({trigger}){became}", 2)
 
 
@@ -359,7 +348,7 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
         silent = Silent(event, one["how"], clock.seconds_of(str(one["since"])))
         yield _Row("hooks", f"! {hook_health.said(silent, now)}: loomctl doctor", 2, _RED)
     if not hooks["silent"] and hooks["last"]:
-        at = hook_health.ago(now - clock.seconds_of(str(hooks["last"]["at"])))
+        at = clock.ago(str(hooks["last"]["at"]), now)
         yield _Row("hooks", f"all working; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
         yield _Row("hooks", "none has fired yet", colour=_YELLOW)
@@ -370,11 +359,6 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
         what = "the hooks are" if skew["part"] == "hooks" else "the run was last worked on by"
         said = f"! {what} {masked_line(skew['version'], 40)}, this loomctl is {__version__}: loomctl doctor"
         yield _Row("versions", said, 2, _YELLOW)
-
-
-def _elapsed(stamp: object, now: float) -> float:
-    at = clock.seconds_of(str(stamp))
-    return now - at if at else 0.0
 
 
 # ---- The line.

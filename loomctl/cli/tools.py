@@ -14,6 +14,7 @@ from loomctl.cli.verbs import views_of
 from loomctl.hosts import tool_calls
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked, masked_line
 from loomctl.reduction import history, tool_steps
@@ -27,6 +28,7 @@ LAST = 20
 _SUMMARY = 100  # UTF-16 units of what a line of the table says
 _COMMAND = 60  # and of a shell's command in it
 _COMPLETED = 200  # of the newest steps
+_WIDE = 120  # columns of a screen that holds whole ids
 _HELP_OF_REDUCE = "loomctl debug reduce --help"
 
 
@@ -77,7 +79,8 @@ def steps(
 ) -> int:
     """List a run's tool calls, their results and their tokens.
 
-    Tokens before and after the reduction. `loomctl steps show ID` gives the full original of one.
+    Tokens before and after the reduction. `loomctl steps show ID` gives the full original of one; an ID that the list
+    cut will do.
 
     \b
     Examples:
@@ -91,7 +94,7 @@ def steps(
     seen = recall.listed(found, last=None if every else last, tool=tool, failed=failed, agents=agents)
     wide = max((len(f"{step.tokens_before:,}") for step in seen.steps), default=0)
     rows = [_row(step, wide) for step in seen.steps]
-    lines = [output.table(["ID", "TOOL", "WHAT", "TOKENS", "ENDED"], rows), ""] if rows else []
+    lines = [output.table(["ID", "TOOL", "WHAT", "TOKENS", "ENDED"], rows, keep=(0, 3), spare=(3,)), ""] if rows else []
     told = {
         "run_id": found.run_id,
         "handle": found.handle,
@@ -118,7 +121,7 @@ def _row(step: ToolStep, wide: int) -> list[str]:
     tool = one_line(step.tool_name, 40)
     agent = step.more.get("agent_id")
     return [
-        one_line(step.id, 64),
+        fences.cut(one_line(step.id, 64), 64 if output.columns() >= _WIDE else 16),
         f"{tool} ({one_line(str(agent), 20)})" if agent else tool,
         masked_line(history.called(step, _COMMAND), _SUMMARY),
         f"{step.tokens_before:>{wide},} → {step.tokens_after:,}",
@@ -297,9 +300,10 @@ def savings_command(run: str | None, as_json: bool) -> int:
         for name, *numbers in zip(*columns, strict=True)
     ]
     lines = [output.table(header, rows), ""]
-    lines.append(
-        f"Recovery: {told.recovered:,} of {counted(told.steps, 'step')}, "
-        f"{told.bytes_recovered:,} of {counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}"
+    lines += output.beside(
+        "Recovery: ",
+        f"{told.recovered:,} of {counted(told.steps, 'step')}, {told.bytes_recovered:,} of "
+        f"{counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}",
     )
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
     if told.own:

@@ -10,7 +10,7 @@ from itertools import islice
 from loomctl.changes import stage_changes
 from loomctl.flow import lines, preambles, route, settle, turn_ends
 from loomctl.flow.start import bind, others_under_way
-from loomctl.kit import git, trouble
+from loomctl.kit import clock, git, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -183,7 +183,7 @@ def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace
     from loomctl.runs.machine import drivers
 
     fate = lease.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
-    return space, [f"It was driven by {lease.told(driver)}, {fate}."]
+    return space, [f"It was driven by {lease.told(driver, clock.ago)}, {fate}."]
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:

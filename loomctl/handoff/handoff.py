@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from loomctl.handoff import carried, remotes, repository
 from loomctl.handoff.carried import LOG, Look, Looker
 from loomctl.handoff.remotes import Remote, bad_handoff
-from loomctl.kit import files, git
+from loomctl.kit import clock, files, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.processes import PATIENCE, Lock
@@ -71,7 +71,7 @@ class Message(NamedTuple):
         by, machine = masked_line(self.by, 60), masked_line(self.machine, 60)
         words = [masked_line(self.summary.get(key) or "", limit) for key, limit in (("status", 40), ("step", 80))]
         stands = " at ".join(word for word in words if word)
-        return f"{by} on {machine} pushed it at {masked_line(self.at, 30)}{f', {stands}' if stands else ''}"
+        return f"{by} on {machine} pushed it {clock.ago(masked_line(self.at, 30))}{f', {stands}' if stands else ''}"
 
 
 class Standing(NamedTuple):

@@ -246,7 +246,7 @@ def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
         return []
     called = desk.space.store.handle(run_id)
     there = f"loomctl pull {called}{desk.remote.elsewhere}, then loomctl resume {called} --take-over"
-    drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other)}"
+    drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other, clock.ago)}"
     return [f"{drives}. To drive it on another machine: {there}"]
 
 

@@ -23,24 +23,39 @@ def exact_stamp(nanoseconds: int) -> str:
     return f"{stamp(nanoseconds // 1_000_000_000)[:-1]}.{nanoseconds // 1_000_000 % 1000:03}Z"
 
 
-def ago(stamped: str, now: float) -> str:
-    """Say for people when something was, in the local zone: `7 min ago`, `yesterday 14:05`, `2026-01-15`.
-
-    stamped: in the form above; what is none is given back. now: seconds since the epoch.
-    """
+def ago(stamped: str, now: float | None = None) -> str:
+    """Say for people when something was, as `ago_of` does; give back what is no stamp. now: by default, this moment."""
     at = seconds_of(stamped)
-    if not at:
-        return stamped
+    return ago_of(at, time.time() if now is None else now) if at else stamped
+
+
+def ago_of(at: float, now: float) -> str:
+    """Say for people when something was: `7 min ago`, `3 h ago`, `yesterday 14:05`, `2026-01-15`; in the local zone.
+
+    at, now: seconds since the epoch.
+    """
     gone, then, today = now - at, time.localtime(at), time.localtime(now)
-    if -60 <= gone < 60:
+    if gone < -60:
+        return "in the future"
+    if gone < 60:
         return "just now"
-    if 0 <= gone < 3600:
+    if gone < 3600:
         return f"{gone // 60:.0f} min ago"
-    if gone >= 0 and (gone < 6 * 3600 or then[:3] == today[:3]):
+    if gone < 6 * 3600 or then[:3] == today[:3]:
         return f"{gone // 3600:.0f} h ago"
-    if gone >= 0 and then[:3] == time.localtime(now - (today.tm_hour + 1) * 3600)[:3]:
+    yesterday = time.localtime(time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, 12, 0, 0, 0, 0, -1)))
+    if then[:3] == yesterday[:3]:
         return time.strftime("yesterday %H:%M", then)
     return time.strftime("%Y-%m-%d", then)
+
+
+def day_and_time(stamped: str) -> tuple[str, str]:
+    """Give a stamp in the local zone as `2026-01-15` and `14:05:33`; no day, and what it says, for what is no stamp."""
+    at = seconds_of(stamped)
+    if not at:
+        return "", stamped
+    local = time.localtime(at)
+    return time.strftime("%Y-%m-%d", local), time.strftime("%H:%M:%S", local)
 
 
 def run_stamp() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import git
+from loomctl.kit import clock, git
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
@@ -198,7 +198,7 @@ def must_be_known(space: Workspace, run_id: str) -> None:
         "NOT_KNOWN_HERE",
         f"the run {space.store.handle(run_id)} was not taken up here",
         where=space.store.run_dir(run_id),
-        why=why if driver is None else f"{why}; it is driven by {lease.told(driver)}",
+        why=why if driver is None else f"{why}; it is driven by {lease.told(driver, clock.ago)}",
         hint=way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )

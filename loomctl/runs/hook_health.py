@@ -138,7 +138,7 @@ def _unseen(firings: Firings, heard: float) -> list[Silent]:
 
 
 def silence_line(one: Silent, ago: str) -> str:
-    """Say it in a line. ago: how long ago `since` is, such as `5 minutes ago`; empty where it never fired."""
+    """Say it in a line. ago: how long ago `since` is, such as `5 min ago`; empty where it never fired."""
     if one.how == ALL:
         return f"no hook has fired since {ago}, though the session works" if ago else "no hook has ever fired here"
     if one.how == CUT_OFF:
@@ -226,15 +226,4 @@ def skews(beats: Mapping[str, Beat], state: Mapping[str, Any] | None) -> Sequenc
 
 def said(one: Silent, now: float) -> str:
     """Say of a silent hook what is the matter, in a line."""
-    return silence_line(one, ago(now - one.since) if one.since else "")
-
-
-def ago(elapsed: float) -> str:
-    """Say how long ago something was: `5 minutes ago`. elapsed: seconds."""
-    if elapsed < -60:
-        return "in the future (the clock was set back)"
-    for size, unit in ((DAY, "day"), (3600, "hour"), (60, "minute")):
-        if elapsed >= size:
-            count = int(elapsed // size)
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
-    return "just now"
+    return silence_line(one, clock.ago_of(one.since, now) if one.since else "")

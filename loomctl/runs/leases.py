@@ -90,7 +90,7 @@ def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
 
     found = space.store.held(run_id, state)
     if found is not None and drivers.is_here(space.local.folder, run_id, found):
-        raise lease.refusal(space.store.handle(run_id), found, found.epoch)
+        raise lease.refusal(space.store.handle(run_id), found, found.epoch, clock.ago)
 
 
 def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
@@ -158,9 +158,9 @@ def line(found: Holder, handle: str) -> str:
     """Say in one line who drives a run, to who does not, and how it is taken over."""
     from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
 
-    sign = f", last sign at {one_line(found.seen, 20)}" if found.seen else ""
+    sign = f", last sign {clock.ago(one_line(found.seen, 20))}" if found.seen else ""
     return (
-        f"the run {handle} is driven by {lease.told(found)}{sign}; here it can be read, "
+        f"the run {handle} is driven by {lease.told(found, clock.ago)}{sign}; here it can be read, "
         f"and taken over: loomctl resume {handle} --take-over"
     )
 

@@ -114,7 +114,7 @@ def test_hooks_that_fire_are_told_one_by_one(begun: Scene) -> None:
     fire(begun, ALL)
     found = firings(begun)
     assert found.status == PASS
-    assert found.details == tuple(f"{event}: 2 minutes ago, in the session {SESSION}, by 0.1.0" for event in EVENTS)
+    assert found.details == tuple(f"{event}: 2 min ago, in the session {SESSION}, by 0.1.0" for event in EVENTS)
     assert [one["event"] for one in found.facts["fired"]] == list(EVENTS)
     assert found.facts["fired"][0]["session_id"] == SESSION
 
@@ -123,7 +123,7 @@ SILENT = {"pre-compact", "post-compact", "session-end", "post-tool-use", "post-t
 CASES: dict[str, tuple[dict[str, float], str, str]] = {
     "the rare ones may be silent": ({k: v for k, v in ALL.items() if k not in SILENT}, PASS, "4 of 9"),
     "none ever": ({}, FAIL, "no hook has fired here, ever, though the session"),
-    "none since": (dict.fromkeys(ALL, 3 * HOUR), FAIL, "no hook has fired since 3 hours ago"),
+    "none since": (dict.fromkeys(ALL, 3 * HOUR), FAIL, "no hook has fired since 3 h ago"),
     "one never": ({k: v for k, v in ALL.items() if k != "stop"}, WARN, "the hook stop has never fired"),
     "start never": ({k: v for k, v in ALL.items() if k != "session-start"}, WARN, "session-start has never"),
     "no end of turn for long": ({**ALL, "stop": 2.0 * DAY}, WARN, "the hook stop has been silent"),

@@ -29,8 +29,9 @@ def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> No
 
 
 @pytest.mark.slow
-def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene) -> None:
+def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its state, once; in what show, runs and a session's start tell; trust puts it under way again (D23)."""
+    monkeypatch.setenv("COLUMNS", "300")
     run_id = begin(scene, "touch fine", "touch fine2", trusted=False)
     for _ in range(3):
         assert scene.loomctl("next").code == EXIT_USAGE

@@ -18,6 +18,12 @@ SECRET = "ghp_" + "a1B2" * 9
 LARGE = "x" * 110_000
 
 
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def end(scene: Scene, **updates: Any) -> None:
     response = f"Done. {json.dumps({'outcome': 'succeeded', 'context_updates': updates})}"
     drive.done(scene.space(), scene.run_dir.name, response=response)

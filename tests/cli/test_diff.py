@@ -20,6 +20,12 @@ ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def begin(scene: Scene) -> None:
     space = scene.space()
     track.begin(space, space.store.read(scene.run_dir.name), scene.state["steps"][-1])

@@ -248,7 +248,7 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
     for way in WAYS:
         refused = laptop.loomctl(*way, "--json", session=OTHER).json["error"]
         assert refused["hint"] == f"loomctl resume {handle(run_id)} --take-over", refused
-        holds(refused["message"] + refused["why"], "driven by the session", "(claude-code on desktop)")
+        holds(refused["message"] + refused["why"], "driven by the session", "(claude-code on desktop, came just now)")
     for decides in (["approve"], ["trust", "--yes"], ["cancel"]):  # a person's, or the driver's
         error = laptop.loomctl(*decides, "--json", session=OTHER).json["error"]
         assert (error["code"], error["hint"]) == ("NOT_BOUND", refused["hint"])
@@ -277,6 +277,7 @@ def test_a_saved_copy_is_told_from_the_run_that_it_is_one_of(
     laptop.push(run_id)
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
     saved = desktop.loomctl("pull", run_id, keep, "--json").json["saved"]
+    monkeypatch.setenv("COLUMNS", "300")
     rows = desktop.loomctl("runs").stdout.splitlines()
     assert rows[0].endswith("COPY OF")
     (row,) = [line for line in rows if line.startswith(f"  {handle(saved)}")]

@@ -92,7 +92,7 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     assert cli("doctor", "--json").json["ok"]
 
 
-def test_a_fork_as_a_document(worked: Scene, cli: Cli) -> None:
+def test_a_fork_as_a_document(worked: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     first = worked.run_dir.name
     told = cli("fork", first, "--at", "1", "--json").json
     assert told["forked_from"] == {"run_id": first, "stage": "001-frame.ask@1", "at": told["forked_from"]["at"]}
@@ -104,6 +104,7 @@ def test_a_fork_as_a_document(worked: Scene, cli: Cli) -> None:
         ("a", "step", "001-frame.ask@1")
     ]
     assert {one["by"] for one in changes} == {"step"}
+    monkeypatch.setenv("COLUMNS", "300")
     listed = cli("events", told["run_id"]).stdout.splitlines()
     assert [line.split()[2] for line in listed] == ["run.created", "run.forked"]
     assert f"from {first} at 001-frame.ask@1" in listed[1]

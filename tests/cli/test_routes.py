@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_INVALID, EXIT_OK
 from tests.cli.commands import AT_ONCE, PATIENT, begin, status
 from tests.cli.conftest import Cli
@@ -22,6 +23,12 @@ REVIEW: list[Json] = [
     },
     {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "review"}]},
 ]
+
+
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
 
 
 def phases(*steps: Json) -> Json:
@@ -139,7 +146,7 @@ def test_a_command_that_failed_for_a_passing_reason_waits(scene: Scene, monkeypa
     assert first["error"]["type"] == "TRANSIENT"
     pending = told[0]["pending"]
     assert (pending["kind"], pending["not_before"]) == ("not_begun", waits)
-    assert f"is not tried before {waits}" in scene.loomctl("next").stdout
+    assert f"is not tried before {clock.day_and_time(waits)[1]}." in scene.loomctl("next").stdout
     assert not (scene.run_dir / "stages/002-build.c1@2/command.json").exists()
     steps = scene.state["steps"]
     scene.edit(steps=[{**steps[0], "next": {**steps[0]["next"], "not_before": "2026-01-01T00:00:00Z"}}, *steps[1:]])

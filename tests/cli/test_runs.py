@@ -27,7 +27,7 @@ def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
     broken.mkdir()
     (broken / "state.json").write_text("{")
     lines = cli("runs").stdout.splitlines()
-    assert lines[0].split() == ["RUN", "STATUS", "STEP", "SESSIONS", "UPDATED"]
+    assert lines[0].split() == ["RUN", "STATUS", "STEP", "UPDATED", "SESSIONS"]
     (own,) = [line for line in lines if "add-dark-mode-" in line]
     assert own.startswith("* ")
     for words in ("in_progress", "build/make", "1 session (machine-a)"):
@@ -80,6 +80,7 @@ def test_show_masks_keys_in_a_goal_and_a_stage(begun: Scene, cli: Cli) -> None:
 
 
 def test_sessions_are_a_table(begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LOOM_HOSTNAME", "machine-b")
     begun.space().local.mark_ended(SESSION)
     cli("resume", "--take-over", session=OTHER)

@@ -73,7 +73,7 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
     (entry,) = begun.state["steps"]
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3 * 3600 - 60))
     begun.edit(steps=[{**entry, "started_at": began}])
-    assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 hours"
+    assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 h"
 
 
 STANDINGS: dict[str, tuple[Json, str, str]] = {
@@ -152,8 +152,8 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
         sessions={**begun.state["sessions"], "session_history": [record]},
     )
     told = fields(cli("status").stdout)
-    assert told["compacted"] == "2 times, the last 2 hours ago (manual): kept 3, lost 1, restored 1"
-    assert f"driven by {OTHER} on machine-b, who came 2 hours ago" in told["sessions"]
+    assert told["compacted"] == "2 times, the last 2 h ago (manual): kept 3, lost 1, restored 1"
+    assert f"driven by {OTHER} on machine-b, who came 2 h ago" in told["sessions"]
     record["compactions"][-1]["receipt"] = {"proven": False}
     begun.edit(
         lease={"epoch": 4, "session_id": None}, sessions={**begun.state["sessions"], "session_history": [record]}
@@ -282,7 +282,7 @@ def test_a_hook_that_is_silent_or_was_cut_off_is_an_alarm_everywhere(begun: Scen
     mark = begun.store / "local/hooks/session-start.work"
     mark.write_text("begun\n")
     os.utime(mark, (time.time() - 5 * MINUTE,) * 2)
-    said = "the hook session-start began its work 5 minutes ago and did not end it: it was cut off, or took too long"
+    said = "the hook session-start began its work 5 min ago and did not end it: it was cut off, or took too long"
     assert said in fields(cli("status").stdout)["hooks"]
     assert cli("statusline").stdout.startswith("! hook session-start cut off · loom ")
     (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]

@@ -23,6 +23,12 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100
 
 
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def record(scene: Scene, tool: str, args: Any, result: Any, step_id: str, **more: Any) -> ToolStep:
     error = more.pop("error", "")
     step = StepReducer(DataOffloader(scene.run_dir)).reduce(tool, args, result, step_id=step_id, error=error, more=more)

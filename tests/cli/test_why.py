@@ -23,6 +23,12 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 @pytest.fixture
 def looped(scene: Scene, cli: Cli) -> Scene:
     scene.workflow(phases={"build": {"steps": STEPS}})

@@ -14,8 +14,9 @@ Nothing is set up that a reader does not see, but the folder `server` beside the
 
 A handle's last four letters differ, too: a page has `-k3f9` for the first run of a play, then those of `_MARKS`.
 
-In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times, ids in
-hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may differ by a quarter.
+In what is shown `…` stands for anything within a line, and alone on a line for any number of lines. Times (`7 min ago`
+is `just now`), ids in hexadecimal and the home folder (`~`) differ from run to run; numbers of bytes and characters may
+differ by a quarter.
 """
 
 import fcntl
@@ -46,6 +47,7 @@ _MARKS = ("k3f9", "p7wd", "2xm8", "q4tz")
 _REPOSITORY = re.compile(r"https://git\.example\.org/(\w+\.git)")
 _TITLE = re.compile(r'title="(?P<path>[^"]+)"')
 _TIME = re.compile(r"(?!2000-01-01)\d{4}-\d\d-\d\dT\d\d([:-])\d\d\1\d\dZ")
+_AGE = re.compile(r"just now|\b\d+ min ago")
 _HEXADECIMAL = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{7,64}\b")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?k?(?= (?:bytes|characters|of \d|tokens))|(?<= of )\d[\d,]*$")
 
@@ -278,12 +280,12 @@ def _is(shown: str, printed: str) -> bool:
 
 
 def _general(text: str) -> str:
-    return _HEXADECIMAL.sub("0000000", _TIME.sub(lambda match: f"T{match[1]}", text))
+    return _AGE.sub("just now", _HEXADECIMAL.sub("0000000", _TIME.sub(lambda match: f"T{match[1]}", text)))
 
 
 def steady(text: str) -> str:
     """Give an output as a page shows it: with one time throughout, so that writing it anew changes nothing."""
-    return _TIME.sub(lambda match: f"2026-01-15T09{match[1]}30{match[1]}00Z", text)
+    return _AGE.sub("just now", _TIME.sub(lambda match: f"2026-01-15T09{match[1]}30{match[1]}00Z", text))
 
 
 def _value(number: str) -> float:

@@ -84,8 +84,7 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
     told = heartbeats(lame, bundle)
     assert told["status"] == "WARN"
     assert (
-        f"the hook {WATCHED[event]} has been silent though it should have fired: it last did 1 hour ago"
-        in (told["found"])
+        f"the hook {WATCHED[event]} has been silent though it should have fired: it last did 1 h ago" in (told["found"])
     )
 
 

@@ -225,7 +225,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
     commit = desktop.push(shared).commit
     with refused("REMOTE_NEWER") as caught:
         laptop.push(shared)
-    for words in ("on laptop pushed it at 2", "build/polish", "it goes on from what is here, so a pull brings it"):
+    for words in ("on laptop pushed it just now", "build/polish", "it goes on from what is here, so a pull brings it"):
         assert words in str(caught.value.why)
     assert caught.value.hint == f"loomctl pull {laptop.space().store.handle(shared)}"
     assert laptop.desk().repository.list_runs(laptop.desk().remote) == {shared: commit}

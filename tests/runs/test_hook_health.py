@@ -95,11 +95,11 @@ def test_to_wait_makes_nobody_silent(idle: float) -> None:
 
 def test_each_is_said_in_a_line() -> None:
     assert silence_line(Silent(STOP, NEVER), "") == "the hook stop has never fired here, though it should have"
-    assert "has been silent though it should have fired: it last did 5 minutes ago" in silence_line(
-        Silent(STOP, STOPPED, 1.0), "5 minutes ago"
+    assert "has been silent though it should have fired: it last did 5 min ago" in silence_line(
+        Silent(STOP, STOPPED, 1.0), "5 min ago"
     )
-    assert "began its work 5 minutes ago" in silence_line(Silent(STOP, CUT_OFF, 1.0), "5 minutes ago")
-    assert "no hook has fired since 1 hour ago" in silence_line(Silent("", ALL, 1.0), "1 hour ago")
+    assert "began its work 5 min ago" in silence_line(Silent(STOP, CUT_OFF, 1.0), "5 min ago")
+    assert "no hook has fired since 1 h ago" in silence_line(Silent("", ALL, 1.0), "1 h ago")
     assert (in_short(()), in_short((Silent("", ALL),))) == ("", "hooks silent")
     assert in_short((Silent(STOP, NEVER),)) == "hook stop silent"
     assert in_short((Silent(STOP, CUT_OFF),)) == "hook stop cut off"

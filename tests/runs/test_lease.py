@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomctl.kit import clock
 from loomctl.runs.model import lease
 from loomctl.runs.model.lease import AHEAD, SILENT_AFTER, Sight
 from tests.helpers.tables import each
@@ -111,8 +112,8 @@ def test_whatever_stands_there_is_read(raw: object) -> None:
     state = {"lease": raw}
     found = lease.holder(state)
     if found is not None:
-        assert "\n" not in lease.told(found)
-        assert lease.refusal("run", found, 0).exit_code == 6
+        assert "\n" not in lease.told(found, clock.ago)
+        assert lease.refusal("run", found, 0, clock.ago).exit_code == 6
         lease.seconds(found.seen)
     taken = lease.taken(state, "s", host="h", hostname="m", at=AT)
     assert lease.epoch(taken) == lease.epoch(state) + 1

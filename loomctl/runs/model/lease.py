@@ -13,7 +13,7 @@ from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
@@ -148,13 +148,14 @@ def seconds(stamp: str) -> int | None:
     return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
-def told(found: Holder) -> str:
-    """Say who drives, in a few words."""
+def told(found: Holder, ago: Callable[[str], str]) -> str:
+    """Say who drives, in a few words. ago: how a time is said to people, as `clock.ago` does."""
     from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
 
     name = " on ".join(filter(None, (one_line(found.host, 40), one_line(found.hostname, 80))))
-    since = f" since {one_line(found.since, 20)}" if found.since else ""
-    return f"the session {one_line(found.session_id, 60)}" + (f" ({name})" if name else "") + since
+    came = f"came {ago(one_line(found.since, 20))}" if found.since else ""
+    known = ", ".join(filter(None, (name, came)))
+    return f"the session {one_line(found.session_id, 60)}" + (f" ({known})" if known else "")
 
 
 def brief(found: Holder) -> dict[str, Any]:
@@ -169,11 +170,13 @@ def fate(*, is_here: bool) -> str:
     return "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
 
 
-def refusal(handle: str, found: Holder | None, began: int, *, is_here: bool = True) -> LoomError:
+def refusal(
+    handle: str, found: Holder | None, began: int, ago: Callable[[str], str], *, is_here: bool = True
+) -> LoomError:
     """Say that a run is another's to drive, and the ways that are left.
 
     found: who drives it, None where nobody does by now; began: the epoch at which the command that is refused began;
-    is_here: the driver drives in this store.
+    ago: as in `told`; is_here: the driver drives in this store.
     """
     if found is None:
         return LoomError(
@@ -185,10 +188,10 @@ def refusal(handle: str, found: Holder | None, began: int, *, is_here: bool = Tr
         )
     from loomctl.kit.text.fences import one_line
 
-    sign = f"its last sign was at {one_line(found.seen, 20)}; " if found.seen else ""
+    sign = f"its last sign was {ago(one_line(found.seen, 20))}; " if found.seen else ""
     return LoomError(
         "HELD_BY_ANOTHER",
-        f"the run {handle} is driven by {told(found)}",
+        f"the run {handle} is driven by {told(found, ago)}",
         why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {handle}, "
         f"loomctl prime-context --run-id {handle}. "
         f"To drive it from here takes it from that session, {fate(is_here=is_here)}",

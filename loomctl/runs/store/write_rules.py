@@ -105,7 +105,7 @@ class Fence:
         from loomctl.runs.machine import drivers
 
         is_here = found is not None and drivers.is_here(self._local, str(state["run_id"]), found)
-        return lease.refusal(handle(state), found, began, is_here=is_here)
+        return lease.refusal(handle(state), found, began, clock.ago, is_here=is_here)
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]

@@ -105,16 +105,17 @@ def _is_named(pattern: str, tool_name: str) -> bool:
 
 
 def find(held: Record, named: str) -> ToolStep:
-    """Give the step of an id or of its unique beginning; of several with one id the newest.
+    """Give the step of an id or of its unique beginning, as a list may cut it; of several with one id the newest.
 
     Raises NO_SUCH_TOOL_STEP and AMBIGUOUS_TOOL_STEP.
     """
     same: ToolStep | None = None
     found: dict[str, ToolStep] = {}
+    beginning = named.removesuffix("…")
     for step in held.steps():
         if step.id == named:
             same = step
-        elif step.id.startswith(named) and (len(found) < 10 or step.id in found):
+        elif step.id.startswith(beginning) and (len(found) < 10 or step.id in found):
             found[step.id] = step
     if same is not None:
         return same
