@@ -91,10 +91,11 @@ def _text(findings: Mapping[str, Finding]) -> str:
     width = max(map(len, findings))
     lines = []
     for name, finding in findings.items():
-        status = output.styled(finding.status, _COLOURS[finding.status])
-        lines.append(f"{status}  {name.ljust(width)}  {finding.found}")
-        lines += [f"      {' ' * width}  {detail}" for detail in finding.details]
-        lines += [f"      {' ' * width}  hint: {finding.hint}"] if finding.hint else []
+        first, *more = output.beside(f"{finding.status}  {name.ljust(width)}  ", finding.found, 100)
+        lines += [output.styled(finding.status, _COLOURS[finding.status]) + first[len(finding.status) :], *more]
+        indent = " " * (len(finding.status) + width + 4)
+        lines += [line for detail in finding.details for line in output.beside(indent, detail, 100)]
+        lines += [f"{indent}hint: {finding.hint}"] if finding.hint else []
     counts = {status: sum(one.status == status for one in findings.values()) for status in (PASS, WARN, FAIL)}
     lines.append(f"{counts[PASS]} passed, {counts[WARN]} to look at, {counts[FAIL]} failed")
     return "\n".join(lines)

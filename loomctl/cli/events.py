@@ -16,6 +16,7 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import run_argument
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import command_runs, log_verdict, stages
@@ -37,6 +38,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AT_ONCE = 500  # entries
 _INTERVAL = 0.25  # seconds between two looks
 _LONGEST = 240  # UTF-16 units of a line for people
+_NAME, _WIDE = 22, 80  # columns of an event's name, on a screen of so many
 _MOST = 64 * 1024  # bytes of a command's output that are told at once
 _BEFORE = 10  # lines of it that are told of a command that runs already
 
@@ -71,10 +73,11 @@ def events(
 ) -> int:
     """Show what happened in a run, oldest first.
 
-    Number, time (UTC), event, step, and what it says. Without --since the last 50. With -f each event is told as it
-    comes, and what a command step prints meanwhile (with --json as `command.output`, which has no number, for it
-    stands in no log). Following ends with the run, that is when it is completed or cancelled; Ctrl-C is a good end,
-    too. A line of the log that is no entry is named, on standard error.
+    Number, time, event, step, and what it says, as far as a line holds it; a day that is not today stands on a line of
+    its own. Without --since the last 50. With -f each event is told as it comes, and what a command step prints
+    meanwhile (with --json as `command.output`, which has no number, for it stands in no log). Following ends with the
+    run, that is when it is completed or cancelled; Ctrl-C is a good end, too. A line of the log that is no entry is
+    named, on standard error.
 
     \b
     Examples:
@@ -141,6 +144,7 @@ class _Teller:
     def __init__(self, space: Workspace, run_id: str, names: Sequence[str], *, as_json: bool) -> None:
         self._space, self.run_id, self._names, self._as_json = space, run_id, names, as_json
         self._told = False
+        self._day = time.strftime("%Y-%m-%d")
         self.handle = space.store.handle(run_id)
 
     def wanted(self, entry: dict[str, Any]) -> bool:
@@ -184,8 +188,21 @@ class _Teller:
             if self._as_json:
                 click.echo("\n".join(output.line(entry) for entry in clean))
             else:
-                output.text("\n".join(_for_people(entry) for entry in clean))
+                output.text("\n".join(line for entry in clean for line in self._for_people(entry)))
             entries.clear()
+
+    def _for_people(self, entry: dict[str, Any]) -> list[str]:
+        """Give an entry's line, and before it the day where that is another than of the one before, or today."""
+        day, at = clock.day_and_time(one_line(str(entry.get("ts") or ""), 20))
+        new_day = [day] if day and day != self._day else []
+        self._day = day or self._day
+        wide = output.columns()
+        head = f"{entry['seq']:>5}  {at:<8}  {one_line(entry['event'], 40):<{_NAME if wide >= _WIDE else 0}}"
+        properties = entry.get("properties")
+        named = isinstance(properties, dict) and isinstance(properties.get("stage"), str)  # it has the step's id in it
+        step = "" if named else one_line(str(entry.get("step_id") or ""), 60)
+        rest = " ".join(part for part in (step, explain.line_of(entry)) if part)
+        return [*new_day, fences.cut(f"{head}  {one_line(rest, _LONGEST)}".rstrip(), wide)]
 
     def say_if_nothing(self) -> None:
         """Say that there was nothing, to a person."""
@@ -202,7 +219,7 @@ class _Teller:
         if printed.left_out:
             output.text(f"    | … {printed.left_out:,} bytes, which command.log has")
         for line in printed.lines:
-            output.text(f"    | {masked_line(line, _LONGEST)}")
+            output.text(fences.cut(f"    | {masked_line(line, _LONGEST)}", output.columns()))
 
 
 def _is_only_torn(space: Workspace, run_id: str) -> bool:
@@ -220,15 +237,6 @@ def _no_entry(line: Line, handle: str, *, torn: bool) -> str:
         return f"the last line of events.jsonl ({line.bytes:,} bytes) has no end: it is being written, or was torn off"
     why = "a kill tore it off" if torn else f"loomctl prove --log {handle} tells more"
     return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: {why}"
-
-
-def _for_people(entry: dict[str, Any]) -> str:
-    head = f"{entry['seq']:>6}  {one_line(str(entry.get('ts') or ''), 20):<20}  {one_line(entry['event'], 40):<22}"
-    properties = entry.get("properties")
-    named = isinstance(properties, dict) and isinstance(properties.get("stage"), str)  # which has the step's id in it
-    step = "" if named else one_line(str(entry.get("step_id") or ""), 60)
-    rest = " ".join(part for part in (step, explain.line_of(entry)) if part)
-    return f"{head}  {one_line(rest, _LONGEST - len(head))}".rstrip()
 
 
 def _since(given: str | None) -> Since | None:

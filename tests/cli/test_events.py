@@ -12,6 +12,7 @@ from typing import IO
 import pytest
 
 from loomctl.flow import drive
+from loomctl.kit import clock
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
 from loomctl.views import explain
@@ -32,6 +33,12 @@ def begun(scene: Scene) -> Scene:
     return scene
 
 
+@pytest.fixture(autouse=True)
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def log(scene: Scene) -> Path:
     return scene.run_dir / "events.jsonl"
 
@@ -49,7 +56,7 @@ def test_events_are_told_from_a_place_a_line_each_or_as_they_are_stored(begun: S
     held = stored(begun)
     assert len(lines) == len(held)
     for line, entry in zip(lines, held, strict=True):
-        assert line.split()[:3] == [str(entry["seq"]), entry["ts"], entry["event"]]
+        assert line.split()[:3] == [str(entry["seq"]), clock.day_and_time(entry["ts"])[1], entry["event"]]
     ended = next(line for line in lines if "stage.completed" in line)
     assert ended.split()[3:] == ["001-frame.ask@1", "succeeded", "response_source=done"]
     assert [json.loads(line)["seq"] for line in cli("events", "--since", "2", "--json").stdout.splitlines()] == [
@@ -182,6 +189,13 @@ def test_every_event_has_a_line_for_people_whatever_it_holds(name: str) -> None:
     for properties in (*ODD, {}):
         assert "{" not in explain.line_of({"event": name, "properties": {"plan": {"sha256": 1}, "loaded": {"x": "y"}}})
         assert isinstance(explain.line_of({"event": name, "properties": properties}), str)
+
+
+def test_another_day_than_today_stands_on_a_line_of_its_own(begun: Scene, cli: Cli) -> None:
+    entries = [{**entry, "ts": f"2026-01-0{at // 3 + 1}T12:00:00Z"} for at, entry in enumerate(stored(begun)[:6])]
+    log(begun).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    lines = cli("events").stdout.splitlines()
+    assert [line for line in lines if ":" not in line] == [lines[0], lines[4]] == ["2026-01-01", "2026-01-02"]
 
 
 def test_events_are_chosen_by_name(begun: Scene, cli: Cli) -> None:
