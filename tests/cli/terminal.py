@@ -1,10 +1,13 @@
 """A terminal at which a person sits: what they see, and what they type."""
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 
 from tests.helpers.scenes import MAIN, Scene
 
@@ -39,8 +42,12 @@ class Terminal:
         """Type a text; U+0004 is the end of input, U+0003 an interrupt."""
         os.write(self._ours, text.encode())
 
-    def until(self, *words: str) -> str:
-        while not all(word in self.seen for word in words):
+    def resize(self, lines: int, columns: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def until(self, *words: str, times: int = 1) -> str:
+        """Read until each of the words stands there so many times."""
+        while not all(self.seen.count(word) >= times for word in words):
             assert self._read(), f"{words} never came: {self.seen}"
         return self.seen
 
