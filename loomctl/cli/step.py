@@ -19,10 +19,12 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import ROUTING, Reading
 from loomctl.kit import trouble
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find, leases
+from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
@@ -78,12 +80,9 @@ class _ProgressLine:
 
     def show(self, pending: Pending) -> None:
         """Show how far a command is: how long it runs, and what it printed last."""
-        import shutil
-
         last = pending.tail.rpartition("\n")[2]
         said = f"{pending.step_id}: {answer.seconds(pending.seconds)}, {pending.bytes:,} bytes  {last}"
-        room = max(20, shutil.get_terminal_size().columns - 1)
-        click.echo(f"\r\x1b[K{one_line(said, room)}", nl=False, err=True)
+        click.echo(f"\r\x1b[K{fences.cut(one_line(said, 400), output.columns() - 1)}", nl=False, err=True)
         self._shown = True
 
     def clear(self) -> None:
@@ -154,7 +153,7 @@ def done(
             artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
             branch=branch,
             stage=stage,
-            ask=None if as_json or sys.stdin is None or not sys.stdin.isatty() else _asked,
+            ask=_asked if _may_ask(space, as_json=as_json) else None,
         )
     except LoomError as error:
         if error.code == leases.HELD_BY_ANOTHER:
@@ -163,10 +162,25 @@ def done(
     return told(space, driven, as_json=as_json)
 
 
+def _may_ask(space: Workspace, *, as_json: bool) -> bool:
+    """Tell whether a person types the command, and no script and no assistant."""
+    return space.caller.host == TERMINAL and output.may_ask(as_json=as_json)
+
+
 def _asked(step_id: str) -> str:
-    return str(
-        click.prompt(f"Result of {masked_line(step_id, 120)}, in a line", default="", show_default=False, err=True)
-    )
+    """Ask a person for a result: in a line, else in their editor; empty where they give none."""
+    name, has_editor = masked_line(step_id, 120), bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
+    otherwise = "opens your editor" if has_editor else "ends nothing"
+    output.note(f"What was the result of {name}? One line; an empty line {otherwise}.")
+    try:
+        said = str(click.prompt("", prompt_suffix="> ", default="", show_default=False, err=True))
+        return said if said.strip() or not has_editor else str(click.edit("") or "")
+    except (click.Abort, KeyboardInterrupt):
+        output.note(f"\nNothing was ended; {name} is still open.")
+        raise
+    except click.ClickException as error:  # there is no such editor, or it failed
+        what, hint = "your editor gave no result", "loomctl done --response-file result.md"
+        raise LoomError("NO_RESPONSE", what, why=error.message, hint=hint, exit_code=EXIT_USAGE) from None
 
 
 def _keep(

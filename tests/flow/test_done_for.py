@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
 
 import pytest
 
 from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
-from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, fingerprint, handle
+from tests.cli.terminal import Terminal, loomctl
+from tests.helpers.scenes import OTHER, SESSION, Ended, Scene, fingerprint, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import read, statuses
 
@@ -157,21 +154,65 @@ def test_in_a_terminal_nothing_succeeds_without_a_result(
         assert (error["code"], error["hint"]) == ("NO_RESPONSE", way)
 
 
+@pytest.fixture
+def without_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.delenv("VISUAL", raising=False)
+
+
+@pytest.mark.usefixtures("without_an_editor")
 @each(("typed", "status"), [("It is done.\n", "succeeded"), ("\n", "in_progress")])
 def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> None:
-    begun.let_go()
-    mine, theirs = pty.openpty()
-    command = [sys.executable, "-I", str(MAIN), "done", begun.run_dir.name]
-    pipes: Json = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    child: Any = subprocess.Popen(command, cwd=begun.root, env=begun.environ(None), **pipes)
-    with child as process:
-        os.close(theirs)
-        os.write(mine, typed.encode())
-        _, asked = process.communicate()
-    os.close(mine)
-    assert b"Result of frame/ask, in a line" in asked
-    assert statuses(begun)[0] == status
+    seen, code = asked(begun, typed)
+    assert "What was the result of frame/ask? One line; an empty line ends nothing." in seen
+    assert (statuses(begun)[0], code) == (status, 0 if status == "succeeded" else 2)
     assert status != "succeeded" or read(begun, "001-frame.ask@1", "response.md") == "It is done."
+
+
+@pytest.mark.usefixtures("without_an_editor")
+@each("typed", ["\x04", ""])
+def test_who_breaks_off_ends_nothing(begun: Scene, typed: str) -> None:
+    """By the end of input, or an interrupt; it is said, and the step is still open."""
+    seen, code = asked(begun, typed)
+    assert "Nothing was ended; frame/ask is still open." in seen
+    assert "Traceback" not in seen
+    assert (statuses(begun)[0], code) == ("in_progress", 130)
+
+
+@each(
+    ("editor", "status", "said"),
+    [
+        ("printf 'Two lines,\\nand more.' > \"$1\"", "succeeded", "an empty line opens your editor"),
+        ("exit 0", "in_progress", "NO_RESPONSE: the result of frame/ask is missing"),
+        ("exit 3", "in_progress", "NO_RESPONSE: your editor gave no result"),
+    ],
+)
+def test_an_empty_line_opens_the_editor(
+    begun: Scene, editor: str, status: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun.write("edit.sh", f"#!/bin/sh\n{editor}\n").chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(begun.root / "edit.sh"))
+    assert said in asked(begun, "\n")[0]
+    assert statuses(begun)[0] == status
+    assert status != "succeeded" or read(begun, "001-frame.ask@1", "response.md").strip() == "Two lines,\nand more."
+
+
+def test_a_session_of_an_assistant_is_not_asked(begun: Scene) -> None:
+    terminal = Terminal(loomctl("done", begun.run_dir.name), begun, environ={"CLAUDE_CODE_SESSION_ID": SESSION})
+    terminal.type("It is done.\n")
+    assert "What was" not in terminal.end()
+
+
+def asked(begun: Scene, typed: str) -> tuple[str, int]:
+    """Type at `done` in a terminal, or interrupt it; gives what was seen, and the exit code."""
+    begun.let_go()
+    terminal = Terminal(loomctl("done", begun.run_dir.name), begun)
+    terminal.until("\n> ")
+    if typed:
+        terminal.type(typed)
+    else:
+        terminal.child.send_signal(signal.SIGINT)
+    return terminal.end(), terminal.child.returncode
 
 
 def test_a_closing_step_may_be_marked_again(begun: Scene) -> None:
