@@ -64,12 +64,21 @@ class TaskList(NamedTuple):
         }
 
     def again(self, noted: Mapping[str, Any]) -> Task | None:
-        """Find a task again: by its text, else, where it was reworded, by its line and those around it; else None."""
-        same = [task for task in self.tasks if task.text[:LONGEST] == noted["text"]]
+        """Find a task again; None where nothing tells which it is.
+
+        By its text; else by its first line, if no other box has it; else, where it was reworded, by its line and the
+        tasks around it.
+        """
+        text = str(noted["text"])
+        same = [task for task in self.tasks if task.text[:LONGEST] == text]
         if same:
-            return next((task for task in same if task.nth == noted["nth"]), same[-1])
-        there = next((task for task in self.tasks if task.line == noted["line"]), None)
-        return there if there is not None and self._neighbours(there) == noted["between"] else None
+            return next((task for task in same if task.nth == noted.get("nth")), same[-1])
+        head = text.partition("\n")[0]
+        same = [task for task in self.tasks if task.text[:LONGEST].partition("\n")[0] == head]
+        if len(same) == 1:
+            return same[0]
+        there = next((task for task in self.tasks if task.line == noted.get("line")), None)
+        return there if there is not None and self._neighbours(there) == noted.get("between") else None
 
     def ticked(self, task: Task) -> bytes:
         """Give the file's bytes with one box ticked, and nothing else changed."""
@@ -89,7 +98,8 @@ def read(data: bytes, section: str | None = None) -> TaskList | None:
     """
     text = data.decode("utf-8", "surrogateescape")
     reader, at = _Reader(section), 0
-    for number, raw in enumerate(text.split("\n"), 1):
+    lines = text.replace("\r\n", " \n").replace("\r", "\n").split("\n")  # each where it stands in the text
+    for number, raw in enumerate(lines, 1):
         mark = 1 if number == 1 and raw.startswith("\ufeff") else 0
         reader.line(raw[mark:], number, at + mark)
         if reader.is_over:

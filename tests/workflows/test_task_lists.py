@@ -39,6 +39,7 @@ BOXES = {
     "tabs": ("-\t[ ] a\n\t- [ ] b\n", ["b", "a"]),
     "a rule ends a list": ("- [ ] a\n---\n  b\n- [ ] c\n* * *\n", ["a", "c"]),
     "line ends and the mark of a file": ("\ufeff- [ ] a\r\n  b\r\n- [x] c", ["a\nb", "c"]),
+    "line ends of old": ("# T\r- [ ] a\r  b\r\r- [x] c\r", ["a\nb", "c"]),
     "what JSON and a shell cannot hold": ("- [ ] a\0b\n", ["a\ufffdb"]),
     "a number goes on under a text, where GitHub asks for a blank line": ("text\n2. [ ] a\n", ["a"]),
     "nothing": ("", []),
@@ -79,6 +80,8 @@ AGAIN = {
     "ticked by hand": ("- [ ] a\n- [x] b\n- [ ] c\n", 2),
     "with more before it": ("- [ ] new\n- [ ] a\n\n# C\n- [ ] b\n- [ ] c\n", 5),
     "reworded between the same two": ("- [ ] a\n- [ ] better\n- [ ] c\n", 2),
+    "with notes below it, and moved": ("- [ ] a\n- [ ] new\n- [x] b\n  noted\n  - here\n- [ ] c\n", 3),
+    "with notes below it, and its like": ("- [ ] a\n- [ ] new\n- [ ] b\n  noted\n- [ ] b\n  too\n", None),
     "reworded and moved": ("- [ ] better\n- [ ] a\n- [ ] c\n", None),
     "removed": ("- [ ] a\n- [ ] c\n", None),
     "gone with all others": ("", None),
@@ -95,6 +98,13 @@ def test_a_task_is_found_again_in_an_edited_file(name: str) -> None:
     assert after is not None
     found = after.again(noted)
     assert (found and found.line) == expected
+
+
+def test_a_task_of_a_state_that_says_little_of_it_is_found_by_its_text_alone() -> None:
+    found = task_lists.read(b"- [ ] a\n- [ ] b\n")
+    assert found is not None
+    assert found.again({"text": "b", "line": 9}) == found.tasks[1]
+    assert found.again({"text": "c", "line": 1}) is None
 
 
 def test_of_identical_lines_the_one_that_was_given_is_found() -> None:
