@@ -76,8 +76,13 @@ def _task(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]
     line, text = known.get(TASK_LINE), known.get(placeholders.TASK)
     if not step.get("for_each") or not line or not text:
         return []
+    from loomctl.workflows import task_lists  # most steps go through no list
+
     asked = "".join(str(step.get(field) or "") for field in ("prompt", "command", "skill", "run"))
     head = f"This is {masked_line(line.partition(':')[0], 60)}"
+    if len(text) >= task_lists.LONGEST:
+        of = masked_line(str(step["for_each"].get("list")), 120)
+        head += f", cut after {task_lists.LONGEST:,} characters (the rest stands in the list, {of})"
     return [f"{head}."] if placeholders.TASK in placeholders.used(asked) else [f"{head}:", fenced(text, "text")]
 
 

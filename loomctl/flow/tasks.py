@@ -10,7 +10,7 @@ import os
 
 from loomctl.expressions import placeholders, state_paths
 from loomctl.flow import route
-from loomctl.kit import files, trouble
+from loomctl.kit import files, processes, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from loomctl.kit.processes import Lock
     from loomctl.runs.model.frozen_plan import Place
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
@@ -51,13 +52,18 @@ class Tick(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A list as it stands. items: of the state; boxes, path: of a file; shown: its name; missing: why neither."""
+    """A list as it stands. items: of the state; boxes, path: of a file; shown: its name; missing: why neither.
+
+    is_unset: nothing stands at its path in the state; is_refused: something does that cannot be read.
+    """
 
     shown: str
     items: Sequence[Any] | None = None
     boxes: TaskList | None = None
     path: str = ""
     missing: str = ""
+    is_unset: bool = False
+    is_refused: bool = False
 
 
 # ---- As a visit begins.
@@ -84,9 +90,17 @@ def next_task(space: Workspace, run: Run, state: State, place: Place) -> Next:
     why = found.missing or f"there is no open check box in {found.shown}"
     if found.items is not None:
         why = f"the list at {found.shown} is empty"
-    if asked.get("allow_empty") and not goes_on:
+    if asked.get("allow_empty") and not goes_on and not found.is_refused:
         return Next(None, visits.SKIPPED, f"{why}; the step may be passed without a task")
-    mend = "fill that list" if found.items is not None else "write a line `- [ ] …` there for each task"
+    mend = "write a line `- [ ] …` there for each task"
+    if found.items is not None:
+        mend = "fill that list"
+    elif found.is_unset:
+        name = str(asked["path_steps"][-1])
+        way = (
+            f"with `--artifact {name}=PATH`" if asked["path_steps"][0] == "artifacts" else f"with {name} in its context"
+        )
+        mend = f"`loomctl undo` opens the step before again: end it {way}"
     return Next(None, visits.FAILED, f"{NO_TASKS}: {why}; {mend}")
 
 
@@ -140,7 +154,7 @@ def lacking(space: Workspace, run: Run, key: str, name: str, registered: Mapping
 
 
 def tick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], asked: Mapping[str, Any]) -> Tick:
-    """Tick the box of a visit's task, unless it is ticked by now; for who holds the run's lock. Raises OSError.
+    """Tick the box of a visit's task, unless it is ticked by now; for who holds the run's lock. Raises OSError, HELD.
 
     state: with what the visit registers and sets. A task that cannot be found again is none of Loom's any more: no box
     is ticked for it.
@@ -149,6 +163,19 @@ def tick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], ask
     found = _read(space, run, state, asked)
     if found.items is not None:
         return Tick(task, int(task.get("index", -1)) + 1 < len(found.items))
+    with _lock(space):  # another run may tick the same file, or one beside it
+        return _tick_in_file(space, run, state, task, asked)
+
+
+def _lock(space: Workspace) -> Lock:
+    path = os.path.join(space.store.local, "tasks.lock")
+    files.refuse_links(space.store.folder, path)
+    patience = processes.HOOK_PATIENCE if space.caller.on_hook_path else processes.PATIENCE
+    return processes.Lock(path, patience=patience, what="the lock of the task lists")
+
+
+def _tick_in_file(space: Workspace, run: Run, state: State, task: dict[str, Any], asked: Mapping[str, Any]) -> Tick:
+    found = _read(space, run, state, asked)
     if found.boxes is None:  # the next visit says so, too
         return Tick(task, is_left=True, note=f"no box was ticked: {found.missing}")
     own = found.boxes.again(task) if "line" in task else None
@@ -172,7 +199,8 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
     if isinstance(value, list):
         return _List(source, items=value)
     if not isinstance(value, str) or not value:
-        return _List(source, missing=f"the run has no list, nor a file with one, at {masked_line(source, 120)}")
+        said = f"the run has no list, nor a file with one, at {masked_line(source, 120)}"
+        return _List(source, missing=said, is_unset=True)
     run = run._replace(state=state)
     roots = artifact_paths.Roots(
         space.project.root, run.folder, space.project.root, recorded=tuple(sessions.roots(state))
@@ -180,12 +208,12 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
     try:
         place = artifact_paths.locate(value, artifact_paths.placeholder_values(space.project, run), roots)
         if ".git" in os.path.relpath(place.path, artifact_paths.real(space.project.root)).split(os.sep):
-            return _List(source, missing=f"{masked_line(place.shown, 200)} is one of git's own files")
+            return _List(source, missing=f"{masked_line(place.shown, 200)} is one of git's own files", is_refused=True)
         boxes = task_lists.read(files.read_bytes(place.path, limit=_LARGEST), asked.get("section"))
     except FileNotFoundError:
         return _List(source, missing=f"there is no file {masked_line(value, 200)} ({masked_line(source, 120)})")
     except (OSError, LoomError) as error:
-        return _List(source, missing=masked_line(trouble.said(error), 300))
+        return _List(source, missing=masked_line(trouble.said(error), 300), is_refused=True)
     shown = masked_line(place.shown, 200)
     if asked.get("section") is None:
         return _List(shown, boxes=boxes, path=place.path)

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import fork, resume
+from loomctl.flow import drive, fork, resume
 from loomctl.flow.commands import command_steps
-from loomctl.kit import files
+from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.runs.model import visits
 from loomctl.runs.store import store
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.views import overview
 from loomctl.workflows import check
-from tests.helpers.scenes import CHECKOUT, SESSION, Json, Scene
+from tests.helpers.errors import refused
+from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.verbs import DONE, begin, done, end, events, go_on, read, status_of, statuses, stop, take_back
 
@@ -106,6 +107,15 @@ def test_a_prompt_that_does_not_name_its_task_is_given_it(scene: Scene) -> None:
     assert "This is task 2 of 3:\n\n```text\none\nwith more\n```\n\nWork." in read(
         scene, "002-build.each@1", "prompt.md"
     )
+
+
+@each("words", [1999, 2001])
+def test_a_task_that_is_cut_says_so(scene: Scene, words: int) -> None:
+    listed(scene, ALL, spec=f"- [ ] {'x' * words}\n")
+    said = "This is task 1 of 1, cut after 2,000 characters (the rest stands in the list, artifacts.spec)."
+    assert (said in read(scene, "002-build.each@1", "prompt.md")) == (words > 2000)
+    done(scene)
+    assert boxes(scene) == "x"
 
 
 def test_a_command_is_run_once_for_each_task_and_its_words_stay_one_argument(scene: Scene) -> None:
@@ -211,6 +221,7 @@ EDITS = {
     "moved": ("- [ ] two\n- [ ] one\n", " x", ""),
     "reworded": ("- [ ] won\n- [ ] two\n", "x ", ""),
     "removed": ("- [ ] two\n", " ", "no box was ticked: “one” stands no longer in spec.md"),
+    "noted below and moved": ("- [ ] two\n- [ ] one\n  done in a1b2\n", " x", ""),
     "reworded and moved": ("- [ ] two\n- [ ] won\n", "  ", "no box was ticked: “one” stands no longer in spec.md"),
 }
 
@@ -308,6 +319,28 @@ def test_a_list_that_may_be_empty_is_passed_and_that_is_said(scene: Scene) -> No
     passed = scene.state["steps"][1]
     assert (passed["status"], passed["by"], passed["stage"]) == ("skipped", "engine", None)
     assert [one["status"] for one in events(scene, "tasks.none")] == ["skipped"]
+
+
+def test_a_list_that_cannot_be_read_is_none_that_may_be_empty(scene: Scene) -> None:
+    begin(scene, "spec", {**ALL, "for_each": {"list": "artifacts.spec", "allow_empty": True}})
+    scene.write("large.md", b"x" * (1 << 20) + b"\n- [ ] a\n")
+    done(scene, artifacts={"spec": "{project_root}/large.md"})
+    assert (scene.state["status"], statuses(scene)[-1]) == ("failed", "failed")
+
+
+@each(
+    ("step", "way"), [(ALL, "with `--artifact spec=PATH`"), ({**ALL, "for_each": "context.parts"}, "with parts in its")]
+)
+def test_a_list_that_nobody_made_is_made_by_the_step_before(scene: Scene, step: Json, way: str) -> None:
+    begin(scene, "spec", step)
+    scene.write("spec.md", SPEC)
+    done(scene)
+    message = scene.state["errors"][-1]["message"]
+    assert message.endswith(f"`loomctl undo` opens the step before again: end it {way}" + " context" * ("parts" in way))
+    take_back(scene)
+    updates = json.dumps({"context_updates": {"parts": ["no task"]}})
+    done(scene, updates, artifacts={"spec": "{project_root}/spec.md"})
+    assert (scene.state["current_step"], task(scene)["text"]) == ("build/each", "no task")
 
 
 def test_a_failure_for_want_of_tasks_goes_the_way_of_failures(scene: Scene) -> None:
@@ -456,6 +489,32 @@ def test_a_done_that_is_repeated_after_its_tick_ticks_no_other_box(
     assert boxes(scene) == "x  "
     done(scene)
     assert (boxes(scene), task(scene)["number"]) == ("x  ", 2)
+
+
+def test_a_tick_waits_for_that_of_another_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs tick lists in one folder, or sections of one file: neither writes what the other has read."""
+    listed(scene, EACH, spec="## Tasks\n- [ ] one\n- [ ] two\n## Others\n- [ ] three\n- [ ] four\n")
+    first = scene.run_dir.name
+    other = fork.fork(scene.space(), first, "001").run.run_id
+    resume.resume(scene.space(OTHER), other)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    replaces = os.replace
+    met: list[object] = []
+
+    def meets(source: str, target: str) -> None:
+        if target.endswith("spec.md") and not met:
+            with refused("HELD") as held:
+                drive.done(scene.space(OTHER), other, response=DONE)
+            met.append(held)
+        replaces(source, target)
+
+    monkeypatch.setattr(os, "replace", meets)
+    drive.done(scene.space(), first, response=DONE)
+    assert (len(met), boxes(scene)) == (1, "x   ")
+    drive.done(scene.space(OTHER), other, response=DONE)
+    assert boxes(scene) == "x   "
+    drive.done(scene.space(OTHER), other, response=DONE)
+    assert boxes(scene) == "xx  "
 
 
 def test_two_hundred_tasks_are_worked_through(scene: Scene) -> None:
