@@ -201,6 +201,7 @@ def _searched(step: ToolStep, first: str) -> str:
     return f"Searched '{query}'" + (f" → {count} results" if count.isdigit() else "") if isinstance(query, str) else ""
 
 
+_SEPARATORS = ("&&", "||", ";", "|", "&", "(", "`")
 _TOLD = {SHELL: _ran, WRITE: _wrote, READ: _read, SEARCH: _searched}
 
 
@@ -215,8 +216,21 @@ def is_looms(step: ToolStep) -> bool:
     command = step.minimal_args.get("command")
     if not isinstance(command, str) or rule_for(step.tool_name).action != SHELL:
         return False
-    first = [*main_words(command), ""][0].strip("\"'")
-    return first.rpartition("/")[2] == "loomctl"
+    return _is_loomctl(command)
+
+
+def has_looms(step: ToolStep) -> bool:
+    """Tell a shell command in which `loomctl` is called at all, as in `echo done | loomctl done`: it saves nothing."""
+    command = step.minimal_args.get("command")
+    if not isinstance(command, str) or "loomctl" not in command or rule_for(step.tool_name).action != SHELL:
+        return False
+    for separator in _SEPARATORS:
+        command = command.replace(separator, "\n")
+    return any(_is_loomctl(part) for part in command.split("\n"))
+
+
+def _is_loomctl(command: str) -> bool:
+    return [*main_words(command), ""][0].strip("\"'").rpartition("/")[2] == "loomctl"
 
 
 def _counted(count: int, index: str) -> str:

@@ -106,7 +106,7 @@ def savings(folder: str) -> dict[str, Any]:
     by_tool: dict[str, list[int]] = {}
     whole, grown = [0, 0, 0], [[0, 0, 0]]
     for step in tool_log.read(folder):
-        if history.is_looms(step):  # its output stands in the run already
+        if history.has_looms(step):  # its output stands in the run already
             continue
         for sums in (whole, by_tool.setdefault(step.tool_name, [0, 0, 0])):
             for at, more in enumerate((1, step.tokens_before, step.tokens_after)):

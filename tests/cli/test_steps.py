@@ -360,12 +360,17 @@ def test_calls_of_looms_own_are_not_counted_as_saved(called: Scene, cli: Cli) ->
     wanted = cli("steps", "--savings", "--json").json
     status = cli("status", "--json").json["saved"]
     printed = {"stdout": "The plan, at length.\n" * 2000, "stderr": "", "interrupted": False}
-    for number, command in enumerate(["loomctl next", "cd a && '/opt/bin/loomctl' show", "~/.local/bin/loomctl done"]):
-        record(called, "Bash", {"command": command}, printed, f"toolu_9{number}")
+    own = [
+        "loomctl next", "cd a && '/opt/bin/loomctl' show", "~/.local/bin/loomctl done", "echo done | loomctl done",
+        "cat > spec.md <<'END'\n- [ ] one\nEND\nloomctl done --artifact spec_path=spec.md",
+        "(cd a; loomctl show) | head", "git commit -qam x && LOOM=1 timeout 60 loomctl done <<'LOOM'\nok\nLOOM",
+    ]  # fmt: skip
+    for number, command in enumerate(own):
+        record(called, "Bash", {"command": command}, printed, f"toolu_8{number}")
     told = cli("steps", "--savings", "--json").json
     assert (told["tools"], told["all"]) == (wanted["tools"], wanted["all"])
-    assert (told["recovery"]["steps"], told["recovery"]["recovered"]) == (8, 8)
-    assert "Loom's own calls are not counted as saved: 3." in cli("steps", "--savings").stdout
+    assert (told["recovery"]["steps"], told["recovery"]["recovered"]) == (12, 12)
+    assert "Loom's own calls are not counted as saved: 7." in cli("steps", "--savings").stdout
     assert cli("status", "--json").json["saved"] == status
     sums = facts.savings(str(called.run_dir))
     assert (sums["all"]["steps"], sums["all"]["tokens_before"]) == (5, wanted["all"]["tokens_before"])

@@ -296,7 +296,7 @@ def savings(held: Record) -> Savings:
         if type(number) is int and number > 0:
             numbers.add(number)
         count += 1
-        if history.is_looms(step):
+        if history.has_looms(step):
             own += 1
         else:
             so_far = by_tool.get(step.tool_name, Saved(step.tool_name, 0, 0, 0))

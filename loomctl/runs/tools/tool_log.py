@@ -180,11 +180,11 @@ def _tokens(line: bytes) -> tuple[int, int]:
 
 def _is_looms(raw: dict[str, Any]) -> bool:
     """Tell a call of Loom's own, of which nothing is saved: its output stands in the run already."""
-    from loomctl.reduction.history import is_looms
+    from loomctl.reduction.history import has_looms
     from loomctl.reduction.tool_steps import ToolStep
 
     try:
-        return is_looms(ToolStep.from_dict(raw))
+        return has_looms(ToolStep.from_dict(raw))
     except (ValueError, TypeError, AttributeError):
         return False
 
