@@ -164,6 +164,7 @@ _MOST_TASKS = 10_000
 _FIELDS = ", ".join(directives.FIELDS)
 _EACH = '[{"outcome": "failed"}, {"outcome": "succeeded"}]'
 _LIKE = f'{{"build/test": {_EACH}}}'
+_ROUND = 'FILE, with {"%s": [{}, {"outcome": "skipped"}]} or the like'
 
 
 AT = "2000-01-01T00:00:00Z"
@@ -225,6 +226,7 @@ def play(
     player = _Player(script, judge, [], [])
     state, stages = player.line({**state, "context": dict(context or {})}, plan)
     player.warnings.extend(_left_over(state, script))
+    player.warnings.extend(_unsaid(stages, script))
     why = _why(state["errors"], stages) if state["status"] == "failed" else ""
     return Played(state, stages, player.approvals, player.warnings, why)
 
@@ -459,6 +461,19 @@ def _left_over(state: State, script: Script) -> list[dict[str, str]]:
         for key, said in script.visits.items()
         if made.get(key, 0) < len(said)
     ]
+
+
+def _unsaid(stages: Sequence[Mapping[str, Any]], script: Script) -> list[dict[str, str]]:
+    """Say of a loop that was gone round too often that nobody said how any of its steps ends."""
+    way = stages[-1]["next"] if stages else {}
+    key = str(way.get("to"))
+    if way.get("reason") != visits.MAX_VISITS:
+        return []
+    keys = [stage["step_id"] for stage in stages]
+    if not script.visits.keys().isdisjoint(keys[keys.index(key) :]):
+        return []
+    message = f"no outcomes are given for it, so each visit succeeds; to end the loop: --outcomes {_ROUND % key}"
+    return [_warning("NO_OUTCOMES", key, message)]
 
 
 def _warning(code: str, where: str, message: str) -> dict[str, str]:

@@ -70,3 +70,14 @@ def test_what_is_no_number_of_tasks_is_refused(tasks: object) -> None:
     raw = {"id": "w", "phases": {"p": {"steps": [EACH]}}}
     _, problems = play.read({"each": {"tasks": tasks}}, build_plan(raw, plan_id="w", created_at=play.AT, sources=[]))
     assert [(one.code, one.where) for one in problems] == [("BAD_OUTCOMES", "$.each.tasks")]
+
+
+@pytest.mark.parametrize("said", [None, {"after": {}}, {"green": {}}, {"red": {"outcome": "succeeded"}}])
+def test_a_loop_that_nobody_ends_says_how_to_end_it(said: Any) -> None:
+    red = {"id": "red", "prompt": "x", "max_visits": 3, "transitions": [{"to": "green"}]}
+    green = {"id": "green", "prompt": "x", "transitions": [{"to": "red"}]}
+    found = played(red, green, outcomes=said)
+    told = [(one["code"], one["where"]) for one in found.warnings]
+    assert found.state["status"] == "failed"
+    left_over = [("NOT_PLAYED", "p/after")] if said and "after" in said else []
+    assert told == [*left_over, *([] if said and not left_over else [("NO_OUTCOMES", "p/red")])]
