@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SETTINGS = ".loom/config.yaml"
 _LARGEST = 1 << 20
 _PLACEHOLDER = "no test specified"  # what `npm init` writes
+_RECIPE = re.compile(r"^@?test(?:[ \t][^:=\n]*)?:(?!=)", re.MULTILINE)
 _TARGET = re.compile(r"^test[ \t]*:(?!=)", re.MULTILINE)
 
 
@@ -106,6 +107,10 @@ def _make(names: Collection[str], text: str) -> str:  # noqa: ARG001 - the shape
     return "make test" if _TARGET.search(text) else ""
 
 
+def _just(names: Collection[str], text: str) -> str:  # noqa: ARG001 - likewise
+    return "just test" if _RECIPE.search(text) else ""
+
+
 def _gemfile(names: Collection[str], text: str) -> str:  # noqa: ARG001 - likewise
     if "spec" in names:
         return "bundle exec rspec"
@@ -117,15 +122,19 @@ def _always(command: str, wrapper: str = "", wrapped: str = "") -> Callable[[Col
 
 
 _TABLE: Sequence[tuple[tuple[str, ...], Callable[[Collection[str], str], str]]] = (
-    (("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "requirements-dev.txt", "conftest.py"), _pytest),
+    (("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py"), _pytest),
+    (("requirements-dev.txt", "requirements.txt", "Pipfile", "setup.py"), _pytest),
     (("package.json",), _package_json),
     (("Cargo.toml",), _always("cargo test")),
     (("go.mod",), _always("go test ./...")),
     (("GNUmakefile", "makefile", "Makefile"), _make),
+    (("justfile", "Justfile"), _just),
     (("pom.xml",), _always("mvn -q test", "mvnw", "./mvnw -q test")),
     (("build.gradle", "build.gradle.kts"), _always("gradle test", "gradlew", "./gradlew test")),
     (("composer.json",), _composer),
     (("mix.exs",), _always("mix test")),
+    (("Package.swift",), _always("swift test")),
+    (("build.sbt",), _always("sbt test")),
     (("Gemfile",), _gemfile),
 )
 """For each kind of project, in this order: the files that tell it, and what they say of its tests."""
