@@ -3,13 +3,13 @@
     python benchmarks/survival.py [--sizes 4,12,30,60] [--who loom,memory,core,default,line,read,nothing] [--events …]
                                   [--bundle NAME=FOLDER] [--words] [--json]
 
-The work has 100 facts, each a sentence of its own: 50 in a specification of so many kB, 20 decisions, 15 tasks, 10
+The work has 100 facts, each a sentence of its own: 50 in a specification of so many kB, 20 decisions, 12 tasks, 13
 criteria, the goal, and four in the next step. Each cell is a machine made from nothing, with the assistant that
 LOOM_TEST_CLAUDE names (else the one that ./scripts/test has installed) and a scripted API on loopback.
 
 Who: `loom`, this checkout, with a workflow that declares the four files; `memory`, the same after `loomctl memory on`;
-`core` and `default`, the bundled workflows as they are, at their step build/implement: the specification, with its task
-list of which three are done, and the work item, with all else, are registered, and nothing is declared;
+`core`, `default`, `bugfix` and the others that are bundled, as they are, at their longest step: the specification, with
+its task list of which three are done, and the work item, with all else, are registered, and nothing is declared;
 `line`, a CLAUDE.md that imports the four files and holds the goal and the next step; `read`, no tool, the model has
 Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project; one with a
 loomctl in it is another Loom, and does what `loom` does.
@@ -50,9 +50,34 @@ if TYPE_CHECKING:
 
     Given = tuple[Sequence[Request], list[str]]
 
-BUNDLED = ("core", "default")
-IMPLEMENT = "build/implement"
 DONE = 3  # tasks of a bundled workflow's specification that are ticked
+
+
+class Way(NamedTuple):
+    """How a bundled workflow comes to the step at which it is measured: so many ends, the last one in branches.
+
+    section: of the specification, which it goes through; more: what else that needs; registers: beside both files.
+    """
+
+    step: str
+    ends: int
+    section: str = "Tasks"
+    more: str = ""
+    registers: str = ""
+    branches: tuple[str, ...] = ()
+
+
+BUNDLED = {
+    "core": Way("build/implement", 2),
+    "default": Way("build/implement", 4),
+    "bugfix": Way("build/mend", 2, registers="--artifact test_path=docs/test.txt"),
+    "docs": Way("build/write", 1, "Pages"),
+    "migration": Way("build/migrate", 2, "Migrate", "\n## Verify\n\n- [ ] Look at every lamp.\n"),
+    "refactor": Way("build/move", 2, "Moves"),
+    "review": Way("evaluate/judge", 1, branches=("correctness", "security", "tests", "simplicity")),
+    "spike": Way("build/explore", 1),
+    "tdd": Way("build/green", 2),
+}
 FILES = {"spec": "docs/spec.md", "decisions": "docs/decisions.md", "tasks": "docs/tasks.md", "criteria": "docs/done.md"}
 ROOM = 30_000
 """Characters of a specification that Loom promises to bring back in full by its hooks."""
@@ -78,8 +103,8 @@ def spec(kilobytes: int, version: int = 0) -> str:
 
 
 DECISIONS = [f"Decision {number:02}: channel {number * 31 % 97} is kept for maintenance." for number in range(20)]
-TASKS = [f"Task {number:02}: wire the panel {number * 17 % 89} and label it." for number in range(15)]
-CRITERIA = [f"Criterion {number:02}: lamp {number * 13 % 83} is lit after a cold start." for number in range(10)]
+TASKS = [f"Task {number:02}: wire the panel {number * 17 % 89} and label it." for number in range(12)]
+CRITERIA = [f"Criterion {number:02}: lamp {number * 13 % 83} is lit after a cold start." for number in range(13)]
 GOAL = "renew the relays of station 47 before the frost"
 NEXT = [f"Look at cabinet {number} first, for its door stands open." for number in (71, 72, 73, 74)]
 
@@ -162,6 +187,7 @@ class Work:
             listed = {}
             said = "\n".join(f"- {fact}" for fact in (*DECISIONS, *CRITERIA, *NEXT))
             (self.project / REGISTERED["work-item"]).write_text(f"# The work\n\n{said}\n", encoding="utf-8")
+            (self.project / "docs/test.txt").write_text("It fails.\n", encoding="utf-8")
         for name, told in listed.items():
             lines = "\n".join(f"- {fact}" for fact in told)
             (self.project / FILES[name]).write_text(f"# The {name}\n\n{lines}\n", encoding="utf-8")
@@ -199,7 +225,8 @@ class Work:
         text = spec(self.kilobytes, version)
         if self.who in BUNDLED:
             boxes = (f"- [{'x' if at < DONE else ' '}] {fact}\n" for at, fact in enumerate(TASKS))
-            text += f"\n## Tasks\n\n{''.join(boxes)}"
+            way = BUNDLED[self.who]
+            text += f"\n## {way.section}\n\n{''.join(boxes)}{way.more}"
         return text
 
     @property
@@ -207,13 +234,14 @@ class Work:
         """The facts as they are now, by the file that holds them."""
         return registered_facts(self.version) if self.who in BUNDLED else facts(self.version)
 
-    def _to_the_build(self) -> list[Reply | str]:
-        """End every step before the one that builds, and register both files."""
-        stages = json.loads(self.loomctl("simulate", self.who, "--json"))["stages"]
-        before = [stage["step_id"] for stage in stages].index(IMPLEMENT)
-        options = "--artifact work_path=docs/work.md --artifact spec_path=docs/spec.md"
+    def _to_its_step(self) -> list[Reply | str]:
+        """End every step before the one that is measured, and register both files."""
+        way = BUNDLED[self.who]
+        options = f"--artifact work_path=docs/work.md --artifact spec_path=docs/spec.md {way.registers}"
+        ends = [f"loomctl done {options}"] * way.ends
+        ends += [f"loomctl next --branch {name}\nloomctl done --branch {name}" for name in way.branches]
         # Each call has an id of its own.
-        return [reply(bash(f"loomctl done {options} <<'EOF'\nDone as asked.\nEOF")) for _ in range(before)]
+        return [reply(bash(f"{end} <<'EOF'\nDone as asked.\nEOF")) for end in ends]
 
     def begin(self) -> Conversation:
         """Open a session and let it take up the work."""
@@ -222,14 +250,21 @@ class Work:
         if self.is_looms:
             answers.insert(0, reply(bash("loomctl next")))
         if self.who in BUNDLED:
-            answers[1:1] = self._to_the_build()
+            answers[1:1] = self._to_its_step()
         workflow = self.who if self.who in BUNDLED else "survival"
         if self.who == "read":
             answers[:0] = [reply(tool("Read", file_path=str(self.project / path))) for path in FILES.values()]
         session.say(f"/loom:run {GOAL} --workflow {workflow}" if self.is_looms else "begin", *answers)
+        if self.who in BUNDLED and self._state()["current_step"] != BUNDLED[self.who].step:
+            raise SystemExit(f"{self.who} stands at {self._state()['current_step']}")
         if self.who == "memory":
             self.loomctl("memory", "on", "--yes")
         return session
+
+    def _state(self) -> dict[str, Any]:
+        (state,) = self.project.glob(".loom/runs/*/state.json")
+        found: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
+        return found
 
     def loomctl(self, *words: str) -> str:
         """Run a command of Loom as the user would in a terminal."""
