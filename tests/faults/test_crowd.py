@@ -12,6 +12,8 @@ import pytest
 from tests.faults.bench import CHECKOUT
 from tests.faults.stand import RESPONSE, chain, litter, sound
 from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.verbs import begin, go_on
+from tests.helpers.verbs import done as ends
 
 WRITERS, TIMES, READERS = 16, 200, 2
 
@@ -81,3 +83,33 @@ def test_commands_and_hooks_that_meet_lose_nothing(begun: Scene) -> None:
             place = begun.run_dir / "stages" / visit["stage"]
             assert (place / "response.md").read_text() == RESPONSE
             assert os.path.exists(place / "status.json")
+
+
+def test_branches_whose_tasks_end_at_once_tick_each_its_own(scene: Scene) -> None:
+    """Two sections of one file, a branch each, in real processes that begin together (D65)."""
+
+    def branch(name: str) -> dict[str, object]:
+        each = {"list": "artifacts.spec", "section": name}
+        return {"id": name, "steps": [{"id": "each", "prompt": "{task}", "for_each": each}]}
+
+    fan = {"id": "fan", "parallel": {"branches": [branch("a"), branch("b")]}, "prompt": "Both."}
+    begin(scene, "spec", fan, "after")
+    path = scene.write("spec.md", "# A\r\n- [ ] a1\r\n  - [ ] a0\r\n# B\r\n* [ ] b0\r\n1. [ ] b1\r\n")
+    ends(scene, artifacts={"spec": "{project_root}/spec.md"})
+    for name in ("a", "b"):
+        go_on(scene, branch=name)
+    for left in (2, 0):
+        words = [sys.executable, "-I", str(CHECKOUT / "loomctl" / "__main__.py"), "done", "--json", "--branch"]
+        environ = scene.environ()
+        started = [
+            subprocess.Popen(
+                [*words, name], cwd=scene.root, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for name in ("a", "b")
+        ]
+        for process in started:
+            out, _ = process.communicate(RESPONSE, timeout=60)
+            assert process.returncode == 0, out
+        assert path.read_bytes().count(b"[ ]") == left
+    assert path.read_bytes() == b"# A\r\n- [x] a1\r\n  - [x] a0\r\n# B\r\n* [x] b0\r\n1. [x] b1\r\n"
+    assert scene.state["current_step"] == "build/after"

@@ -67,3 +67,43 @@ def test_a_tick_that_is_killed_at_every_write_is_made_once(stand: Stand, deed: C
         assert essences(stand) == goal, fault
         assert [*litter(stand.scene), *stand.scene.root.glob("*.tmp"), *stand.scene.root.glob(".*.tmp")] == [], fault
     assert ticks > between > 0
+
+
+EDITS = {
+    "moved": ("  - [x] child\r\n", "", "- [ ] other", "- [x] child\r\n- [ ] other"),
+    "reworded": ("child", "children"),
+    "noted below": ("[x] child\r\n", "[x] child\r\n    in a1b2\r\n", "# Tasks", "# Tasks\r\n\r\n- [x] new"),
+    "removed": ("  - [x] child\r\n", ""),
+    "opened again": ("[x] child", "[ ] child"),
+    "all done by hand": ("[ ]", "[x]"),
+}
+
+
+@pytest.mark.slow
+def test_what_is_edited_between_a_kill_and_its_repetition_is_the_truth(stand: Stand) -> None:
+    """The box was ticked, its visit not ended; somebody edits the list; the same end ticks no box but the task's."""
+    at_a_task(stand)
+    stand.keep()
+    path = stand.scene.root / "list.md"
+    for fault in strikes(done(stand, count=True).calls):
+        stand.put_back()
+        done(stand, fault=fault)
+        if path.read_bytes() == AFTER.encode() and len(stand.scene.state["steps"]) == 2:
+            break
+    else:
+        pytest.fail("no kill fell between tick and state")
+    stand.keep()
+    for name, changes in EDITS.items():
+        stand.put_back()
+        edited = AFTER
+        for before, after in zip(changes[::2], changes[1::2], strict=True):
+            edited = edited.replace(before, after)
+        assert edited != AFTER
+        path.write_bytes(edited.encode())
+        answer = done(stand)
+        assert answer.code == 0, (name, answer)
+        sound(stand.scene)
+        assert path.read_bytes() == edited.replace("[ ] child", "[x] child").encode(), name
+        last = stand.scene.state["steps"][-1]
+        now = (last.get("task") or {}).get("text")
+        assert now == {"moved": "same", "all done by hand": None}.get(name, "same"), name

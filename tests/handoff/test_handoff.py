@@ -1017,3 +1017,33 @@ def test_a_driver_that_was_paused_does_not_write_into_what_was_pulled(
     (laptop.folder(shared) / "state.json").write_text(json.dumps(free), encoding="utf-8")
     with refused("HELD_BY_ANOTHER"):
         drive.done(paused, shared, response="Late.")
+
+
+@pytest.mark.slow
+def test_a_task_list_in_the_runs_folder_goes_along_with_its_ticks(
+    tmp_path: Path, server: Path, desktop: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back in the middle of a list: the next open task is the same on both machines (D65)."""
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    laptop = Machine(tmp_path / "laptop", server)
+    each = {"id": "each", "prompt": "{task}", "for_each": "artifacts.spec"}
+    laptop.workflow(phases={"build": {"steps": [{"id": "spec", "prompt": "Write it."}, each]}})
+    run_id = laptop.begin().run.run_id
+    name = "{run_dir}/list.md"
+    path = laptop.folder(run_id) / "list.md"
+    path.write_bytes(b"- [ ] one\r\n- [ ] two\r\n- [ ] three\r\n- [ ] four\r\n")
+    drive.done(laptop.space(), run_id, response="Written.", artifacts={"spec": name})
+    laptop.done(run_id)
+    laptop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
+    desktop.pull(run_id)
+    resume.resume(desktop.space(), run_id, take_over=True)
+    desktop.done(run_id)
+    desktop.push(run_id)
+    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
+    laptop.pull(run_id)
+    assert path.read_bytes() == b"- [x] one\r\n- [x] two\r\n- [ ] three\r\n- [ ] four\r\n"
+    resume.resume(laptop.space(), run_id, take_over=True)
+    laptop.done(run_id)
+    assert path.read_bytes().count(b"[x]") == 3
+    assert laptop.state_of(laptop.folder(run_id))["steps"][-1]["task"]["text"] == "four"

@@ -84,6 +84,16 @@ def test_ok_ends_no_first_step(scene: Scene, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_ok_ends_no_step_of_core_however_often_it_is_said(scene: Scene) -> None:
+    scene.loomctl("run", "add dark mode", "--workflow", "core").ends()
+    for answer in ("done", "done", "done", "resume", "done", "done", "done", "done"):
+        scene.loomctl(answer, *(() if answer == "done" else (scene.run_dir.name,)), given="ok")
+    assert (scene.state["status"], scene.state["current_step"]) == ("failed", "frame/fetch-work")
+    assert {visit["status"] for visit in scene.state["steps"][1:]} == {"failed"}
+    holds(scene.loomctl("status").stdout, "work_path", "no file is registered under this name")
+
+
+@pytest.mark.slow
 def test_core_goes_on_when_each_file_is_there(scene: Scene) -> None:
     """Its ends: a missing work item, a specification without a box, the tasks one by one, then the verification."""
     scene.loomctl("run", "add dark mode", "--workflow", "core").ends()
