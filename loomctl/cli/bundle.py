@@ -16,7 +16,7 @@ from loomctl.cli.verbs import Group
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
 from loomctl.kit import clock, files, package
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError, quoted
 from loomctl.runs import project
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ def install_command(folder: str | None, remove: bool, as_json: bool) -> int:
     place = os.path.abspath(os.path.expanduser(folder)) if folder else on_path.default_folder()
     done = on_path.remove(place) if remove else on_path.place(place, launcher)
     told = {**done._asdict(), "on_path": on_path.is_on_path(place), "first": on_path.first()}
-    output.answer(told, _removed(done) if remove else _placed(done, place), as_json=as_json)
+    output.answer(told, _removed(done) if remove else _placed(done, place, is_named=bool(folder)), as_json=as_json)
     return EXIT_OK
 
 
@@ -400,7 +400,7 @@ def _removed(done: Placed) -> list[str]:
     return [f"Removed {done.path}." if done.changed else f"There is no {done.path}."]
 
 
-def _placed(done: Placed, folder: str) -> list[str]:
+def _placed(done: Placed, folder: str, *, is_named: bool) -> list[str]:
     word = "a link" if done.kind == on_path.LINK else "a script"
     lines = [f"{done.path} is {word} to {done.target}."]
     if done.before and done.changed:
@@ -413,4 +413,4 @@ def _placed(done: Placed, folder: str) -> list[str]:
         lines.append(f"But another loomctl comes first on your PATH: {first}")
     else:
         lines.append("Type `loomctl --help` in any folder.")
-    return [*lines, "To undo: loomctl install --remove"]
+    return [*lines, "To undo: loomctl install --remove" + (f" --to {quoted(folder)}" if is_named else "")]

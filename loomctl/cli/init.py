@@ -113,6 +113,8 @@ def _allowed(space: Workspace, wanted: Wanted, *, is_said: bool) -> list[str]:
     """
     if not wanted.tests:
         return []
+    if init.is_allowed(space, wanted.tests):
+        return [f"Loom may execute `{wanted.tests}` in this project."]
     later = f"Each run will ask before Loom executes `{wanted.tests}`"
     if not is_said:
         return [f"{later}. To allow it: loomctl init --tests {quoted(wanted.tests)}"]

@@ -99,6 +99,11 @@ def init(space: Workspace, wanted: Wanted) -> Made:
     return Made(path, copy, where, space.settings.test_command, tuple(notes))
 
 
+def is_allowed(space: Workspace, command: str) -> bool:
+    """Tell whether somebody here let Loom execute the test command."""
+    return allowances.is_allowed(space.store.folder, command)
+
+
 def allow(space: Workspace, command: str) -> str:
     """Let runs that begin from now on execute the test command here; gives what went wrong, or an empty string."""
     return allowances.allow(space.store.folder, command)

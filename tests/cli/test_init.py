@@ -109,6 +109,15 @@ def test_what_a_repository_says_is_not_allowed_unasked(scene: Scene) -> None:  #
     assert allowances.is_allowed(str(scene.store), "sh evil.sh")
 
 
+def test_what_was_allowed_once_is_not_asked_for_again(scene: Scene) -> None:
+    """A second workflow of the project's, or the same from an assistant's session."""
+    scene.write("pytest.ini", "")
+    told = "Loom may execute `pytest -q` in this project."
+    for name, session in (("one", None), ("two", None), ("three", OTHER)):
+        ended = scene.loomctl("init", "--name", name, "--yes", session=session).ends()
+        holds(ended.stdout, told, but=("Each run will ask",))
+
+
 def test_an_assistant_allows_nothing(scene: Scene) -> None:  # D68
     ended = scene.loomctl("init", "--tests", "make test", session=OTHER).ends()
     holds(ended.stdout, "Each run will ask", "type in a terminal: loomctl init --tests 'make test'")

@@ -46,6 +46,13 @@ def test_a_folder_on_path_needs_no_line(cli: Cli, folder: Path, monkeypatch: pyt
     holds(cli("install").ends().stdout, "Type `loomctl --help` in any folder.", but=("export",))
 
 
+def test_another_folder_is_undone_there(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    told = cli("install", "--to", str(tmp_path / "my bin")).ends().stdout
+    holds(told, f"To undo: loomctl install --remove --to '{tmp_path}/my bin'")
+    assert cli("install", "--remove", "--to", str(tmp_path / "my bin"), "--json").ends().json["changed"] is True
+    assert not folder.exists()
+
+
 def test_another_loomctl_before_it_is_named(
     cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
