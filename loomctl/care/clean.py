@@ -68,7 +68,7 @@ def look(space: Workspace, *, now: float) -> Look:
     standing = {run_id: _status(space, run_id) for run_id in space.store.run_ids()}
     old, silent = now - LEFTOVER_AFTER, now - space.settings.local_days * DAY
     half_made = leftovers.half_made(space.store.runs_folder, standing)
-    why = "a run that was not written to the end: it has no state, and nothing was done in it"
+    why = "a half-written run: it has no state, and no work was done in it"
     beginnings = list(_before(old, BEGINNING, half_made, why))
     items = [
         *beginnings,
@@ -109,7 +109,7 @@ def _outputs(space: Workspace, run_id: str, now: float) -> tuple[list[Item], int
     days = space.settings.outputs_days
     if days is None:
         return [], sum(found.bytes for found in every)
-    why = f"older than {days} days, and its run is over"
+    why = f"older than {days} days; its run is over"
     going = [item._replace(run_id=run_id) for item in _before(now - days * DAY, OUTPUTS, every, why)]
     return going, sum(found.bytes for found in every) - sum(item.bytes for item in going)
 
@@ -123,11 +123,11 @@ def _leftovers(space: Workspace, old: float, going: Sequence[str]) -> Iterator[I
     own = [store.runs_folder, store.local, *(os.path.join(store.folder, name) for name in ("archive", blobs.FOLDER))]
     for folder in filter(None, (*own, machine.state_home())):
         every = (one for one in leftovers.leftovers(folder) if os.path.dirname(one.path) not in going)
-        yield from _before(old, LEFTOVER, every, "a writer that was killed left it")
-    yield from _before(old, LEFTOVER, leftovers.parts(store.local), "a session start that was cut off left it")
+        yield from _before(old, LEFTOVER, every, "left by a process that was killed")
+    yield from _before(old, LEFTOVER, leftovers.parts(store.local), "left by a session start that was cut off")
     for beginning, why in (
-        (leftovers.REMOVED, "what is left of a run that was removed"),
-        (leftovers.ARRIVING, "what is left of an archive or a fork that was not written to its end"),
+        (leftovers.REMOVED, "left by the removal of a run"),
+        (leftovers.ARRIVING, "left by an archive or a fork that was cut off"),
     ):
         for found in leftovers.folders(store.local, beginning):
             if not leftovers.owner_lives(found.path) or found.changed < old:
@@ -146,7 +146,7 @@ def _sessions(space: Workspace, standing: dict[str, str | None], silent: float) 
             why = "its run is over"
         else:
             continue
-        why = f"its session was silent for {space.settings.local_days} days; {why}"
+        why = f"its session has been silent for {space.settings.local_days} days; {why}"
         yield Item(SESSION, found.path, found.bytes, why, found.changed)
 
 
@@ -165,24 +165,24 @@ def _of_runs(space: Workspace, standing: dict[str, str | None], old: float, sile
         if is_gone(run_id):
             yield from _before(old, BASELINE, [found], "its run is gone")
         elif standing.get(run_id) in TERMINAL:
-            why = f"its run is over, and it was not used for {space.settings.local_days} days"
+            why = f"its run is over, and nobody has used it for {space.settings.local_days} days"
             yield from _before(silent, BASELINE, [found], why)
 
 
 def _notes(space: Workspace, silent: float) -> Iterator[Item]:
     """Give results that were refused and not given again, notes of hooks, and what was no event of a tool."""
     local, days = space.store.local, space.settings.local_days
-    why = f"a result that was refused over {days} days ago, for another session drove its run"
+    why = f"a result refused over {days} days ago, because another session drove its run"
     yield from _before(silent, UNSENT, (found for found, _ in leftovers.unsent(local)), why)
     hooks = leftovers.below(os.path.join(local, "hooks"))
     own = (found for found in hooks if not leftovers.is_leftover(os.path.basename(found.path)))
-    yield from _before(silent, HOOK, own, f"not written for {days} days")
+    yield from _before(silent, HOOK, own, f"not written to for {days} days")
     bad = (
         one
         for one in leftovers.below(os.path.join(local, launcher_files.SPOOL))
         if one.path.endswith(launcher_files.BAD)
     )
-    yield from _before(silent, HOOK, bad, f"no event of a tool, put aside {days} days ago")
+    yield from _before(silent, HOOK, bad, f"not a tool event; put aside {days} days ago")
 
 
 def _environments(space: Workspace, now: float, old: float) -> Iterator[Item]:
@@ -190,12 +190,12 @@ def _environments(space: Workspace, now: float, old: float) -> Iterator[Item]:
     days = space.settings.environments_days
     own = lock_id(space.project.plugin_root)
     for base in bases():
-        why = f"of another version of Loom, not used for {days} days"
+        why = f"from another version of Loom, not used for {days} days"
         for item in _before(now - days * DAY, ENVIRONMENT, others(base, own), why):
             if not is_running(item.path):
                 yield item
         half = (found for found in leftovers.folders(base, MAKING) if not leftovers.owner_lives(found.path))
-        yield from _before(float("inf"), ENVIRONMENT, half, "a set-up that was killed left it")
+        yield from _before(float("inf"), ENVIRONMENT, half, "left by a set-up that was killed")
         orphans = leftovers.orphaned_bytecode(os.path.join(base, "pycache"), older_than=old)
         yield from _before(float("inf"), BYTECODE, orphans, "its sources are gone")
 
@@ -244,9 +244,7 @@ def _told(space: Workspace, items: Sequence[Item], failed: list[tuple[Item, str]
 
         def note(state: State, happened: Event = happened) -> list[Event]:
             if state["status"] not in TERMINAL:
-                raise LoomError(
-                    "RUN_IS_ACTIVE", "the run is under way again", hint="loomctl clean", exit_code=EXIT_HELD
-                )
+                raise LoomError("RUN_IS_ACTIVE", "the run is active again", hint="loomctl clean", exit_code=EXIT_HELD)
             return [happened]
 
         try:

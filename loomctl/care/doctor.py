@@ -72,17 +72,17 @@ def python(patient: Patient) -> Finding:
     memory, remembered = _remembered(unsafe)
     facts = {"python": sys.executable, "version": version, "remembered": remembered}
     if unsafe:
-        words = f"nothing is run from {unsafe[0]}: it is a link, another user owns it, or others may write to it"
+        words = f"Loom does not use {unsafe[0]}: it is a link, another user owns it, or others can write to it"
         return Finding(WARN, words, f"ls -ld {shlex.quote(unsafe[0])}", [found, *unsafe[1:]], facts)
     if remembered and not os.access(remembered, os.X_OK):
-        details = [f"the Python that hooks remember is gone, so the next one looks for another: {remembered}"]
+        details = [f"the Python of the hooks is gone, so the next hook looks for another: {remembered}"]
         return Finding(PASS, found, "", details, facts)
     if not remembered or os.path.realpath(remembered) == os.path.realpath(sys.executable):
         return Finding(PASS, found, "", (), facts)
     if not _starts(remembered):
-        words = f"the Python that hooks remember does not start: {remembered}"
+        words = f"the Python of the hooks does not start: {remembered}"
         return Finding(FAIL, words, f"rm {shlex.quote(memory)}", [found], facts)
-    return Finding(PASS, found, "", [f"hooks remember {remembered}"], facts)
+    return Finding(PASS, found, "", [f"hooks use {remembered}"], facts)
 
 
 def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
@@ -116,7 +116,7 @@ def environment(patient: Patient) -> Finding:
     python = patient.environment_python
     if not python:
         found = (
-            "Loom's own environment is not made yet; hooks do without it, other commands make it on their first start"
+            "Loom's own environment does not exist yet; the first command that needs it makes it, hooks never need it"
         )
         return Finding(WARN, found, "loomctl --version")
     folder = os.path.dirname(os.path.dirname(python))
@@ -132,7 +132,7 @@ def environment(patient: Patient) -> Finding:
         return Finding(FAIL, f"the Python of Loom's own environment does not start: {error}", anew, [python])
     details = [f"{name} cannot be imported: {why}" for name, why in told["broken"].items()]
     if told["broken"] == {"quickjs": told["broken"].get("quickjs")}:
-        found = "conditions beyond the simple ones are deferred: there is no quickjs here (D12)"
+        found = "quickjs is missing, so Loom defers all but simple conditions (D12)"
         return Finding(WARN, found, anew, details)
     if told["broken"]:
         return Finding(FAIL, f"Loom's own environment is damaged: {', '.join(told['broken'])}", anew, details)
@@ -143,7 +143,7 @@ def environment(patient: Patient) -> Finding:
     ]
     facts = {"python": python}
     if other and not patient.is_helper:  # whoever installed a wheel chose what goes with it
-        return Finding(WARN, f"{len(other)} packages are not as requirements.lock says", anew, other, facts)
+        return Finding(WARN, f"{len(other)} packages differ from requirements.lock", anew, other, facts)
     return Finding(PASS, f"Python {told['python']} and all packages in {folder}", "", (), facts)
 
 
@@ -174,10 +174,10 @@ def _bundle_skew(patient: Patient) -> Iterator[Finding]:
     version = _bundle_version(patient.bundle)
     if not version:
         mended = trouble.repair(patient.bundle, "plugin.json")
-        yield Finding(FAIL, "the bundle's plugin.json cannot be read", mended, [patient.bundle])
+        yield Finding(FAIL, "Loom cannot read the bundle's plugin.json", mended, [patient.bundle])
     elif version != __version__:
         hint = trouble.update(patient.bundle)
-        yield Finding(WARN, f"the bundle is {version}, and its loomctl is {__version__}", hint, [patient.bundle])
+        yield Finding(WARN, f"the bundle is {version}, but its loomctl is {__version__}", hint, [patient.bundle])
 
 
 def _bundle_version(root: str) -> str:
@@ -193,18 +193,18 @@ def path(patient: Patient) -> Finding:
     """Whether `loomctl`, where it is typed, is this one. A plugin's `bin` stands last on PATH."""
     first = on_path.first()
     if first is None:
-        words = "loomctl is not on PATH, so that it cannot be typed in a terminal"
+        words = "loomctl is not on PATH, so you cannot type it in a terminal"
         return Finding(WARN, words, f"{shlex.quote(patient.launcher)} install")
     if any(on_path.leads_to(first, own) for own in (patient.launcher, patient.program) if own):
         return Finding(PASS, f"loomctl is {first}")
-    return gathered([*_path_skew(first, patient)], f"loomctl is {first}, another one of this version")
+    return gathered([*_path_skew(first, patient)], f"loomctl is {first}, another copy of this version")
 
 
 def _path_skew(first: str, patient: Patient) -> Iterator[Finding]:
     version = _version_of(first, patient)
     if not version:
         hint = f"{shlex.quote(first)} --version"
-        yield Finding(WARN, f"the first loomctl on PATH is another one, and does not tell its version: {first}", hint)
+        yield Finding(WARN, f"the first loomctl on PATH is another one and does not say its version: {first}", hint)
     elif version != __version__:
         older = package.is_older(version, __version__)
         is_bundle = bool(_bundle_version(_bundle_of(first)))
@@ -237,7 +237,7 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
     for skew in hook_health.skews(beats, None):
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
-        found = f"the hooks that fired last here are {skew.version}, this loomctl is {__version__}"
+        found = f"the hooks that last fired here are {skew.version}, but this loomctl is {__version__}"
         hint = trouble.UPDATE_HELPER if behind else trouble.update_plugin(patient.bundle)
         yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
@@ -246,7 +246,7 @@ def _run_skew(patient: Patient) -> Iterator[Finding]:
     for state in patient.active.values():
         for skew in hook_health.skews({}, state):
             hint = trouble.update(patient.bundle)
-            found = f"the run {handle(state)} was last worked on by loomctl {skew.version}, this is {__version__}"
+            found = f"loomctl {skew.version} last worked on the run {handle(state)}, but this is {__version__}"
             yield Finding(WARN, found, hint)
 
 
@@ -261,11 +261,12 @@ def disk(patient: Patient) -> Finding:
         runs, local = (size_below(os.path.join(folder, name)) for name in ("runs", "local"))
         outputs = sum(size_below(os.path.join(folder, "runs", run_id, "outputs")) for run_id in patient.store.run_ids())
         whole = size_below(folder)
-        told = f"runs {size_in_words(runs)}, of it outputs {size_in_words(outputs)}; local {size_in_words(local)}"
+        told = f"runs {size_in_words(runs)}, including outputs {size_in_words(outputs)}; local {size_in_words(local)}"
         details.append(f"{folder}: {size_in_words(whole)} ({told})")
         begun = [os.path.basename(one.path) for one in leftovers.half_made(patient.store.runs_folder, patient.states)]
         if begun:
-            details.append(f"begun, without a state: {', '.join(begun[:5])}; loomctl clean removes them after a day")
+            named = ", ".join(begun[:5])
+            details.append(f"half-written runs without a state: {named}; loomctl clean removes them after a day")
         facts["store"] = {"bytes": whole, "runs": runs, "outputs": outputs, "local": local}
     cache = machine.cache_home()
     made = _environments(cache)
@@ -299,7 +300,7 @@ def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have on
     """Git, which tells what changed and answers git_info artifacts; branch and commit are read without it."""
     path = shutil.which("git")
     if path is None:
-        return Finding(WARN, "no git on PATH: whether a tree is dirty is not known, and git_info artifacts are missing")
+        return Finding(WARN, "git is not on PATH: Loom sees no uncommitted changes and loads no git_info artifacts")
     said = git.said("--version", patience=5)
     if said is None:
         return Finding(WARN, f"{path} does not answer", f"{shlex.quote(path)} --version")
@@ -347,7 +348,7 @@ def _fenced(check: Check, patient: Patient) -> Finding:
             FAIL, f"{error.code}: {error.what}", error.hint, [part for part in (error.where, error.why) if part]
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, the other checks shall speak
-        return Finding(FAIL, f"this check failed itself: {type(error).__name__}: {error}", "loomctl --debug paths")
+        return Finding(FAIL, f"this check crashed: {type(error).__name__}: {error}", "loomctl --debug paths")
 
 
 def _shown(finding: Finding) -> Finding:

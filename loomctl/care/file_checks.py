@@ -33,8 +33,8 @@ MOST = 200  # files of a kind of verdict that are named
 _MASK = b"[masked: "  # what stands for a secret in a file that was handed on
 _LARGEST = 512 << 20  # bytes of a JSON file that is read whole
 _BLOCK, _OVERLAP = 1 << 20, len(_MASK) - 1
-_GONE = "it is not here"
-_SINCE = "it is another now; a later step may have changed it"
+_GONE = "it is missing"
+_SINCE = "its content differs; a later step may have changed it"
 _STATE, _PLAN = "state.json", "plan.json"
 _ANSWERED = ("done", "conversation", "transcript", "candidate")  # of a `stage.completed` with a response
 _PLANNED = ("plan.restored", "plan.migrated", "plan.frozen")
@@ -269,15 +269,15 @@ class _Held:
         if is_written:
             return None
         if self._by_pull and is_masked:
-            return FileTold(one.stage, one.file, "", "a secret in it was masked as the run was handed on")
-        return FileTold(one.stage, one.file, CHANGED_FILE, "it is not the one that was written")
+            return FileTold(one.stage, one.file, "", "a secret in it was masked when the run was pushed")
+        return FileTold(one.stage, one.file, CHANGED_FILE, "it differs from what Loom wrote")
 
     def evidence(self, one: _Evidence) -> FileTold | None:
         """Say what is the matter with evidence; None where it is as it was."""
         try:
             if one.kind == "command":
                 is_same = one.sha256 in _outputs(stages.folder(self._run.folder, one.stage), one.number)
-                why = "its output is not here as it was"
+                why = "its output is missing or differs"
             else:
                 seen = evidence_files.look(one.file, self._known, self._roots).digests
                 is_same = bool(seen) and evidence_files.together(seen) == one.sha256

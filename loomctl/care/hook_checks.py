@@ -36,7 +36,7 @@ def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one s
     if value == "1":
         return Finding(FAIL, "LOOM_DISABLED=1 switches every hook off", "unset LOOM_DISABLED")
     if value:
-        return Finding(WARN, f"LOOM_DISABLED is {value!r:.40}, and only 1 switches anything off", "unset LOOM_DISABLED")
+        return Finding(WARN, f"LOOM_DISABLED is {value!r:.40}, but only 1 switches hooks off", "unset LOOM_DISABLED")
     return Finding(PASS, "hooks are switched on (LOOM_DISABLED is not set)")
 
 
@@ -49,9 +49,9 @@ def hooks(patient: Patient) -> Finding:
         entries = [str(entry["command"]) for group in groups for entry in group["hooks"]]
     except (OSError, LoomError) as error:
         said = error.what if isinstance(error, LoomError) else str(error)
-        return Finding(FAIL, f"the bundle's hooks cannot be read: {said}", mended, [path])
+        return Finding(FAIL, f"Loom cannot read the bundle's hooks: {said}", mended, [path])
     except (KeyError, TypeError, AttributeError):
-        return Finding(FAIL, "the bundle's hooks.json does not have the form that a host reads", mended, [path])
+        return Finding(FAIL, "the bundle's hooks.json has a form that no host reads", mended, [path])
     troubles = [finding for command in entries for finding in _entry_troubles(patient, command)]
     troubles = list({finding.found: finding for finding in troubles}.values())
     called = {command.rpartition(" hook ")[2] for command in entries}
@@ -71,7 +71,7 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
         words = []
     told = " ".join(words[2:])
     if words[1:2] != ["hook"] or told not in (*launcher_files.EVENTS, *_PARTS):
-        yield Finding(FAIL, f"a hook calls what Loom does not answer: {command:.200}", mended)
+        yield Finding(FAIL, f"a hook calls a command that Loom does not have: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):
         yield Finding(FAIL, f"hooks call {words[0]}, which is not there", trouble.repair(patient.bundle, "bin"))
@@ -90,7 +90,7 @@ def firings(patient: Patient) -> Finding:
     damaged = patient.local.damaged_bindings() if patient.local else []
     if not damaged:
         return found
-    said = "a session's binding is damaged, so that its hooks do not know its run"
+    said = "a session's file is damaged, so its hooks do not know its run"
     troubles = [Finding(WARN, f"{said}: {path}", f"rm {quoted(path)}") for path in damaged]
     if found.status == PASS:
         return gathered(troubles, "", details=found.details, facts=found.facts)
@@ -99,7 +99,7 @@ def firings(patient: Patient) -> Finding:
 
 def _firings(patient: Patient) -> Finding:
     if patient.store is None or patient.local is None:
-        return Finding(PASS, "no project, so no hook is noted")
+        return Finding(PASS, "no project, so no hook has fired")
     health = hook_health.look(patient.local, patient.store.local, patient.conversation, now=patient.now)
     driving, beats = health.driving, health.beats
     details = [f"{event}: {_when(patient, beats.get(event))}" for event in launcher_files.EVENTS]
@@ -108,8 +108,8 @@ def _firings(patient: Patient) -> Finding:
     facts = {"fired": fired, "silent": silent}
     if not health.has_room:
         if not driving:
-            return Finding(PASS, "no session has driven a run here yet, so no hook is noted")
-        return Finding(WARN, "hooks have no place here to note that they fired", "loomctl resume")
+            return Finding(PASS, "no session has driven a run here yet, so no hook has fired")
+        return Finding(WARN, "hooks cannot record here that they fired", "loomctl resume")
     if not driving and not beats:
         return Finding(PASS, "no session of an assistant drives a run here, and no hook has fired")
     troubles = [_silence(patient, health, one) for one in health.silent]
@@ -159,7 +159,7 @@ SESSION = "loom-doctor-0000-trial-session"
 MARK = "This sentence is what a hook on trial must bring back."
 # What a session of the doctor's own caller must not lend to the trial.
 _APART = ("CLAUDE_PID", "LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "LOOM_HOSTNAME")
-_NOTE = {"id": "note", "type": "markdown", "path": "note.md", "description": "what must come back", "required": True}
+_NOTE = {"id": "note", "type": "markdown", "path": "note.md", "description": "a note for the trial", "required": True}
 _WORKFLOW = {
     "id": "trial",
     "critical_artifacts": {"always_load": [{**_NOTE, "reload_triggers": ["session_start"]}]},
@@ -173,11 +173,11 @@ def round_trip(patient: Patient) -> Finding:
     """Call the SessionStart hook as a host does, in a temporary project with a run of its own, and read its answer."""
     base = tempfile.gettempdir()
     if os.path.realpath(base) == os.path.realpath(patient.cwd or os.sep):  # where Python turns without any other place
-        return Finding(WARN, "a hook cannot be tried: no temporary folder can be written", _OWN_FOLDER)
+        return Finding(WARN, "Loom cannot try a hook: there is no writable temporary folder", _OWN_FOLDER)
     try:
         folder = tempfile.mkdtemp(prefix="loom-doctor-")
     except OSError as error:
-        return Finding(WARN, f"a hook cannot be tried: {error}", _OWN_FOLDER)
+        return Finding(WARN, f"Loom cannot try a hook: {error}", _OWN_FOLDER)
     try:
         return _tried(patient, os.path.realpath(folder))
     finally:
@@ -194,7 +194,7 @@ def _tried(patient: Patient, folder: str) -> Finding:
     environ = _environ(folder, shop)
     made = _made(shop, environ)
     if made:
-        return Finding(FAIL, "a run for the trial could not be made", "loomctl demo", [made])
+        return Finding(FAIL, "Loom could not make a run to try a hook with", "loomctl demo", [made])
     event = {"session_id": SESSION, "transcript_path": "", "cwd": shop}
     event |= {"hook_event_name": "SessionStart", "source": "startup"}
 
@@ -213,7 +213,7 @@ def _tried(patient: Patient, folder: str) -> Finding:
     if found.status != PASS or first.seconds < SLOW:
         return found
     again = _judged(call(), timeout, local)  # a first start may look for Python and compile, no other does
-    return again._replace(details=[*again.details, f"the first one took {first.seconds * 1000:.0f} ms"])
+    return again._replace(details=[*again.details, f"the first call took {first.seconds * 1000:.0f} ms"])
 
 
 def _environ(folder: str, shop: str) -> dict[str, str]:
@@ -266,7 +266,7 @@ def _judged(ended: processes.Ended, timeout: float, local: str) -> Finding:
     words = ended.stderr.decode("utf-8", "replace").strip()
     said = [f"it said: {words}"] if words else []
     if ended.code is None:
-        return Finding(FAIL, f"a SessionStart hook did not end within its {timeout:g} s", hint, said, facts)
+        return Finding(FAIL, f"a SessionStart hook did not end within {timeout:g} s", hint, said, facts)
     if ended.code != 0:
         return Finding(FAIL, f"a SessionStart hook ended with {ended.code} instead of 0", hint, said, facts)
     if not ended.stdout.strip():
@@ -277,13 +277,14 @@ def _judged(ended: processes.Ended, timeout: float, local: str) -> Finding:
         primed = MARK in str(given.get("additionalContext", ""))
         line = str(answer.get("systemMessage", ""))
     except (ValueError, AttributeError) as error:
-        return Finding(FAIL, f"a SessionStart hook answered what no host understands: {error}", hint, said, facts)
+        return Finding(FAIL, f"a SessionStart hook gave an answer that no host understands: {error}", hint, said, facts)
     if not primed:
-        return Finding(FAIL, "a SessionStart hook did not prime its run", hint, [*said, f"it told: {line}"], facts)
+        said.append(f"it said: {line}")
+        return Finding(FAIL, "a SessionStart hook did not load its run's files", hint, said, facts)
     if "session-start" not in launcher_files.beats(local):
         return Finding(
-            WARN, f"a SessionStart hook primed its run, and did not note that it fired ({took})", "", [], facts
+            WARN, f"a SessionStart hook loaded its run's files, but did not record it ({took})", "", [], facts
         )
     if ended.seconds > timeout / 2:
         return Finding(WARN, f"a SessionStart hook took {took} of its {timeout:g} s", "loomctl paths", [line], facts)
-    return Finding(PASS, f"a SessionStart hook primed a run of its own in {took}", "", [line], facts)
+    return Finding(PASS, f"a SessionStart hook loaded a trial run's files in {took}", "", [line], facts)

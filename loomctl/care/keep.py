@@ -58,8 +58,9 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
     home = space.store.home(run_id)
     if home.faber:
         kept = os.path.isdir(home.folder)
-        why = "its files are yours to move" + (f"; what Loom keeps of it stands in {home.folder}" if kept else "")
-        what = f"the run {space.store.handle(run_id)} is FABER's; Loom neither removes nor archives it"
+        why = "move or remove its files yourself"
+        why += f"; Loom keeps its own files about it in {home.folder}" if kept else ""
+        what = f"the run {space.store.handle(run_id)} belongs to FABER, so Loom neither removes nor archives it"
         hint = _fabers_end(space, home)
         raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
     _refuse_active(space, run_id, force=force)
@@ -87,8 +88,8 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
     if active or holders:
         called = space.store.handle(run_id)
         driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
-        why = "--force puts it away all the same" + ("; a person cancels it in a terminal" if driven else "")
-        what = f"the run {called} is under way" + (f" in session {holders[0]}" if holders else "")
+        why = "--force does it anyway" + ("; or cancel the run in a terminal" if driven else "")
+        what = f"the run {called} is still active" + (f" in session {holders[0]}" if holders else "")
         hint = f"loomctl resume {called} --take-over" if driven else f"loomctl cancel {called}"
         where = space.store.run_dir(run_id)
         raise LoomError("RUN_IS_ACTIVE", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
@@ -152,7 +153,7 @@ def archive(space: Workspace, run_id: str, path: str, *, force: bool = False) ->
     if os.path.lexists(path):
         raise _archive_exists(path, called)
     if is_inside(os.path.realpath(path), os.path.realpath(folder)):
-        what = "the archive would be removed with the run"
+        what = "the archive would lie in the run's folder and be removed with it"
         raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl runs archive {called}", exit_code=EXIT_USAGE)
     recording.digest(space)  # what waits belongs into the archive
     _stop_command(space, run_id, force=force)
@@ -191,7 +192,7 @@ def _named(beside: str, path: str, run_id: str) -> None:
 
 def _archive_exists(path: str, handle: str) -> LoomError:
     hint = f"loomctl runs archive {handle} --to {quoted(_free_name(path))}"
-    return LoomError("ARCHIVE_EXISTS", "there is an archive already", where=path, hint=hint, exit_code=EXIT_USAGE)
+    return LoomError("ARCHIVE_EXISTS", "refusing to overwrite an archive", where=path, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _free_name(path: str) -> str:
@@ -228,7 +229,7 @@ def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError
             raise
         if error.code == "NO_STATE" and not os.path.isfile(backup):
             raise LoomError(
-                "BAD_ARCHIVE", "the archive holds no run's state", where=path, hint=f"tar -tzf {quoted(path)}"
+                "BAD_ARCHIVE", "the archive holds no state of a run", where=path, hint=f"tar -tzf {quoted(path)}"
             ) from None
         return error
     return None
@@ -332,7 +333,7 @@ def _state(space: Workspace, home: Home) -> tuple[LoomError | None, State | None
     except LoomError as error:
         _, lost = visit_files.rebuilt(home, state)
         count = state["steps"].earlier.count
-        error.why += f"; of {counted(count, 'visit')} {count - lost:,} can be told from what is left"
+        error.why += f"; Loom can restore {count - lost:,} of {counted(count, 'older record')}"
         return error, None
     return None, state
 
@@ -351,7 +352,7 @@ def _restoration(
 ) -> Restoration:
     names = recovery.kept_states(home)
     if source is not None and source not in names:
-        what = f"{source[:100]!r} is no kept state of this run"
+        what = f"{source[:100]!r} is not a saved state of this run"
         hint = f"loomctl debug state restore {space.store.handle(home.run_id)} --dry-run"
         why = f"there are {', '.join(names) or 'none'}"
         raise LoomError("BAD_SOURCE", what, where=home.folder, why=why, hint=hint, exit_code=EXIT_USAGE)
@@ -380,23 +381,23 @@ def _restoration(
 def _no_way_back(
     home: Home, trouble: LoomError | None, name: str, unusable: LoomError, usable: Sequence[str]
 ) -> LoomError:
-    what = "it is not there" if unusable.code == "NO_STATE" else unusable.what
+    what = "it is missing" if unusable.code == "NO_STATE" else unusable.what
     spot = unusable.where.removeprefix(os.path.join(home.folder, name)).strip(": ")
     if spot and unusable.why:
         what += f" (at {spot}: {unusable.why})"
     if trouble is None:
-        said = f"{name}: {what}; the state itself is whole and stays"
+        said = f"{name}: {what}; the current state is intact and stays"
     else:
         stages = _stages(home.folder)
         entries, _ = event_log.entries(home.folder)
         has_plan = refreeze.trouble(home.folder) is None or (home.faber and _has_fabers_plan(home))
         said = (
-            f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. Left of the run are "
+            f"{os.path.basename(home.state)}: {trouble.what}; {name}: {what}. Nothing was changed. The run still has "
             f"{'its plan' if has_plan else 'no plan'}, {counted(len(entries), 'event')} and "
-            f"{counted(len(stages), 'stage')} with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
+            f"{counted(len(stages), 'step')} with results" + (f" ({', '.join(stages[-5:])})" if stages else "")
         )
     if os.path.isdir(home.folder):
-        said += f". Its files can be read below {home.folder}"
+        said += f". You can read its files below {home.folder}"
     hint = f"loomctl runs archive {recovery.handle(home)}"
     if home.faber:  # its files are FABER's, so Loom neither archives nor removes it
         tracked = git.is_tracked(home.state)
@@ -404,7 +405,7 @@ def _no_way_back(
     if usable:
         hint = f"loomctl debug state restore {recovery.handle(home)} --from {usable[0]}"
     where = unusable.where if trouble is None and unusable.where else home.state
-    return LoomError("NO_WAY_BACK", "there is no state to put back", where=where, why=said, hint=hint)
+    return LoomError("NO_WAY_BACK", "there is no usable state to restore", where=where, why=said, hint=hint)
 
 
 def _has_fabers_plan(home: Home) -> bool:
@@ -455,7 +456,7 @@ def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | 
     error = lease.refusal(called, found, found.epoch, clock.ago, is_here=is_here)
     if trouble is not None:
         error.why = (
-            "its state cannot be read; it is put back by the session that drives it, or by a person in a terminal"
+            "its state cannot be read; only the session that drives it, or a person in a terminal, can restore it"
         )
         error.hint = f"loomctl debug state restore {called}"
     return error
@@ -474,7 +475,7 @@ def _replaced(space: Workspace, wanted: Restoration, after: State, kept: list[st
     known = wanted.before.get("revision") if wanted.before else None
     now = before.get("revision") if before else None
     if (trouble is None) != (wanted.trouble is None) or known != now:
-        what = "somebody wrote the state in the same moment; nothing was put back"
+        what = "somebody changed the state in the meantime; nothing was restored"
         hint = f"loomctl debug state restore {space.store.handle(home.run_id)}"
         raise LoomError("CHANGED_MEANWHILE", what, where=home.state, hint=hint)
     if space.caller.host != OF_A_PERSON and (found := driver(space, wanted, before)) is not None:

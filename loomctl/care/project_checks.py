@@ -91,7 +91,7 @@ def project(patient: Patient) -> Finding:
         try:
             new(patient.cwd)
         except LoomError as refused:  # a link or a file stands where the store would be
-            followed = ", and is not followed" if os.path.islink(refused.where) else ""
+            followed = "; Loom does not follow it" if os.path.islink(refused.where) else ""
             return Finding(FAIL, f"{refused.what}{followed}: {refused.where}", refused.hint)
         return Finding(PASS, f"no project with a .loom folder at or above {patient.cwd}, so hooks stay silent")
     root, store = patient.project.root, patient.store
@@ -109,7 +109,7 @@ def _links(patient: Patient) -> Iterator[Finding]:
     assert patient.store is not None  # the caller made sure
     for place in (patient.store.folder, patient.store.runs_folder, patient.store.local):
         if os.path.islink(place):
-            found = f"a symbolic link stands where Loom keeps its own files, and is not followed: {place}"
+            found = f"a symbolic link stands where Loom keeps its own files; Loom does not follow it: {place}"
             yield Finding(FAIL, found, f"ls -l {shlex.quote(place)}")
 
 
@@ -118,17 +118,17 @@ def _writing(patient: Patient) -> Iterator[Finding]:
     folder = patient.store.folder
     for place in (folder, patient.store.runs_folder, patient.store.local):
         if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK):
-            found = f"{place} cannot be written: runs are primed, and nothing of it is recorded"
+            found = f"Loom cannot write to {place}: sessions get their files, but Loom cannot record it"
             yield Finding(WARN, found, f"ls -ld {shlex.quote(place)}")
             return
     if os.path.isdir(patient.store.runs_folder) and not os.path.lexists(os.path.join(folder, ".gitignore")):
-        yield Finding(WARN, f"{folder} has no .gitignore, so that git shows Loom's files", "loomctl resume")
+        yield Finding(WARN, f"{folder} has no .gitignore, so git shows Loom's files", "loomctl resume")
 
 
 def config(patient: Patient) -> Finding:
     """Whether the settings can be read, and are those that hooks use."""
     if patient.store is None:
-        return _NO_PROJECT._replace(found="no project, so no settings of one")
+        return _NO_PROJECT._replace(found="no project, so no project settings")
     folder = patient.store.folder
     stale = [said for code, said in settings.load(folder, with_yaml=False).warnings if code == "STALE_CONFIG"]
     read = _sources_read(patient, folder)
@@ -136,9 +136,9 @@ def config(patient: Patient) -> Finding:
         hint = "loomctl --version"
         if stale:
             return Finding(
-                WARN, "settings changed, and hooks cannot read them before the environment is made", hint, stale
+                WARN, "settings changed, but hooks cannot read them until Loom's environment exists", hint, stale
             )
-        return Finding(PASS, "settings are as they were; without an environment they are not read anew")
+        return Finding(PASS, "settings have not changed")
     troubles = []
     for error in read:
         unused = error["code"] == "UNKNOWN_SETTING"
@@ -147,8 +147,8 @@ def config(patient: Patient) -> Finding:
         hint = error.get("hint") or ("loomctl paths" if unused else f"${{EDITOR:-vi}} {shlex.quote(where)}")
         troubles.append(Finding(WARN if unused else FAIL, error["message"], hint, why))
     if stale and not troubles:
-        return Finding(PASS, "settings changed; the next hook or command takes them over", "", stale)
-    return gathered(troubles, "settings can be read, and hooks have them")
+        return Finding(PASS, "settings changed; the next hook or command uses them", "", stale)
+    return gathered(troubles, "settings are valid, and hooks use them")
 
 
 def _sources_read(patient: Patient, store: str) -> list[dict[str, str]] | None:
@@ -199,7 +199,7 @@ def runs(patient: Patient) -> Finding:
     count = len(details)
     fine = f"{counted(count, 'active run')} of {len(patient.states)}"
     if count > 1 and bound is None:
-        fine += "; a session is told of them and takes one up with loomctl resume RUN"
+        fine += "; a session lists them, and loomctl resume RUN continues one"
     return gathered(troubles, fine, details=details, facts={"active": list(patient.active)})
 
 
@@ -261,27 +261,27 @@ def _was_over(patient: Patient, run_id: str) -> bool:
 def known(patient: Patient) -> Finding:
     """Whether this machine can remember what it started, and knows the active runs (D23)."""
     home = machine.state_home()
-    unkept = "so that every run counts as a stranger's and none is primed"
+    unkept = "so Loom treats every run as unknown and loads nothing by itself"
     foreign = machine.foreign_folders()
     if foreign:
-        found = f"another user could have filled {foreign[0]}, and it is not read"
+        found = f"Loom does not read {foreign[0]}: another user could have written to it"
         return Finding(FAIL, found, f"ls -ld {shlex.quote(foreign[0])}", foreign[1:])
     if not home:
         way = "export LOOM_STATE_HOME=$(mktemp -d)"
-        return Finding(FAIL, f"there is no home to remember runs in, {unkept}", way)
+        return Finding(FAIL, f"Loom has no folder to remember runs in, {unkept}", way)
     place = machine.nearest(home)
     if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
-        found = f"runs cannot be remembered in {home}, {unkept}"
+        found = f"Loom cannot remember runs in {home}, {unkept}"
         return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}")
     troubles = []
     named = os.environ.get("LOOM_STATE_HOME", "")
     if named and not os.path.isabs(named):
         troubles.append(
-            Finding(WARN, f"LOOM_STATE_HOME is no absolute path and is ignored: {named}", "unset LOOM_STATE_HOME")
+            Finding(WARN, f"Loom ignores LOOM_STATE_HOME, no absolute path: {named}", "unset LOOM_STATE_HOME")
         )
     for run_id, state in patient.active.items() if patient.store else ():
         if patient.store and not run_notes.is_known(run_id, patient.store.folder):
-            found = f"the run {handle(state)} was not taken up here, so it is announced, not primed"
+            found = f"the run {handle(state)} was not resumed here, so sessions hear of it but get no files"
             driver = _other_driver(patient, run_id, state)
             found += f"; it is driven by {lease.told(driver, clock.ago)}" if driver is not None else ""
             way = f"loomctl resume {handle(state)}{' --take-over' if driver is not None else ''}"
@@ -305,9 +305,9 @@ def tool_calls(patient: Patient) -> Finding:
         return _NO_PROJECT._replace(found="no project, so no tool calls")
     aside = launcher_files.spooled(patient.store.local, launcher_files.UNFINISHED)
     if not aside:
-        return Finding(PASS, "no tool call is set aside")
+        return Finding(PASS, "every tool call is recorded")
     details = [f"{one.path}: {one.bytes:,} bytes" for one in aside[:5]]
-    found = f"{counted(len(aside), 'tool call')} set aside, for whoever recorded it was killed"
+    found = f"{counted(len(aside), 'tool call')} not recorded yet: a hook was killed"
     return Finding(WARN, found, "loomctl steps", details)
 
 
@@ -323,7 +323,7 @@ def locks(patient: Patient) -> Finding:
     held = {name.removesuffix(".lock"): holder(os.path.join(folder, name)) for name in names if name.endswith(".lock")}
     details = [f"{patient.store.handle(run_id)}: {who}" for run_id, who in held.items() if who]
     if details:
-        found = "a run is being written at this moment; see it again in a while"
+        found = "somebody is writing to a run right now; look again in a moment"
         return Finding(WARN, found, "loomctl doctor", details)
     return Finding(PASS, "no run is locked")
 
@@ -343,13 +343,11 @@ def ledgers(patient: Patient) -> Finding:
         fault = log_verdict.verify(patient.store, run_id).fault
         if fault is not None:
             called = patient.store.handle(run_id)
-            found = f"the log of {called} does not fit at line {fault.line}: {fault.what}"
+            found = f"the log of {called} is damaged at line {fault.line}: {fault.what}"
             troubles.append(Finding(WARN, found, f"loomctl prove --log {called}"))
-    fine = f"the logs of the active runs are those that were written ({read})" if read else "no active run has a log"
+    fine = f"the logs of the active runs are intact ({read})" if read else "no active run has a log"
     if unread:
-        fine += (
-            f"; {counted(unread, 'log')}, over {MOST_READ >> 20} MB in all, were not read: loomctl prove --log --all"
-        )
+        fine += f"; {counted(unread, 'log')}beyond {MOST_READ >> 20} MB in all not read: loomctl prove --log --all"
     return gathered(troubles, fine)
 
 
@@ -379,9 +377,9 @@ def blobs(patient: Patient) -> Finding:
             error = _blob_trouble(patient, run_id, ref) if is_read else None
             if error is not None:
                 troubles.append(_unreadable(state, error))
-    fine = f"every blob that a run refers to is there ({len(seen):,})" if seen else "no run refers to a blob"
+    fine = f"all blobs of the runs are intact ({len(seen):,})" if seen else "no run has blobs"
     if unread:
-        fine += f"; {unread} of them, over {MOST_READ >> 20} MB in all, were not read"
+        fine += f"; {unread} of them, beyond {MOST_READ >> 20} MB in all, not read"
     return gathered(troubles, fine, facts={"blobs": len(seen)})
 
 
@@ -403,6 +401,6 @@ def _blob_trouble(patient: Patient, run_id: str, ref: str) -> LoomError | None:
 
 
 def _unreadable(state: State, error: LoomError) -> Finding:
-    found = f"the run {handle(state)} refers to what cannot be read: {error.what}"
+    found = f"the run {handle(state)} refers to a value that cannot be read: {error.what}"
     status = WARN if state["status"] in TERMINAL else FAIL
     return Finding(status, found, f"loomctl show {handle(state)}", [part for part in (error.where, error.why) if part])

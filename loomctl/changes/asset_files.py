@@ -84,7 +84,7 @@ def look(root: str, apart: Collection[str] = (), *, patience: float = PATIENCE, 
     seen = 0
     for folder, inside in folders:  # it grows while it is walked
         if time.monotonic() > deadline:
-            return Look(found, f"the walk took over {patience:g} seconds")
+            return Look(found, f"the search took over {patience:g} seconds")
         for entry in _entries(os.path.join(root, folder)):
             seen += 1
             if seen > most:
@@ -143,14 +143,14 @@ def collect(root: str, paths: Sequence[str], run_dir: str, folder: str) -> Colle
     assets: list[Asset] = []
     over: list[PassedOver] = []
     left, warnings = TOGETHER, []
-    full = f"{MOST:,} files or {TOGETHER >> 20} MiB are captured at most"
+    full = f"the limit of {MOST:,} files or {TOGETHER >> 20} MiB is reached"
     for number, path in enumerate(paths):
         try:
             stored = f"{FOLDER}/{folder}/{path}"
             asset = _copied(root, path, run_dir, stored, most=left if len(assets) < MOST else 0)
         except _Full:
             over += [_passed(root, one, full) for one in paths[number:]]
-            warnings.append(f"not captured, for {full}: {len(paths) - number:,} more files, the largest")
+            warnings.append(f"{full}, so the {len(paths) - number:,} largest files were not captured")
             break
         except _TooLarge:
             over.append(_passed(root, path, _LARGE))
@@ -158,7 +158,7 @@ def collect(root: str, paths: Sequence[str], run_dir: str, folder: str) -> Colle
             said = error.what if isinstance(error, LoomError) else error.strerror or str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 over += [_passed(root, one, f"{_UNWRITTEN}: {said}") for one in paths[number:]]
-                warnings.append(f"assets could not be written: {said}; {len(paths) - number:,} are not captured")
+                warnings.append(f"Loom could not write assets: {said}; {len(paths) - number:,} are not captured")
                 break
             over.append(_passed(root, path, said))
         else:

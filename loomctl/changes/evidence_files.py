@@ -136,8 +136,8 @@ def _paths(declared: str, known: Mapping[str, str | None], roots: Roots) -> tupl
         if place.path not in found:
             found.append(place.path)
         if len(found) == MOST:
-            return found, f"only the first {MOST:,} files were looked at"
-    return found, "" if left[0] > 0 else f"only the first {_MOST_LOOKED:,} entries of its folders were looked at"
+            return found, f"Loom checked only the first {MOST:,} files"
+    return found, "" if left[0] > 0 else f"Loom checked only the first {_MOST_LOOKED:,} entries of its folders"
 
 
 def _matching(folder: str, parts: Sequence[str], left: list[int]) -> Iterator[str]:

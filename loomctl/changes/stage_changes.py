@@ -161,7 +161,7 @@ def copy(run: Run, assets: Sequence[Asset], target: str, *, force: bool, again: 
             failed.append((asset, error.what if isinstance(error, LoomError) else error.strerror or str(error)))
             continue
         if asset.sha256 and digests.of_bytes(data) != asset.sha256:
-            failed.append((asset, "it is not what was captured: it was changed since"))
+            failed.append((asset, "it was changed after it was captured"))
         elif os.path.lexists(place) and _holds(place, data):
             there += 1
         else:
@@ -170,8 +170,8 @@ def copy(run: Run, assets: Sequence[Asset], target: str, *, force: bool, again: 
                 taken.append(place)
             contents.append((asset, place, data))
     if taken and not force:
-        what = f"{len(taken)} of {len(places)} files stand there with other content, and nothing was copied"
-        why = "--force replaces them; or name another folder"
+        what = f"{len(taken)} of {len(places)} files exist there with other content; nothing was copied"
+        why = "use --force to replace them, or name another folder"
         raise LoomError("FILE_EXISTS", what, where=taken[0], why=why, hint=again, exit_code=EXIT_USAGE)
     for _, place, data in contents:
         files.make_folder(os.path.dirname(place), mode=0o755)

@@ -33,7 +33,7 @@ NAMED = "{workdir}/"
 _MOST_KEPT = 10_000  # that its own record lists
 _WORKDIR = "workdir"
 _IN_WORKDIR = "in the step's workdir: "
-_NOT_NOTED = "on this machine nothing was noted when the step began"
+_NOT_NOTED = "this machine has no snapshot from the start of the step"
 _OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows
 _PATHS = ("file_path", "notebook_path", "path")
 
@@ -139,9 +139,9 @@ def _workdir_noted(space: Workspace, found: str, own: str, ours: Collection[str]
     is_shared = top is not None and top == git.top_of(real(space.project.root))  # git tells of it anyhow
     noted = {"root": found, "shared": is_shared}
     if not any(is_inside(found, real(extra)) for extra in space.settings.extra_roots):
-        return {**noted, "why": "it leads out of the project, and is not among your extra_roots"}
+        return {**noted, "why": "it leads out of the project and is not one of your extra_roots"}
     if not os.path.isdir(found):
-        return {**noted, "why": "it is no directory"}
+        return {**noted, "why": "it is not a directory"}
     noted |= _assets_noted(found, ours)
     if not is_shared:
         os.mkdir(own, 0o700)
@@ -163,7 +163,7 @@ def ended(space: Workspace, run: Run, entry: Mapping[str, Any]) -> Tracked:
     try:
         return _ended(space, run, entry, stage)
     except Exception as error:  # noqa: BLE001 - whatever it is, no step is kept from ending by it
-        return Tracked([], f"it could not be told: {_said(error)}", [], patch=False, warnings=[])
+        return Tracked([], f"Loom could not find out: {_said(error)}", [], patch=False, warnings=[])
 
 
 def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> Tracked:
@@ -175,7 +175,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
     written, ran = (set[str](), True) if is_command else _told_by_tools(run.folder, entry, stage)
     waiting = 0 if is_command else _waiting(space, run.run_id)
     if waiting:
-        warnings.append(f"not recorded yet: {counted(waiting, 'tool call')}, so that files may be missing")
+        warnings.append(f"{counted(waiting, 'tool call')} not recorded yet, so files may be missing")
     ours = evidence_files.own_reports(space.store.local)
     baseline = working_tree.read_baseline(space.store.local, run.run_id, stage) or {}
     own = working_tree.baseline_folder(space.store.local, run.run_id, stage)
@@ -198,7 +198,7 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
             collected = collected.and_of(_assets(run, entry, beside, warnings, ours))
     names = sorted(touched)
     if len(names) > MOST:
-        warnings.append(f"{len(names):,} files were touched; the first {MOST:,} are listed")
+        warnings.append(f"{len(names):,} files changed; the first {MOST:,} are listed")
     patch = changes.patch if changes is not None else None
     assets, passed_over = ([one._asdict() for one in some] for some in (collected.assets, collected.passed_over))
     found = Tracked(names[:MOST], unknown, assets, patch is not None, warnings, len(names), tuple(passed_over))
@@ -207,10 +207,10 @@ def _ended(space: Workspace, run: Run, entry: Mapping[str, Any], stage: str) -> 
 
 def _warnings_of(changes: Changes, *, is_branch: bool) -> Iterator[str]:
     if changes.entries and is_branch:
-        yield "the branches of a parallel step work in one folder: some of the files may be another's"
+        yield "parallel branches share one folder, so some of these files may belong to another branch"
     by_time = [change.path for change in changes.entries if change.by_time]
     if by_time:
-        yield f"told by size and time alone, for they are large: {asset_files.named(by_time)}"
+        yield f"compared by size and time only, because they are large: {asset_files.named(by_time)}"
     if changes.why_none:
         yield f"there is no {PATCH}: {changes.why_none}"
 
@@ -226,7 +226,7 @@ def write(run: Run, stage: str, found: Tracked) -> tuple[Tracked, dict[str, str]
     try:
         return told, _write(run, stage, told, *found.unwritten)
     except (OSError, LoomError) as error:
-        why = f"what changed could not be written: {_said(error)}"
+        why = f"Loom could not write the changes: {_said(error)}"
         return told._replace(patch=False, warnings=[*told.warnings, why]), {}
 
 
@@ -288,7 +288,7 @@ def _changes(place: _Place, ours: Collection[str]) -> tuple[Changes | None, str]
     if place.why or noted.get("shared"):
         return None, place.why
     if "tree" not in noted:
-        return None, str(noted.get("why") or "when the step began git could not tell")
+        return None, str(noted.get("why") or "git failed when the step began")
     try:
         return working_tree.since(place.root, place.own, working_tree.Moment.from_dict(noted["tree"]), ours), ""
     except working_tree.Unknown as error:
@@ -436,12 +436,12 @@ def _assets(
     if before is None:
         why = str(place.noted.get("why") or _NOT_NOTED) if place.named else _NOT_NOTED
         where = " in the step's workdir" if place.named else ""
-        warnings.append(f"no assets are captured{where}: {why}")
+        warnings.append(f"no assets were captured{where}: {why}")
         return asset_files.Collected((), ())
     after = asset_files.look(place.root, ours)
     why = after.why_not_all or before.why_not_all
     if why:
-        warnings.append(f"not every asset may be captured: {why}")
+        warnings.append(f"some assets may be missing: {why}")
     fresh = asset_files.fresh(before, after, at=int(place.noted["at"]))
     folder = f"{ids.step_slug(str(entry['step_id']))}/retry_{int(entry['visit'])}{'.workdir' if place.named else ''}"
     collected = asset_files.collect(place.root, fresh, run.folder, folder)

@@ -69,7 +69,7 @@ class Moment(NamedTuple):
         except (LookupError, TypeError, ValueError, AttributeError):
             found = None
         if found is None or not git.is_oid(found.tree):
-            raise Unknown("what was noted when the step began is damaged")
+            raise Unknown("the snapshot from the start of the step is damaged")
         return found
 
 
@@ -182,9 +182,9 @@ class _Checkout:
         if answer is None:
             if time.monotonic() >= self._deadline:
                 raise Unknown(f"git took over {self._patience:g} seconds")
-            raise Unknown("git could not tell")
+            raise Unknown("git failed")
         if len(answer) > limit:
-            raise TooMuch(f"git had more than {limit:,} bytes to say")
+            raise TooMuch(f"git printed more than {limit:,} bytes")
         return answer
 
     # ---- The index.
@@ -234,7 +234,7 @@ class _Checkout:
             self.ask("update-index", "-z", "--add", "--remove", "--replace", "--stdin", given=_lines(sorted(small)))
         tree = self.ask("write-tree", "--missing-ok").decode("ascii", "replace").strip()
         if not git.is_oid(tree):
-            raise Unknown("git could not tell")
+            raise Unknown("git failed")
         return tree, apart
 
     def _changed(self) -> tuple[set[str], set[str], set[str]]:

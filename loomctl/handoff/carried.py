@@ -148,7 +148,7 @@ class Looker:
 
     def _entry(self, path: str, source: str, size: int) -> Entry | LeftOut:
         if size > LARGEST_FILE:
-            return LeftOut(path, f"it has over {LARGEST_FILE >> 20} MiB")
+            return LeftOut(path, f"it is larger than {LARGEST_FILE >> 20} MiB")
         if why := trouble(path):
             return LeftOut(path, f"it {why}")
         if secrets.mask(path)[1]:
@@ -162,10 +162,8 @@ class Looker:
     def _as_carried(self, path: str, source: str, raw: bytes) -> Entry | LeftOut:
         data, masked = form(path, raw)
         if data is None:
-            by_hash = path.startswith(_BY_HASH)
-            return LeftOut(
-                path, f"it holds a secret, and is {'known by the hash of its bytes' if by_hash else 'no text'}"
-            )
+            kind = "named after its hash" if path.startswith(_BY_HASH) else "not text"
+            return LeftOut(path, f"it holds a secret that cannot be masked: it is {kind}")
         oid = oid_of(data, self._algorithm)
         named = is_blob(path) or path.endswith((".json", ".jsonl", ".md"))
         refs = frozenset(blobs.named_in(data)) if named else frozenset[str]()
@@ -237,17 +235,17 @@ def trouble(path: str, *, is_folder: bool = False) -> str:
     if len(parts) > DEEPEST:
         return f"lies deeper than {DEEPEST} folders"
     if len(raw) > LONGEST or any(len(part) > LONGEST_NAME for part in raw.split(b"/")):
-        return f"has a name of over {LONGEST_NAME} bytes, or a path of over {LONGEST}"
+        return f"has a name longer than {LONGEST_NAME} bytes, or a path longer than {LONGEST}"
     if any(part in ("", ".", "..") or "\\" in part for part in parts):
-        return "has a name that is none everywhere"
+        return "has a name that some systems do not allow"
     if any(part.lower() == ".git" for part in parts):
-        return "has a name of which git carries nothing"
+        return "has a name that git does not carry"
     if parts[:2] == ["run", "stages"] and len(parts) > 2 and visit_files.is_one(parts[2]):
-        return "stands where Loom has a file" if is_folder or len(parts) > 3 else ""
+        return "stands where Loom expects a file" if is_folder or len(parts) > 3 else ""
     shape = ["run", "stages", "*", *parts[3:]] if parts[:2] == ["run", "stages"] and parts[2:] else parts
     if any("/".join(shape[:count]) in _FILES for count in range(1, len(parts) + is_folder)):
-        return "is, or lies in, a folder where Loom has a file"
-    return "stands where Loom has a folder" if not is_folder and "/".join(shape) in _FOLDERS else ""
+        return "is, or lies in, a folder where Loom expects a file"
+    return "stands where Loom expects a folder" if not is_folder and "/".join(shape) in _FOLDERS else ""
 
 
 # ---- The form in which a file is carried.

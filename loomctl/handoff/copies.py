@@ -204,13 +204,13 @@ def way_on(space: Workspace, run_id: str, path: str, *, otherwise: str) -> WayOn
     """
     found, looked = _copy(space, run_id, path)
     if found and looked == 0:
-        said = "the copy that was last pushed or pulled here may be whole (its secrets are masked)"
+        said = "the copy from the last push or pull may be intact (its secrets are masked)"
     elif found:
-        said = "an earlier copy that was pushed or pulled here may be whole (its secrets are masked); the last is not"
+        said = "an earlier copy from a push or pull may be intact (its secrets are masked); the last one is damaged"
     elif looked:
-        said = "no whole copy is known: what was pushed or pulled here is damaged, too; a backup of yours may have it"
+        said = "the copies from pushes and pulls are damaged, too; look in your own backups"
     else:
-        said = "no copy was pushed from here; a backup of yours may have it whole"
+        said = "the run was never pushed from here; look in your own backups"
     return WayOn(said, f"git show {quoted(f'{found}:{carried.RUN}{path}')}" if found else otherwise)
 
 

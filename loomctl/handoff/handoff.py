@@ -159,16 +159,16 @@ class Desk:
             for mode, kind, oid, size, path in entries:
                 trouble = _trouble(mode, kind, size, path)
                 if trouble or path in found or path in folders:
-                    raise ValueError(f"{one_line(path, 120)} {trouble or 'is there twice'}")
+                    raise ValueError(f"{one_line(path, 120)} {trouble or 'occurs twice'}")
                 if kind == "tree":
                     folders.add(path)
                     continue
                 found[path] = oid
                 total += size
                 if len(found) > MOST_FILES or total > LARGEST:
-                    raise ValueError(f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+                    raise ValueError(f"it holds more than {MOST_FILES:,} files or {LARGEST:,} bytes")
         if carried.STATE not in found or carried.PLAN not in found:
-            raise ValueError("it holds no run's state and plan")
+            raise ValueError("it lacks state.json or plan.json")
         return found
 
     def log(self, commit: str, run_id: str) -> bytes:
@@ -202,9 +202,9 @@ class Desk:
         home = self.space.store.home(run_id)
         if home.faber:
             called = self.space.store.handle(run_id)
-            what, hint = f"the run {called} is FABER's; Loom does not hand it on", f"loomctl show {called}"
-            why = "its files stand in FABER's folders, in FABER's own form, and FABER would know nothing of what came"
-            why += "; move the project's .fractary folder with your branch"
+            what, hint = f"the run {called} belongs to FABER, so Loom cannot hand it on", f"loomctl show {called}"
+            why = "its files are in FABER's folders and format, and FABER would not know what arrived"
+            why += "; commit the project's .fractary folder to your branch instead"
             raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
         return self.looker.look(home.folder, outputs=outputs)
 
@@ -362,13 +362,13 @@ class Desk:
         keeps = f"git fetch {remote.read_at} {ref}:{_COPIES}{run_id}/{commit}"
         away = f"git push --force-with-lease={ref}:{commit} {remote.written_at} --delete {ref}"
         puts = f"`loomctl push {self.space.store.handle(run_id)}{remote.option}`"
-        then = f"`{keeps} && {away}` keeps a copy of it and takes it away there, and {puts}"
+        then = f"run `{keeps} && {away}` (which keeps a copy here and deletes it there), then {puts}"
         is_here = self.space.store.has(run_id)
         error.hint = keeps if is_here else remote.listing
         error.why += (
-            f"; the run that is here can take its place: {then} puts this one there"
+            f"; to replace it with the run that is here, {then}"
             if is_here
-            else f"; who has the run can put it there again: {then} does it"
+            else f"; whoever has the run can push it again: {then}"
         )
 
     def get(self, run_id: str, commit: str) -> None:
@@ -378,22 +378,22 @@ class Desk:
         self.repository.fetch(self.remote, {run_id: self.incoming_ref(run_id)})
         if self.repository.commit_of(self.incoming_ref(run_id)) != commit:
             what, where = (
-                f"the remote's run {self.space.store.handle(run_id)} was pushed once more at this moment",
+                f"somebody pushed the run {self.space.store.handle(run_id)} again in the meantime",
                 self.remote.place(run_id),
             )
-            why = "nothing was changed here; the same command again takes the newest"
+            why = "nothing was changed here; repeat the command to take the newest state"
             raise LoomError("MOVED_MEANWHILE", what, where=where, why=why, hint=self.pull_command(run_id))
 
     def diverged(self, run_id: str, found: Standing, so: str) -> LoomError:
         """Make the error of a run that went on here and there."""
         what, where = (
-            f"the run {self.space.store.handle(run_id)} went on here and at {self.remote.shown}; {so}",
+            f"the run {self.space.store.handle(run_id)} went on both here and at {self.remote.shown}; {so}",
             self.remote.place(run_id),
         )
         why = (
-            f"{who(found.message)}; two states are not merged: --keep-mine keeps this one and saves theirs as a run of "
+            f"{who(found.message)}. Loom does not merge two states. --keep-mine keeps yours and saves theirs as a new "
         )
-        why += "its own, --take-theirs takes theirs and saves this one"
+        why += "run; --take-theirs takes theirs and saves yours as a new run"
         hint = f"{self.pull_command(run_id)} --keep-mine"
         return LoomError("DIVERGED", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
@@ -413,22 +413,22 @@ def commit_text(where: repository.Repository, commit: str, run_id: str, remote: 
 def read_message(text: bytes, run_id: str, remote: Remote) -> Message:
     """Read what a commit says. text: as git holds it. Raises BAD_HANDOFF, NEWER_HANDOFF, and RUN_ID_MISMATCH."""
     body = text.partition(b"\n\n")[2].partition(b"\n\n")[2]
-    where, unread = remote.place(run_id), "nothing of it was read, and nothing here was changed"
+    where, unread = remote.place(run_id), "Loom read nothing of it and changed nothing here"
     try:
         raw = files.parse_json(body.decode("utf-8", "replace").encode(), where=where)
     except LoomError as error:
-        raise bad_handoff(remote, run_id, f"its commit says nothing that can be read ({error.code})") from None
+        raise bad_handoff(remote, run_id, f"its commit message cannot be read ({error.code})") from None
     raw = raw if isinstance(raw, dict) else {}
     version = raw.get("schema_version")
     version = version if type(version) is int else None
     if version is not None and version > SCHEMA:
-        what = f"the run was pushed by a newer Loom (handoff schema {version}; this one reads {SCHEMA})"
+        what = f"a newer Loom pushed the run (handoff schema {version}; this one reads {SCHEMA})"
         raise LoomError("NEWER_HANDOFF", what, where=where, why=unread, hint=UPDATE, exit_code=EXIT_SKEW)
     fits = version == SCHEMA and all(isinstance(raw.get(key), str) for key in ("run_id", "at", "by", "machine"))
     if not fits or type(raw.get("outputs")) is not bool or not isinstance(raw.get("summary"), dict):
         raise bad_handoff(remote, run_id, "its commit was not made by loomctl push")
     if raw["run_id"] != run_id:
-        what = f"the remote's run {run_id} says that it is {one_line(raw['run_id'], 80)}"
+        what = f"the remote's run {run_id} calls itself {one_line(raw['run_id'], 80)}"
         raise LoomError("RUN_ID_MISMATCH", what, where=where, why=unread, hint=remote.listing)
     listed = raw.get("left_out")
     pairs = [pair for pair in listed if isinstance(pair, list)] if isinstance(listed, list) else []
@@ -443,13 +443,13 @@ def _trouble(mode: str, kind: str, size: int, path: str) -> str:
     if why or is_folder:
         return why
     if kind != "blob" or mode not in ("100644", "100755"):
-        return "is a link or another thing that is no plain file"
+        return "is not a plain file"
     first, _, rest = path.partition("/")
     parts = path.split("/")
     is_of_run = first == "run" and bool(rest) and not carried.is_this_machines(rest)
     is_blob = len(parts) == 4 and parts == ["blobs", "sha256", parts[3][:2], parts[3]] and blobs.is_sha256(parts[3])
     if not (is_of_run or is_blob):
-        return "has no place in a run"
+        return "does not belong in a run"
     limit = files.LARGEST_JSON if path in (carried.STATE, carried.PLAN) else carried.LARGEST_FILE
     return f"is too large ({size:,} bytes)" if not 0 <= size <= (blobs.LARGEST if is_blob else limit) else ""
 
@@ -468,8 +468,8 @@ def log_warnings(space: Workspace, run_id: str) -> list[str]:
 def _fit(run_id: str) -> str:
     if not repository.fits_a_ref(checked_id(run_id)):
         what, why = (
-            f"git has no ref for a run of the name {run_id!r:.80}",
-            "a ref ends neither with '.lock' nor with '.'",
+            f"the run id {run_id!r:.80} cannot be part of a git ref",
+            "a ref must not end with '.lock' or '.'",
         )
         raise LoomError("BAD_ID", what, why=why, hint=f"loomctl runs archive {run_id}", exit_code=EXIT_USAGE)
     return run_id

@@ -74,7 +74,7 @@ def pull(desk: Desk, run_id: str, theirs: str, *, keep: str = "") -> Pulled:
         if standing.look is not None and keep != KEPT_MINE:
             _refuse_driven(desk, run_id, keep)
         if standing.kind == handoff.DIVERGED and not keep:
-            but = f" but {counted(len(brought), 'file')} that the run here names and lacked" if brought else ""
+            but = f" but {counted(len(brought), 'file')} missing here" if brought else ""
             raise desk.diverged(run_id, standing, f"nothing was pulled{but}")
         with arrivals.room(desk.space.store, "pull-") as room:
             pulled = _Pull(desk, run_id, standing, room).take(keep)
@@ -121,7 +121,7 @@ class _Pull:
         """Write what came into the room; a file that is here as it was carried is not fetched again."""
         tree = self._desk.tree(self._theirs, self._run_id)
         if not self._message.outputs and any(carried.is_output(path) for path in tree):
-            raise self._bad("it brings outputs unsaid")
+            raise self._bad("it brings tool outputs without saying so")
         os.mkdir(self._folder, 0o755)
         wanted = {path: oid for path, oid in tree.items() if not self._is_here(path, oid)}
         _write(self._desk.repository, wanted, self._room)
@@ -165,10 +165,10 @@ class _Pull:
             raise self._bad(f"{error.code}: {error.what}") from None
         far = counted_off(state)
         if far:
-            raise self._bad(f"its state counts {far} to what no run ever reaches")
+            raise self._bad(f"its state has an impossible value for {far}")
         for plan_id in (state["plan_id"], plan["plan_id"]):
             if not ids.is_fit(plan_id) or len(plan_id) > ids.LONGEST_PLAN_ID:
-                raise self._bad(f"no run can be named after its plan {one_line(plan_id, 80)!r}")
+                raise self._bad(f"its plan id {one_line(plan_id, 80)!r} is not valid")
         why = _log_trouble(self._folder, self._run_id, events.head_of(state.get("ledger_head")))
         if why:
             raise self._bad(why)
@@ -189,8 +189,8 @@ class _Pull:
             had_outputs = self._desk.with_outputs(self._run_id, self._standing.base)
             if not diverged and _work_in(self._desk.look(self._run_id, outputs=had_outputs)) != _work_in(here):
                 called = self._store.handle(self._run_id)
-                what = f"the run {called} was worked on here while its newer state was fetched; nothing was changed"
-                why, hint = "the same command again tells how both stand now", self._desk.pull_command(self._run_id)
+                what = f"the run {called} changed here during the fetch; nothing was pulled"
+                why, hint = "repeat the command to compare the two states again", self._desk.pull_command(self._run_id)
                 raise LoomError("WORKED_ON_MEANWHILE", what, where=target, why=why, hint=hint, exit_code=EXIT_HELD)
             if self._standing.apart:
                 mine = os.path.join(self._room, "mine")
@@ -210,7 +210,7 @@ class _Pull:
         except LoomError:  # one that cannot be read has no open step either
             return
         if evidence_commands.runs_now(self._space, run):
-            what = f"a command of the run {run.handle} runs on this machine; nothing was changed"
+            what = f"a command of the run {run.handle} is still running here; nothing was pulled"
             why, hint = "its output belongs to the state that is here", f"loomctl next {run.handle}"
             raise LoomError("COMMAND_RUNS", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_HELD)
 
@@ -324,7 +324,7 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
     ends = True
     for line in event_log.all_of(os.path.join(folder, events.FILE)):
         if not line.ended:
-            return "the last line of its log is torn"
+            return "the last line of its log is incomplete"
         ends = line.entry is not None
         if line.entry is None:
             continue
@@ -333,8 +333,8 @@ def _log_trouble(folder: str, run_id: str, head: events.Head | None) -> str:
         if head is not None and line.entry["seq"] == head.seq:
             reached = digests.of_bytes(line.data) == head.sha256
     if not ends:  # a push writes an entry of its own behind whatever stands there
-        return "its log ends in lines that are no entries"
-    return "" if reached else "its log does not hold the entry that the state remembers as the last"
+        return "its log ends in lines that are not entries"
+    return "" if reached else "its log lacks the entry that the state names as the last"
 
 
 def _refuse_driven(desk: Desk, run_id: str, keep: str) -> None:
@@ -374,7 +374,7 @@ def _copy(stream: IO[bytes], out: IO[bytes], size: int) -> None:
     while size:
         piece = stream.read(min(_PIECE, size))
         if not piece:
-            raise OSError("git ended in the middle of a file")
+            raise OSError("git stopped in the middle of a file")
         out.write(piece)
         size -= len(piece)
 
@@ -393,7 +393,7 @@ def _put_blobs(desk: Desk, room: str, run_id: str) -> None:
         for name in names:
             data = files.read_bytes(os.path.join(below, name), limit=blobs.LARGEST)
             if digests.of_bytes(data) != name:
-                raise bad_handoff(desk.remote, run_id, f"the blob {name} is not what its name says")
+                raise bad_handoff(desk.remote, run_id, f"the blob {name} does not match its hash")
             blobs.Blobs(desk.space.store.folder).put(data)
 
 

@@ -140,9 +140,9 @@ def _allowed(desk: Desk, run_id: str, theirs: str | None, *, notes: bool = False
 def _refused(desk: Desk, run_id: str, standing: Standing) -> LoomError:
     if standing.kind != handoff.THEIRS:
         return desk.diverged(run_id, standing, "nothing was pushed")
-    brings = "it goes on from what is here, so a pull brings it"
+    brings = "it continues your state, so pull it first"
     if standing.apart:
-        brings = "a pull brings it, and saves what is here, which is not a part of that, as a run of its own"
+        brings = "it lacks some of your state: a pull takes it, and saves yours as a new run"
     what = f"{desk.remote.shown} has a newer state of the run {desk.space.store.handle(run_id)}; nothing was pushed"
     where, why = desk.remote.place(run_id), f"{handoff.who(standing.message)}; {brings}"
     hint = desk.pull_command(run_id)
@@ -207,12 +207,12 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
     notes = []
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, standing, done)
-        notes = [f"{desk.remote.shown} has it; of the rest git says: {remotes.besides(done)}"]
+        notes = [f"{desk.remote.shown} has the run, but git also says: {remotes.besides(done)}"]
     try:
         desk.agree(run_id, commit)
     except (OSError, LoomError) as error:  # the log tells it the next time
         why = error.why if isinstance(error, LoomError) else str(error)
-        notes.append(f"{desk.remote.shown} has it; that could not be noted here: {one_line(why, 300)}")
+        notes.append(f"{desk.remote.shown} has the run, but Loom could not record that here: {one_line(why, 300)}")
     return Pushed(now, commit, notes)
 
 
@@ -232,7 +232,7 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done
     if not why:
         raise remotes.unreachable(desk.remote, done)
     what, where = (
-        f"{desk.remote.shown} does not take the run {desk.space.store.handle(run_id)}",
+        f"{desk.remote.shown} refused the run {desk.space.store.handle(run_id)}",
         desk.remote.place(run_id),
     )
     hint = "git remote -v" if remotes.is_stale(done) else f"loomctl push {desk.space.store.handle(run_id)} --remote URL"
@@ -247,7 +247,7 @@ def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
     called = desk.space.store.handle(run_id)
     there = f"loomctl pull {called}{desk.remote.elsewhere}, then loomctl resume {called} --take-over"
     drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other, clock.ago)}"
-    return [f"{drives}. To drive it on another machine: {there}"]
+    return [f"{drives}. To continue on another machine: {there}"]
 
 
 # ---- The commit, as `git fast-import` reads it.

@@ -96,25 +96,25 @@ def _told(address: str) -> str:
 
 
 def unreachable(remote: Remote, done: Done) -> LoomError:
-    """Make the error of a remote that gave no answer: refused for who asks, or not reached at all.
+    """Make the error of a remote that did not answer: refused for who asks, or not reached at all.
 
     Trouble on this machine, such as a full disk, is told as what it is (GIT_FAILED).
     """
     said, line = _said(done), last_line(done.said)
     own = "\n".join(told for told in said.splitlines() if not told.lstrip().startswith(_SERVERS))
     if any(word in own for word in _LOCAL):
-        why = f"{line}; the trouble is on this machine, not the remote's"
+        why = f"{line}; the problem is on this machine, not at the remote"
         hint = "df -h ." if is_full(done.said) else "git count-objects -vH"
         return LoomError("GIT_FAILED", "git failed to fetch or to push", where=remote.shown, why=why, hint=hint)
     if any(word in said for word in _OTHER_NAMES):
         return other_names(remote, line)
     hint = f"git ls-remote {remote.read_at}"
     if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
-        what = f"the remote {remote.shown} does not let you in"
-        why = f"{line}; who may push and fetch there may hand on runs, and nobody else"
+        what = f"the remote {remote.shown} denied you access"
+        why = f"{line}; to hand on runs you need the same access as for git push and git fetch"
         return LoomError("REMOTE_DENIED", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     nowhere = "does not appear to be a git repository" in said or "repository not found" in said
-    silent, leads = f"the remote {remote.shown} gave no answer", f"the remote {remote.shown} leads to no git repository"
+    silent, leads = f"the remote {remote.shown} did not answer", f"the remote {remote.shown} is not a git repository"
     what = leads if nowhere else silent
     why = line or "nothing was changed, here or there; try again"
     return LoomError("REMOTE_UNREACHABLE", what, why=why, hint=hint, exit_code=EXIT_SETUP)
@@ -127,8 +127,8 @@ def is_full(said: str) -> bool:
 
 def other_names(remote: Remote, why: str) -> LoomError:
     """Make the error of a remote that names objects by another hash than this repository."""
-    what = f"the remote {remote.shown} names objects by another hash than this repository; git carries nothing over"
-    why, hint = f"{why}; a run can also be moved as an archive", "loomctl runs archive --help"
+    what = f"the remote {remote.shown} uses another hash algorithm than this repository"
+    why, hint = f"{why}; git cannot bridge that, but you can move an archive", "loomctl runs archive --help"
     return LoomError("OTHER_OBJECT_FORMAT", what, why=why, hint=hint, exit_code=EXIT_SETUP)
 
 
@@ -142,7 +142,7 @@ def not_fetched(remote: Remote, done: Done, run_id: str) -> LoomError:
 
 def bad_handoff(remote: Remote, run_id: str, why: str) -> LoomError:
     """Make the error of what came and is no run that Loom pushed."""
-    what = "what the remote has under that name is no run that can be taken, and nothing here was changed"
+    what = "the remote has no valid run under that name; nothing here was changed"
     return LoomError("BAD_HANDOFF", what, where=remote.place(run_id), why=one_line(why, 300), hint=remote.listing)
 
 
@@ -167,11 +167,11 @@ def refusal(done: Done) -> str:
     if not reason:
         return ""
     if is_stale(done):
-        helps = "it shows a push another state than it lists: one of several addresses differs, or it hides refs/loom/"
+        helps = "it lists another state than it compares with: its addresses differ, or it hides refs/loom/"
     elif "hook declined" in reason:
-        helps = "its hook decides that, and another remote may take it"
+        helps = "a hook of the remote decides that; another remote may accept the run"
     else:
-        helps = "its administrator must allow refs below refs/loom/, or another remote is named"
+        helps = "ask its administrator to allow refs below refs/loom/, or use another remote"
     said = (line.strip() for line in done.said.splitlines())
     server = "\n".join(line.removeprefix(_SERVERS) for line in said if line.startswith(_SERVERS))
     lines = mask(server)[0].splitlines()  # a secret may go over several lines

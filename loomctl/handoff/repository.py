@@ -25,7 +25,7 @@ ASKING, CARRYING, LOCAL = 60.0, 900.0, 60.0
 _LONGEST_ANSWER = 256 << 20
 _PIECE = 1 << 16
 _LOOKED_AT = "loom-looked-at"  # what the scratch repository calls the remote
-_ANY_REMOTE = "any git remote does, a bare repository on a disk that both machines see among them"
+_ANY_REMOTE = "runs travel through a git remote. Any will do, even a bare repository on a shared disk"
 _OF_A_REPOSITORY = frozenset(
     f"GIT_{name}"
     for name in (
@@ -90,8 +90,8 @@ class Repository:
                 start_new_session=not asks,
             )
         except OSError as error:
-            what, hint = "there is no git here, and runs are handed on through it", "loomctl runs archive --help"
-            why = f"{error}; a run can also be moved as an archive"
+            what, hint = "git is not installed, and push and pull need it", "loomctl runs archive --help"
+            why = f"{error}; you can move the run as an archive instead"
             raise LoomError("NO_GIT", what, why=why, hint=hint, exit_code=EXIT_SETUP) from None
 
     @contextmanager
@@ -191,14 +191,14 @@ class Repository:
                 *lines, rest = (rest + piece).split(b"\0")
                 count += len(lines)
                 if count > most or total > longest:
-                    raise ValueError(f"it holds over {most:,} files and folders, or names of over {longest:,} bytes")
+                    raise ValueError(f"it holds more than {most:,} files and folders, or {longest:,} bytes of names")
                 for line in lines:
                     told, _, path = line.partition(b"\t")
                     mode, kind, oid, size = told.decode("ascii", "replace").split()
                     yield mode, kind, oid, int(size) if size.isdigit() else -1, os.fsdecode(path)
             code, said = ended.outcome()
         if code < 0:
-            raise ValueError("git does not come to the end of its files")
+            raise ValueError("git took too long to list its files")
         if code:
             raise self._failed("ls-tree", said)
 
@@ -257,7 +257,7 @@ class Repository:
                 found[run_id] = oid
         digits = 64 if self.object_format == "sha256" else 40
         if any(len(oid) != digits for oid in found.values()):
-            raise remotes.other_names(remote, f"this repository names them by {self.object_format}")
+            raise remotes.other_names(remote, f"this repository uses {self.object_format}")
         return found
 
     def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "") -> None:
@@ -343,18 +343,18 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
     top = git.top_of(owner)
     folders = git.git_folders(top) if top is not None else None
     if top is None or folders is None or not os.path.isdir(folders[1]):
-        what = "the project is in no git repository, and runs are handed on through one"
-        why = "a run can also be moved as an archive"
+        what = "the project is not in a git repository, and push and pull need one"
+        why = "you can move the run as an archive instead"
         raise LoomError("NO_REPOSITORY", what, where=owner, why=why, hint="git init", exit_code=EXIT_SETUP)
     if not git.is_trusted(top, folders[0], patience=LOCAL):
-        what = "the project's repository belongs to another user, and git would not work in it"
-        why = "what another user put into its settings could be run"
+        what = "another user owns the project's repository, so git refuses to work in it"
+        why = "git could execute what that user put into its settings"
         hint = f"git config --global --add safe.directory {quoted(top)}"
         raise LoomError("NO_REPOSITORY", what, where=folders[0], why=why, hint=hint, exit_code=EXIT_SETUP)
     made = Repository(top, folders[1], asks=asks)
     done = made.run("rev-parse", "--git-dir")
     if done.code != 0:
-        what, hint = "git does not take the project's repository for one", f"git -C {quoted(top)} status"
+        what, hint = "git does not accept the project's repository", f"git -C {quoted(top)} status"
         why = last_line(done.said)
         raise LoomError("NO_REPOSITORY", what, where=folders[1], why=why, hint=hint, exit_code=EXIT_SETUP)
     return made
@@ -413,7 +413,7 @@ def _named(repository: Repository, named: str | None, cwd: str) -> Remote:
         "NO_REMOTE",
         f"the repository has no remote {masked_line(wanted, 80)!r}",
         where=repository.top,
-        why=f"its remotes are {known}; --remote names one" if known else f"it has none; {_ANY_REMOTE}",
+        why=f"its remotes are {known}; choose one with --remote" if known else f"it has none; {_ANY_REMOTE}",
         hint=_configured("origin" if "origin" in names else names[0]).listing if known else "git remote add origin URL",
         exit_code=EXIT_USAGE,
     )

@@ -71,9 +71,9 @@ def read(told: object) -> ToolCall:
     if not isinstance(name, str) or not name.strip():
         raise LoomError(
             "NO_TOOL_CALL",
-            "this is no tool call",
+            "this is not a tool call",
             where="standard input" + ("" if event else ": $"),
-            why="it takes an object with tool_name, tool_input and tool_response or error; or with tool, args, result",
+            why="give an object with tool_name, tool_input and tool_response or error; or with tool, args, result",
             hint="loomctl debug reduce --help",
         )
     error = _said(event.get("error"))
@@ -122,9 +122,9 @@ def judge(command: str) -> Verdict | None:
         named = [verb for verb in _ASK if verb in words]
         named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
         if named:
-            return Verdict(ASK, f"loomctl {named[0]} is decided by the user", words)
+            return Verdict(ASK, f"only the user decides about loomctl {named[0]}", words)
         if _hides_its_verb(_unquoted(command)):
-            return Verdict(ASK, "this runs loomctl with words that cannot be read from the text")
+            return Verdict(ASK, "this runs loomctl, but the text does not show with which arguments")
     return None
 
 

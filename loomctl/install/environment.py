@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
             print(json.dumps({"schema_version": 1, "error": error.to_dict()}))  # noqa: T201 - as above
         return error.exit_code
     except KeyboardInterrupt:
-        _say("interrupted; nothing is left half made")
+        _say("interrupted; the unfinished environment was removed")
         return 128 + signal.SIGINT
     return 0
 
@@ -141,7 +141,7 @@ def _place(lock: str, bases: Sequence[str]) -> Place:
                 return Place(base, name, lock)
         except OSError as problem:
             why = str(problem)
-    raise _failed("there is nowhere to keep Loom's own environment", why, "export XDG_CACHE_HOME=$(mktemp -d)")
+    raise _failed("Loom found no folder for its own environment", why, "export XDG_CACHE_HOME=$(mktemp -d)")
 
 
 @contextmanager
@@ -387,7 +387,7 @@ def _unreachable(ended: _Ended) -> bool:
 
 def _error(ended: _Ended | None, job: _Job) -> LoomError:
     if ended is None:
-        what, hint = "nothing can install packages for this Python", f"{quoted(sys.executable)} -m ensurepip --version"
+        what, hint = "this Python cannot install packages", f"{quoted(sys.executable)} -m ensurepip --version"
         why = f"uv is not on PATH, and {sys.executable} has neither ensurepip (python3-venv) nor pip 22.3 or newer"
         return LoomError("NO_INSTALLER", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     lines = [re.sub(r"://[^/@\s]+@", "://…@", line.strip())[:300] for line in ended.log.splitlines()]
@@ -395,8 +395,8 @@ def _error(ended: _Ended | None, job: _Job) -> LoomError:
         said = _REACHED_NOTHING.search(ended.log)
         asked = [line.lower() for line in lines if line.startswith("Looking in ")]  # pip names an index of the user's
         why = "; ".join([said[0] if said else f"no answer for {job.patience:.0f} s", *asked])
-        what = "the package index cannot be reached, so Loom's own environment was not made"
-        why += "; the network or pip's settings (PIP_INDEX_URL, pip.conf) stand in the way"
+        what = "cannot reach the package index to make Loom's own environment"
+        why += "; check the network and pip's settings (PIP_INDEX_URL, pip.conf)"
         hint = "LOOM_SETUP_TIMEOUT=60 loomctl --version"
         return LoomError("INDEX_UNREACHABLE", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     telling = [line for line in lines if _TELLING.search(line)] or [line for line in lines if line][-5:]

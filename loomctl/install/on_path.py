@@ -36,7 +36,7 @@ def default_folder() -> str:
     """Give `~/.local/bin`. Raises NO_HOME."""
     home = machine.home()
     if not home:
-        why = "HOME is empty, or no absolute path"
+        why = "HOME is empty or not an absolute path"
         raise LoomError(
             "NO_HOME", "there is no home folder", why=why, hint="loomctl install --to DIR", exit_code=EXIT_SETUP
         )
@@ -94,8 +94,8 @@ def _own(path: str) -> Placed:
         target, kind = _target_of_script(path), SCRIPT
     if target:
         return Placed(path, kind, target)
-    what = f"something else stands where {NAME} would be, and it is left alone"
-    why = "it is neither a link to a bundle's bin/loomctl nor a script that loomctl install wrote"
+    what = f"refusing to overwrite {NAME}, which Loom did not write"
+    why = "it is neither a link to bin/loomctl nor a script that loomctl install wrote"
     hint = f"ls -l {quoted(path)}"
     raise LoomError("FILE_EXISTS", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
 

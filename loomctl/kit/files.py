@@ -39,13 +39,13 @@ def read_bytes(path: str, *, limit: int = LARGEST_JSON) -> bytes:
     try:
         size = os.fstat(descriptor).st_size
         if size > limit:
-            what = f"the file has {size:,} bytes, {limit:,} are read at most"
+            what = f"the file is too large: {size:,} bytes (limit {limit:,})"
             raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
         data = read_up_to(descriptor, limit + 1)
     finally:
         os.close(descriptor)
     if len(data) > limit:
-        what = f"the file grew over {limit:,} bytes while it was read"
+        what = f"the file grew past the limit of {limit:,} bytes while Loom read it"
         raise LoomError("TOO_LARGE", what, where=path, hint=f"ls -l {quoted(path)}")
     return data
 
@@ -79,7 +79,7 @@ def parse_json(data: bytes, *, where: str) -> Any:
         raise LoomError("BAD_JSON", "the file is not UTF-8 text", where=where, why=str(error), hint=hint) from None
     except RecursionError:
         hint = f"loomctl check {quoted(where)}"
-        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, hint=hint) from None
+        raise LoomError("BAD_JSON", "the JSON is nested too deeply", where=where, hint=hint) from None
     except ValueError as error:
         at = getattr(error, "lineno", None)  # a JSONDecodeError's
         if at and b"<<<<<<< " in data and b"\n>>>>>>> " in data:
@@ -88,8 +88,8 @@ def parse_json(data: bytes, *, where: str) -> Any:
         place, why = (f"{where}:{at}:{error.colno}", error.msg) if at else (where, str(error))  # type: ignore[attr-defined]
         raise LoomError("BAD_JSON", "the file is not JSON", where=place, why=why, hint=hint) from None
     if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(value):
-        hint, why = f"loomctl check {quoted(where)}", f"{DEEPEST} levels are read"
-        raise LoomError("BAD_JSON", "the JSON is nested too deep", where=where, why=why, hint=hint)
+        hint, why = f"loomctl check {quoted(where)}", f"Loom reads at most {DEEPEST} levels"
+        raise LoomError("BAD_JSON", "the JSON is nested too deeply", where=where, why=why, hint=hint)
     return value
 
 
@@ -97,9 +97,9 @@ def in_conflict(where: str, path: str) -> LoomError:
     """Give the error of a file in which git left two sides; path: what is to be taken from one of them."""
     return LoomError(
         "GIT_CONFLICT",
-        "the file holds git's conflict marks: a merge left two sides in it",
+        "the file holds git's conflict markers: a merge left both sides in it",
         where=where,
-        why="it is not merged line by line; one side counts: --theirs is what was merged in, --ours what was here",
+        why="this file cannot be merged line by line; keep one side: --theirs is the merged branch, --ours is yours",
         hint=f"git checkout --theirs -- {quoted(path)}",
     )
 
@@ -291,7 +291,7 @@ def open_own(path: str, flags: int) -> int:
             "UNSAFE_LINK",
             "a symbolic link stands where Loom writes a file of its own",
             where=path,
-            why="where it leads, something else would be changed; once it is removed, Loom makes its own",
+            why="writing through it would change another file; remove the link, and Loom makes its own file",
             hint=f"ls -l {quoted(path)}",
         ) from None
     if os.fstat(descriptor).st_mode & 0o170000 == 0o100000:
@@ -362,7 +362,7 @@ def refuse_links(base: str, path: str) -> None:
                 "UNSAFE_LINK",
                 "a symbolic link stands where Loom keeps its own files",
                 where=at,
-                why="it could lead anywhere; Loom neither reads nor writes through it",
+                why="it could lead anywhere, so Loom neither reads nor writes through it",
                 hint=f"ls -l {quoted(at)}",
             )
 
@@ -440,7 +440,7 @@ def _read(path: str, at: int, limit: int) -> tuple[bytes, int]:
 
 
 _DEVICES = ("/dev/", "/proc/")
-NO_FILE = "it is no file but a device, a pipe or the like"
+NO_FILE = "it is not a file but a device, a pipe or the like"
 
 
 def is_replaceable(path: str) -> bool:
@@ -471,7 +471,7 @@ def check_target(path: str, hint: str = "") -> None:
         return
     raise LoomError(
         "FILE_EXISTS",
-        "there is something in the place of the file, and nothing was written",
+        "refusing to overwrite what stands at that path; nothing was written",
         where=path,
         why=NO_FILE,
         hint=hint or f"ls -ld {quoted(path)}",

@@ -53,8 +53,8 @@ def checked_id(text: str, *, what: str = "run id") -> str:
     if not is_fit(text):
         raise LoomError(
             "BAD_ID",
-            f"{text[:80]!r} is no {what}",
-            why="it has 1 to 200 letters, digits, '.', '_' and '-', and neither begins with '.' or '-' nor holds '..'",
+            f"{text[:80]!r} is not a valid {what}",
+            why="use 1 to 200 letters, digits, '.', '_' and '-'; do not begin with '.' or '-', and leave out '..'",
             hint="loomctl runs" if what == "run id" else "loomctl show",
             exit_code=EXIT_USAGE,
         )

@@ -254,7 +254,7 @@ class Fields:
             self._wrong(key, "text", value)
             return None
         if value not in known:
-            self.fail(code, key, f"{shown(value)} is no {key}", choices(value, known))
+            self.fail(code, key, f"unknown {key} {shown(value)}", choices(value, known))
             return None
         return value
 
@@ -327,8 +327,8 @@ class Fields:
         for key in extra:
             meant = nearest(key.lower(), [name for name in known if name not in self._raw], cutoff=0.82)
             if meant:
-                hint = f"write {meant} if you meant that; else nothing needs to be done"
-                self.warn(POSSIBLE_TYPO, key, f"Loom knows no {shown(key)} here; did you mean {meant}?", hint)
+                hint = f"write {meant} if you meant that; otherwise leave it as it is"
+                self.warn(POSSIBLE_TYPO, key, f"unknown key {shown(key)}; did you mean {meant}?", hint)
         return {**kept, **extra}
 
     def _take(self, key: str, *, required: bool) -> Any:

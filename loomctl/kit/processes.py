@@ -272,7 +272,7 @@ class Lock:
                         "HELD",
                         f"{self._what} is held by {self._holder()}",
                         where=self._path,
-                        why=f"waited {self._patience:g} s; a holder that died frees it by itself: try again",
+                        why=f"Loom waited {self._patience:g} s. A process that dies frees its lock, so try again",
                         hint="loomctl doctor",
                         exit_code=EXIT_HELD,
                     ) from None

@@ -31,7 +31,7 @@ class _Context:
 
 
 def _refused(value: object) -> Any:
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 try:

@@ -131,7 +131,7 @@ def _json_hint(problem: json.JSONDecodeError, text: str) -> str:
 
 
 def _no_constant(word: str) -> Any:
-    message = f"{word} is no JSON number"
+    message = f"{word} is not a JSON number"
     raise ValueError(message)
 
 
@@ -220,7 +220,8 @@ class _Reader:
                 self._fail("YAML_DOCUMENTS", event, "a second document begins", "one file holds one workflow")
                 return False
         elif isinstance(event, yaml.AliasEvent):
-            self._fail("YAML_ALIAS", event, f"the alias *{event.anchor}", "write it out, or use extends to share")
+            message = f"the YAML alias *{event.anchor} is not supported"
+            self._fail("YAML_ALIAS", event, message, "write it out, or use extends to share")
             self._put(None, event)
         elif isinstance(event, yaml.NodeEvent):
             return self._node(event)
@@ -233,13 +234,14 @@ class _Reader:
 
         self._values += 1
         if self._values > _MOST_VALUES:
-            message = f"more than {_MOST_VALUES:,} values"
-            self._fail("TOO_LARGE", event, message, "no workflow needs this; JSON is read faster")
+            message = f"the file holds more than {_MOST_VALUES:,} values"
+            self._fail("TOO_LARGE", event, message, "no workflow needs this many; Loom reads JSON faster")
             return False
         if event.anchor is not None:
-            self._fail("YAML_ALIAS", event, f"the anchor &{event.anchor}", "anchors and aliases are not read here")
+            message = f"the YAML anchor &{event.anchor} is not supported"
+            self._fail("YAML_ALIAS", event, message, "write the value out where it is used")
         if event.tag is not None:
-            self._fail("YAML_TAG", event, f"the tag {shown(str(event.tag))}", "leave tags out: text, numbers, lists")
+            self._fail("YAML_TAG", event, f"the YAML tag {shown(str(event.tag))} is not supported", "leave the tag out")
         if isinstance(event, yaml.ScalarEvent):
             plain = event.implicit[0] and event.tag is None
             self._put(_scalar(event.value) if plain else event.value, event)
@@ -249,7 +251,7 @@ class _Reader:
         self._stack.append(made)
         if len(self._stack) > self._max_depth:
             hint = "no workflow needs this; make it flatter"
-            self._fail("TOO_DEEP", event, f"nested more than {self._max_depth} deep", hint)
+            self._fail("TOO_DEEP", event, f"nested more than {self._max_depth} levels deep", hint)
             return False
         return True
 
@@ -277,7 +279,7 @@ class _Reader:
             self._fail("NON_STRING_KEY", event, what, "put quotes around it")
             return f"\0{line}:{column}"
         if value in frame.lines:
-            message = f"the key {shown(value)} stands twice, here and in line {frame.lines[value]}"
+            message = f"duplicate key {shown(value)}, here and in line {frame.lines[value]}"
             self._fail("DUPLICATE_KEY", event, message, "keep one of them")
         frame.lines.setdefault(value, line)
         return value

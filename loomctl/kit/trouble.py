@@ -29,14 +29,14 @@ def of(error: OSError) -> LoomError:
 
 def _why(number: int | None) -> str:
     if number in _FORBIDDEN:
-        return "this user may not do that there"
+        return "you do not have the permission to do that there"
     if number == errno.EROFS:
-        return "what is mounted there can only be read"
+        return "the file system there is read-only"
     if number == errno.ENAMETOOLONG:
-        return "a name has at most 255 bytes, a path some thousand"
+        return "a file name is limited to 255 bytes, a path to about four thousand"
     if number == errno.EFBIG:
-        return "a limit on the size of files is reached: raise it, then do it again"
-    return "the disk or a quota is full: make room, then do it again" if number in _FULL else ""
+        return "a limit on the size of files is reached: raise it, then try again"
+    return "the disk or a quota is full: make room, then try again" if number in _FULL else ""
 
 
 def said(error: OSError | LoomError) -> str:

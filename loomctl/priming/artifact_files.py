@@ -105,7 +105,7 @@ def _read_place(
     strategy = artifact.get("load_strategy")
     if os.path.isdir(place.path):
         if artifact["type"] != "directory":
-            return Reading(problem="unreadable", message="it is a folder; the type directory reads folders")
+            return Reading(problem="unreadable", message="it is a folder; give it the type directory")
         return _directory(place, strategy or "summary", roots, required=bool(artifact.get("required")))
     if artifact["type"] == "directory":
         return Reading(problem="unreadable", message="it is a file, not a folder")
@@ -117,7 +117,8 @@ def _directory(place: Place, strategy: str, roots: Roots, *, required: bool) -> 
     present = [entry for entry in entries if entry[2] is not None]
     lists_folders = strategy == "summary" and any(kind == "folder" for _, kind, _, _ in entries)
     if required and not present and not lists_folders:
-        hidden = ", and hidden ones are not read" if any(kind == "hidden" for _, kind, _, _ in entries) else ""
+        has_hidden = any(kind == "hidden" for _, kind, _, _ in entries)
+        hidden = " that Loom reads; hidden files are left out" if has_hidden else ""
         return Reading(problem="missing", message=f"the folder holds no files{hidden}", of="files")
     if strategy == "summary":
         return _listing(entries)
@@ -134,7 +135,7 @@ def _directory(place: Place, strategy: str, roots: Roots, *, required: bool) -> 
         return reading._replace(text=text, sha256=digests.of_text(text), of="newest", warnings=warnings)
     total = sum(entry[2] or 0 for entry in present)
     if total > REFUSE_BYTES:
-        return Reading(bytes=total, problem="too_large", message=f"its files have {total:,} bytes together")
+        return Reading(bytes=total, problem="too_large", message=f"its files have {total:,} bytes in all")
     pieces: list[str] = []
     for name, _, _, _ in present:
         reading = read_file(os.path.join(place.path, name), "markdown")
@@ -203,9 +204,9 @@ def _git_info(command: str, roots: Roots) -> Reading:
     argv = git_commands.git_argv(command)
     answer = git.output(argv, roots.project, patience=GIT_PATIENCE, limit=REFUSE_BYTES + 1)
     if answer is None:
-        return Reading(path=command, problem="missing", message="git gave no answer here")
+        return Reading(path=command, problem="missing", message="git failed here")
     if len(answer) > REFUSE_BYTES:
-        why = f"git says more than {REFUSE_BYTES:,} bytes; ask for less, as with -10 or --stat"
+        why = f"git prints more than {REFUSE_BYTES:,} bytes; limit it, for example with -10 or --stat"
         return Reading(path=command, problem="too_large", message=why)
     text = answer.decode("utf-8", "replace")
     return Reading(text, digests.of_text(text), len(answer), path=command, of="command")
@@ -216,12 +217,12 @@ def read_file(path: str, kind: str, *, summary: bool = False) -> Reading:
     size = os.stat(path).st_size
     limit = SUMMARY_BYTES if summary else REFUSE_BYTES
     if size > limit:
-        why = f"{size:,} bytes; {limit:,} is the most that is read" + ("" if summary else " without a summary strategy")
+        why = f"{size:,} bytes; Loom reads at most {limit:,}" + ("" if summary else " without a summary strategy")
         return Reading(bytes=size, problem="too_large", message=why)
     data = files.read_bytes(path, limit=limit)
     warnings: list[tuple[str, str]] = []
     if len(data) > WARN_BYTES:
-        warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; over {WARN_BYTES:,} it is seldom given in full"))
+        warnings.append(("LARGE_ARTIFACT", f"{len(data):,} bytes; Loom seldom gives more than {WARN_BYTES:,} in full"))
     if kind == "json":
         try:
             files.parse_json(data, where=path)
@@ -229,7 +230,7 @@ def read_file(path: str, kind: str, *, summary: bool = False) -> Reading:
             return Reading(bytes=len(data), problem="unparsable", message=error.why or error.what)
         text = files.text_of(data)
     elif b"\0" in data:
-        return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes; only text is given")
+        return Reading(bytes=len(data), problem="binary", message="it holds NUL bytes, so it is not text")
     else:
         text = files.text_of(data, "replace")
         if "�" in text and b"\xef\xbf\xbd" not in data:

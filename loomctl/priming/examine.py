@@ -142,7 +142,8 @@ class Examiner:
 
     def _warn_threw(self, artifact: Mapping[str, Any], message: str) -> None:
         text = (
-            f"{artifact['id']}: {masked_line(artifact['condition'], 200)} — {masked_line(message, 200)}; taken as false"
+            f"{artifact['id']}: {masked_line(artifact['condition'], 200)} — {masked_line(message, 200)}; "
+            "Loom takes it as false"
         )
         if ("CONDITION_THREW", text) not in self.warnings:
             self.warnings.append(("CONDITION_THREW", text))
@@ -154,7 +155,7 @@ class Examiner:
             return simple
         answer = self._answers[("condition", artifact["condition"])]
         if answer.status == "needs_environment":
-            self._unknown[artifact["id"]] = f"its condition could not be evaluated: {answer.message}"
+            self._unknown[artifact["id"]] = f"Loom could not evaluate its condition: {answer.message}"
             return "unknown"
         if answer.status == "threw":
             self._warn_threw(artifact, answer.message)
@@ -170,10 +171,10 @@ class Examiner:
         if verdict.decision == SKIP:
             return bare, None
         if verdict.decision == DEFER:
-            note = self._unknown.get(artifact["id"], "its condition could not be evaluated")
+            note = self._unknown.get(artifact["id"], "Loom could not evaluate its condition")
             return bare._replace(message=note), self._pointer(artifact, note)
         if artifact["type"] in artifact_files.ASSISTANT_TYPES:
-            note = f"not loaded by Loom; to load it, {self._wish(artifact)}"
+            note = f"Loom cannot load it; to load it, {self._wish(artifact)}"
             return bare._replace(decision=DEFER, reason="assistant", message=note), self._pointer(artifact, note)
         declared, problem = self._declared(artifact)
         if problem is not None:
@@ -228,9 +229,9 @@ class Examiner:
         else:
             answer = self._answers[("path", source)]
             if answer.status == "needs_environment":
-                return "", ("needs_environment", f"{source} could not be read: {answer.message}")
+                return "", ("needs_environment", f"Loom could not read {source}: {answer.message}")
             if answer.status == "threw":
-                return "", ("missing", f"{source} could not be read from the state: {answer.message}")
+                return "", ("missing", f"Loom could not read {source} from the state: {answer.message}")
             value = answer.value
         if isinstance(value, str) and value:
             return value, None
@@ -257,7 +258,7 @@ class Examiner:
         if reading.absolute and reading.path.startswith("{plugin_root}"):
             read = f"read {masked_line(reading.absolute, 300)}"
         size = f"{reading.bytes:,} bytes, {reading.sha256[:8]}"
-        pointer = f"{masked_line(artifact['id'], 80)}: not in full, for room ({size}); {read}"
+        pointer = f"{masked_line(artifact['id'], 80)}: not in full: no room ({size}); {read}"
         markdown = reading.kind == "digest" or path.endswith((".md", ".markdown"))
         info = "json" if reading.kind == "json" else "markdown" if markdown else "text"
         heading = f"{masked_line(artifact['id'], 80)}: {path}" + (" (rendered)" if reading.rendered else "")

@@ -40,8 +40,8 @@ _MOST_RUNS = 10
 NO_RUN = "Loom: no run is active in this project.\n"
 _HEAD = """# Loom: the run {handle}
 
-This is for the session that drives the run. In any other, work on what its user asks for. What Loom's hooks and
-commands say is newer than this file. The fences and the files below are data that the work depends on.
+This is for the session that drives the run. In any other session, do what the user asks for. Loom's hooks and
+commands are newer than this file. The code fences and the files below are data that the work depends on.
 """
 _BOM = b"\xef\xbb\xbf"
 # How Claude Code imports a file was seen in 2.1.330; the end-to-end tests look at it again. It passes over `.markdown`,
@@ -249,11 +249,11 @@ def _import(
     bare = Import(entry.id, entry.path or "", "", bytes=entry.bytes or 0)
     text = piece.text if piece is not None else None
     if artifact["type"] not in _IMPORTED_TYPES:
-        return bare._replace(why=f"a {artifact['type']}, no file", bytes=0)
+        return bare._replace(why=f"a {artifact['type']}, not a file", bytes=0)
     if entry.decision != LOAD or text is None:
         return bare._replace(why=f"{entry.reason}: {entry.message}", bytes=0)
     if os.path.isabs(entry.path or ""):
-        return bare._replace(why="outside of the project: the host asks before it imports that")
+        return bare._replace(why="outside the project: the host asks before it imports that")
     if "SECRETS_MASKED" in said:
         return bare._replace(why="it holds what looks like a secret, which an import would not mask")
     if "NOT_UTF8" in said:
@@ -267,7 +267,7 @@ def _import(
         return bare._replace(why="the host does not import a file of that name")
     front = front_matter(text)
     if front is None:
-        return bare._replace(why="the host leaves out what stands between --- at its beginning, and that is much")
+        return bare._replace(why="the host would leave out its front matter, which is large")
     note = "its HTML comments are left out" if has_comments(text) else ""
     known_as = entry._replace(decision=SKIP, reason="memory", given=text)
     return bare._replace(line=line, front=front, note=note, entry=known_as)
@@ -301,17 +301,17 @@ def _of_run(space: Workspace, run: Run, found: Sequence[Import]) -> str:
         for one in carried:
             parts += [one.line, ""]
     beside = [f"{one.id}: {one.path}: {one.note}" for one in carried if one.note]
-    beside += [f"{one.id}: {one.path}: not here, {one.why}; read it" for one in found if not one.line]
+    beside += [f"{one.id}: {one.path}: not imported, {one.why}; read it" for one in found if not one.line]
     notes = [masked_line(line, 500) for line in beside]
     for one in carried:
         notes += [f"{masked_line(one.id, 80)} begins with:", one.front] if one.front else []
     if notes:
-        parts += ["What the files above lack:", "", fenced("\n".join(notes), "text"), ""]
+        parts += ["Missing from the files above:", "", fenced("\n".join(notes), "text"), ""]
     return "\n".join(parts)
 
 
 def _several(space: Workspace, run_ids: Sequence[str]) -> str:
-    lines = [f"Loom: {len(run_ids)} runs are active in this project; `loomctl resume RUN` takes one up:", ""]
+    lines = [f"Loom: {len(run_ids)} runs are active in this project; `loomctl resume RUN` continues one:", ""]
     told = []
     for run_id in run_ids[:_MOST_RUNS]:
         try:

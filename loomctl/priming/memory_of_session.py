@@ -102,7 +102,7 @@ def record(space: Workspace, run_id: str, made: Slip, *, may_write: bool = True,
         if may_write:
             leases.watching(space).store.update(run_id, change, durable=False)
     except (LoomError, OSError) as error:
-        warning = ("NOT_RECORDED", f"this priming could not be recorded: {error}")
+        warning = ("NOT_RECORDED", f"Loom could not record what it gave: {error}")
         return made._replace(warnings=[*made.warnings, warning])
     return made
 

@@ -48,7 +48,7 @@ def standing(space: Workspace, file: str | None = None) -> Standing:
         raise LoomError(
             "MEMORY_IS_ON",
             f"memory is on already, in {noted['file']}",
-            why="one line is enough: with two, every session would read the same twice",
+            why="with two lines, every session would read the same text twice",
             hint=f"loomctl memory off && loomctl memory on --in {'rule' if file == RULE else file}",
             exit_code=EXIT_USAGE,
         )
@@ -136,9 +136,9 @@ def refuse_a_worktree(space: Workspace) -> None:
     if space.project.root != home:
         raise LoomError(
             "IN_A_WORKTREE",
-            "memory cannot be switched in a linked worktree",
+            "you cannot switch memory on or off in a linked worktree",
             where=space.project.root,
-            why="its runs lie in the main checkout, and Claude Code imports nothing from outside of a project unasked",
+            why="its runs are in the main checkout, and Claude Code asks before it imports from there",
             hint=f"cd {quoted(home)} && loomctl memory",
             exit_code=EXIT_USAGE,
         )

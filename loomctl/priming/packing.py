@@ -23,16 +23,16 @@ _LEAST_FRAGMENT = 240  # units of text that are worth a heading of their own
 # is called where a part of it is given.
 _OF = {
     "": ("File", "the file"),
-    "listing": ("What a folder holds, listed; not what its files hold", "the listing of a folder"),
-    "newest": ("A folder's newest file", "what a folder's newest file holds"),
-    "files": ("A folder's files", "what a folder's files hold"),
+    "listing": ("A folder's listing, without the content of its files", "the listing of a folder"),
+    "newest": ("A folder's newest file", "a folder's newest file"),
+    "files": ("A folder's files", "a folder's files"),
     "some": (
-        "Those of a folder's files that can be read",
-        "what those of a folder's files hold that can be read",
+        "The readable files of a folder",
+        "the readable files of a folder",
     ),
-    "command": ("Output", "what a command says"),
+    "command": ("Output", "the output of a command"),
 }
-_IN_DIFF = "What changed in {what} since it was given here in full (then {base}), as a unified diff:"
+_IN_DIFF = "Changes in {what} since you were given it in full (then {base}), as a unified diff:"
 
 
 class Piece(NamedTuple):
@@ -319,6 +319,6 @@ def _point(ranked: Sequence[_Part], sheets: _Sheets) -> None:
 
 def _closing(count: int) -> str:
     return (
-        f"{count:,} more {'artifact is' if count == 1 else 'artifacts are'} left out here for lack of room; "
-        "`loomctl prime-context --dry-run` names them all."
+        f"{count:,} more {'artifact is' if count == 1 else 'artifacts are'} left out here: no room; "
+        "`loomctl prime-context --dry-run` lists them all."
     )

@@ -34,8 +34,8 @@ _LOGGED = (_CHECKED, "survival.restored")
 ADDED, BEGUN_WITH = "--add", "--must-survive"  # where an item stands that is wrong
 _PASTED = 200  # characters of an item that a hint repeats
 CLAIM = (
-    "Claimed is that a text was present in the host's summary or in what Loom gave after it, white space aside, and an "
-    "artifact in what the host wrote down; not that the assistant heeds it."
+    "This proves that a text stood in the host's summary or in what Loom gave after it, apart from white space. Of an "
+    "artifact it proves that the host recorded it. It does not prove that the assistant heeds it."
 )
 
 
@@ -112,7 +112,7 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
 
     def change(state: State) -> tuple[State, list[Event]]:
         if state["status"] in TERMINAL:
-            what = f"the run {run.handle} is {state['status']}: nothing of it is compacted any more"
+            what = f"the run {run.handle} is {state['status']}, so nothing of it will be compacted"
             raise LoomError("BAD_STATUS", what, hint=f"loomctl prove {run.handle}", exit_code=EXIT_USAGE)
         listed = state.get(KEY)
         before = listed if isinstance(listed, list) else []
@@ -122,7 +122,7 @@ def declare(space: Workspace, named: str | None, added: Sequence[str], dropped: 
         new = survival.items({**run.plan, KEY: []}, {KEY: list(added)})
         after = [*kept, *(item.value for item in new if item.sought not in known)]
         if len(after) > survival.MOST:
-            what = f"{len(after)} items would be added, and at most {survival.MOST} are looked for"
+            what = f"there would be {len(after)} items; Loom looks for at most {survival.MOST}"
             raise LoomError("TOO_MANY", what, hint=f"loomctl prove {run.handle}", exit_code=EXIT_USAGE)
         if after == before:
             return state, []
@@ -204,7 +204,7 @@ def _named(plan: dict[str, Any], entries: Sequence[Any], name: str, handle: str)
     if found:
         return found
     ours = any(item.name == name for item in survival.items(plan, {}))
-    why = f"added are {', '.join(_names(plan, entries)) or 'none'}"
+    why = f"added items: {', '.join(_names(plan, entries)) or 'none'}"
     if ours or name in survival.OWN:
         why = "the run's workflow declares it" if ours else "every run has it"
     hint = f"loomctl prove {handle}"

@@ -41,7 +41,7 @@ FATES = ("present", "restored", "reachable", "stale", "lost")
 """What became of an artifact: given whole by Loom; whole by the host, or a Read; named, with how to read it; an older
 content stands there; none of these."""
 FINDINGS = ("stale", "lost")
-NOT_SOUGHT = "masked: a secret is not looked for"
+NOT_SOUGHT = "masked: Loom does not look for secrets"
 """The note of an item whose text is, but for a word or two, a secret."""
 JUDGED = "judged"
 """Stands in what is noted of a session from the moment that its compaction is judged until its user is told."""

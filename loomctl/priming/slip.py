@@ -219,7 +219,7 @@ def _ask(packed: Sequence[Packed], pieces: Sequence[Piece]) -> str:
     """
     for piece, one in zip(pieces, packed, strict=True):
         if piece.text is not None and not piece.own and not piece.of and one.form in ("head", "pointer") and one.rest:
-            return one_line(f"Before you go on, {one.rest}: {piece.id} did not fit here whole.", _ASK_ROOM - 4)
+            return one_line(f"Before you go on, {one.rest}: {piece.id} did not fit here in full.", _ASK_ROOM - 4)
     return ""
 
 
@@ -233,7 +233,7 @@ def seal(text: str, slip_id: str, at: int = 0, count: int = 1) -> str:
 
     at: the text's place among the parts of a slip, of which those behind the first are numbered.
     """
-    opening = f"# Loom: part {at + 1} of {count} of slip {slip_id}\n\n" if at else ""
+    opening = f"# Loom: part {at + 1} of {count} ({slip_id})\n\n" if at else ""
     return f"{opening}{text}\n\n{MARK}{slip_id}" + (f"-{at + 1}" if at else "")
 
 

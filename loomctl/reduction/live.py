@@ -51,18 +51,18 @@ def refusal(event: Mapping[str, Any]) -> str:
         return "its tool's output is never replaced"
     if isinstance(response, dict):
         if put_away(response) and event.get("tool_name") not in SHELL:
-            return "the host put it away itself"
+            return "the host stored it itself"
         if response.get("interrupted") is True or response.get("isImage") is True:
-            return "it is no whole text"
+            return "it is not a complete text"
         if response.get("isError") is True or response.get("is_error") is True:
             return "it is an error"
     given = event.get("tool_input")
     words = list(_strings(given, _DEEPEST))
     if any(_reads_back(text, str(event.get("cwd") or "")) for text in words):
-        return "it reads an output of Loom's back"
+        return "it reads a stored output back"
     command = given.get("command") if isinstance(given, dict) else None
     if isinstance(command, str) and runs_loom(command):
-        return "it is Loom's own"
+        return "it is the output of a loomctl command"
     return ""
 
 

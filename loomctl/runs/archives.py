@@ -79,8 +79,8 @@ def _below(folder: str, inside: str = "") -> Iterator[str]:
             elif entry.is_file(follow_symlinks=False):
                 yield relative
             else:
-                what = "the run's folder holds a link or another thing that no archive brings back"
-                why = "Loom itself makes none there; once it is removed, the rest can be packed"
+                what = "the run's folder holds something that an archive cannot restore"
+                why = "Loom puts only plain files there; remove it, and Loom can archive the rest"
                 raise LoomError("NOT_A_FILE", what, where=entry.path, why=why, hint=f"ls -l {quoted(entry.path)}")
 
 
@@ -100,11 +100,11 @@ def _compare(path: str, folder: str, name: str) -> int:
                     stored = packed.extractfile(member)
                     with os.fdopen(files.open_regular(beside), "rb") as original:
                         if stored is None or _digest(stored) != _digest(original):
-                            raise _bad_copy(path, f"{member.name} is not what stands on disk")
+                            raise _bad_copy(path, f"{member.name} differs from the file on disk")
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise _bad_copy(path, str(error)) from None
     if left:
-        raise _bad_copy(path, f"it lacks {len(left)} files, {min(left)} among them")
+        raise _bad_copy(path, f"it lacks {len(left)} files, for example {min(left)}")
     return count
 
 
@@ -118,7 +118,7 @@ def _digest(stream: IO[bytes]) -> bytes:
 def _bad_copy(path: str, why: str) -> LoomError:
     return LoomError(
         "ARCHIVE_BAD",
-        "the archive does not hold the run as it is; the run stays",
+        "the archive differs from the run, so the run stays",
         where=path,
         why=f"{one_line(why, 300)}; try again when nothing writes to the run",
         hint="loomctl sessions",
@@ -142,7 +142,7 @@ def unpack(path: str, into: str) -> Unpacked:
                 if parts[0] != run_id:
                     raise _bad(path, f"it holds two folders, {parts[0]} and {run_id}")
                 if number >= MOST_FILES or total > LARGEST:
-                    raise _bad(path, f"it holds over {MOST_FILES:,} files or {LARGEST:,} bytes")
+                    raise _bad(path, f"it holds more than {MOST_FILES:,} files or {LARGEST:,} bytes")
                 target = os.path.join(into, *parts)
                 os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
                 if member.isdir():
@@ -167,11 +167,11 @@ def _parts(path: str, member: tarfile.TarInfo) -> list[str]:
     """Check a member and give its path in parts. Raises BAD_ARCHIVE."""
     parts = member.name.rstrip("/").split("/")
     if member.size < 0 or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise _bad(path, f"{member.name} leads elsewhere")
+        raise _bad(path, f"{member.name} leads out of the archive")
     if not (member.isdir() or (member.isreg() and not member.issparse())):
-        raise _bad(path, f"{member.name} is no plain file")
+        raise _bad(path, f"{member.name} is not a plain file")
     if len(parts) == 1 and not member.isdir():
-        raise _bad(path, f"{member.name} stands in no run's folder")
+        raise _bad(path, f"{member.name} is not in a run's folder")
     return parts
 
 
@@ -206,7 +206,7 @@ class _Bounded:
     def seek(self, offset: int) -> int:
         """Go to a place behind this one, or back to one. Raises BAD_ARCHIVE."""
         if offset > 2 * LARGEST:
-            raise _bad(self._path, f"it holds over {LARGEST:,} bytes")
+            raise _bad(self._path, f"it holds more than {LARGEST:,} bytes")
         return self._stream.seek(offset)
 
     def tell(self) -> int:
@@ -225,11 +225,11 @@ def _opened(path: str) -> Iterator[tarfile.TarFile]:
         while piece := stream.read(_PIECE):  # to the end, where the checksum stands
             behind += len(piece)
             if behind > LARGEST:
-                raise _bad(path, "more stands behind its end than any run holds")
+                raise _bad(path, "too much data follows its end")
 
 
 def _bad(path: str, why: str) -> LoomError:
-    what = "this is no archive of a run, and nothing was unpacked"
+    what = "this is not an archive of a run; nothing was unpacked"
     return LoomError("BAD_ARCHIVE", what, where=path, why=one_line(why, 300), hint=f"tar -tzf {quoted(path)}")
 
 
@@ -248,6 +248,9 @@ def named_archive(store_folder: str, named: str) -> str:
     found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
     if named and len(found) == 1:
         return os.path.join(folder, found[0])
-    what = f"{named[:120]!r} is no archive, and begins the name of {len(found) if named else 0} in {folder}"
-    why = "there are " + (", ".join(name.removesuffix(SUFFIX) for name in names[:20]) or "none")
+    what = f"there is no archive {named[:120]!r} in {folder}"
+    if named and found:
+        what = f"{named[:120]!r} may mean {len(found)} archives in {folder}"
+    known = ", ".join(name.removesuffix(SUFFIX) for name in names[:20])
+    why = f"the archives are {known}" if known else "there are no archives"
     raise LoomError("NO_SUCH_ARCHIVE", what, why=why, hint=f"ls -l {quoted(store_folder)}", exit_code=EXIT_NO_RUN)

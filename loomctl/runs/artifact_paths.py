@@ -52,8 +52,8 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
     """
     text = _own_file(expanded(declared, known), known, roots)
     if not _is_path(text):
-        shown_name, why = masked_line(declared, 200), "a path names a file of the project: specs/258.md"
-        raise LoomError("BAD_PATH", f"{shown_name!r} is no path", why=why, hint="loomctl paths")
+        shown_name, why = masked_line(declared, 200), "a path names a file of the project, such as specs/258.md"
+        raise LoomError("BAD_PATH", f"{shown_name!r} is not a path", why=why, hint="loomctl paths")
     absolute = placeholders.is_absolute(text)
     wanted = text if absolute else os.path.join(roots.project, text)
     path = os.path.realpath(wanted) if wanted.startswith("/") else ""
@@ -74,7 +74,7 @@ def locate(declared: str, known: Mapping[str, str | None], roots: Roots) -> Plac
         "PATH_ESCAPE",
         "the path leads out of the project, the run's folder and the bundle",
         where=masked_line(declared, 300),
-        why="links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml",
+        why="Loom follows links first; you can allow a folder elsewhere with extra_roots in your own config.yaml",
         hint="loomctl paths",
     )
 
@@ -99,7 +99,7 @@ def expanded(declared: str, known: Mapping[str, str | None]) -> str:
     expansion = placeholders.expand(declared, known)
     if expansion.missing:
         what = f"{{{expansion.missing[0]:.80}}} has no value in this run"
-        why = "known are " + " ".join(f"{{{name}}}" for name in placeholders.NAMES)
+        why = "known placeholders: " + " ".join(f"{{{name}}}" for name in placeholders.NAMES)
         raise LoomError("UNRESOLVED_PLACEHOLDER", what, where=masked_line(declared, 300), why=why, hint="loomctl paths")
     return expansion.text
 

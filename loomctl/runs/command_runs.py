@@ -89,7 +89,7 @@ def start(order: Order, environ: Mapping[str, str]) -> bool:
     if code in (RUNS, WAS_RUN):
         return code == RUNS
     lines = said.decode("utf-8", "replace").strip().splitlines()
-    what = f"the command of {order.step_id} could not be started"
+    what = f"Loom could not start the command of {order.step_id}"
     why = lines[-1][:300] if lines else f"its supervisor ended with {code}"
     hint = f"loomctl next {order.handle}"
     raise LoomError("NOT_STARTED", what, where=order.folder, why=why, hint=hint, exit_code=EXIT_SETUP)

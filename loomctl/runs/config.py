@@ -180,7 +180,7 @@ def _read(level: _Level, *, with_yaml: bool, keep: bool) -> tuple[dict[str, Any]
         return {}, []
     stale = (
         "STALE_CONFIG",
-        f"{now['path']} changed since loomctl last ran; the settings before are used: loomctl paths",
+        f"{now['path']} changed since loomctl last ran, so the old settings still count: loomctl paths",
     )
     return _fit(compiled, level), [*_warnings(compiled), stale]
 
@@ -219,9 +219,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
         return {}, []
     if not isinstance(raw, dict):
         why = "each line gives one setting, such as hook_budget: 9500"
-        raise LoomError(
-            "BAD_CONFIG", "settings are a mapping of names to values", where=path, why=why, hint=_edit(path)
-        )
+        raise LoomError("BAD_CONFIG", "settings must map names to values", where=path, why=why, hint=_edit(path))
     settings: dict[str, Any] = {}
     warnings: list[tuple[str, str]] = []
     for name, value in _each(raw):
@@ -231,11 +229,11 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
                 at = _first_misfit(value) if name == "reduce.rules" else ""
                 place = f"{name}[{at}]" if at else name
                 message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
-                where, why = f"{path} $.{place}", f"{'a rule has' if at else 'it is'} {expected}"
+                where, why = f"{path} $.{place}", f"expected {'in a rule: ' if at else ''}{expected}"
                 raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
             settings[name] = _kept(name, value)
         else:
-            note = "is allowed in your own config.yaml only" if name in _USER else "is no setting here"
+            note = "is allowed in your own config.yaml only" if name in _USER else "is not a setting"
             warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
     return settings, warnings
 
@@ -384,7 +382,7 @@ def _leads_out(path: str) -> bool:
 
 def _led_out(path: str) -> LoomError:
     what = "the project's settings are a link that leads out of the project"
-    why = "nothing of what stands there is read; a file of its own is, and so is your own config.yaml"
+    why = "Loom does not read it; put a plain file there, or use your own config.yaml"
     return LoomError("UNSAFE_LINK", what, where=path, why=why, hint=f"ls -l {quoted(path)}")
 
 

@@ -26,8 +26,8 @@ def with_setting(text: str, name: str, value: str, *, where: str) -> str:
         made = text + (end if text and not text.endswith("\n") else "") + line + end
     before, after = _parsed(text), _parsed(made)
     if after is None or after != {**(before or {}), name: value}:
-        what = f"{name} cannot be written into these settings without changing something else in them"
-        why = f"write this line yourself: {line}"
+        what = f"Loom cannot set {name} here without changing other settings"
+        why = f"add this line yourself: {line}"
         raise LoomError("NOT_EDITABLE", what, where=where, why=why, hint=f"${{EDITOR:-vi}} {quoted(where)}")
     return made
 

@@ -301,7 +301,7 @@ def set_by_hand(run: Run, since: str) -> list[str]:
     kept = _listed(by_hand_since(run, since))
     gone = _listed(by_hand_in_branches(run, since))
     return [
-        *([f"set by hand since then, and left as it is: {kept} {look}"] if kept else []),
+        *([f"set by hand since then, and kept: {kept} {look}"] if kept else []),
         *([f"set by hand in branches since then, and gone with them: {gone}"] if gone else []),
     ]
 

@@ -101,7 +101,7 @@ def value_of(space: Workspace, run: Run, value: Any) -> Any:
         return value
     text = stages.read_text(run.folder, stage, stages.RESPONSE)
     if text is None:
-        what = f"the response of the stage {stage} is not there"
+        what = f"the response of {stage} is missing"
         where = os.path.join(stages.folder(run.folder, stage), stages.RESPONSE)
         gone = LoomError("RESPONSE_GONE", what, where=where, hint=f"loomctl show {run.handle}")
         raise instead(gone, run.folder, f"stages/{stage}/{stages.RESPONSE}")
@@ -229,7 +229,7 @@ def _artifact(space: Workspace, run: Run, named: str, folder: str) -> str:
 
 
 def _escape(what: str, named: str) -> LoomError:
-    why = "links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml"
+    why = "Loom follows links first; you can allow a folder elsewhere with extra_roots in your own config.yaml"
     return LoomError("PATH_ESCAPE", what, where=masked_line(named, 300), why=why, hint="loomctl paths")
 
 
@@ -422,8 +422,10 @@ def _reason(note: Mapping[str, Any], ref: str) -> str:
 
 
 def _error(ref: str, handle: str, where: str, why: str, note: Mapping[str, Any]) -> LoomError:
-    told = f"it lives {where}"
-    how = f"{told} and was left out: {masked_line(why, 120)}" if why else f"{told}; there: {_push(handle)}; then here"
+    told = f"it is {where}"
+    how = f"{told}; run this there: {_push(handle)}; then this here"
+    if why:
+        how = f"{told} and was left out: {masked_line(why, 120)}"
     remote = str(note.get("remote") or "origin")
     option = "" if remote == "origin" else f" --remote {quoted(masked_line(remote, 120))}"
     what = f"{masked_line(ref, 200)} was not carried here"

@@ -87,7 +87,7 @@ class FaberRuns:
             from loomctl.runs.store import recovery
 
             handle = recovery.handle(home)
-            what, hint = f"the FABER run {handle} was not taken up with Loom yet", f"loomctl resume {handle}"
+            what, hint = f"Loom has not resumed the FABER run {handle} yet", f"loomctl resume {handle}"
             raise LoomError("NOT_TAKEN_UP", what, where=home.state, hint=hint, exit_code=EXIT_NO_RUN)
         state = self.view(stands or home, None).state
         try:
@@ -184,14 +184,14 @@ def _read_state(home: Home) -> dict[str, Any]:
     files.refuse_links(home.top, home.state)
     raw = files.read_json(home.state)
     if not isinstance(raw, dict):
-        why, hint = "it is no JSON object", f"loomctl check {quoted(home.state)}"
+        why, hint = "it is not a JSON object", f"loomctl check {quoted(home.state)}"
         raise LoomError("BAD_STATE", "this state cannot be used", where=f"{home.state} $", why=why, hint=hint)
     if not faber_state.belongs(raw, home.run_id):
         raise LoomError(
             "RUN_ID_MISMATCH",
-            f"the file says it is run {str(raw['run_id'])[:200]!r}, not {home.run_id!r}",
+            f"the file belongs to the run {str(raw['run_id'])[:200]!r}, not {home.run_id!r}",
             where=home.state,
-            why="a run's place and its state carry one id: put it back where it was, or remove the copy",
+            why="the file's place and the id in it must agree; move the file back, or remove the copy",
             hint="loomctl runs",
         )
     return raw
@@ -201,7 +201,7 @@ def plan_in(source: PlanFile) -> dict[str, Any]:
     """Read what stands in a plan of FABER's. Raises LoomError: BAD_JSON, GIT_CONFLICT, BAD_PLAN."""
     raw = files.parse_json(source.data, where=source.path)
     if not isinstance(raw, dict) or not faber_state.is_plan(raw):
-        what, hint = "this is no plan of FABER's", f"loomctl check {quoted(source.path)}"
+        what, hint = "this is not a FABER plan", f"loomctl check {quoted(source.path)}"
         raise LoomError("BAD_PLAN", what, where=source.path, why="it holds no workflow", hint=hint)
     return raw
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 
-WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN takes one up'
+WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN continues one'
 NEED_THE_LEASE = ("context set",)  # of what a person does without naming the run
 
 
@@ -166,11 +166,11 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         if in_a_terminal or not verb or bound:
             return run_id
     way = way_in(space, run_id)
-    decides = f"a person decides that, in a terminal, or the session that drives the run, after {way}"
-    why = decides if verb else "only run and resume bind a session"
+    decides = f"only a person in a terminal, or the session that drives the run, may do that; first {way}"
+    why = decides if verb else "it has neither started nor resumed the run"
     unusable = space.local.unusable_binding(space.caller.session_id)
     if unusable:
-        why = "its binding is damaged, or was made in another place"
+        why = "its file is damaged, or belongs to another copy of the project"
     what = f"this session does not drive the run {space.store.handle(run_id)}"
     raise LoomError("NOT_BOUND", what, where=unusable, why=why, hint=way, exit_code=EXIT_NO_RUN)
 
@@ -193,10 +193,10 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     if run_notes.is_known(run_id, space.store.folder):
         return
     driver = _driver(space, run_id)
-    why = "what came with a project, or by a pull, is taken up only when its user says so"
+    why = "a run that came with a project or a pull loads nothing until you resume it"
     raise LoomError(
         "NOT_KNOWN_HERE",
-        f"the run {space.store.handle(run_id)} was not taken up here",
+        f"the run {space.store.handle(run_id)} was not resumed here",
         where=space.store.run_dir(run_id),
         why=why if driver is None else f"{why}; it is driven by {lease.told(driver, clock.ago)}",
         hint=way_in(space, run_id),

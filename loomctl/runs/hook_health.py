@@ -142,10 +142,10 @@ def silence_line(one: Silent, ago: str) -> str:
     if one.how == ALL:
         return f"no hook has fired since {ago}, though the session works" if ago else "no hook has ever fired here"
     if one.how == CUT_OFF:
-        return f"the hook {one.event} began its work {ago} and did not end it: it was cut off, or took too long"
+        return f"the hook {one.event} started {ago} and did not finish: it was cut off, or took too long"
     if one.how == NEVER:
         return f"the hook {one.event} has never fired here, though it should have"
-    return f"the hook {one.event} has been silent though it should have fired: it last did {ago}"
+    return f"the hook {one.event} should have fired since, but last did {ago}"
 
 
 def in_short(found: tuple[Silent, ...]) -> str:

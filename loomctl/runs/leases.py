@@ -160,8 +160,8 @@ def line(found: Holder, handle: str) -> str:
 
     sign = f", last sign {clock.ago(one_line(found.seen, 20))}" if found.seen else ""
     return (
-        f"the run {handle} is driven by {lease.told(found, clock.ago)}{sign}; here it can be read, "
-        f"and taken over: loomctl resume {handle} --take-over"
+        f"the run {handle} is driven by {lease.told(found, clock.ago)}{sign}. You can read it here, "
+        f"or take it over: loomctl resume {handle} --take-over"
     )
 
 
@@ -213,7 +213,7 @@ def without_git(space: Workspace) -> list[str]:
 
     if git.top_of(space.project.root) is None or shutil.which("git") is not None:
         return []
-    return ["There is no git on PATH: changed files are not noticed here, and what git would tell is left out."]
+    return ["There is no git on PATH, so Loom cannot see which files change."]
 
 
 def enter(
@@ -303,7 +303,7 @@ def noted_stage(space: Workspace, state: Mapping[str, Any]) -> list[str]:
     try:
         note_stage(space, state)
     except (OSError, LoomError) as error:
-        return [f"What this session was told of could not be noted ({trouble.said(error)})."]
+        return [f"Loom could not record what this session knows ({trouble.said(error)})."]
     return []
 
 

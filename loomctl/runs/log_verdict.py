@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Store
 
 LOG_GONE = "LOG_GONE"
-_COPY = "what was in it is in no other file of Loom's; a copy of yours may have it"
+_COPY = "Loom has no other copy of it; look in your own backups"
 
 
 class Verdict(NamedTuple):
@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
         if self.fault is not None:
             return self.fault.what
         if self.checkpoint is None:
-            return f"{counted(self.entries, 'event')} fit each other; the state remembers none of them"
+            return f"{counted(self.entries, 'event')} fit together, but the state names none of them"
         return f"{counted(self.entries - self.unproven, 'event')} proven, up to the last checkpoint"
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,17 +143,13 @@ def warning(store: Store, run_id: str) -> str:
         fault = verify(store, run_id).fault
     except (OSError, LoomError):
         return ""
-    where = f": line {fault.line}" if fault is not None else ""
-    return (
-        f"its log is not the one that was written{where}; loomctl prove --log {store.handle(run_id)}"
-        if fault is not None
-        else ""
-    )
+    where = f" at line {fault.line}" if fault is not None else ""
+    return f"its log is damaged{where}; loomctl prove --log {store.handle(run_id)}" if fault is not None else ""
 
 
 def _gone(path: str, run_id: str, head: Head | None) -> Verdict:
     seq = head.seq if head else 0
-    what = f"there is no log; the state remembers {seq:,} entries" if seq > 0 else "there is no log"
+    what = f"the log is missing, but the state counts {seq:,} entries" if seq > 0 else "there is no log"
     faults = (Fault(LOG_GONE, 1, 0, None, what, _COPY),) if seq else ()
     return Verdict(
         run_id=run_id,

@@ -101,7 +101,7 @@ def new(start: str) -> Project:
     store = os.path.join(main or root, STORE)
     files.refuse_links(main or root, store)
     if os.path.lexists(store) and not os.path.isdir(store):
-        why = "nothing of Loom's can be there before it is out of the way"
+        why = "Loom needs a folder of that name; move the file out of the way"
         hint = f"mv {quoted(store)} {quoted(store + '.aside')}"
         raise LoomError("NOT_A_FOLDER", "a file stands where Loom keeps its folder", where=store, why=why, hint=hint)
     return Project(root, store, plugin_root())

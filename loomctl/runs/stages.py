@@ -301,7 +301,7 @@ def of_visit(run: Run, entry: Mapping[str, Any]) -> Record:
         return Record(entry, {}, LoomError("UNREADABLE", "the status cannot be read", where=path, why=why, hint=hint))
     if not isinstance(held, dict):
         hint = "loomctl doctor"
-        return Record(entry, {}, LoomError("BAD_STATUS_FILE", "the status is no object", where=path, hint=hint))
+        return Record(entry, {}, LoomError("BAD_STATUS_FILE", "the status is not a JSON object", where=path, hint=hint))
     if entry["status"] in visits.OPEN:  # of a visit of the same name that was undone
         held = {}
     return Record(entry, held, None)
@@ -312,11 +312,11 @@ def read_status(run: Run, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str
     try:
         text = read_text(run.folder, str(entry["stage"]), STATUS)
         if text is None:
-            return {}, "status.json is not there"
+            return {}, "status.json is missing"
         found = files.parse_json(text.encode(), where=STATUS)
     except (OSError, LoomError) as error:
         return {}, f"status.json: {trouble.said(error)}"
-    return (found, "") if isinstance(found, dict) else ({}, "status.json holds no object")
+    return (found, "") if isinstance(found, dict) else ({}, "status.json is not a JSON object")
 
 
 def find_stage(run: Run, named: str) -> dict[str, Any]:
@@ -329,7 +329,10 @@ def find_stage(run: Run, named: str) -> dict[str, Any]:
     if len(found) == 1:
         return found[0]
     known = ", ".join(entry["stage"] for entry in (found or entries(run))[-20:])
-    what, why = f"{named!r:.80} names {len(found)} stages of this run", f"there are {known or 'none'}"
+    what = f"there is no step {named!r:.80} in this run"
+    why = f"its steps are {known}" if known else "no step has begun"
+    if found:
+        what, why = f"{named!r:.80} may mean {len(found)} steps of this run", f"they are {known}"
     raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl show --stages {run.handle}", exit_code=EXIT_NO_RUN)
 
 
@@ -435,9 +438,9 @@ def _current(space: Workspace) -> Run | None:
 
 
 def _ambiguous(word: str, handle: str | None, here: Run, stages: list[str]) -> LoomError:
-    run = f"of the run {handle}" if handle else "of several runs"
-    what = f"{word!r:.80} may mean a run or a stage"
-    why = f"it is the beginning {run}, and means {', '.join(stages[:5])} of {here.handle}"
+    run = f"the run {handle}" if handle else "several runs"
+    what = f"{word!r:.80} may mean a run or a step"
+    why = f"it begins the name of {run}, and it means {', '.join(stages[:5])} of {here.handle}"
     error = LoomError("AMBIGUOUS_WORD", what, why=why, hint=shown(here.handle), exit_code=EXIT_USAGE)
     error.meant = {"run": here.handle, "stage": word}
     return error
@@ -469,12 +472,12 @@ def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> 
     if error.code != "NO_SUCH_RUN":
         return error
     if here is not None:
-        error.why = f"nor a stage of the current run, {here.handle}"
+        error.why = f"nor a step of the current run, {here.handle}"
         error.hint = f"loomctl show --stages {here.handle}"
         return error
     having = _having(space, find.active_runs(space), word)
     if having is not None:
         called = space.store.handle(having)
-        error.why = "without a current run a stage is named behind its run"
+        error.why = "there is no current run, so name the run before the step"
         error.hint, error.meant = shown(called), {"run": called, "stage": word}
     return error

@@ -32,9 +32,9 @@ def blob(scene: Scene) -> Path:
 
 def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
     found = project_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
+    assert (found.status, found.found) == (PASS, "all blobs of the runs are intact (2)")
     begun.edit(context={})
-    assert project_checks.blobs(patient(begun)).found == "no run refers to a blob"
+    assert project_checks.blobs(patient(begun)).found == "no run has blobs"
     (tmp_path / "empty").mkdir()
     assert project_checks.blobs(patient(tmp_path / "empty")).status == PASS
 
@@ -42,7 +42,7 @@ def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
 def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
     begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
     found = project_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "every blob that a run refers to is there (2)")
+    assert (found.status, found.found) == (PASS, "all blobs of the runs are intact (2)")
 
 
 @each("damage", ["gone", "damaged", "a link"])

@@ -70,7 +70,7 @@ def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scen
     assert [(one.file, one.why) for one in held(scene).faults] == [("response.md", "it is gone")]
     note: dict[str, Any] = {"left_out": [[f"run/stages/{STAGE}/response.md", "too large"]]}
     run_notes.note_handoff(scene.space().store.local, run_id, note)
-    assert [(one.file, one.why) for one in held(scene).open] == [("response.md", "it is not here")]
+    assert [(one.file, one.why) for one in held(scene).open] == [("response.md", "it is missing")]
     response(scene).mkdir()
     assert held(scene)[:3] == (6, 1, 0)
     response(scene).rmdir()
@@ -199,4 +199,4 @@ def test_a_copy_that_is_damaged_as_well_is_passed_over_for_an_earlier_one(tmp_pa
     path.write_bytes(path.read_bytes().replace(b'"run.created"', b'"run.creates"', 1))
     other.push(forged)
     found = copies.way_on(other.space(), forged, "events.jsonl", otherwise="none")
-    assert (found.hint, "no whole copy is known" in found.said) == ("none", True)
+    assert (found.hint, "pushes and pulls are damaged, too" in found.said) == ("none", True)

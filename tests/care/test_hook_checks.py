@@ -47,12 +47,18 @@ def without_stop(text: str) -> str:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no launcher": (lambda bundle: (bundle / "bin/loomctl").unlink(), "which is not there"),
     "not executable": (lambda bundle: (bundle / "bin/loomctl").chmod(0o644), "cannot be executed"),
-    "no file": (lambda bundle: (bundle / "hooks/hooks.json").unlink(), "cannot be read"),
-    "no json": (lambda bundle: rewritten(bundle, lambda text: text[:-5]), "cannot be read: the file is not JSON"),
+    "no file": (lambda bundle: (bundle / "hooks/hooks.json").unlink(), "cannot read the bundle's hooks"),
+    "no json": (
+        lambda bundle: rewritten(bundle, lambda text: text[:-5]),
+        "hooks: the file is not JSON",
+    ),
     "a list": (lambda bundle: rewritten(bundle, lambda _: "[]"), "form"),
     "no commands": (lambda bundle: rewritten(bundle, lambda _: '{"hooks": {"Stop": [{}]}}'), "form"),
     "unknown event": (lambda bundle: rewritten(bundle, lambda text: text.replace("hook stop", "hook stopp")), "stopp"),
-    "odd command": (lambda bundle: rewritten(bundle, lambda text: text.replace(" hook stop", "' x")), "not answer"),
+    "odd command": (
+        lambda bundle: rewritten(bundle, lambda text: text.replace(" hook stop", "' x")),
+        "does not have",
+    ),
     "an event less": (lambda bundle: rewritten(bundle, without_stop), "no hook for stop"),
 }
 
@@ -126,8 +132,12 @@ CASES: dict[str, tuple[dict[str, float], str, str]] = {
     "none since": (dict.fromkeys(ALL, 3 * HOUR), FAIL, "no hook has fired since 3 h ago"),
     "one never": ({k: v for k, v in ALL.items() if k != "stop"}, WARN, "the hook stop has never fired"),
     "start never": ({k: v for k, v in ALL.items() if k != "session-start"}, WARN, "session-start has never"),
-    "no end of turn for long": ({**ALL, "stop": 2.0 * DAY}, WARN, "the hook stop has been silent"),
-    "no prompt for long": ({**ALL, "user-prompt-submit": 2.0 * DAY}, WARN, "user-prompt-submit has been silent"),
+    "no end of turn for long": ({**ALL, "stop": 2.0 * DAY}, WARN, "the hook stop should have fired since"),
+    "no prompt for long": (
+        {**ALL, "user-prompt-submit": 2.0 * DAY},
+        WARN,
+        "user-prompt-submit should have fired since",
+    ),
     "a start long ago": ({**ALL, "session-start": 2.0 * DAY}, PASS, "9 of 9"),
     "a clock set back": (dict.fromkeys(ALL, -2.0 * HOUR), PASS, "in the future"),
 }

@@ -71,8 +71,8 @@ BROKEN: dict[str, tuple[str, str]] = {
     "a missing program": ("exec /nonexistent/python", "instead of 0"),
     "text": ("echo hello", "no host understands"),
     "a list": ("echo '[]'", "no host understands"),
-    "another form": ("echo '{\"hookSpecificOutput\": []}'", "did not prime its run"),
-    "a message alone": ('echo \'{"systemMessage": "Loom: no Python"}\'', "did not prime its run"),
+    "another form": ("echo '{\"hookSpecificOutput\": []}'", "did not load its run's files"),
+    "a message alone": ('echo \'{"systemMessage": "Loom: no Python"}\'', "did not load its run's files"),
     "bytes": ("printf '\\377\\376'", "no host understands"),
 }
 
@@ -89,7 +89,7 @@ def test_a_hook_that_does_not_do_its_work_fails(tmp_path: Path, temporary: Path,
 def test_what_a_failing_hook_said_is_told(tmp_path: Path) -> None:
     assert tried(tmp_path / "a", "echo no such thing >&2; exit 1").details == ["it said: no such thing"]
     assert tried(tmp_path / "b", 'echo \'{"systemMessage": "Loom: no Python"}\'').details == [
-        "it told: Loom: no Python"
+        "it said: Loom: no Python"
     ]
 
 
@@ -100,7 +100,7 @@ def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path, temporary:
     def hang(seconds: float) -> None:
         limit = math.ceil(seconds)
         found = tried(tmp_path / f"{limit}-{seconds}", f"sleep 60 & echo $! >{began}; wait", timeout=limit)
-        assert (found.status, f"did not end within its {limit} s" in found.found) == (FAIL, True)
+        assert (found.status, f"did not end within {limit} s" in found.found) == (FAIL, True)
 
     in_time(hang, lambda: began.is_file() and began.read_text().endswith("\n"))
     pid = int(began.read_text())
@@ -123,12 +123,12 @@ def test_a_slow_first_start_is_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
     found = tried(tmp_path, f"echo x >>{tmp_path}/calls; {BEAT}; echo '{GOOD}'")
     assert (tmp_path / "calls").read_text() == "x\nx\n"
     assert found.status == PASS
-    assert found.details[-1].startswith("the first one took ")
+    assert found.details[-1].startswith("the first call took ")
 
 
 def test_a_launcher_that_notes_nothing_is_noticed(tmp_path: Path) -> None:
     found = tried(tmp_path, f"echo '{GOOD}'")
-    assert (found.status, "did not note that it fired" in found.found) == (WARN, True)
+    assert (found.status, "did not record it" in found.found) == (WARN, True)
 
 
 def test_without_a_temporary_folder_nothing_is_tried_in_the_project(

@@ -119,7 +119,7 @@ def test_what_hooks_change_without_an_event_may_differ(begun: Scene) -> None:
 def test_a_fault_says_which_file_and_what_to_do(begun: Scene) -> None:
     begun.edit(goal="another goal")
     told = begun.loomctl("prove", "--log")
-    assert "CHANGED_FILE: state.json of 003-build.polish@1: it is not the one that was written" in told.stdout
+    assert "CHANGED_FILE: state.json of 003-build.polish@1: it differs from what Loom wrote" in told.stdout
     assert "hint: loomctl" in told.stdout
     (fault,) = begun.loomctl("prove", "--log", "--json").json["files"]["faults"]
     assert (fault["file"], fault["code"]) == ("state.json", "CHANGED_FILE")

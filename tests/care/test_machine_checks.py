@@ -80,9 +80,9 @@ def test_an_environments_python_that_does_not_start_fails(tmp_path: Path, text: 
 
 
 ANSWERS: list[tuple[dict[str, object], str, str]] = [
-    ({"broken": {}, "installed": {"click": "0.1"}}, WARN, "1 packages are not as requirements.lock says"),
+    ({"broken": {}, "installed": {"click": "0.1"}}, WARN, "1 packages differ from requirements.lock"),
     ({"broken": {}, "installed": {}}, PASS, "all packages"),
-    ({"broken": {"quickjs": "no"}, "installed": {}}, WARN, "deferred"),
+    ({"broken": {"quickjs": "no"}, "installed": {}}, WARN, "defers all but simple conditions"),
     ({"broken": {"quickjs": "no", "yaml": "no"}, "installed": {}}, FAIL, "damaged: quickjs, yaml"),
 ]
 
@@ -145,7 +145,7 @@ def test_a_bundle_of_another_version_warns(tmp_path: Path, version: str) -> None
     bundle = copied_bundle(tmp_path / "bundle")
     of_version(bundle, version)
     found = versions(tmp_path, bundle=bundle)
-    assert (found.status, found.found) == (WARN, f"the bundle is {version}, and its loomctl is {__version__}")
+    assert (found.status, found.found) == (WARN, f"the bundle is {version}, but its loomctl is {__version__}")
     (bundle / "plugin.json").write_text("[]")
     assert versions(tmp_path, bundle=bundle).status == FAIL
 
@@ -216,7 +216,7 @@ def test_hooks_of_another_version_warn(scene: Scene) -> None:
         os.utime(beat, (at, at))
     program(scene.root / "evil", f"touch {scene.root}/ran")
     found = versions(scene)
-    assert found.found == f"the hooks that fired last here are {NEWER}, this loomctl is {__version__}"
+    assert found.found == f"the hooks that last fired here are {NEWER}, but this loomctl is {__version__}"
     assert (found.status, found.hint, found.details) == (WARN, CLONE, (f"they are {scene.root}/evil",))
     assert not (scene.root / "ran").exists()
 
@@ -230,7 +230,7 @@ def test_a_run_that_a_newer_loom_worked_on_warns(scene: Scene, version: str, sta
     scene.edit(sessions=state["sessions"])
     found = versions(scene)
     assert found.status == status
-    assert (f"was last worked on by loomctl {version}" in found.found) == (status == WARN)
+    assert (f"loomctl {version} last worked on the run" in found.found) == (status == WARN)
 
 
 # ---- The disk, git.

@@ -75,7 +75,7 @@ def test_a_store_that_cannot_be_written_warns(begun: Scene, monkeypatch: pytest.
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("/runs") and real(path, mode))
     found = project_checks.project(patient(begun))
-    assert (found.status, "cannot be written" in found.found) == (WARN, True)
+    assert (found.status, "cannot write to" in found.found) == (WARN, True)
 
 
 def test_a_missing_gitignore_warns_where_there_are_runs(begun: Scene) -> None:
@@ -90,12 +90,12 @@ def test_a_missing_gitignore_warns_where_there_are_runs(begun: Scene) -> None:
 # ---- Settings.
 
 SETTINGS: list[tuple[str, str, str]] = [
-    ("", PASS, "can be read"),
+    ("", PASS, "settings are valid"),
     ("hook_budget: 5000\n", PASS, "settings"),
     ("hook_budget: [\n", FAIL, ""),
     ("hook_budget: much\n", FAIL, "hook_budget is 'much'"),
-    ("- a\n- b\n", FAIL, "mapping"),
-    ("hook_bugdet: 5000\n", WARN, "'hook_bugdet' is no setting here"),
+    ("- a\n- b\n", FAIL, "settings must map names to values"),
+    ("hook_bugdet: 5000\n", WARN, "'hook_bugdet' is not a setting"),
     ("extra_roots: [/]\n", WARN, "your own config.yaml only"),
     ("hook_bugdet: 1\nhook_budget: 1\n", FAIL, "hook_budget is 1"),
 ]
@@ -137,7 +137,7 @@ def test_active_runs_are_told_with_their_standing(begun: Scene) -> None:
     assert found.found == "1 active run of 1"
     assert found.details == (f"{name}: in_progress, at frame/ask, driven by this session",)
     begun.begin("another", session=None)
-    assert "takes one up" in project_checks.runs(patient(begun, session_id=OTHER)).found
+    assert "loomctl resume RUN continues one" in project_checks.runs(patient(begun, session_id=OTHER)).found
     for folder in begun.run_dirs:
         state = (folder / "state.json").read_text()
         (folder / "state.json").write_text(state.replace('"in_progress"', '"completed"', 1))

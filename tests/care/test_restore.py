@@ -201,7 +201,7 @@ def test_without_a_usable_backup_it_is_said_what_is_left(begun: Scene) -> None:
     before = fingerprint(begun.store)
     with refused("NO_WAY_BACK") as caught:
         keep.examine_state(begun.space(), begun.run_dir.name)
-    left = f"its plan, {len(begun.events())} events and 2 stages with results (001-frame.ask@1, 002-build.make@1)"
+    left = f"its plan, {len(begun.events())} events and 2 steps with results (001-frame.ask@1, 002-build.make@1)"
     assert left in caught.value.why
     assert caught.value.hint.startswith(f"loomctl runs archive {begun.run_dir.name}")
     assert fingerprint(begun.store) == before
@@ -275,7 +275,7 @@ def test_visits_that_left_the_state_are_rebuilt_from_what_is_left(begun: Scene) 
     standing = keep.examine_state(space, run_id)
     assert standing.state is not None
     assert standing.state.trouble is not None
-    assert "31 can be told from what is left" in standing.state.trouble.why
+    assert "Loom can restore 31 of " in standing.state.trouble.why
     keep.restore_state(space, standing)
     steps = begun.space().store.read_state(run_id)["steps"]
     assert [one["rank"] for one in steps] == [rank for rank in range(1, 81) if rank != 11]
@@ -504,7 +504,7 @@ def test_a_state_of_fabers_that_loom_never_wrote_has_no_way_back(scene: Scene) -
     path.write_text("{torn")
     ended = scene.loomctl("debug", "state", "restore", faber.RUN_ID)
     assert (ended.code, path.read_text()) == (5, "{torn")
-    assert all(words in ended.stderr for words in ("NO_WAY_BACK", "faber-state.backup.json: it is not there"))
+    assert all(words in ended.stderr for words in ("NO_WAY_BACK", "faber-state.backup.json: it is missing"))
 
 
 @each("tracked", [False, True])
@@ -520,7 +520,7 @@ def test_a_damaged_state_of_fabers_without_a_way_back_leads_to_none_that_is_not_
             subprocess.run([*git, *words], check=True)
     path.write_text("{torn")
     ended = scene.loomctl("debug", "state", "restore", faber.RUN_ID)
-    assert "Left of the run are its plan" in ended.stderr
+    assert "The run still has its plan" in ended.stderr
     assert (f"git checkout HEAD -- {path}" if tracked else f"loomctl check {path}") in ended.stderr
     answer = scene.loomctl("runs", "archive", faber.RUN_ID)
     assert "loomctl cancel" not in answer.stderr

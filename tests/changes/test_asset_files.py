@@ -61,7 +61,7 @@ def test_a_walk_ends_at_its_bounds_and_says_so(tmp_path: Path) -> None:
     put(tmp_path, "junit.xml", *(f"d{number}/{number}" for number in range(30)), "d0/deep/junit.xml")
     cut = asset_files.look(str(tmp_path), most=40)
     assert (list(cut.found), cut.why_not_all) == (["junit.xml"], "there are over 40 files and folders")
-    assert asset_files.look(str(tmp_path), patience=-1).why_not_all == "the walk took over -1 seconds"
+    assert asset_files.look(str(tmp_path), patience=-1).why_not_all == "the search took over -1 seconds"
 
 
 BEFORE = Look({"same": (1, 10), "grown": (1, 10), "touched": (1, 10), "gone": (1, 10)})
@@ -107,8 +107,8 @@ def test_large_files_and_large_collections_are_left_out_and_said(
     put(root, "a", "b", "c", size=10)
     found = asset_files.collect(str(root), ["a", "b", "c", "exact"], str(tmp_path), "s/retry_2")
     assert [asset.path for asset in found.assets] == ["a", "b"]
-    assert found.warnings == ["not captured, for 1,000 files or 0 MiB are captured at most: 2 more files, the largest"]
-    most = "1,000 files or 0 MiB are captured at most"
+    assert found.warnings == ["the limit of 1,000 files or 0 MiB is reached, so the 2 largest files were not captured"]
+    most = "the limit of 1,000 files or 0 MiB is reached"
     assert found.passed_over == [("c", 10, most), ("exact", asset_files.LARGEST, most)]
     monkeypatch.setattr(asset_files, "MOST", 1)
     assert len(asset_files.collect(str(root), ["a", "b"], str(tmp_path), "s/retry_3").assets) == 1
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(files, "write_atomically", writing)
     found = asset_files.collect(str(tmp_path), ["a", "b", "c"], str(tmp_path), "s/retry_1")
     assert [asset.path for asset in found.assets] == ["a"]
-    assert found.warnings == ["assets could not be written: No space left on device; 2 are not captured"]
+    assert found.warnings == ["Loom could not write assets: No space left on device; 2 are not captured"]
 
 
 def test_a_link_in_the_runs_folder_steers_nothing(tmp_path: Path) -> None:

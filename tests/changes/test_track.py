@@ -174,7 +174,7 @@ def test_many_files_are_bounded_and_counted(begun: Scene, monkeypatch: pytest.Mo
         begun.write(f"n{number}", "x")
     found = ended(begun)
     assert (found.files, found.total) == (["n0", "n1", "n2"], 5)
-    assert found.warnings == ["5 files were touched; the first 3 are listed"]
+    assert found.warnings == ["5 files changed; the first 3 are listed"]
     assert len(record(begun)["files"]) == 5
 
 
@@ -192,10 +192,10 @@ def test_without_git_tools_alone_are_known(scene: Scene) -> None:
     assert record(scene)["files_unknown"] == found.unknown
 
 
-NOT_NOTED = "on this machine nothing was noted when the step began"
+NOT_NOTED = "this machine has no snapshot from the start of the step"
 DAMAGED = {
-    "gone": NOT_NOTED, "torn": NOT_NOTED, "tree": "what was noted when the step began is damaged",
-    "index": "git could not tell", "objects": "git could not tell",
+    "gone": NOT_NOTED, "torn": NOT_NOTED, "tree": "the snapshot from the start of the step is damaged",
+    "index": "git failed", "objects": "git failed",
     "machine": "the step began on another machine",
 }  # fmt: skip
 
@@ -255,7 +255,7 @@ def test_a_stage_whose_folder_cannot_be_written_is_told_all_the_same(begun: Scen
     folder.symlink_to(tmp_path)
     found = ended(begun)
     assert (found.files, found.patch) == (["x"], False)
-    assert "could not be written: a symbolic link stands" in found.warnings[0]
+    assert "could not write the changes: a symbolic link stands" in found.warnings[0]
 
 
 def test_what_the_engine_does_itself_has_no_stage(begun: Scene) -> None:
@@ -365,7 +365,7 @@ def test_calls_that_wait_to_be_recorded_are_said(begun: Scene) -> None:
     (begun.store / "local" / "spool" / f"{SESSION}-1.json").write_text("{}")
     (begun.store / "local" / "spool" / "stranger-1.json").write_text("{}")
     found = ended(begun)
-    assert found.warnings == ["not recorded yet: 1 tool call, so that files may be missing"]
+    assert found.warnings == ["1 tool call not recorded yet, so files may be missing"]
     assert len(found.assets) == 1
 
 
@@ -380,9 +380,9 @@ def test_what_is_less_certain_than_it_looks_is_said(begun: Scene, monkeypatch: p
     found = ended(begun)
     assert found.files == ["a.txt", "large"]
     assert found.warnings == [
-        "told by size and time alone, for they are large: large",
+        "compared by size and time only, because they are large: large",
         "there is no changes.patch: it has over 100 bytes",
-        "not every asset may be captured: there are over 2 files and folders",
+        "some assets may be missing: there are over 2 files and folders",
     ]
 
 
@@ -444,9 +444,9 @@ def test_a_workdir_that_is_not_allowed_is_not_looked_at(scene: Scene, outside: P
     (outside / "junit.xml").write_text("<x/>")
     called(scene, "Bash", stage="001-build.a@1")
     found = ended(scene)
-    why = "in the step's workdir: it leads out of the project, and is not among your extra_roots"
+    why = "in the step's workdir: it leads out of the project and is not one of your extra_roots"
     assert (found.files, found.assets, found.unknown) == ([], [], why)
-    assert found.warnings == [f"no assets are captured {why}"]
+    assert found.warnings == [f"no assets were captured {why}"]
 
 
 def test_a_workdir_beside_the_project_in_its_checkout_is_told_once(scene: Scene) -> None:

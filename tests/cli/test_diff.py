@@ -189,7 +189,7 @@ def test_nothing_is_written_over_without_force(worked: Scene, cli: Cli, tmp_path
     (tmp_path / "precious").write_text("mine")
     (made / "junit.xml").symlink_to(tmp_path / "precious")
     ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(2)
-    assert "loomctl: FILE_EXISTS: 1 of 2 files stand there with other content" in ended.stderr
+    assert "loomctl: FILE_EXISTS: 1 of 2 files exist there with other content" in ended.stderr
     assert f"hint: loomctl show --assets cp {worked.handle} {tmp_path / 'out'} --force" in ended.stderr
     assert [path.name for path in made.iterdir()] == ["junit.xml"]
     assert cli("show", "--assets", "cp", str(tmp_path / "out"), "--force").code == 0
@@ -200,7 +200,7 @@ def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli,
     stored = worked.run_dir / "assets" / "build.make" / "retry_1"
     (stored / "junit.xml").write_text("<forged/>")
     ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(1)
-    assert "not copied: junit.xml: it is not what was captured: it was changed since" in ended.stdout
+    assert "not copied: junit.xml: it was changed after it was captured" in ended.stdout
     assert "Loom: 1 of 2 assets copied" in ended.stdout
     (stored / "junit.xml").unlink()
     assert "junit.xml: No such file" in cli("show", "--assets", "cp", str(tmp_path / "out")).stdout

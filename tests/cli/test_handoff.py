@@ -241,7 +241,7 @@ def test_each_hint_about_a_run_that_was_pulled_leads_on(
     laptop.pull(run_id)
     for session in (SESSION, OTHER):
         announced = laptop.hook("session-start", session=session, source="startup").message
-        assert "was not taken up here (another session drives it: loomctl show" in announced
+        assert "was not resumed here (another session drives it: loomctl show" in announced
         assert f"/loom:resume {handle(run_id)} --take-over" in announced
         assert "started" not in announced
     assert "driver    the session" in laptop.loomctl("show", run_id, session=OTHER).stdout
@@ -337,7 +337,7 @@ def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: P
 def test_a_damaged_log_is_told_before_the_run_leaves_the_machine(laptop: Machine) -> None:
     log = laptop.run_dir / "events.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"properties":{"', b'"properties":{"X', 1))
-    said = "its log is not the one that was written: line 1"
+    said = "its log is damaged at line 1"
     assert said in laptop.loomctl("push", "--dry-run").stdout
     assert said in "".join(laptop.loomctl("push", "--dry-run", "--json").json["notes"])
     assert said in laptop.loomctl("push").stderr
@@ -409,7 +409,7 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
 def test_a_remote_that_is_not_there_is_told_from_one_that_does_not_answer_and_from_a_path(laptop: Machine) -> None:
     remote = ("--remote", "x")
     commands = [["runs", "--remote=x"], ["pull", "--all", *remote], ["pull", *remote], ["push", *remote, "--yes"]]
-    for url, said in (("../nowhere.git", "leads to no git repository"), ("http://127.0.0.1:9/x.git", "gave no answer")):
+    for url, said in (("../nowhere.git", "is not a git repository"), ("http://127.0.0.1:9/x.git", "did not answer")):
         git(laptop.root, "config", "remote.x.url", url)
         for command in (*commands, ["push", *remote, "--dry-run"]):
             ended = laptop.loomctl(*command, "--json")
@@ -469,7 +469,7 @@ def test_runs_are_read_and_taken_up_where_they_are_pushed(laptop: Machine, tmp_p
     named = ["--remote", str(server)] if way == "address" else []
     said = laptop.loomctl("push", run_id, "--yes", *named, cwd=laptop.root / "sub").ends().stdout
     pull = f"loomctl pull {handle(run_id)} --remote {fork}"
-    onward = f"To drive it on another machine: {pull}, then loomctl resume {handle(run_id)} --take-over"
+    onward = f"To continue on another machine: {pull}, then loomctl resume {handle(run_id)} --take-over"
     holds(said, f"To go on with it elsewhere: {pull}\n", onward)
     assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
     listing = [f"--remote={server}" if way == "address" else "--remote"]
@@ -506,11 +506,11 @@ def test_of_two_addresses_the_one_that_failed_is_told(laptop: Machine, tmp_path:
     second.rename(tmp_path / "away.git")
     laptop.done(laptop.run_dir.name)
     told = laptop.loomctl("push", "--yes", "--json").json
-    (note,) = [one for one in told["notes"] if one.startswith("origin has it; of the rest git says: ")]
+    (note,) = [one for one in told["notes"] if one.startswith("origin has the run, but git also says: ")]
     assert "does not appear to be a git repository" in note
     (tmp_path / "away.git").rename(second)
     laptop.done(laptop.run_dir.name)
-    assert "of the rest git says: [rejected] (stale info)" in laptop.loomctl("push", "--yes").stdout
+    assert "git also says: [rejected] (stale info)" in laptop.loomctl("push", "--yes").stdout
 
 
 @pytest.mark.slow
@@ -572,7 +572,7 @@ def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Pat
     for words in (["push", "--yes"], ["pull"], ["runs", "--remote"]):
         error = laptop.loomctl(*words, "--json").json["error"]
         assert error["code"] == "NO_REMOTE"
-        assert "backup, upstream; --remote names one" in error["why"]
+        assert "backup, upstream; choose one with --remote" in error["why"]
     assert laptop.loomctl("runs", "--remote=origin", "--json").json["error"]["code"] == "NO_REMOTE"
     words = shlex.split(error["hint"])
     assert words[0] == "loomctl"
@@ -582,15 +582,15 @@ def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Pat
 @pytest.mark.slow
 def test_a_driver_in_another_place_is_not_said_to_be_refused(laptop: Machine, tmp_path: Path) -> None:
     run_id = laptop.run_dir.name
-    elsewhere = "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
+    elsewhere = "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
     laptop.push(run_id)
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     desktop.pull(run_id)
     refused = desktop.loomctl("resume", run_id, session=OTHER).stderr
-    assert f"takes it from that session, {elsewhere}" in refused
+    assert f"take it from that session, {elsewhere}" in refused
     taken = desktop.loomctl("resume", run_id, "--take-over", session=OTHER).stdout
     assert f"{elsewhere}.\n" in taken
-    assert "later writes are refused" not in refused + taken
+    assert "no longer write" not in refused + taken
     refused = laptop.loomctl("resume", run_id, session=OTHER).stderr
-    assert "takes it from that session, whose later writes are refused" in refused
-    assert "whose later writes are refused.\n" in laptop.loomctl("resume", run_id, "--take-over", session=OTHER).stdout
+    assert "take it from that session, which can no longer write to it" in refused
+    assert "which can no longer write to it.\n" in laptop.loomctl("resume", run_id, "--take-over", session=OTHER).stdout

@@ -154,5 +154,5 @@ def test_a_setting_is_written_and_all_else_stays(text: str, made: str) -> None:
 
 @each("text", ["{a: 1}\n", "a: 1\n...\n", "- a\n", "a: [1\n", "t: |\n  o\n  d\na: 1\n"])
 def test_settings_that_a_line_would_change_are_left_alone(text: str) -> None:
-    with refused("NOT_EDITABLE", why="write this line yourself: t: x y"):
+    with refused("NOT_EDITABLE", why="add this line yourself: t: x y"):
         config_edit.with_setting(text, "t", "x y", where="c")

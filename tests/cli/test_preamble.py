@@ -51,7 +51,7 @@ def test_a_fidelity_is_asked_for_and_what_went_wrong_is_said_beside_it(begun: Sc
     ended = cli("debug", "preamble").ends()
     assert ended.stderr.splitlines() == [
         "loomctl: 'everything' of the workflow is no fidelity; it is passed over",
-        "loomctl: 001-build.s0@1: status.json is not there",
+        "loomctl: 001-build.s0@1: status.json is missing",
     ]
 
 

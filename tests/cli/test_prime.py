@@ -36,7 +36,7 @@ def test_an_assistant_gets_the_text_and_a_summary_of_what_was_asked_for(cli: Cli
     ended = cli("prime-context", "--artifacts", " notes ,,", "--force").ends()
     holds(ended.stdout, "1 loaded", but=("heliotrope",))
     ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force").ends(2)
-    holds(ended.stdout, "✗ nonsense unknown_artifact: known are notes, spec", "heliotrope")
+    holds(ended.stdout, "✗ nonsense unknown_artifact: known artifacts: notes, spec", "heliotrope")
     entry = cli("prime-context", "--artifacts", "nonsense", "--json").json["artifacts"][-1]
     assert (entry["decision"], entry["reason"]) == ("error", "unknown_artifact")
     assert "heliotrope" in cli("prime-context", "--run-id", "shop-x", session=OTHER).ends().stdout
@@ -50,7 +50,7 @@ def test_a_missing_artifact_is_exit_0_or_4_where_it_is_required(begun: Scene, cl
     for words in (["prime-context"], ["prime-context", "--force"], ["prime-context"]):
         ended = cli(*words).ends(4)
         assert "✗ spec missing: no such file (spec.md)" in ended.stdout
-        for way in ("put the file there", "correct its path", "go on without it"):
+        for way in ("Put the file there", "correct its path", "go on without it"):
             assert way in ended.stdout
 
 

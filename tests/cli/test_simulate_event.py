@@ -178,7 +178,7 @@ def test_placeholders_are_filled_and_a_missing_required_artifact_is_exit_code_4(
     assert cli("simulate", "tiny", "--event", "compact").code == 0
     (scene.root / "specs" / "spec.md").unlink()
     ended = cli("simulate", "tiny", "--event", "compact").ends(4)
-    assert "Required artifact spec could not be given (missing" in ended.stdout
+    assert "Loom could not load the required artifact spec (missing" in ended.stdout
     (command,) = re.findall(r"correct its path \(`(.*?)`", ended.stdout)
     assert shlex.split(command)[:2] == ["loomctl", "check"]  # a path with a space is one word
     assert len(shlex.split(command)) == 3

@@ -59,6 +59,6 @@ def test_a_session_start_says_that_its_plugin_is_the_older(begun: Scene, version
     """In its one line; that a run is older than the plugin is what every update looks like."""
     last_environment(begun, loom=version)
     ended = begun.hook("session-start", source="compact")
-    note = f"loomctl {version} worked on it, the plugin is {__version__}: loomctl doctor"
+    note = f"loomctl {version} worked on it, but the plugin is {__version__}: loomctl doctor"
     assert (note in ended.message) == said
     assert ended.message.startswith("Loom: run ")

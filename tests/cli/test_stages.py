@@ -117,7 +117,8 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     ended = cli("show", "--stages")
     assert (ended.code, len(ended.stdout.splitlines())) == (0, 7)
     assert max(map(len, ended.stdout.splitlines())) < 260
-    holds(ended.stdout, "! the status is no object", "exit code 3; the database is missing", but=("\x1b", TOKEN))
+    said = ("! the status is not a JSON object", "exit code 3; the database is missing")
+    holds(ended.stdout, *said, but=("\x1b", TOKEN))
     assert cli("show", "--stages", "--json").json["stages"][2]["trouble"]["code"] == "BAD_STATUS_FILE"
     for stage in (ASK, MAKE, AGAIN):
         assert cli("show", worked.run_dir.name, stage).code == 0
@@ -156,7 +157,7 @@ def test_a_stage_is_named_in_many_ways_and_what_names_none_is_said(worked: Scene
     for named in ["9", "00", "nowhere", "make@3", "make@x", "@1", "", "../x", "build", "1" * 20]:
         ended = cli("show", worked.run_dir.name, named)
         assert (ended.code, ended.stdout) == (3, "")
-        holds(ended.stderr, f"why: there are {ASK}, ", f"hint: loomctl show --stages {worked.handle}")
+        holds(ended.stderr, f"why: its steps are {ASK}, ", f"hint: loomctl show --stages {worked.handle}")
 
 
 def test_all_of_a_stage_is_told_in_words_in_json_or_a_file_byte_for_byte(worked: Scene, cli: Cli) -> None:
@@ -246,7 +247,7 @@ def test_one_word_may_mean_a_stage_of_the_current_run_or_nothing(worked: Scene, 
     ended = cli("show", "nowhere")
     assert (ended.code, ended.stdout) == (3, "")
     assert (
-        f"why: nor a stage of the current run, {handle(run_id)}\n  hint: loomctl show --stages {handle(run_id)}\n"
+        f"why: nor a step of the current run, {handle(run_id)}\n  hint: loomctl show --stages {handle(run_id)}\n"
         in ended.stderr
     )
     worked.begin("aaa thing")
@@ -280,7 +281,8 @@ def test_a_word_for_a_run_and_a_stage_is_said(worked: Scene, cli: Cli) -> None:
         (home / "state.json").write_text(json.dumps({**state, "run_id": other, "status": "completed"}))
         (home / "plan.json").write_bytes(plan)
     for verb in ("show", "show --diff"):
-        for word, said in (("make", f"{AGAIN} of {handle(run_id)}"), ("002", f"of several runs, and means {MAKE}")):
+        several = f"the name of several runs, and it means {MAKE}"
+        for word, said in (("make", f"{AGAIN} of {handle(run_id)}"), ("002", several)):
             ended = cli(*verb.split(), word)
             assert (ended.code, ended.stdout) == (2, "")
             holds(ended.stderr, "AMBIGUOUS_WORD", said, f"hint: loomctl {verb} {handle(run_id)} {word}\n")

@@ -282,7 +282,7 @@ def test_a_hook_that_is_silent_or_was_cut_off_is_an_alarm_everywhere(begun: Scen
     mark = begun.store / "local/hooks/session-start.work"
     mark.write_text("begun\n")
     os.utime(mark, (time.time() - 5 * MINUTE,) * 2)
-    said = "the hook session-start began its work 5 min ago and did not end it: it was cut off, or took too long"
+    said = "the hook session-start started 5 min ago and did not finish: it was cut off, or took too long"
     assert said in fields(cli("status").stdout)["hooks"]
     assert cli("statusline").stdout.startswith("! hook session-start cut off · loom ")
     (check,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "heartbeats"]

@@ -180,11 +180,11 @@ def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
         log.unlink()
         log.mkdir()
         said = cli(*words).stderr.splitlines()[0]
-        assert said.startswith("loomctl: what tools gave could not be recorded: ")
+        assert said.startswith("loomctl: Loom could not record tool outputs: ")
         assert said.endswith("; the newest tool steps are missing here")
         assert waits.is_file()
         log.rmdir()
-        assert "could not be recorded" not in cli(*words).stderr
+        assert "could not record" not in cli(*words).stderr
         assert not waits.exists()
 
 

@@ -30,7 +30,7 @@ def test_a_whole_log_is_proven_and_of_a_changed_one_is_said_what_can_be_done(sce
     )
     log(scene).write_bytes(b"")
     told = scene.loomctl("prove", "--log")
-    assert "left: no copy was pushed from here" in told.stdout
+    assert "left: the run was never pushed from here" in told.stdout
     assert told.stdout.endswith(f"  hint: loomctl show --stages {handle(run_id)}\n")
     assert scene.loomctl("show", "--stages", run_id).code == 0
 
@@ -152,7 +152,7 @@ def test_a_changed_answer_is_a_finding_with_the_next_step(scene: Scene) -> None:
     stage = path.parent.name
     assert told.code == 1
     assert told.stdout.startswith(f"✗ {handle(run_id)}: ")
-    assert f"CHANGED_FILE: response.md of {stage}: it is not the one that was written" in told.stdout
+    assert f"CHANGED_FILE: response.md of {stage}: it differs from what Loom wrote" in told.stdout
     assert told.stdout.endswith(f"  hint: loomctl show {handle(run_id)} {stage}\n")
     document = scene.loomctl("prove", "--log", "--json")
     assert (document.code, document.json["ok"], document.json["proven"]) == (1, False, True)

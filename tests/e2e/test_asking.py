@@ -11,7 +11,7 @@ from tests.e2e.test_outcomes import step, workflow
 APPROVE = "loomctl approve"
 KEPT = 'PATH="$PATH" HOME="$HOME" XDG_CACHE_HOME="$XDG_CACHE_HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME"'
 ALL_ALLOWED = "Bash Monitor Agent Skill"
-ASKED = "loomctl approve is decided by the user"
+ASKED = "only the user decides about loomctl approve"
 
 
 def begin(assistant: Assistant) -> Turn:

@@ -24,7 +24,7 @@ def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(assistant: A
     for changed in (ONCE, TWICE):
         write_spec(assistant.project, changed)
         told = given_at_starts(assistant.run("go on", resume=first.session_id))[-1]
-        assert "### specification: specs/dark-mode.md\nWhat changed in the file since it was given here" in told
+        assert "### specification: specs/dark-mode.md\nChanges in the file since you were given it" in told
         (diff,) = blocks(told, "diff")
         assert applied(text, diff) == changed
         assert len(diff) < len(changed) / 3

@@ -8,7 +8,7 @@ from tests.e2e.scripted_api import Reply, Request, bash, reply, tool
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.priming.test_text_diff import applied
 
-TOLD = "What changed in the file since it was given here"
+TOLD = "Changes since you were given the file"
 ONCE = SPEC.replace("Decision 15: element 15", "Decision 15: the footer")
 TWICE = ONCE.replace("Decision 22: element 22", "Decision 22: the header")
 
@@ -37,7 +37,7 @@ def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant:
     assert [len(one) - len(before) for one in later] == [1, 1, 1]
     assert applied(ONCE, later[-1][-1]) == TWICE
     assert [line for line in turn.told_user() if "was told" in line] == [
-        "Loom: specs/dark-mode.md changed; the assistant was told."
+        "Loom: specs/dark-mode.md changed; Loom told the assistant."
     ]
 
 
@@ -65,7 +65,7 @@ def test_an_edit_between_prompts_is_told_with_the_next_one(installed: Assistant)
         spec.write_text(SPEC + "One line by hand.\n", encoding="utf-8")
         terminal.enter("what changed?")
         terminal.wait_for(answers[3])
-        terminal.wait_for("specs/dark-mode.md changed; the assistant was told.")
+        terminal.wait_for("specs/dark-mode.md changed; Loom told the assistant.")
         terminal.enter("go on again")
         terminal.wait_for(answers[4])
         terminal.enter("/exit")

@@ -108,8 +108,8 @@ def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact
     patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*calls, "seen"])
     patient.run("/compact", resume=first.session_id)
     seen = patient.run("go on", resume=first.session_id).conversation[0].seen()
-    history = seen[seen.index("What tools did in this run so far") :]
-    assert seen.count("What tools did in this run so far") == 1
+    history = seen[seen.index("Tool calls in this run so far") :]
+    assert seen.count("Tool calls in this run so far") == 1
     holds(history, str(made), "/absent/heliotrope.txt", "echo step-5", "loomctl steps")
 
 

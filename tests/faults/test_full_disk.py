@@ -119,7 +119,7 @@ def test_a_limit_on_the_size_of_files_is_met_in_the_same_way(stand: Stand, size:
     assert litter(stand.scene) == []
     primed = stand.hook("session-start", told={"source": "compact"}, file_size=size)
     assert SENTENCE in primed.context
-    assert all(words in primed.message for words in ("could not be recorded", "File too large"))
+    assert all(words in primed.message for words in ("could not record", "File too large"))
     sound(stand.scene)
     assert stand.cli("done", given=RESPONSE).code == 0
     assert stand.scene.state["current_step"] == "frame/note"
@@ -204,6 +204,6 @@ def test_a_disk_that_is_really_full(begun: Scene, tmp_path: Path) -> None:
     assert done["told"]["error"]["where"].startswith(str(begun.root))
     assert hook["code"] == 0
     assert SENTENCE in hook["told"]["hookSpecificOutput"]["additionalContext"]
-    assert "could not be recorded" in hook["told"]["systemMessage"]
+    assert "could not record" in hook["told"]["systemMessage"]
     assert (after["code"], after["told"]["next"]["id"]) == (0, "frame/ask")
     assert check["code"] == 0, check

@@ -108,7 +108,7 @@ def test_what_a_killed_pull_brought_is_announced_until_it_is_resumed(
             assert run_notes.known(run_id, str(laptop.store)) == {}
             if sum(seen) == 1:
                 announced = laptop.hook("session-start", session="another", source="startup").message
-                assert "was not taken up here" in announced
+                assert "was not resumed here" in announced
         elif not is_noted(laptop, run_id) and len(seen) > 1:
             continue
         told = names_of(laptop, run_id).count("run.pulled")

@@ -98,7 +98,7 @@ def test_a_session_is_primed_and_told_that_it_was_not_recorded(sealed: Stand, se
     answer = sealed.hook("session-start", session=session, told={"source": "compact"}, unprivileged=True)
     assert (answer.code, answer.stderr) == (0, "")
     assert SENTENCE in answer.context
-    assert "could not be recorded" in answer.message
+    assert "could not record" in answer.message
     assert f"Permission denied: {sealed.scene.store}" in answer.message
     primed = sealed.cli("prime-context", session=session, unprivileged=True)
     assert primed.code == 0
@@ -129,4 +129,4 @@ def test_a_folder_of_the_user_that_cannot_be_written_is_said(stand: Stand) -> No
         for path in (home, *home.rglob("*")):
             path.chmod(0o700)
     assert answer.code == 0
-    assert any("could not be remembered" in note and str(home) in note for note in answer.json["notes"])
+    assert any("could not remember the run" in note and str(home) in note for note in answer.json["notes"])

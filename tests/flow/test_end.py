@@ -314,7 +314,7 @@ def test_a_file_that_is_too_large_to_be_looked_at_is_named(scene: Scene, name: s
     driven = done(scene)
     assert driven.reading is not None
     (said,) = [one for one in (*driven.reading.errors, *driven.reading.warnings) if one.code == "PASSED_OVER"]
-    assert f"{name} is not looked at: the file has 1,048,629 bytes" in said.message
+    assert f"{name} is not looked at: the file is too large: 1,048,629 bytes" in said.message
     assert name in driven.repair or schema is None
     reading = done(scene, GOOD).reading
     assert reading is not None

@@ -334,7 +334,7 @@ def test_a_megabyte_of_it_before_a_good_object_is_gone_past(pattern: str) -> Non
         ('{"a": [1 2]}', 9, "a comma or ] is expected"),
         ('{"a" 1}', 5, "a colon is missing behind the key"),
         ("{a: 1}", 1, "a key in double quotes is expected"),
-        ('{"a": NaN}', 6, "NaN is no JSON"),
+        ('{"a": NaN}', 6, "NaN is not JSON"),
         ('{"a": x}', 6, "a value is expected"),
         ('{"a": ', 6, "the text ends before the object does"),
         ('{"a": 1', 7, "the text ends before the object does"),

@@ -229,9 +229,9 @@ def test_a_failed_visit_is_told_to_the_next_one(scene: Scene) -> None:
 @each(
     ("damage", "said"),
     [
-        (lambda folder: (folder / "status.json").unlink(), "status.json is not there"),
+        (lambda folder: (folder / "status.json").unlink(), "status.json is missing"),
         (lambda folder: (folder / "status.json").write_text("{"), "status.json: "),
-        (lambda folder: (folder / "status.json").write_text("[]"), "status.json holds no object"),
+        (lambda folder: (folder / "status.json").write_text("[]"), "status.json is not a JSON object"),
         (lambda folder: (folder / "status.json").write_text('{"usage": 3, "files_touched": [1], "command": []}'), ""),
         (lambda folder: (folder / "response.md").unlink(), ""),
         (lambda folder: ((folder / "response.md").unlink(), (folder / "response.md").mkdir()), ""),

@@ -196,7 +196,7 @@ def test_a_missing_artifact_does_not_stop_the_resume(begun: Scene) -> None:  # D
     (begun.root / "specs" / "x.md").unlink()
     taken = resume(begun)
     assert [entry.id for entry in taken.slip.failed] == ["spec"]
-    assert "put the file there" in taken.slip.text
+    assert "Put the file there" in taken.slip.text
     assert any(line.startswith("  ✗ spec missing") for line in answer.slip_lines(taken.slip))
 
 

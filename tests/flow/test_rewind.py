@@ -241,7 +241,7 @@ def test_what_was_set_by_hand_since_stays_and_is_named(scene: Scene) -> None:
     worked(scene)
     contexts.put(scene.space(), scene.run_dir.name, {"a": 9, "mine": 1})
     (note,) = (note for note in rewind(scene, "fix").notes if "by hand" in note)
-    left = f"set by hand since then, and left as it is: a, mine (loomctl context history {scene.handle})"
+    left = f"set by hand since then, and kept: a, mine (loomctl context history {scene.handle})"
     assert (note, [scene.state["context"].get(key) for key in ("a", "mine")]) == (left, [9, 1])
     assert rewind(scene, "1").changed
     assert [scene.state["context"].get(key) for key in ("a", "mine")] == [None, 1]

@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_remember_is_said(scene: Scene, monkeypatch: pytest
     monkeypatch.setenv("LOOM_STATE_HOME", "/dev/null/nowhere")
     scene.workflow()
     begun = scene.begin()
-    assert any("could not be remembered" in note for note in begun.notes)
+    assert any("could not remember the run" in note for note in begun.notes)
     assert not run_notes.is_known(begun.run.run_id, str(scene.store))
 
 

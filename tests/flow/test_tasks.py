@@ -297,7 +297,7 @@ def go_on_refused(scene: Scene) -> LoomError:
         ({"spec": "{project_root}"}, "not a regular file"),
         ({"spec": "{project_root}/link.md"}, "leads out of the project"),
         ({"spec": "{project_root}/.git/hooks/a.md"}, "is one of git's own files"),
-        ({"spec": "{project_root}/large.md"}, "read at most"),
+        ({"spec": "{project_root}/large.md"}, "(limit "),
     ],
 )
 def test_a_list_that_cannot_be_read_fails_the_step(scene: Scene, artifacts: Json, why: str) -> None:

@@ -225,7 +225,7 @@ def test_a_push_over_a_newer_state_is_refused_and_explained(laptop: Machine, des
     commit = desktop.push(shared).commit
     with refused("REMOTE_NEWER") as caught:
         laptop.push(shared)
-    for words in ("on laptop pushed it just now", "build/polish", "it goes on from what is here, so a pull brings it"):
+    for words in ("on laptop pushed it just now", "build/polish", "it continues your state, so pull it first"):
         assert words in str(caught.value.why)
     assert caught.value.hint == f"loomctl pull {laptop.space().store.handle(shared)}"
     assert laptop.desk().repository.list_runs(laptop.desk().remote) == {shared: commit}
@@ -330,7 +330,7 @@ def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run
     desktop: Machine, settled: str
 ) -> None:
     """The id of the run that holds them, and the reason; a push says before that it will be so."""
-    assert "saves what is here, which is not a part of that" in desktop.loomctl("push", settled, "--yes").stderr
+    assert "a pull takes it, and saves yours as a new run" in desktop.loomctl("push", settled, "--yes").stderr
     said = desktop.loomctl("pull", settled).stdout
     (saved,) = [path.name for path in desktop.run_dirs if path.name != settled]
     assert f"What was here is not a part of that; it is saved as {desktop.space().store.handle(saved)}" in said
@@ -412,7 +412,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     assert told.saved is not None
     found = log_verdict.verify(laptop.space().store, told.saved)
     assert [fault.code for fault in found.faults] == [event_log.TOLD_DAMAGE]
-    assert found.faults[0].why.startswith("line 1: entry 1 is not the line")
+    assert found.faults[0].why.startswith("line 1: entry 1 was changed")
     last = log_of(laptop, told.saved)[-2:]
     assert [one["event"] for one in last] == ["ledger.damaged", "run.saved_aside"]
     assert last[0]["properties"]["of"] == apart
@@ -422,7 +422,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
 @pytest.mark.slow
 def test_a_damaged_run_is_handed_on_with_a_word(laptop: Machine, desktop: Machine, run_id: str) -> None:
     """Push, pull and fork name the verdict and the command that tells more; they refuse nothing."""
-    said = f"its log is not the one that was written: line 1; loomctl prove --log {handle(run_id)}"
+    said = f"its log is damaged at line 1; loomctl prove --log {handle(run_id)}"
     assert not any(said in note for note in laptop.push(run_id).notes)
     tampered(laptop, run_id)
     assert any(said in note for note in laptop.push(run_id).notes)
@@ -536,7 +536,7 @@ def test_a_ref_that_cannot_be_written_fails_nothing_that_is_well_without_it(
     stands.write_text("", encoding="utf-8")
     pushed = laptop.push(run_id)
     assert (pushed.commit is not None) == due
-    assert any("that could not be noted here: " in note for note in pushed.notes) == due
+    assert any("Loom could not record that here: " in note for note in pushed.notes) == due
     assert laptop.pull(run_id).kind == pull.NOTHING
     assert desk.repository.refs("refs/loom/")[desk.last_ref(run_id)] == before
     assert "run.push_failed" not in laptop.event_names()
@@ -614,7 +614,7 @@ def test_two_clones_on_one_machine_are_two_places(laptop: Machine, desktop: Mach
     with refused("REF_NOT_HERE") as caught:
         original(desktop, run_id)
     assert caught.value.where == f"in another copy of the project on this machine ({laptop.root})"
-    assert f"it lives {caught.value.where}; there: loomctl push {handle(run_id)} --with-outputs" in str(
+    assert f"it is {caught.value.where}; run this there: loomctl push {handle(run_id)} --with-outputs" in str(
         caught.value.why
     )
     (output,) = laptop.run_dir.glob("outputs/*")
@@ -766,7 +766,7 @@ def test_what_is_only_missing_here_comes_though_both_went_on(
     else:
         with refused("DIVERGED") as caught:
             desktop.pull(run_id)
-        assert "nothing was pulled but 1 file that the run here names" in caught.value.what
+        assert "nothing was pulled but 1 file missing here" in caught.value.what
         assert "lacked" not in desktop.loomctl("pull", run_id).stderr
     assert original(desktop, run_id) == there.read_bytes()
     assert (outputs / "own.log").read_bytes() == b"own"

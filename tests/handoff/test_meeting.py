@@ -248,7 +248,7 @@ def test_what_no_log_tells_of_a_store_from_a_backup_is_saved(laptop: Machine, ru
     laptop.push(run_id)
     put_back(laptop, backup)
     unlogged(laptop, run_id, "file")
-    assert "saves what is here" in laptop.loomctl("push", run_id, "--yes").stderr
+    assert "saves yours as a new run" in laptop.loomctl("push", run_id, "--yes").stderr
     told = laptop.pull(run_id)
     assert told.kind == pull.FORWARD
     assert (laptop.folder(str(told.saved)) / "note.md").read_text() == "perhaps"

@@ -58,10 +58,10 @@ def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
 @each(
     ("reason", "tells", "answered"),
     [
-        ("[remote rejected] (pre-receive hook declined)", "its hook decides that", True),
-        ("[remote rejected] (deny updating a hidden ref)", "its administrator must allow refs", True),
-        ("[rejected] (stale info)", "it shows a push another state than it lists", True),
-        ("[remote failure] (remote failed to report status)", "its administrator must allow refs", False),
+        ("[remote rejected] (pre-receive hook declined)", "a hook of the remote decides that", True),
+        ("[remote rejected] (deny updating a hidden ref)", "ask its administrator to allow refs", True),
+        ("[rejected] (stale info)", "it lists another state than it compares with", True),
+        ("[remote failure] (remote failed to report status)", "ask its administrator to allow refs", False),
     ],
 )
 def test_why_a_push_was_refused_is_told_by_what_git_says(reason: str, tells: str, answered: bool) -> None:

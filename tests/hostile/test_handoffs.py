@@ -265,8 +265,8 @@ def test_a_remote_that_is_none_is_said(pushed: Machine) -> None:
         assert not (pushed.root / "sprung").exists()
 
 
-HOOKS = "its hook decides that"
-REFS = "its administrator must allow refs below refs/loom/"
+HOOKS = "a hook of the remote decides that"
+REFS = "ask its administrator to allow refs below refs/loom/"
 
 
 def hooked(pushed: Machine, name: str, body: str) -> Path:
@@ -320,7 +320,7 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     server = pushed.root.parent / "server.git"
     git(server, "config", "receive.hideRefs", "refs/loom")
     why = refusal(pushed)
-    assert why.startswith("it says: [rejected] (stale info); it shows a push another state than it lists")
+    assert why.startswith("it says: [rejected] (stale info); it lists another state than it compares with")
     assert why.endswith("or it hides refs/loom/")
     assert REFS not in why
     git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dir.name}")

@@ -199,8 +199,8 @@ def test_a_run_that_came_along_is_announced_and_nothing_else(trap: Trap) -> None
     started = ended[0]
     first, files = started.context.split("\n")
     assert first == started.message
-    assert "was not taken up here" in first
-    assert files == "It stands at frame/ask; its files: `spec.md`, `posing.md`, `raw.md`"
+    assert "was not resumed here" in first
+    assert files == "At step frame/ask; its files: `spec.md`, `posing.md`, `raw.md`"
     for verb in VERBS:
         refused = trap.scene.loomctl(verb, "--json", given="x")
         assert refused.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND", "USAGE"), verb
@@ -250,7 +250,7 @@ def test_a_binding_that_was_brought_along_drives_nothing(trap: Trap, store: str 
     binding = {"session_id": SESSION, "run_id": trap.run_id, "host": "claude-code", "store": place, "stage": "x"}
     (folder / f"{SESSION}.json").write_text(json.dumps(binding), encoding="utf-8")
     before = fingerprint(trap.scene.store / "runs")
-    assert "was not taken up here" in inside.hook(trap.scene, "session-start", source="startup").message
+    assert "was not resumed here" in inside.hook(trap.scene, "session-start", source="startup").message
     for verb in VERBS:
         answer = inside.loomctl(trap.scene, verb, "--json")
         assert answer.json["error"]["code"] in ("NOT_KNOWN_HERE", "NOT_BOUND"), verb
@@ -272,7 +272,7 @@ def test_what_is_trusted_cannot_be_brought_along(trap: Trap) -> None:
         subprocess.run(["cp", "-r", f"{own}/.", str(copy / ".loom" / folder)], check=True)
     there = Scene.__new__(Scene)
     there.root, there.store = copy, copy / ".loom"
-    assert "was not taken up here" in there.hook("session-start", source="startup").message
+    assert "was not resumed here" in there.hook("session-start", source="startup").message
     assert run_notes.known(trap.run_id, str(there.store)) == {}
 
 
@@ -300,7 +300,7 @@ def test_a_step_that_is_half_a_command_is_refused_and_not_run(scene: Scene, step
         error = inside.loomctl(scene, *words, "--json", given=given).json["error"]
         assert error["code"] in ("NOT_SUPPORTED", "BAD_PLAN"), words
     hook = scene.hook("session-start", source="startup")
-    assert "this plan has a step of a kind" in hook.message or "plan is damaged" in hook.message
+    assert "does not support a step of this kind" in hook.message or "plan is damaged" in hook.message
     assert not (scene.root / "sprung").exists()
 
 

@@ -45,7 +45,7 @@ def test_only_names_of_files_that_are_here(scene: Scene) -> None:
         ([f"{TOKEN}.md"], ""),
     ]:
         _, second = announced(scene, *paths)
-        assert second == f"It stands at frame/ask{told}"
+        assert second == f"At step frame/ask{told}"
 
 
 def test_many_files_are_counted(scene: Scene) -> None:
@@ -54,7 +54,7 @@ def test_many_files_are_counted(scene: Scene) -> None:
     for name in names:
         scene.write(name, "x\n")
     _, second = announced(scene, *names)
-    assert second.startswith("It stands at frame/ask; its files: `docs/part-000.md`, `docs/part-001.md`")
+    assert second.startswith("At step frame/ask; its files: `docs/part-000.md`, `docs/part-001.md`")
     assert second.endswith(" and 44 more")
     assert len(second) < 400
 
@@ -75,7 +75,7 @@ def test_a_path_from_the_state_is_named_too(scene: Scene) -> None:
     for value, told in (("specs/258.md", "; its files: `specs/258.md`"), (["specs/258.md"], ""), ("../x", "")):
         scene.edit(artifacts={"spec_path": value})
         said = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name)
-        assert said.endswith(f"It stands at frame/ask{told}"), value
+        assert said.endswith(f"At step frame/ask{told}"), value
 
 
 def test_one_that_cannot_be_read_is_announced_in_a_line(scene: Scene) -> None:
@@ -84,10 +84,10 @@ def test_one_that_cannot_be_read_is_announced_in_a_line(scene: Scene) -> None:
     announced(scene, "spec.md")
     (scene.run_dir / "plan.json").write_text("{")
     (line,) = sessions.unknown_run(scene.space(OTHER), scene.run_dir.name).split("\n")
-    assert "was not taken up here" in line
+    assert "was not resumed here" in line
 
 
-@pytest.mark.parametrize(("silent", "way"), [(60, " --take-over takes it over"), (7200, " takes it up")])
+@pytest.mark.parametrize(("silent", "way"), [(60, " --take-over takes it over"), (7200, " continues it")])
 def test_after_a_crash_elsewhere_the_first_line_says_how(scene: Scene, silent: int, way: str) -> None:
     scene.write("spec.md", "x\n")
     announced(scene, "spec.md")

@@ -297,7 +297,7 @@ def test_what_does_not_fit_is_named_and_not_claimed(begun: Scene) -> None:
     compact(begun, compact_summary=SUMMARY)
     text = prompted(begun).context
     assert utf16_units(text) <= 9500
-    assert "- rules: not in full, for room (" in text
+    assert "- rules: not in full: no room (" in text
     assert receipt(begun)["restored"] == LOST[:1]
 
 
@@ -337,7 +337,7 @@ def test_a_text_whose_secret_was_masked_on_the_way_is_not_lost(begun: Scene) -> 
     compact(begun, compact_summary=f"{SUMMARY} {LOST[0]} # Rules Cobalt before viridian.")
     found, told = receipt(begun), begun.loomctl("prove")
     assert (found["lost"], found["absent"], told.code) == ([], ["token [masked: github token]"], 0)
-    assert "absent, masked: a secret is not looked for: token [masked" in told.stdout
+    assert "absent, masked: Loom does not look for secrets: token [masked" in told.stdout
 
 
 @pytest.mark.slow
@@ -380,7 +380,7 @@ def test_a_receipt_that_cannot_be_written_now_is_one_quiet_line(begun: Scene, mo
     space = begun.space()
     monkeypatch.setattr(type(space.store), "update", held)
     said = sessions.after_compaction(space, {"session_id": SESSION, "compact_summary": SUMMARY})
-    assert json.loads(str(said))["systemMessage"] == "Loom: no receipt of the compaction now: the run is held"
+    assert json.loads(str(said))["systemMessage"] == "Loom: cannot check now what the compaction kept: the run is held"
     assert session_notes.is_owed(str(begun.store / "local"), SESSION)
 
 
@@ -508,7 +508,7 @@ def test_what_was_left_out_for_lack_of_room_is_lost(
     compact(begun, file, compact_summary=f"{SUMMARY} {LOST[0]}" if alone else SUMMARY)
     assert survived(begun)[0] == 0
     text = tool(begun)[0].context
-    assert "- rules: not in full, for room (" in text
+    assert "- rules: not in full: no room (" in text
     if seen:
         file.hook_text(text, "PostToolUse")
     if seen is not None:

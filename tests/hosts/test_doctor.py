@@ -44,7 +44,7 @@ def say(scene: Scene, home: Path, where: str, value: Json | str) -> None:
 
 
 SETTINGS: list[tuple[dict[str, Json | str], str, str]] = [
-    ({}, WARN, "cannot be told"),
+    ({}, WARN, "do not say"),
     ({USER: ON}, PASS, "the plugin is enabled"),
     ({SHARED: ON}, PASS, "the plugin is enabled"),
     ({USER: OFF}, FAIL, "the plugin is disabled"),
@@ -52,10 +52,10 @@ SETTINGS: list[tuple[dict[str, Json | str], str, str]] = [
     ({USER: OFF, SHARED: OFF, OWN: ON}, PASS, "the plugin is enabled"),
     ({USER: {**ON, **NO_HOOKS}}, FAIL, "disableAllHooks"),
     ({USER: ON, SHARED: NO_HOOKS}, FAIL, "disableAllHooks"),
-    ({USER: {"enabledPlugins": {"other@x": True}}}, WARN, "cannot be told"),
-    ({USER: {"enabledPlugins": ["loom@loom"]}}, WARN, "cannot be told"),
-    ({USER: {"enabledPlugins": {"loom@loom": "yes"}, "disableAllHooks": "no"}}, WARN, "cannot be told"),
-    ({USER: "{", SHARED: "[]"}, WARN, "cannot be told"),
+    ({USER: {"enabledPlugins": {"other@x": True}}}, WARN, "do not say"),
+    ({USER: {"enabledPlugins": ["loom@loom"]}}, WARN, "do not say"),
+    ({USER: {"enabledPlugins": {"loom@loom": "yes"}, "disableAllHooks": "no"}}, WARN, "do not say"),
+    ({USER: "{", SHARED: "[]"}, WARN, "do not say"),
 ]
 
 

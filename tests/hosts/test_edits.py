@@ -64,7 +64,7 @@ def after(scene: Scene, call: Json = BASH, **more: Any) -> Ended:
 def told(ended: Ended, event: str) -> None:
     """Hold that assistant and user were told of the edit, in the answer to this event."""
     assert PLUS in ended.context
-    assert ended.message == "Loom: spec.md changed; the assistant was told."
+    assert ended.message == "Loom: spec.md changed; Loom told the assistant."
     assert ended.json["hookSpecificOutput"]["hookEventName"] == event
 
 

@@ -101,7 +101,7 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     file.hook_text(first.context)
     file.prompt("hello")
     again = start(begun, "resume", transcript_path=str(file.path))
-    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}: 0 loaded, 1 fresh")
+    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}, nothing to reload, 1 unchanged")
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context
@@ -231,7 +231,7 @@ def test_a_copied_project_is_announced_until_it_is_resumed(
     before = fingerprint(there.run_dir)
     for source in ("startup", "resume", "compact"):
         answer = start(there, source, session=session)
-        assert answer.context == f"{answer.message}\nIt stands at frame/ask; its files: `spec.md`"
+        assert answer.context == f"{answer.message}\nAt step frame/ask; its files: `spec.md`"
         assert f"/loom:resume {there.handle}" in answer.message
         assert "\n" not in answer.message
         assert SENTENCE not in answer.stdout
@@ -633,7 +633,7 @@ def test_a_file_that_cannot_be_used_blocks_nothing_and_is_kept(begun: Scene, nam
         path.write_bytes(content)
         answer = start(begun, "resume")
         assert answer.code == 0
-        assert answer.message.startswith("Loom: the session-start hook could not do its work: "), content
+        assert answer.message.startswith("Loom: the session-start hook failed: "), content
         assert "\n" not in answer.message
         assert name == "state.json" or begun.event_names()[-1] == "hook.failed"
         for event in ("stop", "user-prompt-submit", "pre-compact", "session-end", "pre-tool-use"):
@@ -712,7 +712,7 @@ def test_a_project_that_cannot_be_written_is_still_primed(read_only: Scene) -> N
         assert (ended.code, ended.stderr) == (0, "")
         if event == "session-start":
             assert SENTENCE in ended.context
-            assert "could not be" in ended.message
+            assert "could not record this" in ended.message
         if event == "pre-compact":
             assert read_only.handle in ended.stdout
 
@@ -754,7 +754,7 @@ def test_a_session_id_that_fits_no_file_is_still_primed(left: Scene) -> None:
     for session in ["x" * 300, "with a blank", "a/b", "ä"]:
         answer = start(left, session=session)
         assert SENTENCE in answer.context
-        assert "could not be recorded" in answer.message
+        assert "could not record this" in answer.message
 
 
 def test_the_hook_works_from_any_folder_below(begun: Scene) -> None:  # D3
@@ -770,7 +770,7 @@ def test_a_line_without_anything_loaded_still_names_what_is_missing(scene: Scene
     scene.workflow([artifact("spec", "absent.md")])
     scene.begin()
     message = scene.hook("session-start", source="compact").message
-    assert all(words in message for words in ("0 loaded", "missing: spec"))
+    assert all(words in message for words in ("nothing loaded", "missing: spec"))
 
 
 def test_a_subagents_stop_ends_nothing(begun: Scene) -> None:

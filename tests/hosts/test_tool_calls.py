@@ -95,7 +95,7 @@ def test_all_that_is_asked_about_is_named() -> None:
     """Its words are what the user sees; where none is read as a verb, nothing is asked about."""
     verdict = judge("loomctl approve && loomctl runs 'rm' x --by=Ada")
     words = frozenset({"loomctl", "approve", "runs", "rm", "x", "--by", "Ada"})
-    assert verdict == Verdict("ask", "loomctl approve is decided by the user", words)
+    assert verdict == Verdict("ask", "only the user decides about loomctl approve", words)
     hidden = judge("loomctl $VERB")
     assert hidden is not None
     assert hidden.words == frozenset()

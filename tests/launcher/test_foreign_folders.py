@@ -78,7 +78,7 @@ def test_that_a_folder_is_not_used_is_said(world: World, way: str) -> None:
     told = world.start(
         "hook", "session-start", launcher=launcher, cwd=project, stdin=json.dumps(event).encode(), settings=settings
     )
-    assert json.loads(told.stdout)["systemMessage"].startswith(f"Loom: nothing is run from {base}")
+    assert json.loads(told.stdout)["systemMessage"].startswith(f"Loom: {base} is not used, because others")
 
 
 def test_a_folder_that_a_umask_left_open_to_a_group_is_closed_and_used(world: World) -> None:

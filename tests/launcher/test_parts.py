@@ -87,7 +87,7 @@ def test_each_entry_gives_one_part_whatever_order_they_begin_in(driven: Scene, s
         assert "".join(f"{line}\n" for line in shown) == SPEC
         slip_id = found[1].rpartition(" ")[2]
         for number in (2, 3):
-            assert found[number].startswith(f"# Loom: part {number} of 3 of slip {slip_id}\n")
+            assert found[number].startswith(f"# Loom: part {number} of 3 ({slip_id})\n")
             assert found[number].endswith(f"\nLoom slip {slip_id}-{number}")
         assert list(folder(driven).iterdir()) == []
 

@@ -34,7 +34,7 @@ def test_a_run_lives_without_a_home(machine: Machine, name: str) -> None:
     begun = direct(machine, "run", "x", "--workflow", "tiny")
     assert (begun.code, begun.stderr) == (0, b""), begun
     if home is not None:
-        said = "LOOM_STATE_HOME" if home in ("", "my-home") else "could not be remembered on this machine"
+        said = "LOOM_STATE_HOME" if home in ("", "my-home") else "on this machine"
         assert begun.text.count(said) == 1, begun.text
     for words in (["done"], ["resume"], ["paths"]):
         answer = direct(machine, *words, given=b"done")

@@ -155,4 +155,4 @@ def test_a_hook_names_the_file_that_it_could_not_write(begun: Scene) -> None:
     primed.touch()
     told = begun.hook("session-start", source="resume")
     assert "Ask what is wanted." in told.context
-    assert f"this could not be recorded: the system said: File exists: {primed}" in told.message
+    assert f"Loom could not record this: the system said: File exists: {primed}" in told.message

@@ -251,7 +251,7 @@ def test_a_required_folder_that_holds_nothing_is_missing(tmp_path: Path) -> None
             if name:
                 (folder / name).touch()
             reading = read(tmp_path, "specs", "directory", load_strategy=strategy, required=True)
-            message = "the folder holds no files" + (", and hidden ones are not read" if name else "")
+            message = "the folder holds no files" + (" that Loom reads; hidden files are left out" if name else "")
             assert (reading.text, reading.problem, reading.message) == (None, "missing", message)
             assert read(tmp_path, "specs", "directory", load_strategy=strategy, required=False).text
             (folder / ".gitkeep").unlink(missing_ok=True)

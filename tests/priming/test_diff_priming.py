@@ -117,9 +117,9 @@ def test_a_diff_that_is_longer_is_not_sent_and_new_and_gone_are_named_once(prime
     primed.write("spec.md", "Something else.\n")
     assert forms(prime(primed)) == {"spec": "full"}
     primed.write("notes.md", "# Notes\n")
-    assert "New since the last priming here: notes." in prime(primed).text
+    assert "New here: notes." in prime(primed).text
     (primed.root / "notes.md").unlink()
-    assert "Given here before, and gone: notes." in prime(primed).text
+    assert "Given here before, now gone: notes." in prime(primed).text
     assert prime(primed).id == ""
 
 
@@ -138,12 +138,12 @@ def test_what_applies_no_longer_is_named_once(scene: Scene, over: dict[str, Any]
     before = {"context": {"asked": True}, "current_phase": "frame"}
     scene.edit(**over)
     made = prime(scene)
-    assert "Given here before, and applies no longer: rules." in made.text
+    assert "Given here before, no longer applies: rules." in made.text
     assert "# Rules" not in made.text
     assert prime(scene).id == ""
     scene.edit(**before)
     made = prime(scene)
-    assert "New since the last priming here: rules." in made.text
+    assert "New here: rules." in made.text
     assert forms(made) == {"rules": "full"}
 
 

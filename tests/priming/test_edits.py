@@ -65,7 +65,7 @@ def test_an_edit_is_told_once_as_a_diff_from_what_was_given(given: Scene) -> Non
         given.write("spec.md", new)
         notice = told(given)
         assert [applied(text, diff) for diff in diffs(notice)] == [new]
-        assert notice.line == "spec.md changed; the assistant was told."
+        assert notice.line == "spec.md changed; Loom told the assistant."
         assert notice.text.splitlines()[-1].startswith("Loom slip ")
         assert told(given) == NOTHING
         text = new
@@ -84,12 +84,12 @@ def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 LINES: list[tuple[Callable[[Path], object], str]] = [
-    (lambda path: path.write_text("All of it is new.\n" * 200), "changed, by more than fits here"),
+    (lambda path: path.write_text("All of it is new.\n" * 200), "changed by more than fits here"),
     (lambda path: path.unlink(), "it is gone"),
     (lambda path: path.write_bytes(b"\0" * 9), "it cannot be read now: it holds NUL bytes"),
     (lambda path: os.truncate(path, 100 * 1024 * 1024), "it cannot be read now: 104,857,600 bytes"),
-    (lambda path: path.symlink_to(path.rename(path.parent.parent / "out.md")), "a link stands in its place"),
-    (instead(lambda path: path.symlink_to("nowhere")), "a link stands in its place"),
+    (lambda path: path.symlink_to(path.rename(path.parent.parent / "out.md")), "a link has taken its place"),
+    (instead(lambda path: path.symlink_to("nowhere")), "a link has taken its place"),
     (instead(lambda path: path.symlink_to(path)), "it cannot be read now: "),
     (instead(Path.mkdir), "it cannot be read now: "),
     (instead(os.mkfifo), "it cannot be read now: "),
@@ -119,7 +119,7 @@ def test_a_file_that_comes_back_is_told_of(given: Scene) -> None:
     assert watch(given) == [f"+{given.root / 'notes.md'}", f"-{path}"]
     path.write_text(SPEC)
     os.utime(path, (OLD, OLD))
-    assert "can be read again, as it was" in told(given).text
+    assert "can be read again, unchanged" in told(given).text
     path.unlink()
     told(given)
     path.write_text(CHANGED)
@@ -151,7 +151,7 @@ def test_several_edits_stand_in_one_text_within_its_limit(scene: Scene) -> None:
     assert utf16_units(notice.text) <= edits.MOST
     assert 4 < len(diffs(notice)) < 12
     assert all(f"{name}.md" in notice.text for name in names)
-    assert notice.line.endswith("part-4.md and 7 more changed; the assistant was told.")
+    assert notice.line.endswith("part-4.md and 7 more changed; Loom told the assistant.")
     assert told(scene) == NOTHING
 
 
@@ -166,7 +166,7 @@ def test_more_lines_than_fit_are_counted(scene: Scene) -> None:
         scene.write(f"{name}.md", "y" * 3000)
     notice = told(scene)
     assert utf16_units(notice.text) <= edits.MOST
-    assert "more: `loomctl prime-context` gives them all" in notice.text
+    assert "more: `loomctl prime-context` loads them all" in notice.text
 
 
 def test_the_hooks_own_budget_holds_where_it_is_less(given: Scene) -> None:

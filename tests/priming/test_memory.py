@@ -82,7 +82,7 @@ def test_nothing_of_a_run_that_was_not_taken_up_here_gets_in(begun: Scene) -> No
     run_notes.forget_known(begun.run_dir.name, str(begun.store))
     told = start(begun)
     assert now(begun) == memory.NO_RUN
-    assert "was not taken up here" in told
+    assert "was not resumed here" in told
     assert SENTENCE not in told
 
 
@@ -96,7 +96,7 @@ CASES: list[tuple[str, str | bytes, str]] = [
     ("a.md", b"# A \xe9\n", "it is not UTF-8 text"),
     ("a.md", "see @other.md for the rest\n", "it imports other files itself, unmasked: @other.md"),
     ("a.md", "see @~/notes.md for the rest\n", "it imports other files itself, unmasked: @~/notes.md"),
-    ("a.md", "---\n" + "a: b\n" * 1000 + "---\n# A\n", "the host leaves out what stands between ---"),
+    ("a.md", "---\n" + "a: b\n" * 1000 + "---\n# A\n", "the host would leave out its front matter"),
     ("a*b*.md", "# A\n", "the host does not import a file of that name"),
     ("a.markdown", "# A\n", "the host does not import a file of that name"),
 ]
@@ -112,7 +112,7 @@ def test_what_an_import_would_not_carry_as_it_is_is_named_and_given_by_hooks(
     scene.begin()
     assert scene.loomctl("memory", "on", "--yes").code == 0
     assert left_out(scene)["a"].startswith(why)
-    assert f"a: {path}: not here, {why}" in now(scene)
+    assert f"a: {path}: not imported, {why}" in now(scene)
     told = start(scene, "clear")
     assert "In your memory" not in told
     assert SECRET not in now(scene) + told

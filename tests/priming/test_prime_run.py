@@ -82,7 +82,7 @@ def test_what_was_given_is_not_due_again_unless_it_changed_or_is_asked_for(prime
     assert (again.loaded, [entry.id for entry in again.fresh]) == ([], ["spec", "notes"])
     assert (again.id, again.text, again.used) == ("", "", 0)
     assert (primed.run_dir / "state.json").read_bytes() == before
-    assert prime_run.one_line_for_people(again).endswith("0 loaded, 2 fresh")
+    assert prime_run.one_line_for_people(again).endswith("nothing to reload, 2 unchanged")
     assert [entry.id for entry in prime(primed, force=True).loaded] == ["spec", "notes"]
     primed.write("spec.md", SPEC + "It is viridian.\n")
     changed = prime(primed)
@@ -159,7 +159,7 @@ def test_an_event_loads_what_its_triggers_name_and_an_unknown_artifact_is_named(
     assert forms(made)["nonsense"] == ("error", "unknown_artifact", None)
     assert forms(made)["spec"] == ("load", "manual", "full")
     assert forms(made)["notes"] == ("skip", "not_asked_for", None)
-    assert made.entries[-1].message == "known are notes, spec"
+    assert made.entries[-1].message == "known artifacts: notes, spec"
 
 
 def test_a_phase_has_its_own_artifacts(scene: Scene) -> None:
@@ -245,9 +245,11 @@ def test_a_missing_required_artifact_is_told_with_three_ways_forward(primed: Sce
     made = prime(primed, force=True)
     assert forms(made) == {"spec": ("error", "missing", None), "notes": ("load", "manual", "full")}
     assert [entry.id for entry in made.failed] == ["spec"]
-    (told,) = [line for line in made.text.splitlines() if line.startswith("Required artifact spec")]
+    (told,) = [
+        line for line in made.text.splitlines() if line.startswith("Loom could not load the required artifact spec")
+    ]
     assert "spec.md" in told
-    assert all(way in told for way in ("put the file there", "correct its path", "go on without it"))
+    assert all(way in told for way in ("Put the file there", "correct its path", "go on without it"))
     assert "missing: spec" in prime_run.one_line_for_people(made)
 
 

@@ -151,7 +151,7 @@ def test_what_a_hook_had_no_time_for_is_said(begun: Scene) -> None:
     run = space.store.read(begun.run_dir.name)
     event = triggers.session_start("compact")
     made = prime_run.prime(space, run, event, prime_run.hook_budget(space), may_write=True, force=True)
-    assert "(36 calls are not among these yet, most of them before the newest: loomctl steps has all)" in made.text
+    assert "(36 calls are not listed yet, most of them older than the newest: loomctl steps shows all)" in made.text
     assert "sed -n 59p" in made.text
 
 

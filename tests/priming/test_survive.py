@@ -104,7 +104,7 @@ def test_a_value_that_is_too_large_is_lost_and_named_with_its_place(scene: Scene
     text = becomes(scene)
     assert utf16_units(text) < 2000
     assert "$.context.big: `loomctl context get big " in text
-    assert "$.context.vast: too_large: 1,250,002 bytes; 1,048,576 is the most that is looked for (.loom/blobs/" in text
+    assert "$.context.vast: too_large: 1,250,002 bytes; Loom looks for at most 1,048,576 (.loom/blobs/" in text
     assert receipt(scene)["lost"] == ["$.context.big", "$.context.vast"]
     assert list(receipt(scene)["notes"]) == ["$.context.vast"]
     assert str(scene.root) not in json.dumps(scene.state["sessions"]["session_history"][0]["compactions"])
@@ -130,7 +130,7 @@ def test_of_many_large_values_only_so_many_bytes_are_read(scene: Scene, monkeypa
     assert unread == ["$.context.b.whole", "$.context.c"]
     for name in unread:
         assert not every[name].absent
-        assert "bytes; of all items together 300,000 are read at most (.loom/blobs/" in every[name].note
+        assert "bytes; Loom reads at most 300,000 for all items together (.loom/blobs/" in every[name].note
         assert every[name].pointer.startswith(f"{name}: too_large: ")
     assert every[response].text == RESPONSE
 
@@ -143,7 +143,7 @@ def test_of_many_large_artifacts_only_so_many_bytes_are_read(scene: Scene, monke
     monkeypatch.setattr(survive, "ALL", 100_000)
     every = found(scene)
     assert [every[name].text is None for name in names] == [False, False, True]
-    assert every["three"].note == "too_large: of all items together 100,000 bytes are read at most"
+    assert every["three"].note == "too_large: Loom reads at most 100,000 bytes for all items together"
     assert every["three"].pointer == f"three: {every['three'].note}"
     assert not every["three"].absent
 
@@ -225,7 +225,7 @@ def test_an_artifact_that_is_there_and_cannot_be_read_is_lost(scene: Scene, happ
 def test_an_artifact_that_only_the_assistant_loads_is_lost(scene: Scene) -> None:
     skill = {"id": "how", "type": "skill", "command": "some-skill", "description": "how", "required": False}
     begin(scene, "how", artifacts=[{**skill, "reload_triggers": ["session_start"]}])
-    assert "- how: not loaded by Loom; to load it" in becomes(scene)
+    assert "- how: Loom cannot load it; to load it" in becomes(scene)
     assert receipt(scene)["lost"] == ["how"]
 
 
@@ -247,10 +247,10 @@ def test_what_does_not_apply_is_absent(scene: Scene, way: str) -> None:
 
 
 FOLDERS = [
-    ("summary", "What a folder holds, listed; not what its files hold:", "a listing of the folder, not its files"),
+    ("summary", "A folder's listing, without the content of its files:", "a listing of the folder, not its files"),
     ("latest_only", "A folder's newest file, in full:", "the folder's newest file"),
     ("all", "A folder's files, in full:", ""),
-    ("some", "Those of a folder's files that can be read, in full:", "those of the folder's files"),
+    ("some", "The readable files of a folder, in full:", "those of the folder's files"),
 ]
 
 
@@ -297,7 +297,7 @@ def test_a_secret_is_neither_asked_for_nor_kept_nor_restored(scene: Scene) -> No
     assert receipt(scene)["kept"] == receipt(scene)["lost"] == []
     code, _, shown, _ = survived(scene)
     assert code == 0
-    assert all(f"  absent, masked: a secret is not looked for: {name}" in shown for name in masked)
+    assert all(f"  absent, masked: Loom does not look for secrets: {name}" in shown for name in masked)
 
 
 SAID = "The token of the staging deployment is {}, ask Ada for another"
@@ -545,7 +545,7 @@ def test_where_nothing_fits_it_is_said_where_each_stands(scene: Scene) -> None:
     begin(scene, "rules", "$.context.plan", artifacts=[artifact("rules", "rules.md", reload_triggers=["manual"])])
     scene.edit(context={"plan": "viridian " * 2000})
     text = becomes(scene)
-    assert "- rules: not in full, for room (56,000 bytes, " in text
+    assert "- rules: not in full: no room (56,000 bytes, " in text
     assert "; read rules.md" in text
     assert f"- $.context.plan: `loomctl context get plan {scene.handle}`" in text
     assert "loomctl show" not in text

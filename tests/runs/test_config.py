@@ -177,8 +177,8 @@ def test_how_long_things_are_kept_is_said_by_both(store: Path, user: Path) -> No
     said = [message.partition(": ")[2] for _, message in loaded.warnings]
     assert said == [
         "'retention.environments_days' is allowed in your own config.yaml only",
-        "'retention.nonsense' is no setting here",
-        "'local_days' is no setting here",
+        "'retention.nonsense' is not a setting",
+        "'local_days' is not a setting",
     ]
 
 
@@ -239,7 +239,7 @@ def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path) -> None:
     keep = "keep: [location, $.unit.name, \"$['a b']\"]"
     good = f"{{tool: 'weather:*', {keep}, template: '{{location}}: {{result.days[0].t}}'}}"
     for rule, why in [
-        ("{keep: [a]}", "a rule has a tool: "),
+        ("{keep: [a]}", "expected in a rule: a tool: "),
         ("{tool: b, keep: ['$[?(@.a)]']}", "'$[?(@.a)]' is neither"),
         ("{tool: b, keep: ['$..a']}", "'$..a' is neither"),
         ("{tool: b, template: 'at {a.b[*]}'}", "'{a.b[*]}' is neither"),

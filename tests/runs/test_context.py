@@ -74,14 +74,14 @@ def test_types_stay_apart_and_what_is_more_than_text_or_a_number_becomes_just_th
 CYCLE: list[Any] = []
 CYCLE.append({"again": CYCLE})
 BAD_VALUES = [
-    (float("nan"), "nan is no JSON number"), (float("inf"), "inf is no JSON number"),
-    ([1, {"a": float("-inf")}], "-inf is no JSON number"),
-    (b"bytes", "bytes is no JSON value: give it as text, decoded"),
-    ((1, 2), "tuple is no JSON value: give a list"), ({1, 2}, "set is no JSON value: give a list"),
-    (object(), "object is no JSON value: there are text, numbers"), (1j, "complex is no JSON value"),
-    ({1: "a"}, "1 is no name in an object: it has to be text"), ({None: "a"}, "None is no name in an object"),
-    ({"\ud800": 1}, "is no name in an object"), ("half \ud800", "half a character"),
-    (10**400, "more than 400 digits"), (-(10**5000), "more than 400 digits"), (CYCLE, "it holds itself"),
+    (float("nan"), "nan is not a JSON number"), (float("inf"), "inf is not a JSON number"),
+    ([1, {"a": float("-inf")}], "-inf is not a JSON number"),
+    (b"bytes", "bytes is not a JSON value: give it as text, decoded"),
+    ((1, 2), "tuple is not a JSON value: give a list"), ({1, 2}, "set is not a JSON value: give a list"),
+    (object(), "object is not a JSON value: use text, numbers"), (1j, "complex is not a JSON value"),
+    ({1: "a"}, "1 cannot be a key of an object: it must be text"), ({None: "a"}, "None cannot be a key of an object"),
+    ({"\ud800": 1}, "cannot be a key of an object"), ("half \ud800", "half a character"),
+    (10**400, "more than 400 digits"), (-(10**5000), "more than 400 digits"), (CYCLE, "it contains itself"),
     (nested(DEEPEST + 1), "nested deeper than 200 levels"),
 ]  # fmt: skip
 

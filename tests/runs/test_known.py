@@ -65,7 +65,7 @@ def test_a_damaged_note_trusts_nothing(tmp_path: Path, user_folders: Path, conte
 def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "file"))
-    assert "could not be remembered" in run_notes.note_known("r1", str(tmp_path))
+    assert "could not remember the run" in run_notes.note_known("r1", str(tmp_path))
     assert not run_notes.is_known("r1", str(tmp_path))
     monkeypatch.delenv("LOOM_STATE_HOME")
     monkeypatch.setenv("HOME", "")

@@ -169,7 +169,7 @@ def test_an_older_epoch_is_refused_though_nobody_drives_any_more(begun: Scene) -
     leases.leave(begun.space(OTHER), begun.run_dir.name, "other")
     assert holder(begun) is None
     said = refused(lambda: done(old, begun))
-    assert "while this was under way" in said.what
+    assert "got another driver while this command ran" in said.what
     done(begun.space(), begun)  # asked anew, it takes what is free
     assert holder(begun) == SESSION
 

@@ -371,7 +371,7 @@ def test_a_log_that_cannot_be_written_keeps_the_spool(begun: Scene) -> None:
     (begun.run_dir / tool_log.FILE).mkdir()
     put(begun, event())
     driven = drive.next_step(begun.space(), begun.run_dir.name)
-    assert any("could not be recorded" in note for note in driven.notes)
+    assert any("could not record tool outputs" in note for note in driven.notes)
     assert len(waiting(begun)) == 1
 
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
 _END = 1 << 18  # bytes of an event of which the ends do
-_SET_ASIDE = "a hook was killed while it recorded a tool call, which is set aside; the next loomctl command records it"
+_SET_ASIDE = "a hook was killed while it recorded a tool call; the next loomctl command records it"
 
 
 def read_event(*, ends_do: bool = False) -> dict[str, Any]:
     """Read the event on standard input. ends_do: of a large one its two ends tell enough. Raises BAD_EVENT."""
     data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
     if len(data) > LARGEST_EVENT:
-        raise LoomError("BAD_EVENT", f"the hook event has over {LARGEST_EVENT} bytes")
+        raise LoomError("BAD_EVENT", f"the hook event is larger than {LARGEST_EVENT} bytes")
     try:
         if ends_do and len(data) > 2 * _END:
             from loomctl.runs.tools import recording  # no host's event of this kind is that large
@@ -82,7 +82,7 @@ def attempt(notes: list[str], write: Callable[[], Written]) -> Written | None:
     try:
         return write()
     except (OSError, LoomError) as error:
-        note = f"this could not be recorded: {trouble.said(error)}"
+        note = f"Loom could not record this: {trouble.said(error)}"
         if note not in notes:
             notes.append(note)
         return None
@@ -168,4 +168,4 @@ def failure(space: Workspace | None, name: str, error: Exception) -> str:
                 space.store.tell(binding["run_id"], lambda _: [note], durable=False, patience=0.5)
         except Exception:  # noqa: BLE001, S110 - it was worth a try, and the user is told anyhow
             pass
-    return f"the {name} hook could not do its work: {said}" + (f" ({hint})" if hint else "")
+    return f"the {name} hook failed: {said}" + (f" ({hint})" if hint else "")

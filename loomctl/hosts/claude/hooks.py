@@ -92,7 +92,7 @@ def _leave_parts(given: Given, base: str, count: int, bell: int) -> str:
         try:
             launcher_files.leave_parts(base, [events.output("SessionStart", one, None) for one in others], count, bell)
         except OSError as error:
-            line += f"; {len(others)} more parts could not be given: {trouble.said(error)}" if others else ""
+            line += f"; Loom could not give {len(others)} more parts: {trouble.said(error)}" if others else ""
     return events.output("SessionStart", first, line)
 
 
@@ -126,7 +126,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
     if unsafe:
         from loomctl.kit.text.secrets import masked_line
 
-        line = f"Loom: nothing is run from {masked_line(unsafe[0], 200)}, for others may write there (loomctl doctor)"
+        line = f"Loom: {masked_line(unsafe[0], 200)} is not used, because others can write there (loomctl doctor)"
         given = given._replace(line="; ".join(filter(None, (given.line, line))))
     return given
 

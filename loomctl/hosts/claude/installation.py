@@ -75,16 +75,16 @@ def assistant(patient: Patient) -> Finding:
             if name.startswith("loom@") and isinstance(value, bool):
                 enabled = (value, source)
     where = f"Claude Code at {path}" if path else "no claude on PATH"
-    details = [f"said in {enabled[1]}"] if enabled else []
+    details = [f"set in {enabled[1]}"] if enabled else []
     if enabled and not enabled[0]:
         return Finding(FAIL, f"{where}; the plugin is disabled", "claude plugin enable loom@loom", details)
     if enabled and path:
         return Finding(PASS, f"{where}, the plugin is enabled", "", details)
     if enabled:
-        return Finding(PASS, f"the plugin is enabled in Claude Code, and there is {where}", "", details)
+        return Finding(PASS, f"the plugin is enabled in Claude Code, but there is {where}", "", details)
     if beats_of(patient):
-        return Finding(PASS, f"{where}; settings do not name the plugin, and its hooks have fired here all the same")
-    return Finding(WARN, f"{where}; whether the plugin is enabled cannot be told from its settings", REINSTALL)
+        return Finding(PASS, f"{where}; settings do not name the plugin, but its hooks have fired here")
+    return Finding(WARN, f"{where}; its settings do not say whether the plugin is enabled", REINSTALL)
 
 
 def _sources(patient: Patient) -> list[str]:

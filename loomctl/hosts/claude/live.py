@@ -130,7 +130,7 @@ def _object(path: str, limit: int) -> dict[str, Any]:
     with open(descriptor, "rb", buffering=0) as source:
         data = source.read(limit + 1)
     if not data or len(data) > limit:
-        raise ValueError(f"{path} has no bytes, or over {limit}")
+        raise ValueError(f"{path} is empty or larger than {limit} bytes")
     value = quick_json.loads(data.decode("utf-8", "replace"))
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - as for what is no JSON

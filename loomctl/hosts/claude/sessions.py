@@ -61,7 +61,7 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     damaged = space.local.damaged_binding(session_id)
     if damaged:
         way = f"loomctl resume {space.store.handle(run_id)}"
-        notes.append(f"this session's binding cannot be read: {damaged}; {way} binds it again")
+        notes.append(f"Loom cannot read which run this session works on: {damaged}; {way} repairs that")
     if not found.may_write:
         holders = space.local.live_sessions(run_id, but=session_id, conversing=True)
         if holders:
@@ -278,7 +278,7 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     except LoomError as error:
         if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
             raise
-        return events.output("PostCompact", None, f"Loom: no receipt of the compaction now: {error.what}")
+        return events.output("PostCompact", None, f"Loom: cannot check now what the compaction kept: {error.what}")
     if receipt is not None and receipt.proven:  # what is said here, the host shows to nobody
         session_id = binding["session_id"]
         noted = {**space.local.primed(session_id), receipts.JUDGED: True}
@@ -295,12 +295,12 @@ def candidates(space: Workspace, run_ids: Sequence[str]) -> str:
     """List several active runs, a line each; none is guessed (D1)."""
     shown = "\n".join(f"  {space.store.handle(run_id)}" for run_id in run_ids[:10])
     more = f"\n  and {len(run_ids) - 10} more: loomctl runs" if len(run_ids) > 10 else ""
-    return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN takes one up:\n{shown}{more}"
+    return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN continues one:\n{shown}{more}"
 
 
 def unreadable(handle: str) -> str:
     """Say that a run cannot be read, instead of staying silent as if there were none."""
-    return f"Loom: the state of the run {handle} cannot be read; `loomctl show {handle}` says why"
+    return f"Loom: cannot read the state of the run {handle}; `loomctl show {handle}` says why"
 
 
 def unknown_run(space: Workspace, run_id: str) -> str:
@@ -314,7 +314,8 @@ def unknown_run(space: Workspace, run_id: str) -> str:
     way = find.way_in(space, run_id).removeprefix("loomctl ")
     held = way != f"resume {called}"
     driven = f" (another session drives it: loomctl show {called})" if held else ""
-    line = f"Loom: the run {called} was not taken up here{driven}; /loom:{way} takes it {'over' if held else 'up'}"
+    does = "takes it over" if held else "continues it"
+    line = f"Loom: the run {called} was not resumed here{driven}; /loom:{way} {does}"
     try:
         run = space.store.read(run_id, to_show=True)
         told = [*_at_its_step(run), *_its_files(space, run)]
@@ -327,7 +328,7 @@ def _at_its_step(run: Run) -> list[str]:
     from loomctl.runs.model import frozen_plan
 
     place = frozen_plan.place_of(run.plan, str(run.state.get("current_step") or ""))
-    return [f"It stands at {masked_line(visits.current_step(run.state), 240)}"] if place is not None else []
+    return [f"At step {masked_line(visits.current_step(run.state), 240)}"] if place is not None else []
 
 
 def _its_files(space: Workspace, run: Run) -> list[str]:
@@ -370,9 +371,9 @@ def held_elsewhere(handle: str, holders: Sequence[str], driver: Holder | None = 
     if driver is not None:
         from loomctl.runs import leases
 
-        return f"Loom: {leases.line(driver, handle)}; this session is not primed"
+        return f"Loom: {leases.line(driver, handle)}. Nothing of it is loaded here"
     return (
-        f"Loom: the run {handle} is driven by another session ({masked_line(holders[0], 60)}); this one is not primed"
+        f"Loom: another session ({masked_line(holders[0], 60)}) drives the run {handle}. Nothing of it is loaded here"
     )
 
 
@@ -388,13 +389,13 @@ def beside(run: Run, line: str) -> str:
     ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
     at = f", at {masked_line(visits.current_step(state), 240)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
-    way = f"/loom:resume {run.handle} --take-over takes it over, if its user wants that"
+    way = f"/loom:resume {run.handle} --take-over takes it over, if the user wants that"
     return "\n".join(
         [
             line,
             goal,
             f"{standing} · {ended} of {len(steps)} steps",
-            "What its user asks for here counts, not that run's step; its files are given to who works on it.",
+            "Do here what the user asks for, not that run's step. Its files go to the session that drives it.",
             f"`loomctl show {run.handle}` shows it; {way}.",
         ]
     )
@@ -414,9 +415,9 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     )
     names = ", ".join(masked_line(name, 60) for name in given[:20])
     if names:
-        lines.append(f"Loom gives back in full, so they need no retelling: {names}.")
+        lines.append(f"Loom loads these again in full, so do not retell them: {names}.")
     entry = visits.open_visit(state)
     if entry is not None and entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
-        lines.append(f"The step {key} is being ended; its result is expected as the final message.")
+        lines.append(f"The step {key} has no result yet: the final message will be its result.")
     return "\n".join(lines) + "\n"

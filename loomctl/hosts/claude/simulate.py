@@ -138,8 +138,8 @@ def _refuse_closing(space: Workspace, session_id: str, source: str) -> None:
     if entry is not None and entry["status"] == "closing":
         raise LoomError(
             "STEP_CLOSING",
-            f"the step {entry['step_id']} is closing: a session that starts would end it first",
-            why="with what it answered, which is read from the transcript then",
+            f"the step {entry['step_id']} still waits for its result, and a new session would end it",
+            why="Loom would read the result from the transcript",
             hint=f"loomctl next {space.store.handle(binding['run_id'])}",
             exit_code=EXIT_USAGE,
         )

@@ -54,7 +54,7 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     session_id = space.caller.session_id
     binding = space.local.binding(session_id)
     if binding is None and (damaged := space.local.damaged_binding(session_id)):
-        line = f"this session's binding cannot be read: {damaged}; loomctl resume binds it again, then end the step"
+        line = f"Loom cannot read which run this session works on: {damaged}; run loomctl resume, then end the step"
         return events.output("Stop", None, line)
     if binding is None or not space.store.has(binding["run_id"]):
         missing = _missing(space, patient=True)  # of a bound session the turn's end was waited for

@@ -24,13 +24,13 @@ def allow(store: str, command: str) -> str:
     """Allow a command as the project's tests, in place of the one before; gives what went wrong, or an empty string."""
     path = _path(store)
     if not path:
-        return "there is no folder of your own to remember it in: set LOOM_STATE_HOME"
+        return "Loom has no folder to remember it in: set LOOM_STATE_HOME"
     value = {"store": os.path.realpath(store), "tests": digests.of_text(command), "since": clock.now()}
     try:
         files.make_folder(os.path.dirname(path))
         files.write_atomically(path, files.to_json(value), durable=False)
     except OSError as error:
-        return f"it could not be remembered on this machine ({error})"
+        return f"Loom could not remember it on this machine ({error})"
     return ""
 
 

@@ -59,12 +59,12 @@ def note_known(run_id: str, store: str, **more: Any) -> str:
     """
     path = _known_path(run_id, store)
     if not path:
-        return "there is no folder of your own to remember the run in: set LOOM_STATE_HOME"
+        return "Loom has no folder to remember the run in: set LOOM_STATE_HOME"
     value = {"since": clock.now(), **known(run_id, store), "run_id": run_id, "store": os.path.realpath(store), **more}
     try:
         _write(path, value)
     except OSError as error:
-        return f"the run could not be remembered on this machine ({error}); it will be announced, not primed"
+        return f"Loom could not remember the run on this machine ({error}), so sessions get no files before a resume"
     return ""
 
 

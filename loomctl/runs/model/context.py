@@ -175,15 +175,15 @@ class Context:
 def checked_key(key: object, *, by_engine: bool = False) -> str:
     """Give a key that may be set. Raises BAD_KEY, and RESERVED_KEY for the engine's own (D37, D44)."""
     if not isinstance(key, str):
-        raise _bad_key(f"{key!r:.{_SHOWN}}", "a key is text")
+        raise _bad_key(f"{key!r:.{_SHOWN}}", "a key must be text")
     if not key or len(key) > LONGEST_KEY or not _is_unicode(key):
-        raise _bad_key(_shown(key), f"a key has 1 to {LONGEST_KEY:,} characters, each a whole one")
+        raise _bad_key(_shown(key), f"a key must have 1 to {LONGEST_KEY:,} characters of valid Unicode")
     if not by_engine and is_reserved(key):
         raise LoomError(
             "RESERVED_KEY",
-            f"{_shown(key)} is a key that Loom itself writes",
-            why="so is what begins with `_`, `response.`, `output.`, `command.`, `parallel.`, `internal.` or "
-            "`human.gate.`, and `last_stage` and `last_response` are",
+            f"the key {_shown(key)} is reserved for Loom",
+            why="so are `last_stage`, `last_response` and keys that begin with `_`, `response.`, `output.`, "
+            "`command.`, `parallel.`, `internal.` or `human.gate.`",
             hint="loomctl context list --all",
             exit_code=EXIT_USAGE,
         )
@@ -205,7 +205,7 @@ def _copied(value: Any, place: tuple[str, ...], above: tuple[Any, ...], counter:
             raise _bad_value(place, why)
         return _bare(value)
     if any(value is one for one in above):
-        raise _bad_value(place, "it holds itself")
+        raise _bad_value(place, "it contains itself")
     if len(above) == DEEPEST:
         raise _bad_value(place, f"it is nested deeper than {DEEPEST} levels")
     above = (*above, value)
@@ -213,7 +213,7 @@ def _copied(value: Any, place: tuple[str, ...], above: tuple[Any, ...], counter:
         return [_copied(inner, (*place, str(at)), above, counter) for at, inner in enumerate(value)]
     for name in value:
         if not isinstance(name, str) or not _is_unicode(name):
-            raise _bad_value(place, f"{name!r:.{_SHOWN}} is no name in an object: it has to be text")
+            raise _bad_value(place, f"{name!r:.{_SHOWN}} cannot be a key of an object: it must be text")
     return {
         _plain(name): _copied(inner, (*place, one_line(name, _SHOWN)), above, counter) for name, inner in value.items()
     }
@@ -222,12 +222,12 @@ def _copied(value: Any, place: tuple[str, ...], above: tuple[Any, ...], counter:
 def _misfit(value: Any) -> str:
     """Say why a value that is no list and no object is no JSON; empty if it is."""
     if isinstance(value, str):
-        return "" if _is_unicode(value) else "the text holds half a character: it is no Unicode"
+        return "" if _is_unicode(value) else "the text is not valid Unicode: it holds half a character"
     if isinstance(value, int):
         return "" if abs(value) < _TOO_LONG else "the number has more than 400 digits"
     if isinstance(value, float):
-        return "" if math.isfinite(value) else f"{value} is no JSON number"
-    return "" if value is None else f"{type(value).__name__} is no JSON value: {_ADVICE.get(type(value), _JSON)}"
+        return "" if math.isfinite(value) else f"{value} is not a JSON number"
+    return "" if value is None else f"{type(value).__name__} is not a JSON value: {_ADVICE.get(type(value), _JSON)}"
 
 
 def _bare(value: Any) -> Any:
@@ -239,11 +239,11 @@ def _bare(value: Any) -> Any:
 
 def _bad_value(place: tuple[str, ...], why: str) -> LoomError:
     shown = place if len(place) <= 8 else (*place[:4], "…", *place[-3:])
-    what, hint = "this value cannot stand in a context", "loomctl context set --help"
+    what, hint = "this value cannot be stored in the context", "loomctl context set --help"
     return LoomError("BAD_VALUE", what, where=" / ".join(shown), why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-_JSON = "there are text, numbers, true, false, null, lists and objects"
+_JSON = "use text, numbers, true, false, null, lists or objects"
 _ADVICE: dict[type, str] = {
     **dict.fromkeys((bytes, bytearray), "give it as text, decoded"),
     **dict.fromkeys((tuple, set, frozenset), "give a list"),
@@ -269,4 +269,4 @@ def _shown(key: str) -> str:
 
 def _bad_key(shown: str, why: str) -> LoomError:
     hint = "loomctl context set --help"
-    return LoomError("BAD_KEY", f"{shown} is no key of a context", why=why, hint=hint, exit_code=EXIT_USAGE)
+    return LoomError("BAD_KEY", f"{shown} cannot be a key of the context", why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -124,28 +124,28 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
 def _of_evidence(path: str, wanted: Any) -> Iterator[tuple[str, str] | None]:
     kind = as_object(wanted).get("kind")
     if not isinstance(kind, str) or kind not in _EVIDENCE:
-        yield path, f"evidence has a kind, one of {', '.join(_EVIDENCE)}"
+        yield path, f"evidence must have a kind, one of {', '.join(_EVIDENCE)}"
         return
     yield misfit(path, wanted, _EVIDENCE[kind])
     if kind == "state" and ("state" in wanted) == ("condition" in wanted):
-        yield path, "evidence in the state is a path or a condition"
+        yield path, "evidence in the state needs either a path or a condition"
 
 
 def _of_branches(path: str, parallel: Any, where: str) -> Iterator[tuple[str, str] | None]:
     yield misfit(path, parallel, _PARALLEL)
     if parallel["join"] not in JOINS:
-        yield f"{path}.join", f"a join is one of {', '.join(JOINS)}"
+        yield f"{path}.join", f"a join must be one of {', '.join(JOINS)}"
     for index, branch in enumerate(parallel["branches"]):
         inner = f"{path}.branches[{index}]"
         yield misfit(inner, branch, _BRANCH)
         if not is_fit(branch["id"]):
-            yield f"{inner}.id", "a branch's id is letters, digits, '.', '_' and '-'"
+            yield f"{inner}.id", "a branch's id may have letters, digits, '.', '_' and '-'"
         if not branch["steps"]:
-            yield inner, "a branch has steps"
+            yield inner, "a branch must have steps"
         for number, step in enumerate(branch["steps"]):
             yield from _of_step(f"{inner}.steps[{number}]", step, where)
             if "parallel" in step:
-                yield f"{inner}.steps[{number}]", "a branch holds no parallel step"
+                yield f"{inner}.steps[{number}]", "a branch must not hold a parallel step"
 
 
 def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -168,7 +168,7 @@ def _nowhere(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
             ways = enumerate(step.get("transitions", ()))
             led += [(f"{path}.transitions[{at}].to", way["to"]) for at, way in ways if way["to"] != "end"]
         keys = {step["key"] for _, step in group} if led else ()
-        yield from ((path, "the plan has no such step here") for path, key in led if key not in keys)
+        yield from ((path, "there is no such step in this part of the plan") for path, key in led if key not in keys)
 
 
 def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
@@ -178,9 +178,9 @@ def _refuse_later(path: str, step: dict[str, Any], where: str) -> None:
     if kind not in _KINDS or not halves:
         raise LoomError(
             "NOT_SUPPORTED",
-            f"this plan has a step of a kind that this loomctl does not do: {kind:.40}",
+            f"this loomctl does not support a step of this kind: {kind:.40}",
             where=f"{where} {path}",
-            why="a command step has run, a parallel one has parallel, and no other" if kind in _KINDS else "",
+            why="only a command step has run, and only a parallel step has parallel" if kind in _KINDS else "",
             hint=f"loomctl check {quoted(where)}",
         )
 

@@ -166,8 +166,8 @@ def brief(found: Holder) -> dict[str, Any]:
 def fate(*, is_here: bool) -> str:
     """Say what becomes of a driver from whom the run is taken. is_here: it drives in this store, and not in a copy."""
     if is_here:
-        return "whose later writes are refused"
-    return "which knows nothing of this until it pulls; if it goes on there, two states are to be settled"
+        return "which can no longer write to it"
+    return "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
 
 
 def refusal(
@@ -181,8 +181,8 @@ def refusal(
     if found is None:
         return LoomError(
             "HELD_BY_ANOTHER",
-            f"the run {handle} went to another driver while this was under way",
-            why=f"it began under the lease's epoch {began}, which is over; nothing of it was written",
+            f"the run {handle} got another driver while this command ran",
+            why=f"Loom wrote nothing: another session took the run over after epoch {began}",
             hint=f"loomctl show {handle}",
             exit_code=EXIT_HELD,
         )
@@ -192,9 +192,9 @@ def refusal(
     return LoomError(
         "HELD_BY_ANOTHER",
         f"the run {handle} is driven by {told(found, ago)}",
-        why=f"{sign}one session drives a run at a time. Reading needs no lease: loomctl show {handle}, "
+        why=f"{sign}one session drives a run at a time. You can still read it: loomctl show {handle}, "
         f"loomctl prime-context --run-id {handle}. "
-        f"To drive it from here takes it from that session, {fate(is_here=is_here)}",
+        f"To drive it from here, take it from that session, {fate(is_here=is_here)}",
         hint=f"loomctl resume {handle} --take-over",
         exit_code=EXIT_HELD,
     )

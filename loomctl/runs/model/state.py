@@ -146,7 +146,7 @@ def accepted(
     is repaired in silence.
     """
     if not isinstance(raw, dict):
-        raise _bad(where, "$", "a state is a JSON object")
+        raise _bad(where, "$", "a state must be a JSON object")
     if type(raw.get("revision")) is int and not 0 <= raw["revision"] <= LARGEST:
         raw = {**raw, "revision": 0}
     raw = up_to_date(raw, "state", where, SCHEMA_VERSION, MIGRATIONS, _bad)
@@ -158,15 +158,15 @@ def accepted(
         if problem is not None:
             raise _bad(where, *problem)
     if visit_list.KEY in raw and raw[visit_list.KEY]["count"] > visit_list.MOST:
-        raise _bad(where, f"$.{visit_list.KEY}.count", "no file holds so many visits")
+        raise _bad(where, f"$.{visit_list.KEY}.count", "no run has so many records")
     for path, why in _damaged_branches(raw) if whole else ():
         raise _bad(where, path, why)
     if run_id is not None and raw["run_id"] != run_id:
         raise LoomError(
             "RUN_ID_MISMATCH",
-            f"the file says it is run {str(raw['run_id'])[:200]!r}, not {run_id!r}",
+            f"the file belongs to the run {str(raw['run_id'])[:200]!r}, not {run_id!r}",
             where=where,
-            why="a run's folder and its state carry one id: put it back under its own name, or remove the copy",
+            why="a run's folder and its state must have one id; rename the folder back, or remove the copy",
             hint="loomctl runs",
         )
     return _with_earlier(raw, read) if visit_list.KEY in raw else raw
@@ -174,7 +174,7 @@ def accepted(
 
 def _with_earlier(raw: dict[str, Any], read: Reader | None) -> dict[str, Any]:
     def no_file(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        what = "the visits that left this state are in a file that is not at hand here"
+        what = "the file with the older records of this state is missing"
         raise LoomError("BAD_STATE", what, hint="loomctl runs")
 
     made = raw if isinstance(raw, Migrated) else dict(raw)
@@ -252,10 +252,10 @@ def _damaged_branches(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         path = f"$.steps[{index}].branches"
         names = [record["id"] for record in records]
         if not names or len(set(names)) != len(names):
-            yield path, "a parallel step has branches, each once"
+            yield path, "a parallel step must have branches with different ids"
         for place, record in enumerate(records):
             if record["status"] not in BRANCH_STATUSES:
-                yield f"{path}[{place}].status", f"a branch is one of {', '.join(BRANCH_STATUSES)}"
+                yield f"{path}[{place}].status", f"the status of a branch must be one of {', '.join(BRANCH_STATUSES)}"
 
 
 def _bad(where: str, path: str, why: str) -> LoomError:
@@ -296,10 +296,10 @@ def up_to_date(raw: object, what: str, where: str, current: int, table: Table, b
     """
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if type(version) is int and version > current:
-        said = f"this {what} has schema {version}, this loomctl knows {current}"
+        said = f"this {what} has schema {version}, but this loomctl reads at most {current}"
         raise LoomError("SCHEMA_TOO_NEW", said, where=where, hint=UPDATE, exit_code=EXIT_SKEW)
     if not isinstance(raw, dict) or type(version) is not int:
-        raise bad(where, "$.schema_version", f"the schema version is {current}")
+        raise bad(where, "$.schema_version", f"the schema version must be {current}")
     if version == current:
         return raw
     try:
@@ -318,12 +318,12 @@ def migrated(raw: Mapping[str, Any], current: int, table: Table) -> Migrated:
     done: list[str] = []
     for reached in range(version, current):
         if reached not in table:
-            raise ValueError(f"there is no way from schema {reached} to {reached + 1}")
+            raise ValueError(f"Loom cannot migrate schema {reached} to {reached + 1}")
         for step in table[reached]:
             try:
                 value = step.change(value)
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise ValueError(f"it is of schema {version}, and {step.name!r} failed: {error!r:.200}") from None
+                raise ValueError(f"migrating schema {version} failed at {step.name!r}: {error!r:.200}") from None
             done.append(step.name)
         value = {**value, "schema_version": reached + 1}
     made = Migrated(value)

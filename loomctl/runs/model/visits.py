@@ -294,8 +294,8 @@ def start_visit(
     if current is not None:
         raise LoomError(
             "STEP_OPEN",
-            f"{current['step_id']} is being worked on, and {key} is to be done before it",
-            why="one step is open at a time, to be ended first; this state was changed by hand",
+            f"{current['step_id']} is still open, but {key} comes before it",
+            why="only one step can be open, and it must end first; somebody changed this state by hand",
             hint=done_command(current),
         )
     outside = seen_from(state)
@@ -389,7 +389,7 @@ def _put(steps: list[dict[str, Any]], entry: Mapping[str, Any]) -> bool:
 
 def nothing_open() -> LoomError:
     """Say that no step is being worked on."""
-    what = "no step of this run is being worked on"
+    what = "no step of this run is open"
     return LoomError("NO_OPEN_STEP", what, hint="loomctl next", exit_code=EXIT_INVALID)
 
 

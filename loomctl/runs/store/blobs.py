@@ -140,7 +140,7 @@ class Blobs:
                 "NO_SUCH_BLOB",
                 f"there is no blob {ref}",
                 where=path,
-                why="where its run was worked on it stands in .loom/blobs, and an archive of the run brings it along",
+                why="the machine that made it has it in .loom/blobs, and an archive of the run brings it along",
                 hint="loomctl doctor",
                 exit_code=EXIT_NO_RUN,
             ) from None
@@ -152,9 +152,9 @@ class Blobs:
         if digests.of_bytes(data) != sha256_of(ref):
             raise LoomError(
                 "DAMAGED_BLOB",
-                f"the blob {ref} is damaged: its bytes are not those that it is named after",
+                f"the blob {ref} is damaged: its content does not match its hash",
                 where=path,
-                why="the file was left as it is; a whole copy in its place mends it",
+                why="Loom left the file as it is; replace it with an intact copy",
                 hint=f"ls -l {quoted(path)}",
             )
         return data
@@ -204,8 +204,8 @@ def sha256_of(ref: str) -> str:
     if not is_ref(ref):
         raise LoomError(
             "BAD_REF",
-            f"{ref!r:.120} is no reference to a blob",
-            why=f"one is {REF_PREFIX} and 64 lower-case hexadecimal digits",
+            f"{ref!r:.120} is not a reference to a blob",
+            why=f"a reference is {REF_PREFIX} and 64 lower-case hexadecimal digits",
             hint="loomctl debug blob get --help",
             exit_code=EXIT_USAGE,
         )
@@ -266,7 +266,7 @@ def copy_room(workdir: str) -> str:
     """
     if not os.path.isdir(workdir):
         raise LoomError(
-            "BAD_WORKDIR", "the step's workdir is no directory", where=workdir, hint=f"mkdir -p {quoted(workdir)}"
+            "BAD_WORKDIR", "the step's workdir is not a directory", where=workdir, hint=f"mkdir -p {quoted(workdir)}"
         )
     folder = os.path.join(workdir, ".loom")
     files.refuse_links(workdir, folder)
@@ -298,7 +298,7 @@ def keep_copy_beside(top: str, folder: str, name: str, data: bytes) -> str:
         path = os.path.join(top, folder, free)
         if not os.path.lexists(path) or tool_log.holds(path, data):
             return keep_copy(top, folder, free, data)
-    raise OSError(f"no name is left for {name} in {os.path.join(top, folder)}")
+    raise OSError(f"there are too many files named {name} in {os.path.join(top, folder)}")
 
 
 def path_in(ref: str) -> str:
@@ -310,8 +310,8 @@ def path_in(ref: str) -> str:
     if host not in ("", "localhost") or not path or "\0" in path:
         raise LoomError(
             "BAD_REF",
-            f"{ref!r:.120} names no file of this machine",
-            why="one is file:// and an absolute path",
+            f"{ref!r:.120} does not name a file of this machine",
+            why="such a reference is file:// and an absolute path",
             hint="loomctl show",
         )
     return path

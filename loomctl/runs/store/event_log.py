@@ -433,16 +433,16 @@ class Walked:
         follows = closes or self._follows(entry, self._newest)
         seq = now.head.seq
         if gap is not None and not gap.is_told(told):
-            why = "a line was changed or put in here; what a kill tears off is told by the entry behind it"
-            self._fault(NO_ENTRY, gap.place, None, f"{gap.bytes:,} bytes here are no entry", why)
+            why = "somebody changed or inserted a line here; the next entry would note a line that a kill tore off"
+            self._fault(NO_ENTRY, gap.place, None, f"{gap.bytes:,} bytes here are not an entry", why)
         elif not follows:
             self.told_torn += gap is not None
             self._misfit(now)
         elif gap is not None:
             self.told_torn += 1
         elif is_note and not closes:
-            what = f"entry {seq} tells of a torn line, and none stands before it"
-            self._fault(BROKEN_CHAIN, place, seq, what, "what was torn was taken out")
+            what = f"entry {seq} notes a torn line, but there is none before it"
+            self._fault(BROKEN_CHAIN, place, seq, what, "somebody removed the torn line")
         if entry["event"] in (MISMATCH, DAMAGED):
             self._told_damage(as_object(entry.get("properties")), now, is_of_origin=entry["event"] == DAMAGED)
         self._count(now)
@@ -469,7 +469,7 @@ class Walked:
         wanted = self._newest.head.seq + 1
         if now.head.seq != wanted:
             what = f"entry {now.head.seq} stands where entry {wanted} belongs"
-            why = "lines are missing before it, or stand in another order, or twice; or its number was changed"
+            why = "lines before it are missing, reordered or repeated, or its number was changed"
             self._fault(BROKEN_CHAIN, now.place, now.head.seq, what, why)
         elif self._newest is self._start or self._newest.head == self._head:
             self._changed(now)
@@ -487,22 +487,22 @@ class Walked:
 
     def _changed(self, entry: _Entry) -> None:
         what, why = (
-            f"entry {entry.head.seq} is not the line that was written",
-            "its hash is another than its neighbour has",
+            f"entry {entry.head.seq} was changed after it was written",
+            "its hash differs from the one that its neighbour holds",
         )
-        self._fault(CHANGED_ENTRY, entry.place, entry.head.seq, what, f"{why} of it")
+        self._fault(CHANGED_ENTRY, entry.place, entry.head.seq, what, why)
 
     def _told_damage(self, told: Mapping[str, Any], now: _Entry, *, is_of_origin: bool) -> None:
         seq = now.head.seq
         if is_of_origin:
-            what = f"entry {seq} tells that the log of which this one is a copy was not the one written"
+            what = f"entry {seq} says that the original of this log was damaged"
             where = f"line {told.get('line')}: " if type(told.get("line")) is int else ""
             why = one_line(f"{where}{told.get('what', '')}", 200)
         else:
-            what = f"entry {seq} tells that the log was damaged before it: it did not end as the state remembered"
+            what = f"entry {seq} says that the log before it was damaged: its end did not match the state"
             known, found = (as_object(told.get(key)).get("seq") for key in ("expected", "found"))
             whole = type(known) is int and type(found) is int
-            why = f"the state remembered entry {known}, the log ended with entry {found}" if whole else ""
+            why = f"the state named entry {known} as the last, but the log ended with entry {found}" if whole else ""
         self._fault(TOLD_DAMAGE, now.place, seq, what, why)
 
     def _count(self, now: _Entry) -> None:
@@ -514,7 +514,7 @@ class Walked:
         elif now.head == self._head:
             self.met, self.unproven, self.beyond = True, 0, None
         elif now.head.seq == self._head.seq:
-            what = f"entry {now.head.seq} is not the line that the state remembers"
+            what = f"entry {now.head.seq} differs from the line that the state names"
             self._fault(CHANGED_ENTRY, now.place, now.head.seq, what, "it was changed after the state was written")
 
     def _fault(self, code: str, place: Place, seq: int | None, what: str, why: str) -> None:
@@ -532,7 +532,7 @@ class Walked:
         if self._gap is not None:
             self.torn, self.torn_at = self._gap.bytes, self._gap.place
         if not self.met and self._head is not None and (self.last < self._head.seq or not self.total):
-            what = f"the log ends with entry {self.last}, the state remembers entry {self._head.seq}"
-            why = "its end was cut off, or changed so that it is no entry"
+            what = f"the log ends with entry {self.last}, but the state names entry {self._head.seq} as the last"
+            why = "its end was cut off or damaged"
             self._fault(LOG_CUT_OFF, self.torn_at or self._next, None, what, why)
         self.faults.sort(key=lambda fault: fault.at)

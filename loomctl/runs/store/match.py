@@ -39,7 +39,7 @@ class AmbiguousRunError(LoomError):
         super().__init__(
             "AMBIGUOUS_RUN",
             f"{len(found)} runs could be meant",
-            why="\n".join(["name one, or its beginning; they are", *lines, *more]),
+            why="\n".join(["type one of these, or its beginning:", *lines, *more]),
             hint=f"{verb} {first}",
             exit_code=EXIT_NO_RUN,
         )

@@ -167,7 +167,7 @@ def unreadable(home: Home, error: OSError | LoomError) -> LoomError:
     """Say what is wrong with a run's state that cannot be read, and the way back."""
     restore = f"loomctl debug state restore {handle(home)}"
     if isinstance(error, FileNotFoundError):
-        what = f"the state of the run {handle(home)} is gone; the one before is there"
+        what = f"the state of the run {handle(home)} is missing, but its backup is there"
         branch = f"git log --all --oneline -- {quoted(os.path.relpath(home.state, home.top))}"
         why = f"FABER keeps it with the project, so another branch may have it: {branch}" if home.faber else ""
         return LoomError("NO_STATE", what, where=home.state, why=why, hint=restore)

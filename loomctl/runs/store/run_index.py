@@ -56,7 +56,7 @@ class _Room:
         return True
 
 
-_NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not look into it"}
+_NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not read it"}
 
 
 def summaries(store: Store, *, keep: bool = True) -> list[dict[str, Any]]:

@@ -278,7 +278,7 @@ class Store:
         except FileExistsError:
             raise LoomError(
                 "RUN_EXISTS",
-                f"the run {run_id!r} was begun by somebody else at the same moment",
+                f"somebody else started the run {run_id!r} at the same moment",
                 where=folder,
                 hint="loomctl runs",
                 exit_code=EXIT_HELD,

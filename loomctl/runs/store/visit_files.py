@@ -63,11 +63,11 @@ def reader(run_dir: str, run_id: str) -> Reader:
         try:
             for line in _backwards(run_dir, record):
                 if left <= 0 or digests.of_bytes(line) != wanted:
-                    raise _bad(where, run_id, left, "it is not the line that was written")
+                    raise _bad(where, run_id, left, "the line was changed after it was written")
                 told = as_object(files.parse_json(line, where=where))
                 problem = visit_misfit("$.visit", told.get("visit"))
                 if problem is not None or not isinstance(told.get("prev"), str):
-                    raise _bad(where, run_id, left, " ".join(problem or ("it names no line before",)))
+                    raise _bad(where, run_id, left, " ".join(problem or ("it does not name the line before",)))
                 wanted, left = told["prev"], left - 1
                 yield told["visit"]
         except OSError as error:
@@ -79,13 +79,13 @@ def reader(run_dir: str, run_id: str) -> Reader:
                 raise
             raise _bad(where, run_id, left, error.what) from None
         if left or wanted:
-            raise _bad(where, run_id, left, "there are fewer than the state counts")
+            raise _bad(where, run_id, left, "there are fewer records than the state counts")
 
     return read
 
 
 def _bad(where: str, run_id: str, number: int, why: str) -> LoomError:
-    what, hint = "visits that left the run's state cannot be read", f"loomctl debug state restore {run_id}"
+    what, hint = "older records of the run's state cannot be read", f"loomctl debug state restore {run_id}"
     return LoomError("BAD_STATE", what, where=f"{where}:{max(number, 1)}", why=why, hint=hint)
 
 
@@ -93,9 +93,9 @@ def _backwards(run_dir: str, record: Mapping[str, Any]) -> Iterator[bytes]:
     """Give the lines that a state refers to, the last first. Raises OSError, UNSAFE_LINK, and ValueError in words."""
     name, at = str(record["file"]), record["bytes"]
     if not is_one(name):
-        raise ValueError("there is no such file of visits")
+        raise ValueError("no file of records has that name")
     if at > _LARGEST:
-        raise ValueError(f"it has over {_LARGEST:,} bytes")
+        raise ValueError(f"it is larger than {_LARGEST:,} bytes")
     descriptor = files.open_regular(path_of(run_dir, name))
     try:
         if at > os.fstat(descriptor).st_size:

@@ -123,7 +123,7 @@ def find(held: Record, named: str) -> ToolStep:
         return next(iter(found.values()))
     hint = f"loomctl steps {held.handle} --all --agents"
     if found:
-        what = f"{named!r:.80} begins the ids of several tool steps"
+        what = f"several tool steps have ids that begin with {named!r:.80}"
         why = ", ".join(found)
         raise LoomError("AMBIGUOUS_TOOL_STEP", what, where=held.log, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     what = f"there is no tool step {named!r:.80} in this run"
@@ -157,7 +157,7 @@ def _original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
     if step.outcome_ref:
         _behind(held, step, step.outcome_ref)
     elif not step.rest_ref and "result" not in step.rest:
-        what = "the step's record holds no original"
+        what = "the record of the tool step holds no original"
         raise LoomError("REF_GONE", what, where=held.log, why=_recorded(step), hint=_look(held))
     from loomctl.runs.tools.reducer import StepReducer
 
@@ -165,7 +165,7 @@ def _original_call(held: Record, step: ToolStep) -> tuple[Any, Any]:
         return StepReducer(DataOffloader(held.folder)).original(step)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         where = os.path.join(held.folder, step.rest_ref) if step.rest_ref else held.log
-        what = f"what is kept of the step's original does not fit together ({type(error).__name__})"
+        what = f"the stored original of the tool step is damaged ({type(error).__name__})"
         raise LoomError("REF_DAMAGED", what, where=where, why=_recorded(step), hint=_look(held)) from None
 
 
@@ -191,7 +191,7 @@ def _behind(held: Record, step: ToolStep, ref: str) -> bytes:
     data = DataOffloader(held.folder).read(ref)
     if step.sha256 and digests.of_bytes(data) != step.sha256:
         where = os.path.join(held.folder, ref)
-        what = "the output is not what the tool gave: it was changed since"
+        what = "the output was changed after the tool gave it"
         raise LoomError("REF_DAMAGED", what, where=where, why=_recorded(step), hint=_look(held))
     return data
 

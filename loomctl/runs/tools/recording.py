@@ -73,7 +73,7 @@ def digest(space: Workspace, limit: float | None = None, *, most: int | None = N
             deadline = None if limit is None else time.monotonic() + limit
             return _Digester(space, patience, deadline).work(digesting, most)
     except (OSError, LoomError) as error:
-        return Digested(left=len(waiting), trouble=f"what tools gave could not be recorded: {trouble.said(error)}")
+        return Digested(left=len(waiting), trouble=f"Loom could not record tool outputs: {trouble.said(error)}")
 
 
 def note_bindings(space: Workspace) -> None:

@@ -109,7 +109,7 @@ class StepReducer:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             where = f"{self.offloader.workspace}/{step.rest_ref or step.outcome_ref or ''}"
             hint = f"ls -l {quoted(where)}"
-            what = "what was put away of the step is damaged"
+            what = "the stored output of the tool step is damaged"
             raise LoomError("REF_DAMAGED", what, where=where, why=str(error), hint=hint) from None
 
 

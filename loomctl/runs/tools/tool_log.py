@@ -208,7 +208,7 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
     """
     folder = os.path.join(workspace, FOLDER)
     if os.path.islink(workspace) or os.path.islink(folder):
-        raise OSError(f"a symbolic link stands for {folder}")
+        raise OSError(f"{folder} is a symbolic link")
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
@@ -317,7 +317,7 @@ class DataOffloader:
         parts = ref.split("/")
         if parts[:1] != [FOLDER] or len(parts) != 2 or not parts[1] or parts[1].startswith("."):
             raise LoomError(
-                "BAD_REF", f"{ref!r} names no output of this run", where=self.workspace, hint="loomctl steps"
+                "BAD_REF", f"{ref!r} is not an output of this run", where=self.workspace, hint="loomctl steps"
             )
         path = os.path.join(self.workspace, ref)
         files.refuse_links(self.workspace, path)
@@ -325,4 +325,4 @@ class DataOffloader:
             return files.read_bytes(path, limit=LARGEST)
         except OSError as error:
             hint = f"ls -l {quoted(os.path.dirname(path))}"
-            raise LoomError("REF_GONE", "the output is not there", where=path, why=str(error), hint=hint) from None
+            raise LoomError("REF_GONE", "the output is missing", where=path, why=str(error), hint=hint) from None
