@@ -177,10 +177,9 @@ def in_module(path: Path) -> Iterator[Message]:
     for node, text in _help(tree):
         yield Message(room, file, node.lineno, "help", text)
     for node in ast.walk(tree):
-        counts = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "counted"
-        for word in node.args[1:] if counts else ():
-            if isinstance(word, ast.Constant):  # a single word, which is shown behind its number
-                yield Message(room, file, node.lineno, "text", f"X {word.value}s")
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "counted":
+            words = [written(one) for one in node.args[1:2] if _is_text(one)]  # shown behind its number
+            yield from (Message(room, file, node.lineno, "text", f"X {word}s") for word in words)
 
 
 def _texts(node: ast.AST, passed: set[int]) -> Iterator[ast.expr]:
