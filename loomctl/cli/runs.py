@@ -96,17 +96,20 @@ def _list_here(as_json: bool) -> int:
     rows = [
         [
             ("* " if one["bound"] else "  ") + one["handle"],
-            one.get("status") or "unreadable",
+            one["status"] or "unknown",
             one.get("current_step") or "",
             output.when(one.get("updated_at")),
-            one.get("sessions") or one.get("error", ""),
+            one.get("sessions") or "",
             _who(others.get(one["run_id"])),
             copies.get(one["run_id"], ""),
         ]
         for one in found
+        if "error" not in one
     ]
     header = ["  RUN", "STATUS", "STEP", "UPDATED", "SESSIONS", "DRIVEN BY", "COPY OF"]
-    output.text(output.table(header, rows, always=5, keep=(0, 1, 3), spare=(4,)))
+    lines = [output.table(header, rows, always=5, keep=(0, 1, 3), spare=(4,))] if rows else []
+    broken = [f"{one['handle']} is unreadable: {one['error']}" for one in found if "error" in one]
+    output.text("\n".join([*lines, *(line for one in broken for line in output.beside("! ", one))]))
     return EXIT_OK
 
 
