@@ -91,10 +91,10 @@ def _text(findings: Mapping[str, Finding]) -> str:
     width = max(map(len, findings))
     lines = []
     for name, finding in findings.items():
-        first, *more = output.beside(f"{finding.status}  {name.ljust(width)}  ", finding.found, 100)
+        first, *more = output.beside(f"{finding.status}  {name.ljust(width)}  ", finding.found)
         lines += [output.styled(finding.status, _COLOURS[finding.status]) + first[len(finding.status) :], *more]
         indent = " " * (len(finding.status) + width + 4)
-        lines += [line for detail in finding.details for line in output.beside(indent, detail, 100)]
+        lines += [line for detail in finding.details for line in output.beside(indent, detail)]
         lines += [f"{indent}hint: {finding.hint}"] if finding.hint else []
     counts = {status: sum(one.status == status for one in findings.values()) for status in (PASS, WARN, FAIL)}
     lines.append(f"{counts[PASS]} passed, {counts[WARN]} to look at, {counts[FAIL]} failed")

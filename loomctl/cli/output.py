@@ -188,11 +188,18 @@ def columns() -> int:
     return wide if wide > 0 else 80
 
 
-def beside(label: str, text: str, most: int = 20) -> list[str]:
-    """Wrap a text beside a label, its further lines below its first. most: lines that it may take."""
-    text, indent = visible(text), fences.width(label)
-    first, *more = fences.wrapped(text, max(_NARROWEST, columns() - indent), most) or [""]
-    return [f"{label}{first}", *(" " * indent + line for line in more)]
+def beside(label: str, text: str) -> list[str]:
+    """Wrap a text beside a label, its further lines below its first; a path stays in one piece, for it is pasted."""
+    indent = fences.width(label)
+    room = max(_NARROWEST, columns() - indent)
+    lines: list[str] = []
+    for word in visible(text).split():
+        for piece in [word] if "/" in word else fences.wrapped(word, room, len(word)):
+            if lines and fences.width(lines[-1]) + 1 + fences.width(piece) <= room:
+                lines[-1] += f" {piece}"
+            else:
+                lines.append(piece)
+    return [f"{' ' * indent if number else label}{line}" for number, line in enumerate(lines or [""])]
 
 
 def table(

@@ -71,3 +71,5 @@ def test_a_text_beside_a_label_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     assert output.beside("pass  ", "one two three four") == ["pass  one two three", "      four"]
     assert output.beside("pass  ", "") == ["pass  "]
+    assert output.beside("pass  ", "名" * 10) == ["pass  " + "名" * 7, "      " + "名" * 3]
+    assert output.beside("at  ", "/a/path/that/is/too/long now") == ["at  /a/path/that/is/too/long", "    now"]
