@@ -48,6 +48,12 @@ def cli(scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 
 
 @pytest.fixture
+def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are told whole; `test_screens.py` cuts them."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+@pytest.fixture
 def begun(scene: Scene) -> Scene:
     """A project with one run, at its first step."""
     scene.workflow()

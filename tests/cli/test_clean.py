@@ -11,13 +11,9 @@ from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import SESSION, Scene, fingerprint
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 YOUNG = "of the last hour: 1 blob, 7 bytes"
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 @pytest.fixture

@@ -14,14 +14,10 @@ from tests.helpers.scenes import BUILT_IN, OTHER, Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 SECRET = "ghp_" + "a1B2" * 9
 LARGE = "x" * 110_000
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def end(scene: Scene, **updates: Any) -> None:

@@ -16,14 +16,10 @@ from tests.helpers.repositories import git
 from tests.helpers.scenes import MAIN, Json, Scene, fingerprint
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 ASK, MAKE = "001-frame.ask@1", "002-build.make@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def begin(scene: Scene) -> None:

@@ -22,6 +22,8 @@ from tests.helpers.scenes import MAIN, Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 
@@ -31,12 +33,6 @@ def begun(scene: Scene) -> Scene:
     scene.begin()
     drive.done(scene.space(), scene.run_dir.name, response="asked")
     return scene
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def log(scene: Scene) -> Path:

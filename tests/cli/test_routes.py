@@ -14,6 +14,8 @@ from tests.helpers.tables import each
 from tests.helpers.texts import holds
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 REVIEW: list[Json] = [
     {"id": "make", "prompt": "Make it."},
     {
@@ -23,12 +25,6 @@ REVIEW: list[Json] = [
     },
     {"id": "fix", "prompt": "Mend it.", "transitions": [{"to": "review"}]},
 ]
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def phases(*steps: Json) -> Json:

@@ -15,18 +15,14 @@ from tests.helpers import faber
 from tests.helpers.scenes import MAIN, Json, Scene, fingerprint, handle
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 ASK, MAKE, AGAIN, OPEN = "001-frame.ask@1", "002-build.make@1", "003-build.make@2", "004-build.polish@1"
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 USAGE = {
     "models": ["big-model"], "input_tokens": 1000, "cache_read_input_tokens": 11_000,
     "cache_creation_input_tokens": 345, "output_tokens": 678, "messages": 3,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def folder(scene: Scene, stage: str) -> Path:

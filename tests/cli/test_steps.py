@@ -19,14 +19,10 @@ from tests.docs.tokens import count
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, fingerprint
 from tests.helpers.texts import holds
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ODD = "first\r\nhalf \ud800\x1b[31mred\0\n" + f"GITHUB_TOKEN={TOKEN}\n" + "a line\n" * 100
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 def record(scene: Scene, tool: str, args: Any, result: Any, step_id: str, **more: Any) -> ToolStep:

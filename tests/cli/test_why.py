@@ -8,6 +8,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene, artifact
 
+pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
+
 STEPS: list[dict[str, Any]] = [
     {"id": "make", "prompt": "Make it."},
     {
@@ -21,12 +23,6 @@ STEPS: list[dict[str, Any]] = [
     },
     {"id": "fix", "prompt": "Fix it.", "transitions": [{"to": "review"}], "retry_target": "make"},
 ]
-
-
-@pytest.fixture(autouse=True)
-def on_a_wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are told whole; `test_screens.py` cuts them."""
-    monkeypatch.setenv("COLUMNS", "300")
 
 
 @pytest.fixture

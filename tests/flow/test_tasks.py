@@ -529,7 +529,8 @@ def test_two_hundred_tasks_are_worked_through(scene: Scene) -> None:
 # ---- What is shown.
 
 
-def test_every_screen_says_which_task_it_is(scene: Scene) -> None:
+def test_every_screen_says_which_task_it_is(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     listed(scene, EACH)
     done(scene)
     line = "task 3 of 3: three"
