@@ -29,7 +29,7 @@ def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) 
         for part in (
             "HELD_BY_ANOTHER",
             first.session_id,
-            held["since"],
+            ", came ",
             f"loomctl resume {handle(run_id)} --take-over",
         ):
             assert part in refused.text
