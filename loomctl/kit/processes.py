@@ -290,7 +290,7 @@ class Lock:
 
 
 def holder(path: str) -> str:
-    """Say who holds a lock, `process 123, which took it …`; empty if nobody does. Make nothing, and follow no link."""
+    """Say who holds a lock, `process 123 (taken 7 min ago)`; empty if nobody does. Make nothing, and follow no link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -310,6 +310,6 @@ def holder(path: str) -> str:
 def _named(descriptor: int) -> str:
     try:
         owner = quick_json.loads(os.pread(descriptor, 400, 0).decode("utf-8", "replace"))
-        return f"process {int(owner['pid'])}, which took it {clock.ago(str(owner['since'])[:20])}"
+        return f"process {int(owner['pid'])} (taken {clock.ago(str(owner['since'])[:20])})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

@@ -266,7 +266,7 @@ def test_a_lock_is_told_with_its_holder(begun: Scene) -> None:
     with Lock(str(folder / f"{begun.run_dir.name}.lock"), patience=0):
         found = project_checks.locks(patient(begun))
         assert (found.status, found.hint, len(found.details)) == (WARN, "loomctl doctor", 1)
-        assert f"{begun.handle}: process {os.getpid()}, which took it just now" in found.details[0]
+        assert f"{begun.handle}: process {os.getpid()} (taken just now)" in found.details[0]
     assert project_checks.locks(patient(begun)).status == PASS
     with Lock(str(folder / f"{begun.run_dir.name}.lock"), patience=0):
         pass

@@ -46,7 +46,7 @@ def test_a_held_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
             pass
         assert 0.2 <= time.monotonic() - began < PATIENCE
         assert (error.value.code, error.value.exit_code) == ("HELD", EXIT_HELD)
-        assert f"process {process.pid}, which took it just now" in error.value.what
+        assert f"process {process.pid} (taken just now)" in error.value.what
         assert str(path) == error.value.where
     finally:
         process.send_signal(signal.SIGKILL)

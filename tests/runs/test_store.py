@@ -298,7 +298,7 @@ def test_a_held_lock_is_said_with_its_pid_and_readers_need_none(tmp_path: Path) 
         error = refusal(store.update, RUN_ID, set_goal("x"), patience=0.1)
         process.kill()
     assert (error.code, error.exit_code) == ("HELD", EXIT_HELD)
-    assert f"process {process.pid}, which took it just now" in error.what
+    assert f"process {process.pid} (taken just now)" in error.what
     assert store.update(RUN_ID, set_goal("x"), patience=1)["goal"] == "x"
 
 
