@@ -164,7 +164,7 @@ def test_keys_of_looms_own_are_refused(begun: Scene, cli: Cli, key: str) -> None
     for words in (("set", key, "1"), ("unset", key)):
         ended = cli("context", *words, "--json")
         assert (ended.code, ended.json["error"]["code"]) == (2, "RESERVED_KEY")
-        assert "that Loom itself writes" in ended.json["error"]["message"]
+        assert "is reserved for Loom" in ended.json["error"]["message"]
     assert begun.state == before
 
 

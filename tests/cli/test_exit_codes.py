@@ -159,7 +159,7 @@ PROVOKED: dict[int, tuple[Callable[[Scene], None] | None, list[str], str, str]] 
     EXIT_NO_RUN: (begin, ["show", "nowhere"], "NO_SUCH_RUN", "'nowhere'"),
     EXIT_MISSING: (without_spec, ["resume"], "", "spec.md"),
     EXIT_INVALID: (broken_state, ["show"], "BAD_JSON", "state.json:1:2"),
-    EXIT_HELD: (begin, ["runs", "rm", "shop", "--yes"], "RUN_IS_ACTIVE", "under way"),
+    EXIT_HELD: (begin, ["runs", "rm", "shop", "--yes"], "RUN_IS_ACTIVE", "is still active"),
     EXIT_SKEW: (newer_state, ["show"], "SCHEMA_TOO_NEW", "99"),
     EXIT_SETUP: (unwritable_home, ["trust"], "NOT_REMEMBERED", "LOOM_STATE_HOME"),
     EXIT_BUG: (begin, ["show"], "BUG", "nobody expected this"),

@@ -132,7 +132,7 @@ def test_a_linked_run_folder_is_not_read(begun: Scene, tmp_path: Path) -> None:
 def test_an_unreadable_run_is_not_passed_over(begun: Scene) -> None:
     """A new session is told that a state cannot be read, and so is who asks for the active run."""
     (begun.run_dir / "state.json").write_text("{torn")
-    assert "cannot be read" in begun.hook("session-start", session=OTHER, source="startup").message
+    assert "cannot read the state" in begun.hook("session-start", session=OTHER, source="startup").message
     error = begun.loomctl("resume", "--json", session=OTHER).json["error"]
     assert begun.run_dir.name in error["where"]
 

@@ -172,7 +172,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 _DECODER = JSONDecoder(parse_int=_whole_number, parse_float=_finite, parse_constant=_no_constant)
