@@ -407,7 +407,7 @@ def for_the_summary(run: Run, given: Sequence[str]) -> str:
     given: the ids of the artifacts that the priming after the compaction will give in full.
     """
     state = run.state
-    at = f", step {visits.current_step(state)}" if state.get("current_step") else ""
+    at = f", step {visits.current_step(state)}".rstrip(".") if state.get("current_step") else ""
     lines = [masked_line(f"This conversation works on the Loom run {run.handle}{at}.", 500)]
     lines.append(
         "Keep in the summary: what is done and open in the step; decisions and their reasons; exact paths, names, "
