@@ -1,9 +1,9 @@
 """What a choice of the next step costs in graphs of 10 to 1,000 steps, a resume, and the end of a step in a branch.
 
-Run it with a Python that has Loom's packages: `python benchmarks/engine.py [--runs N] [--json]`. Medians of interleaved
-runs; a ratio compares with ten steps, stages or branches. Choices are timed in this process: a visit begins, ends, and
-the next one is chosen among three transitions. A resume and a `loomctl done --branch` are whole processes. It works in
-a temporary folder.
+Run it with a Python that has Loom's packages: `python benchmarks/engine.py [--runs N] [--most N] [--json]`. Medians of
+interleaved runs; a ratio compares with ten steps, stages or branches. Choices are timed in this process: a visit
+begins, ends, and the next one is chosen among three transitions. A resume and a `loomctl done --branch` are whole
+processes. It works in a temporary folder.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ class Fan:
         held = [{"id": f"b{number}", "steps": [{"id": "do", "prompt": "Do it."}]} for number in range(size)]
         steps = [{"id": "fan", "parallel": {"branches": held}}, {"id": "sum", "prompt": "Sum it up."}]
         stand.project_of(self.root, {"phases": {"build": {"steps": steps}}})
+        (self.root / "answer.md").write_text("It is done.\n")
         self.env = stand.environment(base, self.root)
         self.folder = Path(stand.begin(self.root, self.env)["run_dir"])
         self._begin(size, size - 1 if joins else 0)
@@ -176,7 +177,7 @@ class Fan:
     def measure(self) -> None:
         """Time the end of the first branch's step, a whole process, and put the run back."""
         began = time.perf_counter()
-        command = [sys.executable, "-I", MAIN, "done", "--branch", "b0", "--outcome", "succeeded"]
+        command = [sys.executable, "-I", MAIN, "done", "--branch", "b0", "--response-file", "answer.md"]
         stand.output_of(command, cwd=self.root, env=self.env)
         self.times.append(time.perf_counter() - began)
         ended = json.loads((self.folder / "state.json").read_bytes())["steps"][0]
@@ -190,15 +191,16 @@ def main() -> int:
     """Measure and print the table; the exit code is 1 if a row is over its number."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15, help="how often each row is measured")
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with stand.folder() as base:
         groups: list[tuple[float, list[Any]]] = [
-            (FLAT, [Graph(size) for size in SIZES]),
-            (RESUMED, [Resumed(base, size) for size in SIZES]),
-            (ENDED, [Ended(base, size) for size in STAGES]),
-            (JOINED, [Fan(base, size, joins=False) for size in FANS]),
-            (JOINED, [Fan(base, size, joins=True) for size in FANS]),
+            (FLAT, [Graph(size) for size in stand.at_most(SIZES, options.most)]),
+            (RESUMED, [Resumed(base, size) for size in stand.at_most(SIZES, options.most)]),
+            (ENDED, [Ended(base, size) for size in stand.at_most(STAGES, options.most)]),
+            (JOINED, [Fan(base, size, joins=False) for size in stand.at_most(FANS, options.most)]),
+            (JOINED, [Fan(base, size, joins=True) for size in stand.at_most(FANS, options.most)]),
         ]
         for number in range(options.runs + 1):
             for _, cases in groups:

@@ -1,6 +1,6 @@
 """What it costs to hand a run on: time and bytes of push and pull for runs of 10, 100 and 1,000 stages.
 
-    python benchmarks/handoff.py [--json]
+    python benchmarks/handoff.py [--most N] [--json]
 
 Run it with a Python that has Loom's packages. Each run has so many stages, with a prompt and a response of 2 KB of
 words that differ, a status and changes, and a log of events; two clones and a bare repository stand on one disk, so
@@ -55,13 +55,15 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    sizes = stand.at_most(SIZES, options.most)
     with stand.folder() as base:
         os.environ |= {"HOME": str(base / "home"), "LOOM_STATE_HOME": str(base / "home" / "state")}
-        rows = [row for stages in SIZES for row in measured(base / str(stages), stages)]
+        rows = [row for stages in sizes for row in measured(base / str(stages), stages)]
     whole, again = (
-        next(row for row in rows if (row.what, row.stages) == (what, SIZES[-1])) for what in ("push", "again")
+        next(row for row in rows if (row.what, row.stages) == (what, sizes[-1])) for what in ("push", "again")
     )
     ratio = again.sent / whole.sent
     if options.json:
@@ -71,7 +73,7 @@ def main() -> int:
         for row in rows:
             print(f"{row.what:8}{row.stages:8,}{row.ms:10,.0f}{row.files:8,}{row.bytes:12,}{row.sent:12,}")
         over = "  OVER" if ratio > NEW_AT_MOST else ""
-        told = f"a push of one more stage behind {SIZES[-1]:,} sends {ratio:.1%} of what the first did"
+        told = f"a push of one more stage behind {sizes[-1]:,} sends {ratio:.1%} of what the first did"
         print(f"\n{told} (at most {NEW_AT_MOST:.0%}){over}")
     return int(ratio > NEW_AT_MOST)
 
@@ -137,7 +139,8 @@ def timed(what: str, stages: int, cwd: Path, base: Path, words: list[str]) -> Ro
     """Time a command; what it carried it says itself."""
     pack = base / f"{what}.pack"
     pack.unlink(missing_ok=True)
-    environment = stand.environment(base.parent, cwd) | {"GIT_TRACE_PACKFILE": str(pack)}
+    terminal = {"CLAUDE_CODE_SESSION_ID": ""}  # in a session its user would be asked
+    environment = stand.environment(base.parent, cwd) | terminal | {"GIT_TRACE_PACKFILE": str(pack)}
     began = time.perf_counter()
     told = json.loads(stand.output_of([sys.executable, "-I", stand.MAIN, *words, "--json"], cwd=cwd, env=environment))
     took = (time.perf_counter() - began) * 1000

@@ -1,8 +1,8 @@
 """What a hook costs: whole processes, medians of 30 interleaved runs, as ratios to `python -I -S -c pass`.
 
-Run it with any Python 3.10 or later: `python benchmarks/hooks.py [--runs N] [--json]`. It works in a temporary folder
-and uses the interpreter that it is run with for the hooks too. Ratios hold within one run; milliseconds are this
-machine's.
+Run it with any Python 3.10 or later: `python benchmarks/hooks.py [--runs N] [--most N] [--json]`. It works in a
+temporary folder and uses the interpreter that it is run with for the hooks too. Ratios hold within one run;
+milliseconds are this machine's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ ARTIFACTS = 10
 ARTIFACT_BYTES = 20_000
 FLAT = 1.2
 FEW, MANY = 10, 100_000  # tool steps in a run's log
-_BEHIND = f", {MANY:,} steps before it"
 
 
 SMALL = "PostToolUse of a small result (2 KB)"
@@ -39,15 +38,17 @@ def main() -> int:
     """Measure and print the table; the exit code is 1 if a row is over its number."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    *_, many = stand.at_most([FEW, MANY], options.most)
     with stand.folder() as base:
-        cases, modules = _prepare(base)
+        cases, modules = _prepare(base, many)
         stand.in_turn(cases, options.runs)
-    return _tell(cases, modules, as_json=options.json)
+    return _tell(cases, modules, many, as_json=options.json)
 
 
-def _prepare(base: Path) -> tuple[list[Case], list[str]]:
+def _prepare(base: Path, many: int) -> tuple[list[Case], list[str]]:
     python = os.path.realpath(sys.executable)
     project, empty = base / "shop", base / "nothing"
     for folder in (project, empty / "src", empty / ".git"):
@@ -96,15 +97,17 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
         case("Stop, a candidate is kept", 3.5, "stop", event("Stop", last_assistant_message="so far so good")),
         case("PreCompact", 4.5, "pre-compact", event("PreCompact", trigger="auto")),
     ]
-    told, few, many = (_grown(base / name, env, count) for name, count in (("told", FEW), ("few", FEW), ("many", MANY)))
+    told, few, grown = (
+        _grown(base / name, env, count) for name, count in (("told", FEW), ("few", FEW), ("many", many))
+    )
     cases += [
         case("SessionStart, the same and the history of 10 tool steps", 6.0, "session-start", start, told),
         case(SMALL, 0.6, "post-tool-use", after(_lines(2_000)), few),
         case(LARGE, 2.5, "post-tool-use", after(_lines(60_000)), few),
-        case(f"{SMALL}{_BEHIND}", None, "post-tool-use", after(_lines(2_000)), many),
-        case(f"{LARGE}{_BEHIND}", None, "post-tool-use", after(_lines(60_000)), many),
+        case(f"{SMALL}{_behind(many)}", None, "post-tool-use", after(_lines(2_000)), grown),
+        case(f"{LARGE}{_behind(many)}", None, "post-tool-use", after(_lines(60_000)), grown),
     ]
-    for name, count, behind in (("few turns", FEW, ""), ("many turns", MANY, _BEHIND)):
+    for name, count, behind in (("few turns", FEW, ""), ("many turns", many, _behind(many))):
         cases += turn(_grown(base / name, env, count), behind)
     cases += _prompts(base, env)
     cases += _status_lines(base, env)
@@ -118,6 +121,10 @@ def _prepare(base: Path) -> tuple[list[Case], list[str]]:
     )
     modules = _modules(listed, handle)
     return cases, modules
+
+
+def _behind(many: int) -> str:
+    return f", {many:,} steps before it"
 
 
 class _Compacted(Case):
@@ -236,13 +243,13 @@ def _modules(case: Case, handle: str) -> list[str]:
     )
 
 
-def _tell(cases: list[Case], modules: list[str], *, as_json: bool) -> int:
+def _tell(cases: list[Case], modules: list[str], many: int, *, as_json: bool) -> int:
     costs = {case.name: case.median() for case in cases}
-    growth = {name: costs[f"{name}{_BEHIND}"] / costs[name] for name in GROWING}
+    growth = {name: costs[f"{name}{_behind(many)}"] / costs[name] for name in GROWING}
     steep = any(ratio > FLAT for ratio in growth.values())
     over = stand.tell(stand.rows_of(cases), as_json=as_json, growth=growth, modules=modules)
     if not as_json:
-        print(f"\n| as a run grows | {MANY:,} steps against {FEW} | number to hold |\n|---|---|---|")
+        print(f"\n| as a run grows | {many:,} steps against {FEW} | number to hold |\n|---|---|---|")
         for name, ratio in growth.items():
             print(f"| {name} | {ratio:.2f} | ≤ {FLAT:g}{'' if ratio <= FLAT else '  OVER'} |")
         print(f"\nmodules that SessionStart imports ({len(modules)}): {' '.join(modules)}")

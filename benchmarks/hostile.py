@@ -2,10 +2,11 @@
 
 What is measured is the processor time of the hook and all that it starts, so that a busy machine changes little.
 
-`python benchmarks/hostile.py [--megabytes N] [--json]`. For each text, before each hook, an event of that size with the
-text in it lies in the spool (a call's output; for those that digest also a failure, and a list), and where the
-event of the hook itself bears a text (a prompt, a command, a final message, a summary, an output), it is that text in
-that size. The exit code is 1 if a hook uses over half of its limit (hooks/hooks.json), or a priming is not whole.
+`python benchmarks/hostile.py [--megabytes N] [--text NAME] [--json]`. For each text, before each hook, an event of that
+size with the text in it lies in the spool (a call's output; for those that digest also a failure, and a list), and
+where the event of the hook itself bears a text (a prompt, a command, a final message, a summary, an output), it is that
+text in that size. The exit code is 1 if a hook uses over half of its limit (hooks/hooks.json), or a priming is not
+whole.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ def main() -> int:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=64)
+    parser.add_argument("--text", choices=sorted(TEXTS), action="append", help="this one alone")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     worst: dict[str, tuple[float, str]] = {}
     parted: list[str] = []
-    for name, unit in TEXTS.items():
+    for name in options.text or TEXTS:
         with stand.folder() as base:
-            for event, share, whole in _measured(base, unit, options.megabytes * 1_000_000 - 1000):
+            for event, share, whole in _measured(base, TEXTS[name], options.megabytes * 1_000_000 - 1000):
                 worst[event] = max(worst.get(event, (0.0, "")), (share, name))
                 parted += [] if whole else [f"{event}, {name}"]
     if options.json:

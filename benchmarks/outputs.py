@@ -1,6 +1,6 @@
 """What the outputs of steps cost: reading a response for the objects in it, appending events, ending a step.
 
-    python benchmarks/outputs.py [--json]
+    python benchmarks/outputs.py [--most N] [--json]
 
 Run it with a Python that has Loom's packages. Of a response each row is a text of 1 MB and of 2 MB, read in this
 process; the best of interleaved rounds. "x json.loads" compares with the standard library parsing a JSON text of 1 MB,
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import stand  # noqa: E402
 from loomctl.flow import drive, start  # noqa: E402
 from loomctl.flow.open_project import workspace  # noqa: E402
 from loomctl.flow.outcomes import directives, json_objects  # noqa: E402
@@ -69,9 +70,10 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure every part and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [row for part in PARTS for row in part()]
+    rows = [row for part in PARTS for row in part(options.most)]
     if options.json:
         print(json.dumps([{**row._asdict(), "missed": row.missed} for row in rows]))
     else:
@@ -123,12 +125,13 @@ TEXTS: dict[str, tuple[str, str]] = {
 }
 
 
-def scan() -> list[Row]:
+def scan(most: int | None) -> list[Row]:
     """Measure reading a response in the validated mode, which looks for broken JSON too, and the scan alone."""
     rows = []
+    (size,) = stand.at_most([MEGABYTE], most)
     whole = json.dumps([json.loads(RECORD)] * (MEGABYTE // len(RECORD)))
     for name, (pattern, end) in TEXTS.items():
-        one, two = (pattern * (size // len(pattern)) + end for size in (MEGABYTE, 2 * MEGABYTE))
+        one, two = (pattern * (of // len(pattern)) + end for of in (size, 2 * size))
         parsed, scanned, once, twice = best(
             partial(json.loads, whole),
             partial(_scan, one),
@@ -158,11 +161,11 @@ def _read(text: str) -> None:
 # ---- Appending events.
 
 
-def append() -> list[Row]:
+def append(most: int | None) -> list[Row]:
     """Measure one event's append to a short log and to a long one."""
     rows = []
     with _folder() as base:
-        logs = {count: base / str(count) for count in (FEW_EVENTS, MANY_EVENTS)}
+        logs = {count: base / str(count) for count in stand.at_most([FEW_EVENTS, MANY_EVENTS], most)}
         for count, folder in logs.items():
             folder.mkdir()
             events.append(str(folder), "bench", [_event(number) for number in range(count)], durable=False)
@@ -188,17 +191,18 @@ def _event(number: int) -> Event:
 # ---- Ending a step.
 
 
-def capture() -> list[Row]:
+def capture(most: int | None) -> list[Row]:
     """Measure the end of each step of a long run, all of what `loomctl done` does but its start."""
+    (stages,) = stand.at_most([STAGES], most)
     with _folder() as base:
         root = base / "project"
-        _project(root)
+        _project(root, stages)
         found = project.find((str(root),)) or project.new(str(root))
         caller = Caller("bench", "terminal", None, str(root), Conversation())
         space = workspace(found, config.load(found.store, with_yaml=True), caller)
         run_id = start.start(space, "measure it", workflow="bench").run.run_id
         took = []
-        for number in range(STAGES):
+        for number in range(stages):
             (root / "notes.md").write_text(f"{number}\n")
             answer = f'Step {number} is done.\n{{"context_updates": {{"last": {number}}}}}'
             began = time.perf_counter()
@@ -209,10 +213,10 @@ def capture() -> list[Row]:
     return [Row("Ending a step of 1,000", "with its files and git", values, {"last / first": FLAT})]
 
 
-def _project(root: Path) -> None:
+def _project(root: Path, stages: int) -> None:
     workflows = root / ".loom" / "workflows"
     workflows.mkdir(parents=True)
-    steps = [{"id": f"step-{number}", "prompt": "Do it."} for number in range(STAGES)]
+    steps = [{"id": f"step-{number}", "prompt": "Do it."} for number in range(stages)]
     (workflows / "bench.json").write_text(json.dumps({"id": "bench", "phases": {"build": {"steps": steps}}}))
     for number in range(100):
         (root / f"file-{number}.txt").write_text("a line\n" * 40)
@@ -232,7 +236,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-PARTS: tuple[Callable[[], list[Row]], ...] = (scan, append, capture)
+PARTS: tuple[Callable[[int | None], list[Row]], ...] = (scan, append, capture)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a report costs: making it, its size, and the time in which a browser opens it, for runs of up to 10,000 events.
 
-Run it with a Python that has Loom's packages and pytest: `python benchmarks/report.py [--runs N] [--json]`. Medians;
-`made` is the whole command, `opened` is from the start of the navigation to the end of the page's load event, as
-Chromium measures it (it is needed: apt-get install chromium). It works in a temporary folder.
+Run it with a Python that has Loom's packages and pytest: `python benchmarks/report.py [--runs N] [--most N] [--json]`.
+Medians; `made` is the whole command, `opened` is from the start of the navigation to the end of the page's load event,
+as Chromium measures it (it is needed: apt-get install chromium). It works in a temporary folder.
 
 `python benchmarks/report.py --picture FILE.png [--dark] [--width N]` takes the picture of the documentation instead.
 """
@@ -29,12 +29,12 @@ LIMIT = 2.0  # seconds, for the largest to open
 _LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
 
 
-def measured(base: Path, runs: int) -> list[dict[str, Any]]:
+def measured(base: Path, runs: int, sizes: list[int]) -> list[dict[str, Any]]:
     """Make and open a report of each size so many times."""
     rows = []
     with Browser(base / "profile") as browser:
         browser.show(1440)
-        for size in SIZES:
+        for size in sizes:
             scene = Scene(base / f"run-{size}")
             reports.large(scene, size)
             made, opened = [], []
@@ -69,6 +69,7 @@ def main() -> int:
     """Measure, print, and tell by the exit code whether the largest opens in time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true", dest="as_json")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--width", type=int, default=1200)
@@ -78,7 +79,7 @@ def main() -> int:
         if words.picture is not None:
             picture(base, words.picture, width=words.width, dark=words.dark)
             return 0
-        rows = measured(base, words.runs)
+        rows = measured(base, words.runs, stand.at_most(SIZES, words.most))
     if words.as_json:
         print(json.dumps({"limit": LIMIT, "rows": rows}, indent=1))
     else:

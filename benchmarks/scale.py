@@ -1,7 +1,8 @@
 """What does not grow: listing, priming and state updates with 10 and 10,000 runs, with 1 and 1,000 sessions of a run.
 
-Run it with a Python that has Loom's packages: `python benchmarks/scale.py [--runs N] [--json]`. Whole processes,
-medians of interleaved runs; a ratio compares the large project with the small one. It works in a temporary folder.
+Run it with a Python that has Loom's packages: `python benchmarks/scale.py [--runs N] [--most N] [--json]`. Whole
+processes, medians of interleaved runs; a ratio compares the large project with the small one. It works in a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Project:
         began = stand.begin(self.root, self.env)
         self.run_id, self.run_dir = began["run_id"], Path(began["run_dir"])
         self._work_in_sessions(sessions - 1)
+        self.loomctl("resume", self.run_id, "--take-over")
         self._add_runs(runs - 1)
 
     def _work_in_sessions(self, count: int) -> None:
@@ -45,9 +47,7 @@ class Project:
         script = (
             "import sys\n"
             "sys.path.insert(0, sys.argv[1])\n"
-            "from loomctl.runs import config\n"
-            "from loomctl.runs import project\n"
-            "from loomctl.runs import presence\n"
+            "from loomctl.runs import config, leases, project\n"
             "from loomctl.flow.open_project import workspace\n"
             "from loomctl.runs.project import Caller, Conversation\n"
             "from loomctl.flow.start import bind\n"
@@ -55,12 +55,12 @@ class Project:
             "settings = config.load(found.store, with_yaml=True)\n"
             "for number in range(int(sys.argv[4])):\n"
             "    caller = Caller(f'session-{number:05d}', 'claude-code', None, sys.argv[2], Conversation())\n"
-            "    space = workspace(found, settings, caller)\n"
+            "    space = leases.taking_over(workspace(found, settings, caller))\n"
             "    bind(space, sys.argv[3])\n"
-            "    here = presence.surroundings(space)\n"
-            "    space.store.update(sys.argv[3], lambda s: presence.enter(space, s, 'startup', here), durable=False)\n"
+            "    here = leases.surroundings(space)\n"
+            "    space.store.update(sys.argv[3], lambda s: leases.enter(space, s, 'startup', here), durable=False)\n"
             "    space.local.mark_ended(caller.session_id)\n"
-            "    presence.leave(space, sys.argv[3], 'logout')\n"
+            "    leases.leave(space, sys.argv[3], 'logout')\n"
         )
         self._run([sys.executable, "-I", "-c", script, str(ROOT), str(self.root), self.run_id, str(count)])
 
@@ -98,7 +98,8 @@ class Project:
         """Answer a hook event."""
         event = json.dumps({"session_id": session, "cwd": str(self.root), "hook_event_name": word, **told})
         command = [sys.executable, "-I", "-S", MAIN, "hook", word]
-        return self._run(command, event, CLAUDE_CODE_SESSION_ID=session)
+        host = os.getpid() if session == SESSION else os.getppid()  # of one process they would be one conversation
+        return self._run(command, event, CLAUDE_CODE_SESSION_ID=session, CLAUDE_PID=str(host))
 
 
 def rows() -> dict[str, Any]:
@@ -125,12 +126,15 @@ def main() -> int:
     """Measure and print the table; the exit code is 1 if a row is over its number."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15, help="how often each row is measured")
+    parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    *_, many = stand.at_most([FEW, MANY], options.most)
+    *_, sessions = stand.at_most([SESSIONS], options.most)
     with stand.folder() as base:
         small = Project(base, "small", runs=FEW, sessions=1)
-        large = Project(base, "large", runs=MANY, sessions=1)
-        old = Project(base, "old", runs=FEW, sessions=SESSIONS)
+        large = Project(base, "large", runs=many, sessions=1)
+        old = Project(base, "old", runs=FEW, sessions=sessions)
         first = timed(lambda p: p.loomctl("runs"), large)
         listed = statistics.median(timed(lambda p: p.loomctl("runs"), large) for _ in range(5))
         found = []
@@ -141,10 +145,13 @@ def main() -> int:
                     times[which].append(timed(deed, project))
             medians = {which: statistics.median(taken[1:]) for which, taken in times.items()}
             found.append((name, medians["small"], medians["large"], medians["old"]))
-    return _tell(first, listed, found, as_json=options.json)
+    return _tell(first, listed, found, (many, sessions), as_json=options.json)
 
 
-def _tell(first: float, listed: float, found: list[tuple[str, float, float, float]], *, as_json: bool) -> int:
+def _tell(
+    first: float, listed: float, found: list[tuple[str, float, float, float]], sizes: tuple[int, int], *, as_json: bool
+) -> int:
+    many, sessions = sizes
     over = listed > LISTED  # the first time every state is read; then those that changed
     over = over or any(large / small > FLAT or old / small > FLAT for _, small, large, old in found)
     if as_json:
@@ -160,8 +167,8 @@ def _tell(first: float, listed: float, found: list[tuple[str, float, float, floa
         ]
         print(json.dumps({"listed_first_s": first, "listed_s": listed, "number_s": LISTED, "rows": measured}))
         return int(over)
-    print(f"loomctl runs, {MANY:,} runs: {listed:.2f} s, at most {LISTED:g} s ({first:.2f} s the first time here)")
-    print(f"\n{'':<50} {FEW} runs, 1 session   {MANY:,} runs   {SESSIONS:,} sessions   at most")
+    print(f"loomctl runs, {many:,} runs: {listed:.2f} s, at most {LISTED:g} s ({first:.2f} s the first time here)")
+    print(f"\n{'':<50} {FEW} runs, 1 session   {many:,} runs   {sessions:,} sessions   at most")
     for name, small, large, old in found:
         print(f"{name:<50} {small * 1000:>16.1f} ms   {large / small:>9.2f} x   {old / small:>11.2f} x   {FLAT:g} x")
     return int(over)

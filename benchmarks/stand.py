@@ -33,6 +33,11 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(base, ignore_errors=True)
 
 
+def at_most(sizes: Sequence[int], most: int | None) -> list[int]:
+    """Cut sizes to the one that `--most` gives, if it gives one."""
+    return sorted({size if most is None else min(size, most) for size in sizes})
+
+
 def environment(base: Path, project: Path | None = None) -> dict[str, str]:
     """Give the environment of a bound session, its home in `base`; without a project, what is the same for all."""
     here = {} if project is None else {"CLAUDE_PROJECT_DIR": str(project), "PWD": str(project)}
