@@ -36,7 +36,7 @@ def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant:
     before, *later = [told(request) for request in turn.conversation[-4:]]
     assert [len(one) - len(before) for one in later] == [1, 1, 1]
     assert applied(ONCE, later[-1][-1]) == TWICE
-    assert [line for line in turn.told_user() if "was told" in line] == [
+    assert [line for line in turn.told_user() if "told the assistant" in line] == [
         "Loom: specs/dark-mode.md changed; Loom told the assistant."
     ]
 

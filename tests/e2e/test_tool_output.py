@@ -159,7 +159,7 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     big(patient.project)
     calls = [bash(command) for command in outputs]
     failing = bash("ls /nope; exit 3")
-    own = [bash(f"loomctl {words}") for words in ("steps", "history --budget 500", "savings")]
+    own = [bash(f"COLUMNS=200 loomctl {words}") for words in ("steps", "history --budget 500", "savings")]
     answers: list[Reply | str] = [*(reply(call) for call in (*calls, failing, *own)), "seen"]
     turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
     table, history, savings = (result.text for result in turn.conversation[-1].tool_results()[-3:])
