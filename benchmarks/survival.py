@@ -21,9 +21,9 @@ that it takes out); bytes, the request's beyond what `nothing` has there; whethe
 receipt says what the request shows. Where a conversation goes on as it was (resumed, an edit between prompts), what was
 given before is left out of stale and bytes. The exit code is 1 where Loom misses a goal: 100 present (on a new machine:
 reachable, and present after `/loom:resume`; of more than its room: reachable), none stale, no more than 1.15 of the
-files' bytes and 3,000 (of a bundled workflow 13,000, for it gives its state, plan and protocol, too), receipts that
-are right, the task at hand named. With --words the table gives instead how many words were put in
-beside the lines of the files.
+files' bytes and 3,600, the list of Loom's skills among them (of a bundled workflow 13,000, for it gives its state,
+plan and protocol, too), receipts that are right, the task at hand named. With --words the table gives instead how many
+words were put in beside the lines of the files.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ BUNDLED = {
 FILES = {"spec": "docs/spec.md", "decisions": "docs/decisions.md", "tasks": "docs/tasks.md", "criteria": "docs/done.md"}
 ROOM = 30_000
 """Characters of a specification that Loom promises to bring back in full by its hooks."""
+PRINTED = 20_000
+"""Characters of a specification that `loomctl done` prints as it is registered; it asks for the rest to be read."""
 
 
 def spec_facts(version: int = 0) -> list[str]:
@@ -423,18 +425,17 @@ def judged(work: Work, event: str, given: Given, empty: Size) -> Cell:
     put_in = window if event in LATER else whole
     size = len(put_in.encode()) - empty.bytes
     words = len(put_in.split()) - empty.words - words_of_files(work, put_in)
-    room = int(files * 1.15) + (13_000 if work.who in BUNDLED else 3_000)
-    task = task_is_named(work, event, whole)
+    room = int(files * 1.15) + (13_000 if work.who in BUNDLED else 3_600)
+    task = task_is_named(work, whole)
     return Cell(work.who, event, work.kilobytes, present, named, stale, size, room, len(told), receipt, words, task)
 
 
-def task_is_named(work: Work, event: str, seen: str) -> bool:
-    """Tell whether the task at hand is named where the run is taken up; True where it has none."""
+def task_is_named(work: Work, seen: str) -> bool:
+    """Tell whether the task at hand is named; True where there is none."""
     states = sorted(work.project.glob(".loom/runs/*/state.json")) if work.who in BUNDLED else []
     steps = json.loads(states[-1].read_text(encoding="utf-8"))["steps"] if states else []
     task = steps[-1].get("task") if steps else None
-    stands = event == "edited between prompts" or event.startswith("laptop")  # nothing of the run is given there
-    return not task or stands or f"task {task['number']} of {task['of']}" in seen
+    return not task or f"task {task['number']} of {task['of']}" in seen
 
 
 def words_of_files(work: Work, seen: str) -> int:
@@ -506,7 +507,8 @@ def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, e
 def misses(cell: Cell) -> list[str]:
     """Say which goals one of Loom's cells misses."""
     by_hooks = cell.who != "memory" or cell.event in ("edited between prompts", "cloned, /loom:resume")
-    is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > ROOM)
+    given = PRINTED if cell.who in BUNDLED and cell.event == "edited between prompts" else ROOM
+    is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > given)
     share = cell.reachable if is_far else cell.present
     found = [] if share == 100 else ["facts"]
     found += ["stale"] if cell.stale else []
