@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loomctl.workflows.task_lists import TaskList
 
 NO_TASKS = "NO_TASKS"
+_WRITE = "write a line `- [ ] …`"
 _BESIDE = ".loom-tick.tmp"  # where a list is written anew: no name of anybody else's
 _LARGEST = 1 << 20  # bytes of a file with a task list, as of an artifact (D17)
 
@@ -54,7 +55,7 @@ class Tick(NamedTuple):
 class _List(NamedTuple):
     """A list as it stands. items: of the state; boxes, path: of a file; shown: its name; missing: why neither.
 
-    is_unset: nothing stands at its path in the state; is_refused: something does that cannot be read.
+    mend: what makes one where there is none; is_refused: something stands there that cannot be read.
     """
 
     shown: str
@@ -62,7 +63,7 @@ class _List(NamedTuple):
     boxes: TaskList | None = None
     path: str = ""
     missing: str = ""
-    is_unset: bool = False
+    mend: str = ""
     is_refused: bool = False
 
 
@@ -92,15 +93,7 @@ def next_task(space: Workspace, run: Run, state: State, place: Place) -> Next:
         why = f"the list at {found.shown} is empty"
     if asked.get("allow_empty") and not goes_on and not found.is_refused:
         return Next(None, visits.SKIPPED, f"{why}; the step may be passed without a task")
-    mend = "write a line `- [ ] …` there for each task"
-    if found.items is not None:
-        mend = "fill that list"
-    elif found.is_unset:
-        name = str(asked["path_steps"][-1])
-        way = (
-            f"with `--artifact {name}=PATH`" if asked["path_steps"][0] == "artifacts" else f"with {name} in its context"
-        )
-        mend = f"`loomctl undo` opens the step before again: end it {way}"
+    mend = "fill that list" if found.items is not None else found.mend or f"{_WRITE} there for each task"
     return Next(None, visits.FAILED, f"{NO_TASKS}: {why}; {mend}")
 
 
@@ -200,7 +193,7 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
         return _List(source, items=value)
     if not isinstance(value, str) or not value:
         said = f"the run has no list, nor a file with one, at {masked_line(source, 120)}"
-        return _List(source, missing=said, is_unset=True)
+        return _List(source, missing=said, mend=_way_back(asked))
     run = run._replace(state=state)
     roots = artifact_paths.Roots(
         space.project.root, run.folder, space.project.root, recorded=tuple(sessions.roots(state))
@@ -211,7 +204,9 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
             return _List(source, missing=f"{masked_line(place.shown, 200)} is one of git's own files", is_refused=True)
         boxes = task_lists.read(files.read_bytes(place.path, limit=_LARGEST), asked.get("section"))
     except FileNotFoundError:
-        return _List(source, missing=f"there is no file {masked_line(value, 200)} ({masked_line(source, 120)})")
+        name = masked_line(value, 200).replace("{project_root}/", "")
+        mend = f"{_WRITE} into it for each task; or {_way_back(asked)}"
+        return _List(source, missing=f"there is no file {name} ({masked_line(source, 120)})", mend=mend)
     except (OSError, LoomError) as error:
         return _List(source, missing=masked_line(trouble.said(error), 300), is_refused=True)
     shown = masked_line(place.shown, 200)
@@ -221,6 +216,12 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
     if boxes is None:
         return _List(shown, missing=f"{shown} has no heading “{heading}”")
     return _List(f"{shown} under “{heading}”", boxes=boxes, path=place.path)
+
+
+def _way_back(asked: Mapping[str, Any]) -> str:
+    root, name = asked["path_steps"][0], asked["path_steps"][-1]
+    way = f"with `--artifact {name}=PATH`" if root == "artifacts" else f"with {name} in its context"
+    return f"`loomctl undo` opens the step before again: end it {way}"
 
 
 def _value(space: Workspace, run: Run, state: State, steps: Sequence[Any]) -> object:

@@ -292,7 +292,10 @@ def go_on_refused(scene: Scene) -> LoomError:
     ("artifacts", "why"),
     [
         ({}, "the run has no list, nor a file with one, at artifacts.spec"),
-        ({"spec": "{project_root}/gone.md"}, "there is no file {project_root}/gone.md"),
+        (
+            {"spec": "{project_root}/gone.md"},
+            "there is no file gone.md (artifacts.spec); write a line `- [ ] …` into it for each task",
+        ),
         ({"spec": "/etc/passwd"}, "leads out of the project"),
         ({"spec": "{project_root}"}, "not a regular file"),
         ({"spec": "{project_root}/link.md"}, "leads out of the project"),
@@ -341,6 +344,16 @@ def test_a_list_that_nobody_made_is_made_by_the_step_before(scene: Scene, step: 
     updates = json.dumps({"context_updates": {"parts": ["no task"]}})
     done(scene, updates, artifacts={"spec": "{project_root}/spec.md"})
     assert (scene.state["current_step"], task(scene)["text"]) == ("build/each", "no task")
+
+
+def test_a_list_that_was_renamed_goes_on_under_its_new_name(scene: Scene) -> None:
+    listed(scene, EACH, "after")
+    os.rename(scene.root / "spec.md", scene.root / "new.md")
+    driven = done(scene)
+    assert "end it with `--artifact spec=PATH`" in driven.line
+    take_back(scene)
+    assert done(scene, artifacts={"spec": "{project_root}/new.md"}).move.step == "build/each"
+    assert (scene.root / "new.md").read_text(encoding="utf-8") == SPEC.replace("[ ] one", "[x] one")
 
 
 def test_a_failure_for_want_of_tasks_goes_the_way_of_failures(scene: Scene) -> None:
