@@ -263,3 +263,59 @@ def test_an_edited_line_elsewhere_moves_no_task(text: str) -> None:
         again = after.again(found.noted(task))
         assert again is not None
         assert (again.text, again.line) == (task.text, task.line + 2)
+
+
+EDITED = ("add", "remove", "move", "reword", "note", "tick", "untick")
+edits = st.lists(st.tuples(st.sampled_from(EDITED), st.integers(0, 9), st.integers(0, 9)), max_size=4)
+
+
+def edit(lines: list[str], what: str, at: int, to: int, fresh: str) -> None:
+    """Do what somebody does to a list of boxes by hand, a line each, some with a note below."""
+    if what == "add" or not lines:
+        lines.insert(at % (len(lines) + 1), f"- [ ] {fresh}")
+        return
+    at %= len(lines)
+    if what in ("remove", "move"):
+        line = lines.pop(at)
+        if what == "move":
+            lines.insert(to % (len(lines) + 1), line)
+    elif what == "note":
+        lines[at] += f"\r\n  {fresh}"
+    elif what == "reword":
+        lines[at] = lines[at][:6] + fresh
+    else:
+        lines[at] = lines[at].replace("[ ]" if what == "tick" else "[x]", "[x]" if what == "tick" else "[ ]")
+
+
+@given(st.integers(1, 6), st.lists(edits, max_size=12))
+def test_whatever_is_edited_while_tasks_are_worked_on_each_tick_is_the_tasks_own(count: int, rounds: list[Any]) -> None:
+    """Its text is its name while it stands there; else nothing, or what stands in its place, is ticked. It ends."""
+    lines = [f"- [ ] task {number}" for number in range(count)]
+    for number in range(60):
+        found = task_lists.read("\r\n".join(lines).encode())
+        assert found is not None
+        task = found.next()
+        if task is None:
+            break
+        noted = found.noted(task)
+        for index, (what, at, to) in enumerate(rounds[number] if number < len(rounds) else ()):
+            edit(lines, what, at, to, f"new {number}.{index}")
+        after = task_lists.read("\r\n".join(lines).encode())
+        assert after is not None
+        own, heads = after.again(noted), [one.text.partition("\n")[0] for one in after.tasks]
+        head = noted["text"].partition("\n")[0]
+        if head in heads:
+            assert own is not None
+            assert own.text.partition("\n")[0] == head
+        elif own is not None:
+            assert own.line == noted["line"]
+        if own is not None and not own.done:
+            ticked = after.ticked(own).decode().split("\r\n- ")
+            before = "\r\n".join(lines).split("\r\n- ")
+            changed = [pair for pair in zip(before, ticked, strict=True) if pair[0] != pair[1]]
+            assert len(changed) == 1
+            assert changed[0][0].replace("[ ]", "[x]", 1) == changed[0][1]
+            lines = [ticked[0], *(f"- {line}" for line in ticked[1:])]
+    else:
+        pytest.fail("the list has no end")
+    assert "[ ]" not in "".join(lines)
