@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-# A blank goes with what follows it; what white space is left is a piece of its own.
+# A blank goes with what follows it; what white space is left is a piece of its own. Signs are told by their ranges
+# below 0x80: a set that excludes all beyond takes ten times as long to compile.
 _PIECES = re.compile(
-    r" ?(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\s\x00-\x7f]|[^\sA-Za-z0-9\x80-\U0010ffff]+)|\s+?(?= \S|\S|\Z)"
+    r" ?(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\s\x00-\x7f]|[\x00-\x08\x0e-\x1b!-/:-@\[-`{-\x7f]+)|\s+?(?= \S|\S|\Z)"
 )
 
 _TWICE = re.compile(r"(.)\1")

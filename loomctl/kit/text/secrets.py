@@ -126,19 +126,20 @@ def _looks(text: str) -> list[Callable[[str], Iterator[Span]]]:
     long = [word for word in text.split() if len(word) >= _SHORTEST_WORD]
     words = "\n".join(long)
     looks: list[Callable[[str], Iterator[Span]]] = []
-    begun = [
-        (prefix, body, kind)
-        for kind, prefixes, body, *_ in secret_kinds.TOKENS
-        for prefix in prefixes
-        if prefix in words
-    ]
-    if begun:
-        looks.append(lambda reading: _tokens(reading, begun))
-    around = [row for row in secret_kinds.AROUND_A_SIGN if row[2].lstrip(":") in words]
-    if around:
-        looks.append(lambda reading: _tokens_around_a_sign(reading, around))
-    if any(len(word) >= _SHORTEST_DISCORD and word.count(".") > 1 for word in long):
-        looks.append(_discord_tokens)
+    if words:
+        begun = [
+            (prefix, body, kind)
+            for kind, prefixes, body, *_ in secret_kinds.TOKENS
+            for prefix in prefixes
+            if prefix in words
+        ]
+        if begun:
+            looks.append(lambda reading: _tokens(reading, begun))
+        around = [row for row in secret_kinds.AROUND_A_SIGN if row[2].lstrip(":") in words]
+        if around:
+            looks.append(lambda reading: _tokens_around_a_sign(reading, around))
+        if any(len(word) >= _SHORTEST_DISCORD and word.count(".") > 1 for word in long):
+            looks.append(_discord_tokens)
     if "PRIVATE" in text or "Private-Lines" in text or "LS0tLS1" in text:
         looks.append(private_keys)
     if "@" in text or "%" in text:
