@@ -153,23 +153,28 @@ def misfit(path: str, value: object, shape: Shape) -> tuple[str, str] | None:
     """Give the JSON path of the first thing that does not fit and why, or None; keys that the shape has not may be."""
     if not isinstance(value, dict):
         return path, f"it is {_NAMES[type(value)]}, not an object"
-    for fields in (shape.needed, shape.if_there):
-        for key, types in fields.items():
-            held = value.get(key, _GONE)
-            kind = type(held)
-            if kind in types and (kind is not int or -LARGEST <= held <= LARGEST):  # true is no whole number
-                continue
-            if kind in types:
-                return f"{path}.{key}", "it is too large a number"
-            if held is not _GONE:
-                return f"{path}.{key}", f"it is {_NAMES[kind]}, not {_NAMES[types[0]]}"
-            if fields is shape.needed:
-                return f"{path}.{key}", "it is missing"
+    for key, types in shape.needed.items():
+        held = value.get(key, _GONE)
+        kind = type(held)
+        if kind not in types or kind is int:  # true is no whole number
+            why = "it is missing" if held is _GONE else _misfit(held, types)
+            if why:
+                return f"{path}.{key}", why
+    for key, types in shape.if_there.items():
+        if key in value and (why := _misfit(value[key], types)):
+            return f"{path}.{key}", why
     for key in shape.lines:
         held = value.get(key)
         if type(held) is str and not held.isprintable():
             return f"{path}.{key}", "it holds a line break or a control character"
     return None
+
+
+def _misfit(held: Any, types: tuple[type, ...]) -> str:
+    kind = type(held)
+    if kind not in types:
+        return f"it is {_NAMES[kind]}, not {_NAMES[types[0]]}"
+    return "" if kind is not int or -LARGEST <= held <= LARGEST else "it is too large a number"
 
 
 def not_text(path: str, values: object) -> tuple[str, str] | None:
