@@ -161,7 +161,7 @@ def _with_slip(space: Workspace, made: Slip, before: Mapping[str, Any]) -> dict[
             continue
         noted: dict[str, Any] = {"sha256": entry.sha256, "form": form, "slip": made.id}
         needs: list[Any] = slip.marks(made.id, entry.parts)
-        if form in WHOLE:
+        if form in WATCHED:
             noted["text"] = _keep_text(space, entry)
             was = artifacts.get(entry.id)
             if form == "diff" and isinstance(was, dict):

@@ -163,7 +163,7 @@ def _as_given(entry: Entry, packed: Packed, piece: Piece) -> Entry:
     return entry._replace(
         form=packed.form if packed.form != "omitted" else None,
         base=piece.base if packed.form == "diff" else None,
-        given=(piece.text or "") if packed.form in WHOLE else "",
+        given=(piece.text or "") if packed.form in memory_of_session.WATCHED else "",
         parts=packed.parts,
         rest=packed.rest,
     )

@@ -39,9 +39,9 @@ OVER = ("condition_false", "other_phase")
 class Entry(NamedTuple):
     """What became of one artifact; form: full, diff, head, pointer, or None where nothing was given.
 
-    base: the SHA-256 of the content that a diff begins with; given: the text that was given whole; of: what it is of
-    where that is no file's content; parts: those of the text that it stands in, from 1; rest: what to do for what is
-    not given of it; file: the absolute path of the user's file whose content it is, if it is one.
+    base: the SHA-256 of the content that a diff begins with; given: the whole text, where all or the beginning was
+    given; of: what it is of where that is no file's content; parts: those of the text that it stands in, from 1; rest:
+    what to do for what is not given of it; file: the absolute path of the user's file whose content it is, if any.
     """
 
     id: str

@@ -275,3 +275,23 @@ def test_a_diff_on_many_diffs_and_what_was_told_in_a_line_are_given_whole_by_a_p
     told(given)
     assert "All of it is new.\n" * 200 in prime(given).text
     assert prime(given).id == ""
+
+
+def test_an_edit_of_a_file_that_was_given_in_part_comes_as_a_diff_too(scene: Scene) -> None:
+    """It is not whole in the conversation by that: the next priming gives it anew."""
+    text = "".join(f"Line {number} of the large specification.\n" for number in range(6000))
+    scene.write("spec.md", text)
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin()
+    (entry,) = [one for one in prime(scene, force=True).entries if one.id == "spec"]
+    assert entry.form == "head"
+    for old, new in (
+        (text, text.replace("Line 5000 of", "Line 5k of")),
+        (text.replace("Line 5000 of", "Line 5k of"), text),
+    ):
+        scene.write("spec.md", new)
+        notice = told(scene)
+        assert [applied(old, diff) for diff in diffs(notice)] == [new]
+        assert told(scene) == NOTHING
+    (entry,) = [one for one in prime(scene).entries if one.id == "spec"]
+    assert (entry.decision, entry.form) == ("load", "head")

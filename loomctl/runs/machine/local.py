@@ -236,7 +236,7 @@ class Local:
         session_notes.note_watch(self.folder, session_id, artifacts, age=age)
 
     def keep_given(self, text: str) -> str:
-        """Keep a text that was given whole, for the next diff; gives what it is kept under. Raises OSError."""
+        """Keep a text that was given, for the next diff; gives what it is kept under. Raises OSError."""
         from loomctl.runs.machine import session_notes
 
         return session_notes.keep_text(self.folder, text)
