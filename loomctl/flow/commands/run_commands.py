@@ -6,7 +6,6 @@ detached; whoever calls `next` waits for it, and the first who sees its end ends
 
 from __future__ import annotations
 
-import calendar
 import os
 import time
 
@@ -215,11 +214,8 @@ def _running(work: Work, standing: Standing) -> Pending:
 
 
 def _seconds(record: Mapping[str, Any]) -> float:
-    try:
-        began = calendar.timegm(time.strptime(str(record.get("started_at")), "%Y-%m-%dT%H:%M:%SZ"))
-    except ValueError:
-        return 0.0
-    return max(0.0, time.time() - began)
+    began = clock.seconds_of(str(record.get("started_at")))
+    return max(0.0, time.time() - began) if began else 0.0
 
 
 def _pending(kind: str, work: Work, *, commands: Sequence[Mapping[str, str]] = (), tail: str = "") -> Pending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-from loomctl.flow.outcomes import directives, json_objects
+from loomctl.flow.outcomes import directives
 from loomctl.flow.outcomes.directives import (
     FIELDS,
     LAST_FILE,
@@ -365,6 +365,8 @@ def part(text: str) -> Part:
     """
     if len(text) <= LONGEST:
         return Part(text)
+    from loomctl.flow.outcomes import json_objects  # many messages have no object
+
     alone = json_objects.alone(_unfenced(text))
     if alone is not None:
         return Part(text, 0, alone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from loomctl.flow.outcomes import json_objects
 from loomctl.kit.ids import is_artifact_name
 from loomctl.kit.quick_json import pointer
 from loomctl.kit.records import NamedTuple
@@ -11,7 +10,7 @@ from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from loomctl.flow.outcomes.json_objects import Found
@@ -121,7 +120,7 @@ def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     colon: an answer that was cut off or has a comma too many is not replaced by a draft before it or a part of it.
     """
     last: Found | None = None
-    for found in json_objects.objects(text):
+    for found in _objects(text):
         last = found
     broken = [start for start, _ in _broken_behind(text, last) if _begins_with_key(text, start)]
     if broken:
@@ -143,6 +142,22 @@ def mended(value: Any) -> Any:
 # ---- Which object counts.
 
 
+def _objects(text: str) -> Iterable[Found]:
+    if "{" not in text:  # as most messages have it: then a hook pays for no pattern and no decoder
+        return ()
+    from loomctl.flow.outcomes import json_objects
+
+    return json_objects.objects(text)
+
+
+def _broken(text: str) -> Sequence[tuple[int, int]]:
+    if "{" not in text:
+        return ()
+    from loomctl.flow.outcomes import json_objects
+
+    return json_objects.broken(text)
+
+
 def _scanned(text: str) -> tuple[Found | None, int | None]:
     """Give the object that counts, and where a broken one begins that should have counted instead.
 
@@ -151,7 +166,7 @@ def _scanned(text: str) -> tuple[Found | None, int | None]:
     named = _named(text)
     bare: list[int] = []  # where a field is named outside of all that parse
     at, last = 0, None
-    for one in json_objects.objects(text):
+    for one in _objects(text):
         while at < len(named) and named[at] < one.end:
             if named[at] < one.start:
                 bare.append(named[at])
@@ -171,9 +186,9 @@ def _counts(text: str, one: Found) -> bool:
 
 
 def _last_outside(text: str) -> Found | None:
-    spans = iter([(start, end) for start, end in json_objects.broken(text) if end >= 0 and _is_updates(text, start)])
+    spans = iter([(start, end) for start, end in _broken(text) if end >= 0 and _is_updates(text, start)])
     span, reach, last = next(spans, None), -1, None
-    for one in json_objects.objects(text):
+    for one in _objects(text):
         if _counts(text, one):
             while span is not None and span[0] < one.start:
                 reach, span = max(reach, span[1]), next(spans, None)
@@ -211,7 +226,7 @@ def _broken_with(text: str, places: list[int], last: Found | None) -> int | None
 
 def _broken_behind(text: str, last: Found | None) -> Iterator[tuple[int, int]]:
     is_part = last is not None and _is_part(text, last.start)
-    for start, end in json_objects.broken(text):
+    for start, end in _broken(text):
         if last is None or start >= last.end or (end >= last.end if end >= 0 else is_part):
             yield start, end
 
@@ -264,6 +279,8 @@ def _places(text: str, word: str) -> Iterator[int]:
 
 
 def _not_json(text: str, start: int) -> Fault:
+    from loomctl.flow.outcomes import json_objects
+
     at, why = json_objects.read(text, start)[:2]
     line, column = text.count("\n", 0, int(at)) + 1, int(at) - text.rfind("\n", 0, int(at))
     return Fault("MALFORMED_JSON", "", f"the JSON object does not parse: {why} (line {line}, column {column})")

@@ -109,12 +109,14 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
 def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | None]:
     yield misfit(path, step, _STEP)
     _refuse_later(path, step, where)
-    yield misfit(f"{path}.result_handling", step.get("result_handling", {}), _HANDLING)
+    if "result_handling" in step:
+        yield misfit(f"{path}.result_handling", step["result_handling"], _HANDLING)
     for place, transition in enumerate(step.get("transitions", ())):
         yield misfit(f"{path}.transitions[{place}]", transition, _TRANSITION)
     for place, wanted in enumerate(step.get("evidence", ())):
         yield from _of_evidence(f"{path}.evidence[{place}]", wanted)
-    yield not_text(f"{path}.produces", step.get("produces", []))
+    if "produces" in step:
+        yield not_text(f"{path}.produces", step["produces"])
     if "for_each" in step:
         yield misfit(f"{path}.for_each", step["for_each"], _FOR_EACH)
     if "parallel" in step:

@@ -103,6 +103,8 @@ def _opened(run_dir: str) -> int | None:
 
 
 def _step(line: bytes) -> ToolStep | None:
+    if not line:  # behind the last line end; for the error alone the standard library's json would be imported
+        return None
     try:
         raw = quick_json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
