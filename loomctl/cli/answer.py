@@ -1,4 +1,4 @@
-"""What run, resume, next and done tell: the packing slip, the step, where the run stands."""
+"""What run, resume, next and done tell: what was loaded, the step, where the run stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loomctl.cli import command_line
 from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts.claude import events
 from loomctl.kit import clock
-from loomctl.kit.text.fences import fenced, one_line, utf8_bytes, utf16_units, visible
+from loomctl.kit.text.fences import counted, fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
@@ -104,25 +104,23 @@ def pending_lines(run: Run, pending: Pending) -> list[str]:
     again = f"loomctl next {run.handle}" + (f" --branch {branch}" if branch else "")
     if pending.kind == run_commands.NOT_TRUSTED:
         return [
-            f"Nothing was run: {pending.step_id} is a command step, and this run's commands are not trusted here:",
+            f"{pending.step_id} runs a command, and the user has not allowed this run's commands here yet:",
             *command_lines(pending.commands),
-            f"Its user decides: loomctl trust {run.handle}",
+            f"Loom ran nothing. The user decides: loomctl trust {run.handle}",
         ]
     if pending.kind == run_commands.STOPPED:
-        return [f"The command of {pending.step_id} was stopped. To run it from its start: {again}"]
+        return [f"The command of {pending.step_id} was stopped. To start it again: {again}"]
     if pending.kind == run_commands.NOT_BEGUN:
         waits = (
-            f" It failed for a passing reason, and is not tried before {clock.day_and_time(pending.not_before)[1]}."
+            f" It failed, and Loom retries it after {clock.day_and_time(pending.not_before)[1]}."
             if pending.not_before
             else ""
         )
-        return [f"Now: {pending.step_id}, a command step.{waits} To run it: {again}"]
-    lines = [
-        f"{pending.step_id} is running for {seconds(pending.seconds)} now, {pending.bytes:,} bytes of output so far:"
-    ]
-    lines += [fenced(pending.tail, "text")] if pending.tail else ["It printed nothing yet."]
+        return [f"Next: {pending.step_id}, a command.{waits} To run it: {again}"]
+    lines = [f"{pending.step_id} has run for {seconds(pending.seconds)}. Output so far: {pending.bytes:,} bytes"]
+    lines += [fenced(pending.tail, "text")] if pending.tail else ["It has printed nothing yet."]
     lines.append(f"The whole output: {pending.log}")
-    lines.append(f"It goes on by itself. To wait for its end: {again}")
+    lines.append(f"It keeps running. To wait for it: {again}")
     return lines
 
 
@@ -147,38 +145,53 @@ def warning_lines(made: Slip) -> list[str]:
 
 
 def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
-    """Give the packing slip for people; done: False for a dry run."""
-    loaded = "loaded" if done else "to load"
-    head = f"Packing slip ({made.event}): {len(made.loaded)} {loaded}, {len(made.fresh)} fresh"
-    if made.used:
-        head += f"; {made.used:,} of {made.limit:,}"
+    """Say for people what was loaded; done: False for a dry run."""
+    head = f"{'Loaded' if done else 'Would load'} {counted(len(made.loaded), 'file')}{_occasion(made.event)}"
+    if not made.loaded:
+        head = "Nothing to load" + _occasion(made.event)
+    elif made.used:
+        head += f" ({made.used / 1000:.1f} of {made.limit / 1000:.3g} kB)"
+    if made.fresh:
+        head += f"; {len(made.fresh)} unchanged"
     return [
         head,
-        *(f"  {line}" for entry in made.entries if (line := _restored(entry, "loaded" if done else "would be loaded"))),
+        *(f"  {line}" for entry in made.entries if (line := _restored(entry))),
         *warning_lines(made),
     ]
 
 
-def _restored(entry: Entry, loaded: str) -> str:
-    """Say what a priming did with an artifact; names and messages come from files, so each stays on its line."""
+def _occasion(event: str) -> str:
+    """Say at which event something was loaded; empty for those that need no word."""
+    word, _, names = event.partition(":")
+    phase = masked_line(names.rpartition("->")[2], 40)
+    if word == "phase_end":
+        return f" at the end of phase {phase}"
+    return f" for phase {phase}" if phase else _OCCASIONS.get(word, "")
+
+
+_OCCASIONS = {"compaction_detected": " after the compaction"}
+
+
+def _restored(entry: Entry) -> str:
+    """Say what became of an artifact; names and messages come from files, so each stays on its line."""
     name, message = masked_line(entry.id, 80), masked_line(entry.message, 200)
-    size = f" of {entry.bytes:,} bytes" if entry.bytes is not None else ""
+    size = f"{entry.bytes:,} bytes" if entry.bytes is not None else ""
     if entry.decision == "load" and entry.form == "full":
-        return f"✓ {name} {loaded}, in full{size.replace(' of', ':')}"
+        return f"✓ {name}{f', {size}' if size else ''}"
     if entry.decision == "load" and entry.form == "diff":
-        return f"✓ {name} {loaded}, as what changed since it was given{size.replace(' of', ', of')}"
+        return f"✓ {name}, as a diff{f' of {size}' if size else ''}"
     if entry.decision == "load" and entry.form is not None:
-        return (
-            f"◐ {name}: {entry.form}{size}, the rest for lack of room at its path: {masked_line(entry.path or '', 200)}"
-        )
+        part = {"head": "its beginning", "pointer": "its path"}.get(entry.form, entry.form)
+        path = masked_line(entry.path or "", 200)
+        return f"◐ {name}: only {part}{f' of {size}' if size else ''}; no room for all: {path}"
     if entry.decision == "load":
-        return f"✗ {name} left out, for lack of room"
+        return f"✗ {name}: no room"
     if entry.reason == "fresh":
-        return f"✓ {name} is in this conversation already, unchanged"
+        return f"✓ {name}, unchanged in this conversation"
     if entry.reason == "memory":
-        return f"✓ {name} is in the assistant's memory"
+        return f"✓ {name}, in the assistant's memory"
     if entry.decision == "defer":
-        return f"… {name} deferred: {message}"
+        return f"… {name}, later: {message}"
     at = f" ({masked_line(entry.path, 200)})" if entry.path else ""
     return f"✗ {name} {entry.reason}: {message}{at}" if entry.decision == "error" else ""
 
@@ -232,7 +245,7 @@ def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:
         ending = gate_texts.ways(run, place)
     elif place is not None:
         ending = prompts.ending(run, place.step)
-    rest = f"(the whole prompt: {where}; read it)\n\n{ending}"
+    rest = f"(read the whole prompt: {where})\n\n{ending}"
     return f"{cut_lines(text, limit - utf8_bytes(rest) - 2, utf8_bytes)}\n\n{rest}"
 
 

@@ -47,8 +47,8 @@ def path(as_json: bool) -> int:
     """
     root = project.plugin_root()
     if not os.path.isfile(os.path.join(root, ".claude-plugin", "plugin.json")):
-        what = "this loomctl was installed without its bundle"
-        why = "it is installed with it from a checkout"
+        what = "this loomctl has no plugin bundle"
+        why = "install it from a checkout to get the bundle"
         raise LoomError("NO_BUNDLE", what, where=root, why=why, hint="pipx install .", exit_code=EXIT_SETUP)
     if as_json:
         output.document({"path": root})
@@ -63,8 +63,8 @@ def path(as_json: bool) -> int:
 def schema(kind: str, as_json: bool) -> int:
     """Print the JSON Schema of a kind of file, for editors.
 
-    Of workflows, plans, states, recorded tool steps, of what stands in a stage's folder: status.json (how it ended) and
-    changes.json (what it touched and left), and of the document that `loomctl report --json` prints.
+    The kinds are workflow, plan and state; tool_step, a recorded tool call; status and changes, which say how a step
+    ended and what it touched; and report, the document of `loomctl report --json`.
 
     \b
     Examples:
@@ -82,13 +82,13 @@ def schema(kind: str, as_json: bool) -> int:
 @click.command()
 @click.argument("event")
 def hook(event: str) -> int:
-    """Answer a host's hook EVENT, its JSON on standard input.
+    """Answer an assistant's hook EVENT (JSON on standard input).
 
-    For hooks.json, not for people.
+    hooks.json calls this; people do not need it.
 
     \b
-    Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end; the launcher answers
-    post-tool-use and post-tool-use-failure itself, or calls Python for what is large
+    Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end. The launcher answers
+    post-tool-use and post-tool-use-failure itself, and calls Python only for large outputs.
     """
     from loomctl.hosts.claude.hooks import main
 
@@ -98,10 +98,10 @@ def hook(event: str) -> int:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Check this installation, and say what mends it.
+    """Check this installation and say how to fix it.
 
-    PASS, WARN or FAIL for each check. Changes nothing. Exit code 1 if anything fails; a warning alone is 0.
-    docs/reference/doctor.md says what each check means.
+    Each check ends with PASS, WARN or FAIL. It changes nothing. Exit code 1 if a check fails. docs/reference/doctor.md
+    explains the checks.
 
     \b
     Examples:
@@ -190,13 +190,13 @@ class Machine:
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the folder, to look at.")
+@click.option("--keep", is_flag=True, help="Keep the folder so that you can look at it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the play.")
 def demo(keep: bool, as_json: bool) -> int:
     """Try Loom without an assistant, on real files.
 
-    A run, its session's end, another machine, a compaction. Works in a temporary folder; nothing of yours is
-    touched. No assistant and no network is needed.
+    It plays a run, the end of its session, a move to another machine and a compaction. It works in a temporary folder,
+    touches nothing of yours, and needs no network.
 
     \b
     Examples:
@@ -208,7 +208,7 @@ def demo(keep: bool, as_json: bool) -> int:
 
     if shutil.which("git") is None:
         raise LoomError(
-            "NO_GIT", "the demo plays in a git project, and there is no git", hint="git --version", exit_code=EXIT_SETUP
+            "NO_GIT", "the demo needs git, and git is not installed", hint="git --version", exit_code=EXIT_SETUP
         )
     base = os.path.realpath(tempfile.mkdtemp(prefix="loom-demo-"))
     began = time.monotonic()
@@ -228,7 +228,7 @@ def demo(keep: bool, as_json: bool) -> int:
         say("Everything that mattered survived." if survived else "Something was lost: please report it.", style="bold")
         say(
             f"It took {facts['seconds']} s. "
-            + (f"The folder is {base}" if keep else "The folder is removed; --keep leaves it.")
+            + (f"The folder is {base}" if keep else "The demo removed its folder; --keep leaves it.")
         )
     return EXIT_OK if survived else EXIT_FINDINGS
 
@@ -236,10 +236,10 @@ def demo(keep: bool, as_json: bool) -> int:
 def _play(base: str, say: Any) -> dict[str, Any]:
     a = Machine("machine-a", os.path.join(base, "laptop", "shop"), base)
     b = Machine("machine-b", os.path.join(base, "desktop", "work", "shop"), base)
-    say("Loom's demo. It simulates two machines on this one: LOOM_HOSTNAME overrides the")
-    say("recorded name, and each has a state folder of its own (LOOM_STATE_HOME). The files,")
-    say("the git project and the hooks' answers are real.")
-    _heading(say, "1. machine-a: a run of the core workflow starts")
+    say("Loom's demo. The files, the git project and the hooks' answers are real. It simulates")
+    say("two machines on this one: LOOM_HOSTNAME gives each a name, and LOOM_STATE_HOME a")
+    say("state folder of its own.")
+    _heading(say, "1. machine-a: start a run of the core workflow")
     _project(a.project)
     begun = a.loomctl("session-one", "run", "add dark mode", "--workflow", "core")
     run_id = begun["run_id"]
@@ -249,7 +249,7 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _write(work, "# Add dark mode\n\nAsked for: a dark colour scheme that a visitor can choose.\n")
     moved = a.loomctl("session-one", "done", "--artifact", f"work_path={work}", given="The work is framed in work.md.")
     say(f"   $ loomctl done   → {moved['next']['id']}")
-    _heading(say, "2. machine-a: the spec is written, then the session ends")
+    _heading(say, "2. machine-a: write the spec, then end the session")
     _write(os.path.join(a.project, "specs", "dark-mode.md"), SPEC)
     moved = a.loomctl("session-one", "done", "--artifact", "spec_path=specs/dark-mode.md", given=RESULT)
     say(
@@ -271,8 +271,8 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     for line in taken["differences"]:
         say(f"   {line}")
     text = b.hook("session-three", "session-start", source="startup").get("systemMessage", "")
-    say(f"   a second session on machine-b meanwhile is told: {text}")
-    _heading(say, "4. machine-b: the context is compacted, and comes back by itself")
+    say(f"   a second session on machine-b gets this line: {text}")
+    _heading(say, "4. machine-b: a compaction, after which the context comes back by itself")
     given = _compacted(b, say)
     history = b.loomctl("session-two", "sessions", run_id)
     _history(history, say)
@@ -289,7 +289,7 @@ def _play(base: str, say: Any) -> dict[str, Any]:
 
 def _compacted(machine: Machine, say: Any) -> str:
     told = machine.hook("session-two", "pre-compact", trigger="auto").get("text", "").partition("\n")[0]
-    say(f"   the summariser is told: {told}")
+    say(f"   the summariser gets this line: {told}")
     restored = machine.hook("session-two", "session-start", source="compact")
     given = str(restored.get("hookSpecificOutput", {}).get("additionalContext", ""))
     say(f"   {restored.get('systemMessage', '(nothing)')}")
@@ -299,7 +299,7 @@ def _compacted(machine: Machine, say: Any) -> str:
 
 def _history(history: dict[str, Any], say: Any) -> None:
     say("")
-    say(f"   Session history: {history['summary']}")
+    say(f"   Sessions: {history['summary']}")
     for record in history["sessions"]:
         machine = record["environment"]["hostname"]
         end = record["end_reason"] or "still open"
@@ -319,7 +319,7 @@ def _heading(say: Any, words: str) -> None:
 def _slip(say: Any, slip: dict[str, Any] | None) -> None:
     if slip is None:
         return
-    say(f"   packing slip ({slip['event']}), {slip['budget']['used']:,} of {slip['budget']['limit']:,} bytes:")
+    say(f"   loaded at {slip['event']}, {slip['budget']['used']:,} of {slip['budget']['limit']:,} bytes:")
     for one in slip["artifacts"]:
         if one["decision"] != "skip":
             size = f"{one['bytes']:,} bytes" if one["bytes"] is not None else ""
@@ -329,7 +329,7 @@ def _slip(say: Any, slip: dict[str, Any] | None) -> None:
 def _written(say: Any, project: str, run_id: str) -> None:
     folder = os.path.join(project, ".loom", "runs", run_id)
     say("")
-    say(f"   What Loom wrote, below .loom/runs/{run_id}:")
+    say(f"   Loom wrote, below .loom/runs/{run_id}:")
     for base, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -360,15 +360,14 @@ def _write(path: str, text: str) -> None:
 
 
 @click.command("install")
-@click.option("--to", "folder", metavar="DIR", help="The folder to put it in (default: ~/.local/bin).")
-@click.option("--remove", is_flag=True, help="Take it away again.")
+@click.option("--to", "folder", metavar="DIR", help="The folder for it.  [default: ~/.local/bin]")
+@click.option("--remove", is_flag=True, help="Remove it again.")
 @json_option
 def install_command(folder: str | None, remove: bool, as_json: bool) -> int:
     """Put loomctl on your PATH.
 
-    It makes a link in ~/.local/bin to this bundle's bin/loomctl.
-
-    Nothing else is copied: an update of the bundle is an update of the command. What is not Loom's is never replaced.
+    It links ~/.local/bin/loomctl to this bundle's bin/loomctl, so an update of the bundle updates the command. It
+    replaces nothing that is not Loom's.
 
     \b
     Examples:
@@ -388,9 +387,11 @@ def install_command(folder: str | None, remove: bool, as_json: bool) -> int:
 def _tell_of_a_helper(*, as_json: bool) -> int:
     first = on_path.first()
     told = {**Placed(first or "")._asdict(), "on_path": first is not None, "first": first}
-    lines = ["This loomctl was installed by uv or pipx, which put it on PATH themselves."]
+    lines = ["uv or pipx installed this loomctl, and they put it on PATH themselves."]
     lines.append(
-        f"It is {first}." if first else "Their folder is not on your PATH: uv tool update-shell, or pipx ensurepath"
+        f"It is {first}."
+        if first
+        else "Their folder is not on your PATH. Run: uv tool update-shell, or pipx ensurepath"
     )
     output.answer(told, lines, as_json=as_json)
     return EXIT_OK
@@ -404,13 +405,13 @@ def _placed(done: Placed, folder: str, *, is_named: bool) -> list[str]:
     word = "a link" if done.kind == on_path.LINK else "a script"
     lines = [f"{done.path} is {word} to {done.target}."]
     if done.before and done.changed:
-        lines.append(f"It was one to {done.before}.")
+        lines.append(f"Before, it pointed to {done.before}.")
     first = on_path.first()
     if not on_path.is_on_path(folder):
         lines.append(f"{folder} is not on your PATH. Add it, then open a new terminal:")
         lines.append(f"  {on_path.line_for_shell(folder)}")
     elif first and not on_path.leads_to(first, done.target):
-        lines.append(f"But another loomctl comes first on your PATH: {first}")
+        lines.append(f"But your PATH finds another loomctl first: {first}")
     else:
-        lines.append("Type `loomctl --help` in any folder.")
+        lines.append("Now `loomctl --help` works in any folder.")
     return [*lines, "To undo: loomctl install --remove" + (f" --to {quoted(folder)}" if is_named else "")]

@@ -21,7 +21,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE,
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import run_blobs
 from loomctl.runs.machine import drivers
-from loomctl.runs.model import lease
+from loomctl.runs.model import lease, visits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,18 +37,18 @@ _SHOWN = 20
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="List what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what Loom would remove; remove nothing.")
 @yes_option
 @json_option
 def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     """Remove what old sessions and removed runs left behind.
 
-    And the blobs that no run refers to. A terminal asks first. Left behind: by killed processes, dead sessions,
-    runs that are gone, older versions of Loom. Blobs are large values of runs that were removed, archived or
-    overwritten; an archive has its own copies. What was stored within the last hour stays, and where a run cannot
-    be read, all blobs do. Runs themselves stay whole, unless retention.outputs_days in config.yaml says how many
-    days the outputs of runs that are over are kept. Nothing of a live session is touched. Exit code 1 if something
-    could not be read or removed.
+    It removes what killed processes, dead sessions, removed runs and older versions of Loom left behind, and large
+    values that no run uses any more. It asks first.
+
+    It keeps your runs, everything of live sessions, and large values of the last hour. If it cannot read a run, it
+    keeps all large values. To drop the tool outputs of old runs, set retention.outputs_days in config.yaml. Exit code
+    1 if Loom could not read or remove something.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     asks = not (dry_run or yes) and output.may_ask(as_json=as_json)
     if asks and (left.items or (blobs.going and not blobs.unsure)):
         output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
-        output.must_agree("Remove them?", asks=True, what="nothing was removed", hint="loomctl clean --yes")
+        output.must_agree("Remove them?", asks=True, what="Loom removed nothing", hint="loomctl clean --yes")
     removal = None if dry_run else machine.clean(space, left)
     collected = None if dry_run else run_blobs.collect(space, blobs, now=now)
     parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
@@ -85,15 +85,15 @@ def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[
     items, failed = (look.items, ()) if removal is None else removal
     rows = [[item.kind, f"{item.bytes:,}", item.path, item.why] for item in items]
     lines = [output.table(["KIND", "BYTES", "PATH", "WHY"], rows, paths=(2,))] if rows else []
-    lines += [f"not removed: {one_line(item.path, 300)}: {one_line(reason, 200)}" for item, reason in failed]
+    lines += [f"could not remove {one_line(item.path, 300)}: {one_line(reason, 200)}" for item, reason in failed]
     if look.outputs_kept:
-        lines.append(f"outputs of runs that are over: {look.outputs_kept:,} bytes stay (retention.outputs_days)")
-    size = f"{sum(item.bytes for item in items):,} bytes"
+        lines.append(f"tool outputs of finished runs: {look.outputs_kept:,} bytes (set retention.outputs_days to drop)")
+    size = f"{counted(len(items), 'item')}, {counted(sum(item.bytes for item in items), 'byte')}"
     if not items:
-        return [*lines, "Loom: nothing was removed" if failed else "Loom: nothing is to be removed"]
+        return [*lines, "Loom: removed nothing" if failed else "Loom: there is nothing to remove"]
     if removal is None:
-        return [*lines, f"Loom: {len(items)} would go, {size}"]
-    return [*lines, f"Loom: {len(items)} removed, {size}"]
+        return [*lines, f"Loom: would remove {size}"]
+    return [*lines, f"Loom: removed {size}"]
 
 
 def _blob_document(look: run_blobs.Look, collected: run_blobs.Collected | None) -> dict[str, Any]:
@@ -116,17 +116,17 @@ def _blob_lines(look: run_blobs.Look, collected: run_blobs.Collected | None) -> 
     going, failed = (look.going, ()) if collected is None else collected
     rows = [[f"{blob.bytes:,}", output.when(clock.stamp(blob.put)), blob.ref] for blob in going]
     lines = [output.table(["BYTES", "STORED", "BLOB"], rows)] if rows else []
-    lines += [f"not removed: {blob.path}: {one_line(reason, 200)}" for blob, reason in failed]
-    lines += [f"cannot be read: {one_line(where, 300)}: {one_line(reason, 200)}" for where, reason in look.unsure]
+    lines += [f"could not remove {blob.path}: {one_line(reason, 200)}" for blob, reason in failed]
+    lines += [f"could not read {one_line(where, 300)}: {one_line(reason, 200)}" for where, reason in look.unsure]
     staying = [("there" if look.unsure else "in use", look.kept), ("of the last hour", look.young)]
     told = "; ".join(f"{why}: {_count(blobs)}" for why, blobs in staying if blobs)
     stays = f" ({told})" if told else ""
     if look.unsure:
-        return [*lines, f"Loom: all blobs stay, for what cannot be read may refer to them{stays}"]
+        return [*lines, f"Loom: kept all large values; the files above may use them{stays}"]
     if not going:
-        return [*lines, f"Loom: no blob is to be removed{stays}"]
+        return [*lines, f"Loom: no large value to remove{stays}"]
     if collected is None:
-        return [*lines, f"Loom: {_count(going)}, would go{stays}"]
+        return [*lines, f"Loom: would remove {_count(going)}{stays}"]
     return [*lines, f"Loom: removed {_count(going)}{stays}"]
 
 
@@ -135,7 +135,7 @@ def _size(blobs: Sequence[Blob]) -> int:
 
 
 def _count(blobs: Sequence[Blob]) -> str:
-    return f"{counted(len(blobs), 'blob')}, {counted(_size(blobs), 'byte')}"
+    return f"{counted(len(blobs), 'large value')}, {counted(_size(blobs), 'byte')}"
 
 
 # ---- A run's state.
@@ -143,7 +143,7 @@ def _count(blobs: Sequence[Blob]) -> str:
 
 @click.group(cls=Group)
 def state() -> int:
-    """Look into a run's state, or put back the one before.
+    """Print a run's state, or restore the one before.
 
     \b
     Examples:
@@ -155,12 +155,12 @@ def state() -> int:
 
 @state.command("show")
 @run_argument
-@click.option("--path", metavar="JSONPATH", help="Only what stands at this path, e.g. artifacts.spec_path.")
+@click.option("--path", metavar="JSONPATH", help="Only the value at this path, e.g. artifacts.spec_path.")
 @json_option
 def show(run: str | None, path: str | None, as_json: bool) -> int:
     """Print a run's state, or one value of it.
 
-    Secrets of known kinds are masked; in the file they are not.
+    Loom masks secrets that it recognises; the file itself holds them.
 
     \b
     Examples:
@@ -178,7 +178,7 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
     question = conditions.Question("path", path)
     answer = engine.answer([question], {"state": found}, environment_python=None)[0]
     if answer.status != "ok" or repr(answer.value) == "MISSING":
-        what = f"the state has nothing at {path!r:.120}"
+        what = f"the state has no value at {path!r:.120}"
         hint = f"loomctl debug state show {space.store.handle(run_id)}"
         raise LoomError("NOTHING_THERE", what, why=answer.message, hint=hint, exit_code=EXIT_USAGE)
     if as_json:
@@ -191,16 +191,16 @@ def show(run: str | None, path: str | None, as_json: bool) -> int:
 
 @state.command("restore")
 @run_argument
-@click.option("--from", "source", metavar="FILE", help="A kept state of the run, instead of state.backup.json.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and lost, and change nothing.")
-@click.option("--yes", is_flag=True, help="Replace a state that is not damaged, too, without asking.")
+@click.option("--from", "source", metavar="FILE", help="A saved state of the run instead of state.backup.json.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and be lost; change nothing.")
+@click.option("--yes", is_flag=True, help="Replace an undamaged state too, without asking.")
 @json_option
 def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Put a run's state back as it was one write before.
+    """Restore a run's state from the backup of one write before.
 
-    A damaged plan is made anew. A damaged state is replaced at once. One that can be used is replaced only after a
-    word: a terminal asks, a script gives --yes. The file that goes is kept beside it (state.broken-1.json, or
-    state.replaced-1.json where it could be used), so that --from brings it back. Events are never taken back.
+    Loom replaces a damaged state at once. Before it replaces one that works, it asks; a script gives --yes. It rebuilds
+    a damaged plan. It keeps the old file beside the new one, as state.broken-1.json or state.replaced-1.json, so that
+    --from brings it back. Events stay in the log.
 
     \b
     Examples:
@@ -233,12 +233,12 @@ def restore(run: str | None, source: str | None, dry_run: bool, yes: bool, as_js
 
 
 def _confirm(handle: str, source: str | None, trouble: LoomError | None) -> None:
-    what = "the state can be used; it was not replaced" if trouble is None else "the state was not replaced"
-    why = "what came after the state that would be put back would be taken back, too"
+    what = "the state works; Loom did not replace it" if trouble is None else "Loom did not replace the state"
+    why = "the run would lose everything that happened after the restored state"
     if trouble is not None:
-        why = f"it may be whole, though it cannot be read here: {trouble.why or trouble.what}"
+        why = f"it may be undamaged, although Loom cannot read it here: {trouble.why or trouble.what}"
     hint = f"loomctl debug state restore {handle}{f' --from {source}' if source else ''} --yes"
-    output.must_agree("Put it back?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
+    output.must_agree("Restore it?", asks=sys.stdin.isatty(), what=what, why=why, hint=hint)
 
 
 def _state_document(wanted: Restoration, done: Restored | None) -> dict[str, Any]:
@@ -268,23 +268,23 @@ def _plan_document(plan: Refrozen | LoomError | None, *, done: bool) -> dict[str
 def _state_lines(standing: Standing, handle: str, done: Restored | None) -> list[str]:
     wanted = standing.state
     if wanted is None:
-        return [f"Loom: the state of {handle} is whole"]
+        return [f"Loom: the state of {handle} is undamaged"]
     if not wanted.changes:
-        others = "" if "backup" not in wanted.source else "; --from names another kept state"
-        return [f"Loom: {wanted.source} says the same as the state of {handle}; nothing is to be done{others}"]
-    verb = "is put back" if done is not None else "would be put back"
-    lines = [f"Loom: the state of {handle} {verb} from {wanted.source}"]
+        others = "" if "backup" not in wanted.source else "; --from takes another saved state"
+        return [f"Loom: {wanted.source} equals the state of {handle}. Nothing to restore{others}"]
+    verb = "restored" if done is not None else "would restore"
+    lines = [f"Loom: {verb} the state of {handle} from {wanted.source}"]
     if wanted.trouble is not None:
         where = f" ({one_line(wanted.trouble.where, 300)})" if wanted.trouble.where else ""
         lines.append(f"  damaged   {wanted.trouble.code}: {one_line(wanted.trouble.what, 160)}{where}")
     revision = (wanted.before or {}).get("revision")
-    number = f"revision {revision}" if revision is not None else "revision not known"
-    lines.append(f"  it was    {number}" + (f", written {output.when(wanted.written)}" if wanted.written else ""))
+    number = f"revision {revision}" if revision is not None else "revision unknown"
+    lines.append(f"  before    {number}" + (f", written {output.when(wanted.written)}" if wanted.written else ""))
     after = wanted.after
     at = f", at {one_line(str(after['current_step']), 120)}" if after.get("current_step") else ""
     written = output.when(after.get("updated_at"))
     lines.append(
-        f"  it is     revision {after.get('revision')}, written {written}: {one_line(after['status'], 60)}{at}"
+        f"  after     revision {after.get('revision')}, written {written}: {one_line(after['status'], 60)}{at}"
     )
     lines += _lost_lines(wanted)
     if done is not None and done.kept:
@@ -304,8 +304,8 @@ def _lost_lines(wanted: Restoration) -> list[str]:
     lines = []
     if wanted.lost is not None:
         for one in wanted.lost.steps[:_SHOWN]:
-            visit = f"{one_line(one['step_id'], 120)} (visit {one['visit']})"
-            lines.append(f"  step      {visit}: {_turn(one)}")
+            nth = "" if one["visit"] == 1 else f", {visits.nth(one['visit'])}"
+            lines.append(f"  step      {one_line(one['step_id'], 120)}{nth}: {_turn(one)}")
         for one in wanted.lost.sessions[:_SHOWN]:
             name = one_line(one["session_id"], 60)
             lines.append(f"  session   {name}: {_turn(one)}")
@@ -314,32 +314,33 @@ def _lost_lines(wanted: Restoration) -> list[str]:
     for stage in wanted.results[:_SHOWN]:
         response = os.path.join(wanted.home.folder, "stages", one_line(stage, 160), "response.md")
         done = f"loomctl done --for {one_line(stage, 160).partition('-')[0]} --response-file {shlex.quote(response)}"
-        lines.append(f"  result    of a step that is open again: {done}")
+        lines.append(f"  result    to give a reopened step its result again: {done}")
     names = [one_line(f"{event['event']} {event.get('step_id') or ''}".strip(), 100) for event in wanted.later]
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        lines.append(f"  events    {len(names)} came after it and stay in events.jsonl: {', '.join(names[-5:])}{more}")
+        lines.append(f"  events    {len(names)} later ones stay in events.jsonl: {', '.join(names[-5:])}{more}")
     if wanted.damaged_lines:
-        lines.append(
-            f"  events    no entries in events.jsonl: {counted(wanted.damaged_lines, 'line')}; they stay as they are"
-        )
+        lines.append(f"  events    events.jsonl has {counted(wanted.damaged_lines, 'damaged line')}; they stay")
     return lines
 
 
 def _turn(one: dict[str, Any]) -> str:
-    return " → ".join(one_line(str(one[when] or "not there"), 60) for when in ("was", "now"))
+    return " → ".join(one_line(str(one[when] or "missing"), 60) for when in ("was", "now"))
 
 
 def _plan_lines(standing: Standing, plan: Refrozen | LoomError | None, *, done: bool) -> list[str]:
     if plan is None:
         return []
     if isinstance(plan, LoomError):
-        return ["Loom: its plan is damaged, and stays so", *(f"  {line}" for line in str(plan).splitlines())]
-    verb = "is made" if done else "would be made"
+        return [
+            "Loom: the plan is damaged, and Loom cannot rebuild it",
+            *(f"  {one}" for one in str(plan).splitlines()),
+        ]
+    verb = "rebuilt" if done else "would rebuild"
     sure = {
-        True: "it says exactly what the plan did that the run began with",
-        False: "its files are the same, but another version of Loom freezes them otherwise",
-        None: "whether it says exactly the same is not recorded",
+        True: "it equals the plan that the run began with",
+        False: "the workflow's files are the same, but this version of Loom makes another plan of them",
+        None: "nothing records whether it equals the plan that the run began with",
     }[plan.same]
-    lines = [f"Loom: the plan {verb} anew from {one_line(', '.join(plan.sources), 300)}", f"  {sure}"]
+    lines = [f"Loom: {verb} the plan from {one_line(', '.join(plan.sources), 300)}", f"  {sure}"]
     return [*lines, f"  kept      {plan.kept}"] if plan.kept else lines

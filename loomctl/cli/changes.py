@@ -43,17 +43,17 @@ def changed_lines(file: Mapping[str, Any]) -> str:
 @click.command()
 @run_argument
 @click.argument("stage", required=False)
-@click.option("--stat", is_flag=True, help="Each file with what became of it and how many lines.")
-@click.option("--names", is_flag=True, help="The files' names alone, each once.")
+@click.option("--stat", is_flag=True, help="List each file, its change and its lines.")
+@click.option("--names", is_flag=True, help="List the files' names only.")
 @json_option
 def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: bool) -> int:
     """Show what a step changed in your files, as a patch.
 
-    Without a STAGE: what each one of the run changed, one after another. A patch is as git gave it when the stage
-    ended: nothing is masked, and `git apply` takes it. It tells by content what differed between the stage's start
-    and end, commits in between included. Files of a file tool's calls are named in --stat and --names, too. A STAGE
-    is meant as by `loomctl show`: by its rank, its name or the beginning of it, its step's id; without a RUN before
-    it, it is one of the current run.
+    Without a STAGE it shows every step, one after another. STAGE is a step's number, name or id, as for
+    `loomctl show`; without a RUN it belongs to the current one.
+
+    The patch is git's own, from the step's start to its end, commits included: nothing is masked, and `git apply`
+    takes it. --stat and --names also list files that only a file tool's call names.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
     """
     if stat and names:
         raise LoomError(
-            "USAGE", "--stat and --names exclude each other", hint="loomctl show --diff --help", exit_code=EXIT_USAGE
+            "USAGE", "give --stat or --names, not both", hint="loomctl show --diff --help", exit_code=EXIT_USAGE
         )
     with command_line.offered_again():
         read, meant = stages.find_with_run(command_line.space(), run, stage)
@@ -76,12 +76,12 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         _say(told)
     elif stat:
         lines = [line for one in told for line in _stat(one)]
-        output.text("\n".join(lines) if lines else f"{read.handle}: no stage has begun yet")
+        output.text("\n".join(lines) if lines else f"{read.handle}: no step has begun yet")
     else:
         output.raw(_patches(read.handle, told, alone=meant is not None))
         _say(told)
         if not told:
-            output.note(f"{read.handle}: no stage has begun yet")
+            output.note(f"{read.handle}: no step has begun yet")
     return EXIT_OK
 
 
@@ -109,7 +109,7 @@ def _patches(handle: str, told: Sequence[StageChanges], *, alone: bool) -> Itera
 
 def _counted(one: StageChanges) -> str:
     if not one.told:
-        return "nothing was written down" if one.ended else "not ended yet"
+        return "nothing recorded" if one.ended else "not ended yet"
     return counted(one.total, "file")
 
 
@@ -122,7 +122,7 @@ def _say(told: Sequence[StageChanges]) -> None:
 def _notes(one: StageChanges) -> list[str]:
     if not one.told:
         return [_counted(one)]
-    unknown = [f"only what tools were called for is known: {one.unknown}"] if one.unknown else []
+    unknown = [f"Loom only knows the files that tools were called for: {one.unknown}"] if one.unknown else []
     return [*unknown, *(one_line(said, 500) for said in one.warnings)]
 
 
@@ -157,9 +157,9 @@ def _read(named: str | None) -> Run:
 def assets(context: click.Context, *, run: str | None = None, as_json: bool = False) -> int:
     """List the screenshots and reports that a run's commands left.
 
-    Stage, path and size of each; then those that were not captured, and why. Screenshots, reports and traces below
-    playwright-report, test-results, cypress/videos and cypress/screenshots, and files named junit*.xml or
-    *.trace.zip, as far as they were new or changed when their stage ended.
+    Loom captures what is new or changed when a step ends: files below playwright-report, test-results, cypress/videos
+    and cypress/screenshots, and files named junit*.xml or *.trace.zip. The list also names those that it did not
+    capture, and why.
 
     \b
     Examples:
@@ -193,15 +193,14 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
 
 @assets.command("cp")
 @click.argument("words", nargs=-1, metavar="[RUN] DEST", shell_complete=complete_runs)
-@click.option("--stage", metavar="STAGE", help="Only this stage's; the beginning of its name is enough.")
-@click.option("--force", is_flag=True, help="Replace files that stand there with other content.")
+@click.option("--stage", metavar="STAGE", help="Only those of this step: its number or name.")
+@click.option("--force", is_flag=True, help="Replace existing files that differ.")
 @json_option
 def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) -> int:
     """Copy a run's assets into the folder DEST.
 
-    Below it as `{step}/retry_{visit}/{path}`. Each is checked against the hash that it was captured with. Nothing
-    is written over without --force: where other content stands in the way, nothing is copied at all. Exit code 1 if
-    an asset is gone or was changed.
+    They go to `{step}/retry_{number}/{path}` below it. Loom checks each against its hash. Without --force it overwrites
+    nothing: if one file is in the way, it copies none. Exit code 1 if an asset is gone or changed.
 
     \b
     Examples:
@@ -209,7 +208,7 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
       loomctl show --assets cp shop-258 ./reports --stage 003
     """
     if not 1 <= len(words) <= 2:
-        what = f"a folder, and a run before it if you like, are copied to; {len(words)} words are given"
+        what = f"expected [RUN] DEST, got {counted(len(words), 'word')}"
         raise LoomError("USAGE", what, hint="loomctl show --assets cp --help", exit_code=EXIT_USAGE)
     found = _read(words[0] if len(words) == 2 else None)
     target = os.path.abspath(words[-1])
@@ -218,9 +217,9 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     done = stage_changes.copy(found, held, target, force=force, again=again)
     failed = [{**asset._asdict(), "reason": reason} for asset, reason in done.failed]
     told = {"dest": target, "written": list(done.written), "there_already": done.there, "failed": failed}
-    lines = [f"not copied: {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
-    there = f", {done.there:,} stood there already" if done.there else ""
-    copied = f"{len(done.written):,} of {counted(len(held), 'asset')} copied to {one_line(target, 300)}"
+    lines = [f"could not copy {one_line(asset.path, 300)}: {one_line(why, 200)}" for asset, why in done.failed]
+    there = f"; {done.there:,} were there already" if done.there else ""
+    copied = f"copied {len(done.written):,} of {counted(len(held), 'asset')} to {one_line(target, 300)}"
     output.answer(
         {"run_id": found.run_id, "handle": found.handle, **told}, [*lines, f"Loom: {copied}{there}"], as_json=as_json
     )
@@ -234,7 +233,7 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
 def blob() -> int:
     """Read the large values of a run's context.
 
-    Each is stored once by its SHA-256, and named blob://sha256/….
+    Loom stores each one once and names it by its SHA-256: blob://sha256/….
 
     \b
     Example:
@@ -245,14 +244,14 @@ def blob() -> int:
 
 @blob.command()
 @click.argument("ref")
-@click.option("--out", type=click.Path(), metavar="FILE", help="Into a file that is not there yet.")
-@click.option("--text", "as_text", is_flag=True, help="The text itself, where the value is one.")
+@click.option("--out", type=click.Path(), metavar="FILE", help="Write it to a new file.")
+@click.option("--text", "as_text", is_flag=True, help="Print a text as text, not as JSON.")
 @json_option
 def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
     """Print a large value, byte for byte.
 
-    Its bytes were held against its hash before. It is a value's compact JSON; with --text a text comes with its
-    lines. Nothing is added and nothing masked. With --json: what is known of it.
+    The value is compact JSON; --text prints a text with its line breaks. Loom checks the hash first, and masks nothing.
+    With --json it describes the value instead.
 
     \b
     Examples:
@@ -294,8 +293,8 @@ def _kind(data: bytes) -> str:
 
 def _text(data: bytes, kind: str, ref: str) -> bytes:
     if kind != "text":
-        why = "without --text it is printed as it is stored"
-        what = f"the blob holds no text, but {kind}"
+        why = "--text only prints texts; leave it out"
+        what = f"this value is not a text (it is of type {kind})"
         raise LoomError("NO_TEXT", what, where=ref, why=why, hint=f"loomctl debug blob get {ref}", exit_code=EXIT_USAGE)
     text: str = files.parse_json(data, where=ref)
     return text.encode("utf-8", "surrogatepass")
@@ -304,6 +303,6 @@ def _text(data: bytes, kind: str, ref: str) -> bytes:
 def _write(path: str, data: bytes, ref: str) -> None:
     if os.path.lexists(path):
         hint = f"loomctl debug blob get {ref} --out {quoted(path + '.new')}"
-        what = "there is a file of that name already"
+        what = "refusing to overwrite a file"
         raise LoomError("FILE_EXISTS", what, where=path, hint=hint, exit_code=EXIT_USAGE)
     files.write_atomically(path, data)

@@ -37,11 +37,11 @@ _SHOWN = 5  # faults behind the first one that are listed
 @click.argument("targets", nargs=-1, metavar="FILE|WORKFLOW...", shell_complete=complete_workflows)
 @json_option
 def check(targets: tuple[str, ...], as_json: bool) -> int:
-    """Check workflows, and the files of runs, for mistakes.
+    """Check workflows and a run's files for mistakes.
 
-    Workflow, plan and state files and a run's events: every problem with its place and what to do. Of a workflow it
-    lists the commands that a run of it would run. Without a target: the project's own workflows, FABER's among
-    them. Exit code 5 if anything is an error.
+    It reads workflow, plan and state files and a run's events. It names each problem, its place and what to do, and
+    lists the commands that a run of a workflow would execute. Without a target it checks the project's own workflows,
+    FABER's too. Exit code 5 if it finds an error.
 
     \b
     Examples:
@@ -63,7 +63,11 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
     listed = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]
     lines = [line for one, problems in found.items() for line in _lines(one, problems, runs.get(one, ()))]
-    output.answer({"ok": not failed, "files": listed}, lines or ["nothing to check here"], as_json=as_json)
+    output.answer(
+        {"ok": not failed, "files": listed},
+        lines or ["This project has no workflow of its own. To check a bundled one: loomctl check core"],
+        as_json=as_json,
+    )
     return EXIT_INVALID if failed else EXIT_OK
 
 
@@ -85,7 +89,7 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
     return (
-        [*lines, f"{target}: it executes these commands, in a shell:", *answer.command_lines(commands)]
+        [*lines, f"{target}: it runs these commands in a shell:", *answer.command_lines(commands)]
         if commands
         else lines
     )
@@ -93,17 +97,18 @@ def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str,
 
 @click.command()
 @run_argument
-@click.option("--all", "every", is_flag=True, help="Verify every run of this project.")
+@click.option("--all", "every", is_flag=True, help="Check every run of this project.")
 @json_option
 def verify(run: str | None, every: bool, as_json: bool) -> int:
     """Check a run's log and files against their hashes.
 
-    It names the first entry that does not fit, and what lies beyond the last checkpoint. Each entry names the hash
-    of the line before it, and the state that of the last one: a byte that changed before that checkpoint, or a line
-    that was dropped, added or moved, is found. A line that a kill tore off is none of that. Answers, assets,
-    evidence and large values are held against the hashes that the log and the state have of them: what differs and
-    is Loom's own is a finding; what may have changed since, or is not here, is unproven. It does not show a forger
-    who writes log and state anew. Exit code 1 if something does not fit, 5 if a run cannot be read.
+    Each log entry holds the hash of the line before it, and the state that of the last one. So Loom finds a changed
+    byte and a line that somebody removed, added or moved. It also compares answers, assets, evidence and large values
+    with their hashes.
+
+    It names the first entry that does not match. "Unproven" means that Loom cannot tell: the file may have changed
+    since, or is elsewhere. It does not detect somebody who forges log and state together. Exit code 1 if something does
+    not match, 5 if Loom cannot read a run.
 
     \b
     Examples:
@@ -112,7 +117,7 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
       loomctl prove --log --all
     """
     if every and run:
-        raise LoomError("USAGE", "RUN and --all say two things", hint="loomctl prove --log --all", exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", "give RUN or --all, not both", hint="loomctl prove --log --all", exit_code=EXIT_USAGE)
     space = command_line.space()
     if not every:
         return _print([_examine(space, command_line.run_id(space, run))], [], as_json=as_json)
@@ -149,9 +154,9 @@ def _way_on(space: Workspace, verdict: Verdict, held: Files) -> WayOn | None:
         return None
     first = held.faults[0]
     if not first.stage and first.code == file_checks.DAMAGED_BLOB:
-        return copies.WayOn("the state refers to it; a backup of yours may have it whole", "loomctl doctor")
+        return copies.WayOn("the run uses it; a backup of yours may have it undamaged", "loomctl doctor")
     if visit_files.is_one(first.file.removeprefix("stages/")):
-        said = "its good lines and the stages' own records tell what can be told of the visits"
+        said = "Loom can rebuild it from its good lines and the steps' own records"
         return copies.WayOn(said, f"loomctl debug state restore {space.store.handle(run_id)}")
     whole = "/" in first.file or first.file in ("state.json", "plan.json")
     path = first.file if whole else f"stages/{first.stage}/{first.file}"
@@ -192,7 +197,7 @@ def _print(
 def _run_lines(looked: _Verified) -> list[str]:
     lines = [*_log_lines(looked.verdict, looked.handle, mark="✓" if looked.ok else "✗"), *_file_lines(looked.files)]
     if looked.way is not None:
-        lines += [f"  left: {looked.way.said}", f"  hint: {looked.way.hint}"]
+        lines += [f"  next: {looked.way.said}", f"  hint: {looked.way.hint}"]
     return lines
 
 
@@ -206,15 +211,15 @@ def _log_lines(verdict: Verdict, handle: str, *, mark: str) -> list[str]:
         for fault in verdict.faults[1 : 1 + _SHOWN]:
             lines.append(f"  then: line {fault.line}, byte {fault.at:,} ({fault.code}): {fault.what}")
         more = verdict.total - 1 - _SHOWN
-        lines += [f"  and {counted(more, 'place')} more"] if more > 0 else []
+        lines += [f"  and {more:,} more"] if more > 0 else []
     if verdict.unproven and verdict.beyond is not None:
-        said = f"unproven: {counted(verdict.unproven, 'event')} behind the last checkpoint"
+        said = f"unproven: {counted(verdict.unproven, 'event')} after the last checkpoint"
         lines.append(f"  {said}, from line {verdict.beyond.line}")
     if verdict.torn_at is not None and verdict.fault is None:
-        said = f"torn: {counted(verdict.torn, 'byte')} at the end are no entry, from line {verdict.torn_at.line}"
-        lines.append(f"  {said}; a kill leaves such, and the next write closes it")
+        said = f"torn: line {verdict.torn_at.line} is incomplete ({counted(verdict.torn, 'byte')})"
+        lines.append(f"  {said}; a killed process left it, and the next write repairs it")
     if verdict.told_torn:
-        lines.append(f"  torn before: {counted(verdict.told_torn, 'line')}, as the entry behind each tells")
+        lines.append(f"  torn before: {counted(verdict.told_torn, 'line')}, recorded in the log")
     return lines
 
 
@@ -227,11 +232,11 @@ def _file_lines(held: Files) -> list[str]:
     lines += [f"  and {counted(held.faulty - _SHOWN, 'file')} more"] if held.faulty > _SHOWN else []
     lines += [f"  unproven: {_file(one)}" for one in held.open[:_SHOWN]]
     lines += [f"  and {counted(held.unproven - _SHOWN, 'file')} more"] if held.unproven > _SHOWN else []
-    lines += [f"  unproven: {counted(held.without, 'answer')} of which the log has no hash"] if held.without else []
+    lines += [f"  unproven: {counted(held.without, 'answer')} without a hash in the log"] if held.without else []
     if held.bare:
         named = masked_line(", ".join(held.bare[:_SHOWN]), 300)
         more = f" and {len(held.bare) - _SHOWN} more" if len(held.bare) > _SHOWN else ""
-        lines.append(f"  not covered: {named}{more}: the log has no hash of them")
+        lines.append(f"  not covered: {named}{more}: the log holds no hash of these")
     return lines
 
 

@@ -49,8 +49,8 @@ _MARKS = (
 )  # fmt: skip
 # A process's start and a file's time are taken from clocks that tick a hundred times a second.
 _TICK = 0.015
-_IN_A_TERMINAL = "its user types it in a terminal of their own"
-_OR_BEHIND = ", or behind a ! at its prompt"
+_IN_A_TERMINAL = "the user types the command in a terminal"
+_OR_BEHIND = ", or after a ! at the assistant's prompt"
 
 
 def reader_is_an_assistant() -> bool:
@@ -95,7 +95,7 @@ def _keep_memory(made: Workspace) -> None:
     try:
         memory.keep(made)
     except (OSError, LoomError) as error:
-        output.note(f"loomctl: .loom/{memory.NOW} could not be kept current: {trouble.said(error)}")
+        output.note(f"loomctl: could not update .loom/{memory.NOW}: {trouble.said(error)}")
 
 
 def of_the_host() -> Conversation:
@@ -107,8 +107,8 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        why = "it was moved or removed meanwhile; go into your project, and start it there"
-        what = "the folder that this command was started in is gone"
+        why = "somebody moved or removed it; go to your project and run the command there"
+        what = "the current folder no longer exists"
         where = os.environ.get("PWD", "")
         raise LoomError("NO_FOLDER", what, where=where, why=why, hint="cd", exit_code=EXIT_USAGE) from None
 
@@ -120,7 +120,7 @@ def _say_skew(made: Workspace) -> None:
     if hooks in ("", __version__):
         return
     if launcher_files.is_first_telling(made.store.local, f"{session_id} {hooks} {__version__}"):
-        said = f"loomctl: this is loomctl {__version__}, the hooks of this session are {one_line(hooks, 40)}"
+        said = f"loomctl: this is version {__version__}; this session's hooks are version {one_line(hooks, 40)}"
         output.note(f"{said}\n  hint: loomctl doctor")
 
 
@@ -159,7 +159,7 @@ def must_decide(space: Workspace, verb: str, *words: str) -> None:
     if doubt is None:
         return
     launcher_files.make_room_for_calls(space.store.local)  # from now on hooks leave their marks here
-    what = f"loomctl {verb} is decided by the run's user, and nobody has asked them"
+    what = f"only the user decides loomctl {verb}, and nobody has asked them"
     hint = shlex.join(["loomctl", *verb.split(), *words])
     raise LoomError("ASK_FIRST", what, why=doubt, hint=hint, exit_code=EXIT_USAGE)
 
@@ -178,8 +178,8 @@ def _doubt(space: Workspace, verb: str) -> str | None:
         if not told:
             return None
         return (
-            f"an assistant started this ({' '.join(told)} in the environment), and no hook of Loom's has seen it in "
-            f"this project; {_IN_A_TERMINAL}, where that is not set"
+            f"an assistant seems to have started this ({' '.join(told)} is set), and no hook told Loom about it; "
+            f"{_IN_A_TERMINAL} where that is not set"
         )
     # What the host itself started: a shell for one call of the assistant's, or for one line of its user's. Whatever
     # that shell starts, and leaves behind when the call is over, began with it.
@@ -193,10 +193,10 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     if rested > max(marks.called, space.caller.conversation.called_at()):
         if shell.started >= rested - _TICK:
             return None
-        return f"an assistant started this before its turn ended; {_IN_A_TERMINAL}{_OR_BEHIND}"
+        return f"an assistant started this during its turn; {_IN_A_TERMINAL}{_OR_BEHIND}"
     return (
-        f"an assistant started this; where it calls loomctl {verb} as such, its host asks its user; "
-        f"{_IN_A_TERMINAL}{_OR_BEHIND} while it rests"
+        f"an assistant started this. If it calls loomctl {verb} by itself, Claude Code asks the user. "
+        f"Otherwise {_IN_A_TERMINAL}{_OR_BEHIND} between two turns"
     )
 
 
@@ -328,7 +328,7 @@ def run_argument(command: Command) -> Command:
 
 def branch_option(command: Command) -> Command:
     """Add `--branch NAME`: a branch of the parallel step that is open (D43)."""
-    meant = "Of the open parallel step: the branch that is meant."
+    meant = "The branch of the open parallel step."
     return click.option("--branch", metavar="NAME", help=meant)(command)
 
 
@@ -354,7 +354,7 @@ def read(source: str, *, hint: str, largest: int = LARGEST, why: str = "") -> by
         raise
     except OSError as error:
         said, hint = error.strerror or str(error), trouble.look(source)
-        what = "the file cannot be read"
+        what = "Loom cannot read the file"
         raise LoomError("UNREADABLE", what, where=source, why=said, hint=hint, exit_code=EXIT_USAGE) from None
 
 
@@ -371,7 +371,7 @@ def source_name(source: str) -> str:
 def only_one_from_stdin(*sources: str | None, hint: str) -> None:
     """Raise USAGE where more than one of a command's sources is standard input, which can be read but once."""
     if sources.count(STDIN) > 1:
-        raise LoomError("USAGE", "two things are asked of standard input", hint=hint, exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", "two options cannot both read standard input", hint=hint, exit_code=EXIT_USAGE)
 
 
 # ---- The line once more, which is what a hint is made of.

@@ -40,7 +40,8 @@ _NUMBER = "\0"  # no word of a command line has one
 def context() -> int:
     """Read and set the values that the steps of a run share.
 
-    A key is text, a dot in it is just a letter; a value is any JSON. Steps set values under `context_updates`.
+    A key is a text, and a dot in it means nothing; a value is any JSON. A step sets values through `context_updates`
+    in its result.
 
     \b
     Examples:
@@ -65,11 +66,11 @@ def _read(run: str | None, branch: str | None = None) -> tuple[Workspace, Run]:
 @branch_option
 @json_option
 def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
-    """Print what a key holds: a text as it is, else JSON.
+    """Print the value of a key: a text as it is, else JSON.
 
-    Its secrets are masked. A large value is read from its blob, and `response.STEP` is the text of that step's last
-    response. The built-in keys `_current_node`, `_previous_node`, `_pipeline_name`, `_run_id`, `_retry_count`,
-    `_start_time` and `_node_start_time` are read likewise.
+    Loom masks secrets. `response.STEP` is the text of that step's last result. The built-in keys are
+    `_current_node`, `_previous_node`, `_pipeline_name`, `_run_id`, `_retry_count`, `_start_time` and
+    `_node_start_time`.
 
     \b
     Examples:
@@ -92,9 +93,9 @@ def get(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
 @branch_option
 @json_option
 def list_command(run: str | None, engine: bool, branch: str | None, as_json: bool) -> int:
-    """List a run's keys, what they hold and who set them.
+    """List a run's keys, their values and who set them.
 
-    A branch of an open parallel step has a copy of its own; what is set there counts in the run once it is joined.
+    Each branch of an open parallel step has its own copy. The run gets the branch's values when the step ends.
 
     \b
     Examples:
@@ -113,7 +114,7 @@ def list_command(run: str | None, engine: bool, branch: str | None, as_json: boo
         rows = [_row(one, setters.get(one.key)) for one in held]
         output.text(output.table(["KEY", "TYPE", "BYTES", "SET BY", "VALUE"], rows, keep=(0,), spare=(1, 2)) + "\n")
     others = len(every) - len(held)
-    more = f", and {others:,} of Loom's own: loomctl context list --all {found.handle}" if others else ""
+    more = f" and {others:,} of Loom's own: loomctl context list --all {found.handle}" if others else ""
     output.text(f"{found.handle}: {counted(len(held), 'key')}{more}")
     return EXIT_OK
 
@@ -139,7 +140,7 @@ def _row(held: Held, change: Change | None) -> list[str]:
 
 def _who(change: Change) -> str:
     stage = one_line(str(change.stage), 40)
-    return {USER: "user", STEP: stage, UNDO: f"undo of {stage}"}.get(change.by, "not on record")
+    return {USER: "user", STEP: stage, UNDO: f"undo of {stage}"}.get(change.by, "unknown")
 
 
 def _cell(key: str, value: Any) -> str:
@@ -159,9 +160,8 @@ def _word(key: str) -> str:
 def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
     """Show every change of a key, or of all keys.
 
-    When, by which stage or person, from what to what. One word is a KEY, if the run has or had one of that name,
-    and else a RUN. Of a key it is also told how to set it back to what it was before. What a person set is on
-    record with its secrets masked.
+    It tells when a key changed, who changed it, and the value before and after; for one key also how to set it back. A
+    single word is a KEY if the run ever had that key, else a RUN. Loom masks secrets in what a person set.
 
     \b
     Examples:
@@ -170,7 +170,7 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
       loomctl context history coverage shop-258 --json
     """
     if len(words) > 2:
-        raise _usage("there is one KEY and one RUN at most", "loomctl context history --help")
+        raise _usage("give one KEY and one RUN at most", "loomctl context history --help")
     key, found, changes = _meant(words)
     shown = [one for one in changes if engine or key is not None or not is_reserved(one.key)]
     back = contexts.way_back(found, changes[-1]) if key is not None else ""
@@ -179,7 +179,7 @@ def history(words: tuple[str, ...], engine: bool, as_json: bool) -> int:
         output.document({"run_id": found.run_id, "handle": found.handle, **told})
         return EXIT_OK
     if not shown:
-        output.text(f"{found.handle}: nothing was set yet by a step or a person")
+        output.text(f"{found.handle}: no step and no person has set a key yet")
         return EXIT_OK
     header = ["AT", "BY", "KEY", "BEFORE", "AFTER"]
     rows = [
@@ -215,7 +215,7 @@ def _meant(words: Sequence[str]) -> tuple[str | None, Run, list[Change]]:
     if not changes:
         contexts.held(space, found, words[0])  # raises for a key that is not there either
         raise _usage(
-            f"{one_line(words[0], 80)} is told from the run as it stands, and has no history",
+            f"Loom computes {one_line(words[0], 80)} from the run, so it has no history",
             f"loomctl context get {words[0]} {found.handle}",
         )
     return words[0], found, changes
@@ -246,15 +246,15 @@ class _WithNumbers(click.Command):
 
 @context.command("set", cls=_WithNumbers)
 @click.argument("words", nargs=-1, metavar="KEY VALUE [RUN]")
-@click.option("--text", "as_text", is_flag=True, help="VALUE is a text, whatever it looks like.")
-@click.option("--from", "source", metavar="FILE", help="VALUE stands in a file; -: on standard input. Then KEY [RUN].")
+@click.option("--text", "as_text", is_flag=True, help="Take VALUE as a text, whatever it looks like.")
+@click.option("--from", "source", metavar="FILE", help="Read VALUE from FILE ('-': standard input).")
 @branch_option
 @json_option
 def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branch: str | None, as_json: bool) -> int:
     """Set a key of a run's context.
 
-    VALUE is JSON, and what is none is a text. It is told in the run's events, and `loomctl context history KEY`
-    shows how to set it back. The keys that Loom itself writes are refused, and so is a run that is over.
+    VALUE is JSON; anything else is a text. The change goes into the run's events, and `loomctl context history KEY`
+    shows how to set it back. You cannot set keys that Loom itself writes, nor change a run that is over.
 
     \b
     Examples:
@@ -282,7 +282,7 @@ def set_command(words: tuple[str, ...], as_text: bool, source: str | None, branc
 @branch_option
 @json_option
 def unset(key: str, run: str | None, branch: str | None, as_json: bool) -> int:
-    """Take a key away from a run's context.
+    """Remove a key from a run's context.
 
     `loomctl context history KEY` shows how to set it again.
 
@@ -311,7 +311,7 @@ def _told(done: contexts.Set, key: str, value: Any, *, as_json: bool) -> int:
             }
         )
         return EXIT_OK
-    now = "is taken away" if value is NOTHING else f"= {_cell(key, value)}"
+    now = "removed" if value is NOTHING else f"= {_cell(key, value)}"
     output.text(f"Loom: {_word(key)} {now} (was {_cell(key, before)})")
     for one in done.warnings:
         output.note(f"loomctl: {one['code']}: {one['where']}: {one['message']}")
@@ -327,8 +327,8 @@ def _value(text: str, source: str | None) -> Any:
     except LoomError as error:
         if text.lstrip()[:1] not in ("{", "[", '"'):
             return text
-        why = f"{error.why or error.what}; with --text it is a text"
-        raise _bad_value("this looks like JSON, and is none", error.where, why) from None
+        why = f"{error.why or error.what}; --text takes it as a text"
+        raise _bad_value("this looks like JSON but is not valid", error.where, why) from None
 
 
 def _read_value(source: str) -> str:
@@ -336,7 +336,7 @@ def _read_value(source: str) -> str:
     try:
         return files.text_of(data)
     except UnicodeDecodeError as error:
-        raise _bad_value("what was given is no UTF-8 text", command_line.source_name(source), str(error)) from None
+        raise _bad_value("the value is not UTF-8 text", command_line.source_name(source), str(error)) from None
 
 
 def _bad_value(what: str, where: str, why: str) -> LoomError:
@@ -362,17 +362,18 @@ def _complete_steps(space: Workspace, context: click.Context, incomplete: str) -
     "--step",
     metavar="STEP",
     shell_complete=_complete_steps,
-    help="The step that it is for, e.g. build/review (default: the one that is open, or comes next).",
+    help="The step, e.g. build/review.  [default: the open or next one]",
 )
 @click.option(
-    "--fidelity", type=click.Choice(FIDELITIES), help="How much of the past it carries, whatever the plan says."
+    "--fidelity", type=click.Choice(FIDELITIES), help="How much it tells of earlier steps, whatever the plan says."
 )
 @branch_option
 @json_option
 def preamble(run: str | None, step: str | None, fidelity: str | None, branch: str | None, as_json: bool) -> int:
-    """Print what opens a step: goal, earlier results, context.
+    """Print a step's background: goal, earlier results, context.
 
-    These are the bytes that a step's prompt.md begins with; `loomctl next` tells a conversation only what is new to it.
+    A step's prompt.md begins with exactly this text. `loomctl next` prints only what the conversation does not know
+    yet.
 
     \b
     Examples:

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 
 def _by_option(command: Command) -> Command:
-    help_text = "Who decides (default: git's user.name, else the login name)."
+    help_text = "Who decides.  [default: git's user.name, else the login name]"
     return click.option("--by", default="", metavar="NAME", help=help_text)(command)
 
 
 def _note_option(*names: str) -> Callable[[Command], Command]:
     def added(command: Command) -> Command:
-        return click.option(*names, "note", default="", metavar="TEXT", help="Why, for the run's later steps.")(command)
+        return click.option(*names, "note", default="", metavar="TEXT", help="Why; later steps get to read it.")(
+            command
+        )
 
     return added
 
@@ -44,10 +46,10 @@ def _note_option(*names: str) -> Callable[[Command], Command]:
 @branch_option
 @json_option
 def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
-    """Say yes to what the run waits for, and let it go on.
+    """Say yes to what the run waits for.
 
-    For its user, not for the assistant. At a step that a person decides it is the choice that means a yes (approve,
-    yes, accept, ok), or the only one.
+    You decide this, not the assistant. If the step offers choices, this takes the one that means yes: approve, yes,
+    accept or ok, or the only one.
 
     \b
     Examples:
@@ -60,7 +62,7 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     later = command_line.in_a_body() and not as_json
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
-        output.text(f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` gives what follows.")
+        output.text(f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` shows what is next.")
         return EXIT_OK
     return _told(space, driven, "approved", as_json=as_json)
 
@@ -74,9 +76,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
 def reject(run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
     """Say no to what the run waits for.
 
-    For its user, not for the assistant. At a step that a person decides it is the choice that means a no (reject,
-    no, decline); where there is none the step fails, and its transitions for failure lead on. At every other gate
-    the run is paused; `loomctl resume` asks again.
+    You decide this, not the assistant. If the step offers choices, this takes the one that means no: reject, no or
+    decline. Without such a choice the step fails, and the workflow's way for a failure follows. Where the run only
+    asked for approval, it pauses; `loomctl resume` asks again.
 
     \b
     Examples:
@@ -100,8 +102,8 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
 def choose(label: str, run: str | None, by: str, note: str, branch: str | None, as_json: bool) -> int:
     """Choose one of the ways that a step offers you.
 
-    For the run's user, not for the assistant. LABEL is its words in any case, or its accelerator alone: `fix`, `f`
-    and `[F] Fix` are the same.
+    You decide this, not the assistant. LABEL is the words of a choice or its letter alone: `fix`, `f` and `[F] Fix`
+    mean the same.
 
     \b
     Examples:
@@ -136,9 +138,9 @@ def _decided(ended: Any, what: str) -> str:
 @run_argument
 @json_option
 def pause(run: str | None, as_json: bool) -> int:
-    """Pause a run: nothing goes on until it is resumed.
+    """Pause a run until you resume it.
 
-    A command that runs just now is let run to its end.
+    A command that is running finishes first.
 
     \b
     Examples:
@@ -152,10 +154,10 @@ def pause(run: str | None, as_json: bool) -> int:
 @run_argument
 @json_option
 def cancel(run: str | None, as_json: bool) -> int:
-    """Cancel a run: it ends here, its files stay. `loomctl resume RUN --reopen` takes it up again.
+    """Cancel a run; its files stay.
 
-    A command that runs just now is stopped, and so is all that it started. To cancel it again does no harm: it
-    finishes what a first cancel that was killed has left.
+    Loom stops a command that is running, and everything that it started. `loomctl resume RUN --reopen` continues the
+    run all the same. If something interrupted a cancel, run it again.
 
     \b
     Examples:
@@ -174,7 +176,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = evidence_commands.stop_all(space, changed) if status == "cancelled" else []
     again = " --reopen" if status == "cancelled" else ""
-    line = f"Loom: run {changed.handle} is {status}. To go on: loomctl resume {changed.handle}{again}"
+    line = f"Loom: {changed.handle} is {status}. To continue: loomctl resume {changed.handle}{again}"
     output.answer(
         {"run_id": changed.run_id, "handle": changed.handle, "status": status, "notes": said},
         [line, *said],
@@ -190,10 +192,9 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 def trust(run: str | None, yes: bool, as_json: bool) -> int:
     """Allow a run to load its files and run its commands here.
 
-    Shows what it loads and runs on this machine; its sessions then get their files by themselves. On a terminal it
-    asks before it trusts; elsewhere a run with commands is shown, and trusted with --yes. Priming needs no more
-    than that the run was started or resumed here; what its command steps run needs trust of its own, given for
-    exactly the commands that are shown.
+    It shows what the run loads and which commands it runs, then asks you. Without a terminal, --yes agrees. You allow
+    exactly the commands that are shown: if one changes, Loom asks again. A run that you started or resumed here loads
+    its files without this.
 
     \b
     Examples:
@@ -204,8 +205,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     run_id = find.run_to_read(space, run)
     called = space.store.handle(run_id)
     if space.caller.host != TERMINAL and not find.is_bound(space, run_id):
-        what = "trust is given by a person, or in the session that drives the run"
-        why = f"a person types loomctl trust {called} in a terminal"
+        what = "only a person, or the session that drives the run, can allow this"
+        why = f"type loomctl trust {called} in a terminal"
         raise LoomError("NOT_BOUND", what, why=why, hint=find.way_in(space, run_id), exit_code=EXIT_NO_RUN)
     the_run = space.store.read(run_id)
     commands = command_steps.listed(space, the_run)
@@ -216,18 +217,21 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     }
     lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
     lines += (
-        ["It executes these commands, in a shell:", *answer.command_lines(commands)]
+        ["It runs these commands in a shell:", *answer.command_lines(commands)]
         if commands
         else ["It runs no commands."]
     )
-    shown = "\n".join([f"The run {called}:", *lines])
+    shown = "\n".join([f"Run {called}", *lines])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, called)
     if not as_json:
         output.unmasked(shown)
-    if not yes and not (output.is_agreed("Trust it on this machine?") if sys.stdin.isatty() else not commands):
+    if not yes and not (output.is_agreed("Allow this on this machine?") if sys.stdin.isatty() else not commands):
         raise LoomError(
-            "NOT_CONFIRMED", "the run is not trusted", hint=f"loomctl trust {called} --yes", exit_code=EXIT_USAGE
+            "NOT_CONFIRMED",
+            "nobody agreed; Loom allows nothing",
+            hint=f"loomctl trust {called} --yes",
+            exit_code=EXIT_USAGE,
         )
     command_line.must_decide(space, "trust", called)
     trouble = command_steps.trust(space, the_run, commands)
@@ -237,14 +241,14 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         )
     waited = command_steps.answer(space, the_run)
     told = {"run_id": run_id, "handle": called, "trusted": digest, "commands": commands, "artifacts": loads}
-    again = f" It waited for that; to go on: loomctl next {called}" if waited else ""
-    output.answer(told, [f"Loom: it is trusted on this machine.{again}"], as_json=as_json)
+    again = f" The run waited for this. To go on: loomctl next {called}" if waited else ""
+    output.answer(told, [f"Loom: allowed on this machine.{again}"], as_json=as_json)
     return EXIT_OK
 
 
 def _refuse_hidden(shown: str, handle: str) -> None:
     """Refuse trust where a part of what is to be trusted would be masked: it is judged where all of it can be seen."""
     if mask(shown)[0] != shown:
-        what = "the run is not trusted: what it loads and runs holds what looks like a secret, and is not shown here"
-        why = "in a terminal it is shown in full"
+        what = "the run's files or commands contain what looks like a secret"
+        why = "Loom masks it here, so nobody could see what they allow; a terminal shows all of it"
         raise LoomError("NOT_CONFIRMED", what, why=why, hint=f"loomctl trust {handle}", exit_code=EXIT_USAGE)

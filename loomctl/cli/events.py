@@ -59,25 +59,28 @@ class Since(NamedTuple):
 
 @click.command()
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on as events come, until the run is over or Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until the run ends or Ctrl-C.")
 @click.option(
     "--since",
     metavar="WHEN",
-    help="Those behind the entry of this number, from this time on (UTC), or of the last 90s, 15m, 2h, 3d.",
+    help="Only those after this event number, since this time (UTC), or of the last 90s, 15m, 2h, 3d.",
 )
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help=f"So many, the newest.  [default: {LAST}]")
-@click.option("--event", "names", multiple=True, metavar="NAME", help="Only these; stage.* for all that begin so.")
-@click.option("--json", "as_json", is_flag=True, help="Print the entries as they are stored, one JSON object a line.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help=f"Only the newest N.  [default: {LAST}]")
+@click.option(
+    "--event", "names", multiple=True, metavar="NAME", help="Only these events, e.g. run.completed or `stage.*`."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the stored entries, one JSON object a line.")
 def events(
     *, run: str | None, follow: bool, since: str | None, last: int | None, names: tuple[str, ...], as_json: bool
 ) -> int:
     """Show what happened in a run, oldest first.
 
-    Number, time, event, step, and what it says, as far as a line holds it; a day that is not today stands on a line of
-    its own. Without --since the last 50. With -f each event is told as it comes, and what a command step prints
-    meanwhile (with --json as `command.output`, which has no number, for it stands in no log). Following ends with the
-    run, that is when it is completed or cancelled; Ctrl-C is a good end, too. A line of the log that is no entry is
-    named, on standard error.
+    Each line has a number, the time, the event, the step and details. A day that is not today has a line of its own.
+    Without --since it shows the last 50.
+
+    With -f it prints new events as they come, and what a running command prints. With --json that output is the event
+    `command.output`; it has no number because the log does not hold it. Following ends when the run is completed or
+    cancelled.
 
     \b
     Examples:
@@ -119,7 +122,7 @@ def _follow(watch: Watch, teller: _Teller) -> None:
         teller.tell(watch.news())
         if watch.log.replaced > replaced:
             replaced = watch.log.replaced
-            output.note(f"{teller.handle}: another events.jsonl stands in the place of the one before")
+            output.note(f"{teller.handle}: somebody replaced events.jsonl")
         if over or not _wait():
             return
 
@@ -217,7 +220,7 @@ class _Teller:
                 click.echo(output.line({**base, "properties": told}))
             return
         if printed.left_out:
-            output.text(f"    | … {printed.left_out:,} bytes, which command.log has")
+            output.text(f"    | … {printed.left_out:,} bytes left out; command.log has them")
         for line in printed.lines:
             output.text(fences.cut(f"    | {masked_line(line, _LONGEST)}", output.columns()))
 
@@ -234,9 +237,9 @@ def _is_only_torn(space: Workspace, run_id: str) -> bool:
 
 def _no_entry(line: Line, handle: str, *, torn: bool) -> str:
     if not line.ended:
-        return f"the last line of events.jsonl ({line.bytes:,} bytes) has no end: it is being written, or was torn off"
-    why = "a kill tore it off" if torn else f"loomctl prove --log {handle} tells more"
-    return f"a line of events.jsonl at byte {line.at:,} ({line.bytes:,} bytes) is no entry: {why}"
+        return f"the last line of events.jsonl ({line.bytes:,} bytes) is incomplete: a process is writing it, or died"
+    why = "a killed process left it incomplete" if torn else f"for more: loomctl prove --log {handle}"
+    return f"events.jsonl is damaged at byte {line.at:,} ({line.bytes:,} bytes): {why}"
 
 
 def _since(given: str | None) -> Since | None:
@@ -253,8 +256,8 @@ def _since(given: str | None) -> Since | None:
         dated = text if text[4:5] + text[7:8] == "--" else ""
         at = datetime.fromisoformat(dated[:-1] + "+00:00" if dated.endswith(("Z", "z")) else dated)
     except ValueError:
-        why = "there are 120, 2026-01-31, 2026-01-31T08:00:00Z (UTC unless it says otherwise), 90s, 15m, 2h, 3d"
-        what = f"{text!r:.80} is no number of an event, no time and no span"
+        why = "examples: 120, 2026-01-31, 2026-01-31T08:00:00Z (UTC unless it says otherwise), 90s, 15m, 2h, 3d"
+        what = f"{text!r:.80} is neither an event's number nor a time"
         raise LoomError("USAGE", what, why=why, hint="loomctl events --help", exit_code=EXIT_USAGE) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     at = at.astimezone(timezone.utc)

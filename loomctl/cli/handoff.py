@@ -28,19 +28,19 @@ _MOST = 10
 _KINDS = (
     ("run/state.json", "the state"),
     ("run/plan.json", "the plan"),
-    ("run/events.jsonl", "the log of events"),
-    ("run/tool_steps.jsonl", "the tool steps"),
+    ("run/events.jsonl", "the event log"),
+    ("run/tool_steps.jsonl", "the tool calls"),
     ("run/sessions.jsonl", "earlier sessions"),
-    ("run/stages/", "stages: prompts, responses, what changed"),
+    ("run/stages/", "steps: prompts, results, changes"),
     ("run/assets/", "assets"),
-    ("run/outputs/", "outputs of tools"),
+    ("run/outputs/", "tool outputs"),
     ("blobs/", "large values"),
     ("run/", "other files of the run's folder"),
 )
 
 
 def _remote_option(command: Command) -> Command:
-    return click.option("--remote", metavar="NAME|URL", help="The git remote (default: origin, or the only one).")(
+    return click.option("--remote", metavar="NAME|URL", help="The git remote.  [default: origin, or the only one]")(
         command
     )
 
@@ -48,18 +48,17 @@ def _remote_option(command: Command) -> Command:
 @click.command("push")
 @run_argument
 @_remote_option
-@click.option("--with-outputs", is_flag=True, help="Carry what tools gave, too (outputs/); from then on it always is.")
+@click.option("--with-outputs", is_flag=True, help="Push the tools' outputs too, from now on always.")
 @yes_option
 @click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
 @json_option
 def push_command(
     run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Put a run on a git remote, for another machine to pull.
+    """Push a run to a git remote, for another machine to pull.
 
-    It stands there under refs/loom/runs/, beside your branches. What leaves this machine is listed first, in bytes
-    before git compresses it. No branch, no commit of yours, no index and no file is touched. Where the remote has a
-    state that this machine does not know, nothing is pushed.
+    Loom first lists what leaves this machine. It pushes to refs/loom/runs/, beside your branches, and touches none of
+    your branches, commits and files. If the remote has a newer state of the run, it pushes nothing: pull first.
 
     \b
     Examples:
@@ -77,18 +76,18 @@ def push_command(
     if dry_run:
         damaged = handoff.log_warnings(space, run_id)
         told = {**_parcel_document(desk, parcel), "notes": damaged}
-        output.answer(told, [_listing(desk, parcel, "would go"), *damaged], as_json=as_json)
+        output.answer(told, [_listing(desk, parcel, "would push"), *damaged], as_json=as_json)
         return EXIT_OK
     more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
     if parcel.is_due and not as_json:
         warned = [] if yes else handoff.log_warnings(space, run_id)
-        output.note("\n".join([_listing(desk, parcel, "goes" if yes else "would go"), *warned]))
+        output.note("\n".join([_listing(desk, parcel, "pushing" if yes else "would push"), *warned]))
     if parcel.is_due and not yes:
         output.must_agree(
             "Push it?",
             asks=output.may_ask(as_json=as_json),
-            what="nothing was pushed",
-            why="what leaves this machine is confirmed by a person, or by --yes",
+            what="Loom pushed nothing",
+            why="a person, or --yes, has to agree to what leaves this machine",
             hint=f"loomctl push {space.store.handle(run_id)}{more} --yes",
         )
     command_line.must_decide(space, "push", space.store.handle(run_id), *shlex.split(more))
@@ -100,7 +99,7 @@ def push_command(
 
 def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
     size = f"{counted(len(parcel.new), 'file')}, {counted(parcel.bytes, 'byte')}"
-    lines = [f"Loom: to {desk.remote.shown} {verb} {size} of the run {desk.space.store.handle(parcel.run_id)}"]
+    lines = [f"Loom: {verb} {desk.space.store.handle(parcel.run_id)} to {desk.remote.shown}: {size}"]
     left = list(parcel.new)
     for beginning, what in _KINDS:
         held = [one for one in left if one[0].startswith(beginning)]
@@ -110,24 +109,22 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
             lines.append(f"  {what}{count}: {counted(sum(one[1] for one in held), 'byte')}")
     if parcel.is_due:
         told = parcel.message
-        who = f"{masked_line(told.by, 60)} pushes it from {masked_line(told.machine, 60)}"
+        who = f"your name ({masked_line(told.by, 60)}), this machine ({masked_line(told.machine, 60)})"
         size = counted(parcel.message_bytes, "byte")
-        lines.append(f"  a commit that says that {who}, its goal and where it stands: {size}")
+        lines.append(f"  a commit with {who}, the goal and the step: {size}")
     if any(path == "run/state.json" for path, _, _ in parcel.new):
-        lines.append(
-            "Paths go along: the state names the folders of its sessions, prompts and steps those they tell of."
-        )
+        lines.append("These files contain paths of this machine.")
     hidden = [(path, count) for path, _, count in parcel.new if count]
     if hidden:
-        lines.append(f"Masked: {counted(sum(count for _, count in hidden), 'secret')}, in")
+        lines.append(f"Loom masks {counted(sum(count for _, count in hidden), 'secret')} in")
         lines += _few(f"  {one_line(path, 200)}" for path, _ in hidden)
     if parcel.gone:
-        lines.append(f"No longer in it: {counted(len(parcel.gone), 'file')}")
+        lines.append(f"Removed from the remote: {counted(len(parcel.gone), 'file')}")
     if parcel.left_out:
         lines.append("Stays here:")
         lines += _few(f"  {one_line(one.name, 200)}: {one.why}" for one in parcel.left_out)
     if not parcel.outputs:
-        lines.append("Outputs of tools stay here; --with-outputs carries them.")
+        lines.append("Tool outputs stay here; --with-outputs pushes them.")
     return "\n".join(lines)
 
 
@@ -156,11 +153,11 @@ def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
 def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
     called = desk.space.store.handle(pushed.parcel.run_id)
     if pushed.commit is None:
-        return [f"Loom: {desk.remote.shown} has the run {called} as it is here", *pushed.notes]
+        return [f"Loom: {desk.remote.shown} already has {called} as it is here", *pushed.notes]
     size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
     return [
-        f"Loom: run {called} is pushed to {desk.remote.shown} ({size})",
-        f"To go on with it elsewhere: loomctl pull {called}{desk.remote.elsewhere}",
+        f"Loom: pushed {called} to {desk.remote.shown} ({size})",
+        f"To continue it elsewhere: loomctl pull {called}{desk.remote.elsewhere}",
         *pushed.notes,
     ]
 
@@ -168,20 +165,20 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
 @click.command("pull")
 @run_argument
 @_remote_option
-@click.option("--all", "every", is_flag=True, help="Every run that the remote has.")
-@click.option("--keep-mine", is_flag=True, help="Of two states: keep this one, save theirs as a run of its own.")
-@click.option("--take-theirs", is_flag=True, help="Of two states: take theirs, save this one as a run of its own.")
+@click.option("--all", "every", is_flag=True, help="Pull every run of the remote.")
+@click.option("--keep-mine", is_flag=True, help="Keep this machine's state; save theirs as another run.")
+@click.option("--take-theirs", is_flag=True, help="Take the remote's state; save mine as another run.")
 @json_option
 def pull_command(
     run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool
 ) -> int:
-    """Take a run from a git remote, as somebody pushed it there.
+    """Pull a run from a git remote.
 
-    `loomctl resume` then goes on with it. A run that nothing was done to here since is brought forward; where what
-    comes does not go on from what is here, for somebody kept another state, that is saved as a run of its own. One
-    that went on here and there is not merged: nothing is done to it without --keep-mine or --take-theirs, and with
-    either the other state is saved as a run of its own. A run is not replaced under another session that drives it
-    here, nor under a command of its that runs.
+    `loomctl resume` then continues it. Loom updates a run that nobody worked on here. It does not merge a run that went
+    on both here and there. For that, choose --keep-mine or --take-theirs, and Loom saves the other state as another
+    run.
+
+    It does not replace a run that another session drives here, or whose command is running.
 
     \b
     Examples:
@@ -264,14 +261,14 @@ def _meant(desk: Desk, named: str | None, there: Mapping[str, str]) -> str:
         listed = "\n".join(f"    {handle}" for handle in called[:20])
         raise LoomError(
             "AMBIGUOUS_RUN",
-            f"{len(found)} runs of {desk.remote.shown} could be meant",
-            why=f"name one, or its beginning, or take them --all; they are\n{listed}",
+            f"{desk.remote.shown} has {len(found)} runs that you could mean",
+            why=f"name one of these, or pull --all\n{listed}",
             hint=command_line.again(run=called[0]) or f"loomctl pull {called[0]}",
             exit_code=EXIT_NO_RUN,
         )
     shown = desk.remote.shown
     what = f"the remote {shown} has no run {one_line(named, 80)!r}" if named else f"the remote {shown} has no runs"
-    why = f"where a run is worked on, loomctl push{desk.remote.option} puts it there"
+    why = f"on the machine that has the run, loomctl push{desk.remote.option} puts it there"
     hint = desk.remote.listing if there else f"git ls-remote {desk.remote.read_at}"
     raise LoomError("NO_SUCH_RUN", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
@@ -313,25 +310,25 @@ def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
     store, run_id, saved = desk.space.store, pulled.run_id, pulled.saved
     called, kept = store.handle(run_id), store.handle(saved) if saved is not None else ""
     who = handoff.who(pulled.message)
-    brought = [f"What it names and lacked here came: {counted(len(pulled.brought), 'file')}"] if pulled.brought else []
+    brought = [f"Fetched {counted(len(pulled.brought), 'file')} that the run refers to"] if pulled.brought else []
     if pulled.kind == pull.NOTHING:
-        return [f"Loom: run {called} is here as {desk.remote.shown} has it", *brought, *_taken_up(desk, run_id)]
+        return [f"Loom: {called} is up to date with {desk.remote.shown}", *brought, *_taken_up(desk, run_id)]
     if pulled.kind == pull.AHEAD:
-        return [f"Loom: run {called} is newer here; to hand it on: loomctl push {called}{desk.remote.option}", *brought]
+        return [f"Loom: {called} is newer here. To push it: loomctl push {called}{desk.remote.option}", *brought]
     if pulled.kind == pull.KEPT_MINE:
         return [
-            f"Loom: run {called} stays as it is here; what {desk.remote.shown} has is saved as {kept}",
+            f"Loom: kept {called}; saved the state of {desk.remote.shown} as {kept}",
             f"  {who}",
             *brought,
-            f"To hand this state on: loomctl push {called}{desk.remote.option}",
+            f"To push this state: loomctl push {called}{desk.remote.option}",
             *pulled.notes,
         ]
-    lines = [f"Loom: run {called} is pulled from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
+    lines = [f"Loom: pulled {called} from {desk.remote.shown} ({counted(pulled.files, 'file')})", f"  {who}"]
     if saved is not None:
-        is_no_part = "is not a part of that; it " if pulled.kind == pull.FORWARD else ""
-        lines.append(f"What was here {is_no_part}is saved as {kept}")
+        why = ", which the pulled one does not contain," if pulled.kind == pull.FORWARD else ""
+        lines.append(f"Saved the earlier state{why} as {kept}")
     if pulled.left_out:
-        lines.append("Did not come:")
+        lines.append("Not pulled:")
         lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in pulled.left_out)
     lines += pulled.notes
     return [*lines, *_taken_up(desk, run_id)]
@@ -344,5 +341,5 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
     if run_notes.is_known(run_id, store.folder):
         return []
     driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
-    resume = f"To go on with it here: loomctl resume {store.handle(run_id)}"
-    return [resume] if driver is None else [f"It is driven by {lease.told(driver, clock.ago)}", f"{resume} --take-over"]
+    resume = f"To continue it here: loomctl resume {store.handle(run_id)}"
+    return [resume] if driver is None else [f"{lease.told(driver, clock.ago)} still drives it", f"{resume} --take-over"]

@@ -37,16 +37,17 @@ def _ids(space: Workspace, context: click.Context, incomplete: str) -> Iterable[
 
 @click.command("init")
 @click.option("--from", "base", metavar="ID", shell_complete=_complete_bundled, help="The bundled workflow to extend.")
-@click.option("--name", metavar="NAME", help="What to call your own (default: my-ID).")
-@click.option("--tests", metavar="COMMAND", help="What runs the project's tests; '' for none.")
-@click.option("--force", is_flag=True, help="Replace a workflow of that name; a copy of it stays.")
-@click.option("--yes", is_flag=True, help="Ask nothing: core, and the test command that is found.")
+@click.option("--name", metavar="NAME", help="The name of your workflow.  [default: my-ID]")
+@click.option("--tests", metavar="COMMAND", help="The project's test command; '' for none.")
+@click.option("--force", is_flag=True, help="Replace a workflow of that name; keep a copy.")
+@click.option("--yes", is_flag=True, help="Ask nothing: take core and the test command that Loom finds.")
 @json_option
 def init_command(base: str | None, name: str | None, tests: str | None, force: bool, yes: bool, as_json: bool) -> int:
-    """Set this project up: its own workflow, and its test command.
+    """Set up this project: its own workflow and test command.
 
-    The workflow extends a bundled one. It asks two questions; options answer them. With --tests alone no workflow is
-    written. Whoever types this lets Loom execute the test command in this project, so that runs need not ask for it.
+    It asks two questions, and writes a workflow that extends a bundled one. Options answer the questions. With --tests
+    alone it writes no workflow. By typing this you allow Loom to execute the test command in this project; runs do not
+    ask again.
 
     \b
     Examples:
@@ -61,7 +62,7 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
     if asks and not output.may_ask(as_json=as_json):
         said = f"--tests {quoted(tests or found.command or 'pytest -q')}"
         hint = f"loomctl init --from {quoted(base or init.FALLBACK)} {said} --yes"
-        what, why = "init asks two questions, and there is nobody to answer", "options answer them in a script"
+        what, why = "init asks two questions, and there is no terminal", "in a script, give the answers as options"
         raise LoomError("NO_TERMINAL", what, why=why, hint=hint, exit_code=EXIT_USAGE)
     if not only_tests and base is None:
         base = _asked_base(space) if asks else init.FALLBACK
@@ -130,11 +131,11 @@ def _lines(space: Workspace, wanted: Wanted, made: Made, notes: list[str]) -> li
     if made.path:
         lines.append(f"Wrote {os.path.relpath(made.path, root)}, which extends {wanted.base}.")
     if made.copy:
-        lines.append(f"The one before is {os.path.relpath(made.copy, root)}.")
+        lines.append(f"Kept the old one as {os.path.relpath(made.copy, root)}.")
     if made.settings:
-        before = f" (it was {mask(made.tests_before)[0]!r})" if made.tests_before is not None else ""
-        lines.append(f"Wrote test_command into {os.path.relpath(made.settings, root)}{before}.")
+        before = f" (before: {mask(made.tests_before)[0]!r})" if made.tests_before is not None else ""
+        lines.append(f"Wrote test_command to {os.path.relpath(made.settings, root)}{before}.")
     lines += notes
     if made.path:
         lines.append(f'Next: loomctl run "add dark mode" --workflow {wanted.name}')
-    return lines or ["Nothing to write: the settings say so already."]
+    return lines or ["The settings say this already. Nothing to write."]

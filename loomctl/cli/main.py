@@ -24,9 +24,9 @@ _MOST = 100_000  # bytes of a slash command's arguments
     cls=Face, places=PLACES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
 )
 @click.version_option(__version__, prog_name="loomctl")
-@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def loomctl(debug: bool) -> int:
-    """Loom keeps long work with a coding assistant alive across compactions, sessions and machines.
+    """Keep an assistant's long work alive across compactions, sessions and machines.
 
     \b
     A first run:
@@ -79,7 +79,7 @@ def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomErro
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx is not None else _command_of(words)
         is_goal = is_slash and isinstance(error, click.NoSuchOption)
-        why = "a goal that holds words like this one is given in quotes" if is_goal else ""
+        why = "put a goal that contains such a word in quotes" if is_goal else ""
         return LoomError("USAGE", error.format_message(), why=why, hint=f"{command} --help", exit_code=EXIT_USAGE)
     if isinstance(error, ImportError):  # a package that one command alone needs
         return output.damage(error)
@@ -135,9 +135,9 @@ def split(given: str) -> list[str]:
     """Split a slash command's arguments, which end with a line that says so."""
     body, mark, _ = given.rpartition(_END)
     if not mark:
-        what = "the command's arguments were cut before they reached Loom"
-        why = "three backticks in them end the host's block"
-        raise LoomError("CUT_ARGUMENTS", what, why=why, hint="leave the backticks out", exit_code=EXIT_USAGE)
+        what = "the assistant cut the command's arguments before Loom could read them"
+        why = "three backticks in the arguments end its code block"
+        raise LoomError("CUT_ARGUMENTS", what, why=why, hint="leave out the backticks", exit_code=EXIT_USAGE)
     words: list[str] = []
     rest = body.strip()
     while rest:

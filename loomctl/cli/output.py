@@ -285,7 +285,7 @@ def in_words(error: OSError, again: str) -> LoomError:
     # What a full disk refuses in one piece is not kept in the stream; every file that Loom writes is named.
     if not said.where and (error.errno in _FULL or _is_stuck(sys.stdout)):
         said.where = "standard output"
-        said.why = said.why or "the work is done; what it says did not reach who was to read it"
+        said.why = said.why or "the command did its work, but could not print the answer"
         said.hint = "df -h"
     said.hint = said.hint or again
     return said
@@ -293,7 +293,7 @@ def in_words(error: OSError, again: str) -> LoomError:
 
 def bug(error: Exception, again: str) -> LoomError:
     """Make the error of what no user did: code BUG, exit 70. again: as above."""
-    why = "this is a fault in Loom, not in what you did; please report it with what this prints under --debug"
+    why = "this is a bug in Loom, not your fault; please report it with the output of this command"
     return LoomError("BUG", f"{type(error).__name__}: {error}", why=why, hint=again, exit_code=EXIT_BUG)
 
 
@@ -304,7 +304,7 @@ def damage(error: ImportError) -> LoomError:
     hint = trouble.new_environment(root, os.path.dirname(os.path.dirname(python))) if python else "loomctl doctor"
     if (error.name or "").partition(".")[0] == "loomctl":
         hint = trouble.repair(root, "loomctl")
-    what = "a part of what Loom runs with is missing or broken"
+    what = "a part of Loom's installation is missing or broken"
     why = f"{type(error).__name__}: {error}"
     where = error.path or sys.prefix
     return LoomError("ENVIRONMENT_DAMAGED", what, where=where, why=why, hint=hint, exit_code=EXIT_SETUP)

@@ -35,15 +35,15 @@ _IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
     "--run-id",
     metavar="RUN",
     shell_complete=complete_runs,
-    help="The run (default: this session's, or the only active one).",
+    help="The run.  [default: this session's, or the only active one]",
 )
-@click.option("--artifacts", metavar="A,B", shell_complete=complete_artifacts, help="Only these artifacts.")
-@click.option("--force", is_flag=True, help="Give what this conversation has already, too.")
+@click.option("--artifacts", metavar="A,B", shell_complete=complete_artifacts, help="Load only these artifacts.")
+@click.option("--force", is_flag=True, help="Load again what this conversation has already.")
 @click.option(
-    "--trigger", "word", metavar="T", help="Load what this trigger names, e.g. phase_transition:architect->build."
+    "--trigger", "word", metavar="T", help="Load what belongs to this event, e.g. phase_transition:architect->build."
 )
-@click.option("--dry-run", is_flag=True, help="Show the packing slip; load and record nothing.")
-@click.option("--text", "as_text", is_flag=True, help="Print the text that an assistant gets, also in a terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what it would load; load and record nothing.")
+@click.option("--text", "as_text", is_flag=True, help="Print the text that an assistant would get.")
 @json_option
 def prime_context(
     run_id: str | None,
@@ -60,7 +60,7 @@ def prime_context(
     Examples:
       loomctl prime-context
       loomctl prime-context --artifacts specification,workflow-plan --force
-      loomctl prime-context --trigger "phase_transition:architect->build" --dry-run --json
+      loomctl prime-context --trigger "phase_transition:architect->build" --dry-run
     """
     event = _event(word)
     space = command_line.space()
@@ -93,28 +93,26 @@ def _event(word: str | None) -> triggers.Event:
     event = triggers.from_word(word) if word is not None else triggers.manual()
     if event is None:
         known = "session_start, compaction_detected, manual, phase_start:build, phase_transition:architect->build"
-        what = f"{word!r:.80} is no trigger that names one event"
+        what = f"unknown trigger {word!r:.80}"
         hint = "loomctl prime-context --trigger manual --dry-run"
-        raise LoomError("UNKNOWN_TRIGGER", what, why=f"there are {known}", hint=hint, exit_code=EXIT_USAGE)
+        raise LoomError("UNKNOWN_TRIGGER", what, why=f"examples: {known}", hint=hint, exit_code=EXIT_USAGE)
     return event
 
 
 def _only(artifacts: str | None) -> list[str] | None:
     only = [name.strip() for name in artifacts.split(",") if name.strip()] if artifacts is not None else None
     if only == []:
-        why = "it takes ids with commas between them: --artifacts specification,workflow-plan"
+        why = "give ids, separated by commas: --artifacts specification,workflow-plan"
         hint = "loomctl prime-context --help"
-        raise LoomError("USAGE", "--artifacts names none", why=why, hint=hint, exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", "--artifacts names no artifact", why=why, hint=hint, exit_code=EXIT_USAGE)
     return only
 
 
 def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
-    lines = [f"Loom: run {made.handle}" + (" (dry run)" if dry_run else ""), *answer.slip_lines(made, done=not dry_run)]
+    lines = [f"Loom: {made.handle}" + (" (dry run)" if dry_run else ""), *answer.slip_lines(made, done=not dry_run)]
     if not made.entries:
-        lines.append("  0 declared: this workflow names no critical artifacts")
-    elif not (made.loaded or made.fresh or made.failed):
-        lines.append("  nothing is due")
-    return [*lines, f"Session history: {history}"]
+        lines.append("  this workflow declares no critical artifacts")
+    return [*lines, f"Sessions: {history}"]
 
 
 # ---- What the host's memory imports.
@@ -124,12 +122,12 @@ def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
 @json_option
 @click.pass_context
 def memory(context: click.Context, *, as_json: bool = False) -> int:
-    """Say whether Claude Code's memory imports the run's standing.
+    """Show whether Claude Code's memory imports the run's state.
 
-    And what that brings along, and what it costs. Loom keeps .loom/now.md current: the run's standing, its next
-    step, and an import of each of your artifacts that applies now. Claude Code reads it with CLAUDE.local.md, or
-    with a rule, at a start, /clear and each compaction, and without the limit that hooks have. The hooks then give
-    only what it has not.
+    With memory on, Loom keeps .loom/now.md up to date: where the run stands, its next step, and an import of each
+    artifact that applies now. Claude Code reads it through CLAUDE.local.md or a rule, at a start, /clear and each
+    compaction, without the size limit of hooks. The hooks then give only the rest. The output shows what the import
+    brings and costs.
 
     \b
     Examples:
@@ -152,14 +150,14 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     type=click.Choice(list(_IN)),
     default="CLAUDE.local.md",
     show_default=True,
-    help="What gets the line: your own file, or the rule .claude/rules/loom.md.",
+    help="Where to write the line: your own file, or .claude/rules/loom.md.",
 )
 @yes_option
 @json_option
 def on(where: str, yes: bool, as_json: bool) -> int:
     """Switch memory on, after showing what it writes and costs.
 
-    Written are .loom/now.md, and one line at the end of CLAUDE.local.md, or of a rule, which imports it.
+    It writes .loom/now.md, and a line at the end of CLAUDE.local.md, or of a rule, that imports it.
 
     \b
     Examples:
@@ -177,8 +175,8 @@ def on(where: str, yes: bool, as_json: bool) -> int:
         output.must_agree(
             "Switch memory on?",
             asks=output.may_ask(as_json=as_json),
-            what="nothing was written",
-            why="each session in this folder would read it, so a person agrees, or --yes",
+            what="Loom wrote nothing",
+            why="every session in this folder would read it, so a person, or --yes, has to agree",
             hint=f"{again} --yes",
         )
     found = memory_switch.on(space, _IN[where])
@@ -189,17 +187,16 @@ def on(where: str, yes: bool, as_json: bool) -> int:
 @memory.command()
 @json_option
 def off(as_json: bool) -> int:
-    """Take away what `loomctl memory on` wrote, and nothing else.
+    """Remove what `loomctl memory on` wrote, and nothing else.
 
-    A file that was made for the line goes, unless something else stands in it by now; every other is byte for byte
-    what it was.
+    It removes the line, and the file too if that holds nothing else. Every other byte stays as it was.
 
     \b
     Example:
       loomctl memory off
     """
     changed = memory_switch.off(command_line.space(make=True))
-    line = "Loom: memory is off" + ("; what was written for it is gone" if changed else " already")
+    line = "Loom: memory is off" + ("; removed what it had written" if changed else " already")
     output.answer({"on": False, "changed": changed}, [line], as_json=as_json)
     return EXIT_OK
 
@@ -224,7 +221,7 @@ def _lines(space: Workspace, found: Standing) -> list[str]:
     if not found.is_on:
         lines = ["Loom: memory is off; `loomctl memory on` would write:", *_would_write(found)]
     elif not found.has_line:
-        lines = [f"Loom: memory is on, but {found.file} has lost its line; `loomctl memory on` puts it back"]
+        lines = [f"Loom: memory is on, but {found.file} has lost its line. To restore it: loomctl memory on"]
     else:
         lines = [f"Loom: memory is on: {found.file} imports .loom/{NOW} ({found.line})"]
     return [*lines, *_brought(space, found), *_costs(found)]
@@ -241,8 +238,8 @@ def _would_write(found: Standing) -> list[str]:
 
 def _brought(space: Workspace, found: Standing) -> list[str]:
     runs = found.now.run_ids
-    head = "no active run that was taken up here" if not runs else ", ".join(map(space.store.handle, runs[:5]))
-    lines = [f"It tells of: {head}"]
+    head = "no active run of this machine" if not runs else ", ".join(map(space.store.handle, runs[:5]))
+    lines = [f"It covers: {head}"]
     for one in found.now.imports:
         name = f"{one_line(one.id, 60)}: {one_line(one.path, 120)}"
         lines.append(
@@ -254,43 +251,56 @@ def _brought(space: Workspace, found: Standing) -> list[str]:
 def _price(found: Standing) -> list[str]:
     size = counted(found.now.bytes, "byte")
     return [
-        f"Each session that starts in this folder reads it, whatever it is for: now {size}.",
-        "It is read at a start, /clear and compaction, not between prompts; below this folder its files are left out.",
-        "Claude Code takes it for instructions of yours, where hooks give data.",
+        f"Every session that starts in this folder reads it, also for other work: now {size}.",
+        "Claude Code reads it at a start, /clear and compaction, not between prompts.",
+        "In a folder below this one it does not read the imported files.",
+        "Claude Code treats it as your instructions, while it treats what hooks give as data.",
     ]
 
 
 def _costs(found: Standing) -> list[str]:
     warnings = []
     if found.ignored is False:
-        warnings.append(f"git does not ignore {found.file}: a commit would take the line along")
+        warnings.append(f"git does not ignore {found.file}: a commit would contain the line")
     if found.has_line and not found.is_on:
-        warnings.append(f"{found.file} has the line already, and not from Loom: `loomctl memory off` leaves it")
+        warnings.append(f"somebody else wrote the line in {found.file}: `loomctl memory off` leaves it there")
     return ["The price:", *(f"  - {line}" for line in _price(found)), *(f"! {line}" for line in warnings)]
 
 
 _SHOWN, _NOTE = 100, 200  # UTF-16 units of an item, and of what is noted of it
-_PENDING = "lost, pending: it comes back with the next tool result or prompt"
-_ABSENT = "absent, had no text then"
+_PENDING = "lost; Loom gives it back with the next tool result or prompt"
+_ABSENT = "absent: it had no text then"
 
 
 @views_of("prove")
 @click.command()
 @run_argument
-@click.option("--add", "added", metavar="ITEM", multiple=True, help="Let ITEM survive too; may be given again.")
-@click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Take back an ITEM that was added so.")
+@click.option("--add", "added", metavar="ITEM", multiple=True, help="Make ITEM survive too (repeatable).")
+@click.option("--drop", "dropped", metavar="ITEM", multiple=True, help="Remove an ITEM that --add gave.")
 @json_option
 def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> int:
     """Show what survived each compaction; --log checks every file.
 
-    And which artifacts the run's conversations had from each start on. Of what must survive: kept, lost, put back
-    or still pending; unproven without a summary. Of artifacts, at a new session, resume, clear, compaction, take-up
-    and move: present; restored by the host, or a Read; reachable, for it is named with how to read it; stale, for
-    an older content stands there; lost. ITEM is a text, the id of a critical artifact, or a path into the run's
-    state that begins with `$.`, which is looked for by the value it has when the compaction comes. What the
-    workflow declares stands under must_survive. Every run has its goal, step, task and registered
-    artifacts besides. Exit code 1: something was lost and not put back, or is stale, or the log is damaged. What is
-    pending, for its session's next tool result or prompt brings it back, is no finding as long as that session lives.
+    Every run must keep its goal, step, task and registered artifacts. Its workflow adds items under must_survive, you
+    with --add. An ITEM is a text, the id of an artifact, or a path into the run's state such as `$.context.budget`.
+
+    \b
+    What became of an item at a compaction:
+      kept      the summary contains it
+      lost      the summary does not contain it
+      put back  Loom gave it to the assistant again
+      pending   Loom gives it with the session's next tool result or prompt
+      unproven  Claude Code left no summary to check
+
+    \b
+    What a conversation has of an artifact from a start on:
+      present    its text
+      restored   its text again, by Claude Code or a Read
+      reachable  its name and how to read it
+      stale      an older text
+      lost       nothing
+
+    Exit code 1 if something is lost and not put back, or stale, or the log is damaged.
 
     \b
     Examples:
@@ -317,16 +327,16 @@ def _proof_lines(found: Proof) -> list[str]:
     from loomctl.priming import prove as proving
 
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
-        return [f"run {found.handle} is at no step, and no start of a session was looked at yet"]
+        return [f"{found.handle} has no open step, and no session has started yet. Nothing to show"]
     items = counted(len(found.items), "item")
-    lines = [f"run {found.handle}: {items} must survive, {counted(len(found.compactions), 'compaction')}"]
+    lines = [f"{found.handle}: {items} must survive, {counted(len(found.compactions), 'compaction')} so far"]
     lines += [f"  {_item(item)}" for item in found.items]
     if not found.compactions and not found.starts:
         return lines
     for one in found.compactions:
         lines += _of_one(one)
     if found.starts:
-        lines.append(f"artifacts, at {counted(len(found.starts), 'start')}:")
+        lines.append(f"artifacts at {counted(len(found.starts), 'start')}:")
     for start in found.starts:
         lines += _of_start(start)
     return [*lines, proving.CLAIM]
@@ -344,18 +354,18 @@ def _of_start(one: Start) -> list[str]:
     head = f"{output.when(one.at)}: {receipts.BEGUN[one.event]}, session {one_line(one.session_id, 8)}"
     counts = ", ".join(f"{fate} {len(one.of(fate))}" for fate in receipts.FATES if one.of(fate))
     named = [f"  {fate}: {one_line(', '.join(one.of(fate)), _NOTE)}" for fate in receipts.FATES if one.of(fate)]
-    return [f"{head}: {counts or 'nothing was due'}", *named]
+    return [f"{head}: {counts or 'nothing to load'}", *named]
 
 
 def _of_one(one: Compacted) -> list[str]:
     head = f"{output.when(one.at)}: {one_line(one.trigger, 40)}, session {one_line(one.session_id, 8)}"
     receipt = one.receipt
     if receipt is None:
-        return [f"{head}: nothing was declared, or nobody looked"]
+        return [f"{head}: nothing recorded"]
     kept = [f"  {_noted('kept', receipt, name)}: {one_line(name, _SHOWN)}" for name in receipt.kept]
     if not receipt.proven:
         given = [f"  {_noted('given', receipt, name)}: {one_line(name, _SHOWN)}" for name in receipt.kept]
-        return [f"{head}: unproven, no summary came; in what Loom gave: {len(receipt.kept)}", *given]
+        return [f"{head}: unproven, there is no summary; Loom gave {len(receipt.kept)} again", *given]
     put_back = f", put back {len(receipt.restored)}" if receipt.lost else ""
     pending = f", pending {len(one.pending)}" if one.pending else ""
     absent = f", absent {len(receipt.absent)}" if receipt.absent else ""

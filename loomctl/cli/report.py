@@ -33,22 +33,21 @@ STDOUT = "-"
 
 @click.command("report")
 @run_argument
-@click.option("-o", "--output", "target", metavar="FILE", help="The page's file, or - for standard output.")
-@click.option(
-    "--with-files", is_flag=True, help="Copy the stages' files, assets and artifacts beside the page, as they are."
-)
-@click.option("--force", is_flag=True, help="Replace a file that is no report.")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write the page to FILE ('-': standard output).")
+@click.option("--with-files", is_flag=True, help="Also copy the steps' files, assets and artifacts, unmasked.")
+@click.option("--force", is_flag=True, help="Replace FILE even if it is not a report.")
 @json_option
 def report(run: str | None, target: str | None, with_files: bool, force: bool, as_json: bool) -> int:
-    """Write a run as one page that shows everything.
+    """Write one HTML page that shows everything of a run.
 
-    Timeline, stages, sessions, compactions, savings, files, events. The page is
-    `report-RUN.html` in this folder unless -o names another; a report that stands there is replaced. It needs no
-    network and no other file. Within the project it links to the run's own files and its artifacts; --with-files
-    copies these into `report-RUN_files` instead, so that both can be sent on. Secrets of known kinds are masked in
-    the page, and folders of the machine are shortened; the copies are byte for byte what stands there. With --json
-    the report's data is printed, and the page is written only where -o says so. A RUN may be archived, too. Exit
-    code 1 if a part of the run cannot be read, or its log is not as it was written; the page names it.
+    Timeline, steps, sessions, compactions, savings, files, events. The page goes to `report-RUN.html` in this folder
+    and replaces an older report there. It needs no network and no other file. RUN may be an archived one.
+
+    Inside the project it links to the run's files. To send it to somebody, --with-files copies them to
+    `report-RUN_files` and links there. The page masks secrets that Loom recognises; the copies do not.
+
+    --json prints the data; then only -o writes the page. Exit code 1 if Loom cannot read a part of the run, or if the
+    log was changed. The page says which.
 
     \b
     Examples:
@@ -82,8 +81,8 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
         click.echo(made, nl=False)
     else:
         lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in told["troubles"]]
-        size = f"; {_size(beside)}, not masked, in {one_line(copies.folder, 300)}" if copies and beside else ""
-        lines.append(f"Loom: {called} written to {one_line(path, 300)}, {counted(written, 'byte')}{size}")
+        size = f"; {_size(beside)}, unmasked, in {one_line(copies.folder, 300)}" if copies and beside else ""
+        lines.append(f"Loom: wrote {one_line(path, 300)}, {counted(written, 'byte')}{size}")
         output.text("\n".join(lines))
     return EXIT_FINDINGS if told["troubles"] else EXIT_OK
 
@@ -95,11 +94,11 @@ def _size(told: dict[str, Any]) -> str:
 def _check_words(target: str | None, *, with_files: bool, as_json: bool) -> None:
     what = ""
     if target == STDOUT and as_json:
-        what = "-o - prints the page, --json the data"
+        what = "-o - prints the page and --json the data; give one of them"
     elif with_files and (target == STDOUT or (as_json and target is None)):
-        what = "--with-files copies beside the page, and no page is written: name it with -o FILE"
+        what = "--with-files needs a page to stand beside: add -o FILE"
     elif target is not None and os.path.basename(target) in ("", ".", ".."):
-        what = f"{target[:120]!r} names no file"
+        what = f"{target[:120]!r} is not a file's name"
     if what:
         raise LoomError("USAGE", what, hint="loomctl report --help", exit_code=EXIT_USAGE)
 
@@ -146,34 +145,37 @@ def _copy(space: Workspace, run_id: str, told: dict[str, Any], path: str) -> dum
 def _link(space: Workspace, run_id: str, told: dict[str, Any], path: str | None, copies: dump.Copies | None) -> None:
     """Link the document's files to their copies, or to the run's own where the page stands in the project."""
     if copies is not None:
-        said = f"Files of the run are linked in {os.path.basename(copies.folder)}, which belongs to this page."
+        said = f"The links lead to {os.path.basename(copies.folder)}, which belongs to this page."
         document.link(told, copies.links, said)
         return
     base = os.path.realpath(os.path.dirname(path)) if path is not None else ""
     root = os.path.realpath(os.path.dirname(space.store.folder))
     if not base or not is_inside(base, root) or not space.store.folder.startswith(space.project.root):
-        document.link(told, {}, "Files of the run are not linked; --with-files brings them along.")
+        document.link(told, {}, "This page has no links to the run's files; --with-files adds them.")
         return
     folders = {False: space.store.run_dir(run_id), True: space.project.root}
     there = {kind: os.path.relpath(os.path.realpath(folder), base) for kind, folder in folders.items()}
     links = {one: dump.href(os.path.join(there[one.in_project], one.at)) for one in document.files_of(told)}
-    document.link(told, links, "Files of the run are linked where they are, in the project.")
+    document.link(told, links, "The links lead to the run's files in the project.")
 
 
 @click.command("dump")
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("folder", metavar="DIR", type=click.Path())
-@click.option("--force", is_flag=True, help="Replace a dump that stands there.")
+@click.option("--force", is_flag=True, help="Replace an older dump.")
 @json_option
 def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
-    """Write all of a run into a folder, to read, keep or send on.
+    """Copy everything of a run into a folder.
 
-    The run stays as it is. It holds state.json, plan.json, events.jsonl, the stages with their prompts, responses
-    and statuses, assets, tool steps and outputs as they are; context.json, the context with every large value and
-    response in it; blobs/ with every blob that is referred to, at the place that its reference names; and
-    dump.json, which lists all of it with sizes and hashes. DIR is made, or must be empty. It is written beside and
-    renamed. Your own files only: nothing in it is masked. Exit code 1 if something could not be brought along, such
-    as a damaged blob; dump.json names it.
+    \b
+    DIR gets
+      the run's files  state.json, events.jsonl, stages/ …
+      context.json     the context with all large values
+      blobs/           the large values
+      dump.json        a list with sizes and hashes
+
+    DIR must be new or empty. The run stays as it is. Nothing is masked: keep the folder to yourself. Exit code 1 if
+    Loom could not copy something; dump.json says what.
 
     \b
     Examples:
@@ -186,8 +188,8 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
     called = space.store.handle(run_id)
     told = {"run_id": run_id, "handle": called, **made._asdict(), "troubles": [one.to_dict() for one in made.troubles]}
     lines = [f"! {one.code}: {one_line(one.what, 300)}" for one in made.troubles]
-    counts = f"{counted(made.stages, 'stage')}, {counted(made.events, 'event')}, {counted(made.blobs, 'blob')}"
-    lines.append(f"Loom: {called} written to {one_line(made.path, 300)}: {counts}; {_size(made._asdict())}")
+    counts = f"{counted(made.stages, 'step')}, {counted(made.events, 'event')}, {counted(made.blobs, 'large value')}"
+    lines.append(f"Loom: copied {called} to {one_line(made.path, 300)}: {counts}; {_size(made._asdict())}")
     output.answer(told, lines, as_json=as_json)
     return EXIT_FINDINGS if made.troubles else EXIT_OK
 
@@ -204,16 +206,15 @@ def _complete_drawn(ctx: click.Context, param: click.Parameter, incomplete: str)
     type=click.Choice(draw.FORMATS),
     default="mermaid",
     show_default=True,
-    help="Mermaid for Markdown; DOT, which Loom reads as a workflow too; SVG, drawn by Graphviz.",
+    help="mermaid for Markdown, dot to edit as a workflow, svg to look at (needs Graphviz).",
 )
-@click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False), help="Write it there instead.")
+@click.option("--output", "path", metavar="FILE", type=click.Path(dir_okay=False), help="Write it to FILE.")
 @json_option
 def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int:
-    """Draw a workflow, or a run with what was done and failed.
+    """Draw a workflow, or a run with its finished and failed steps.
 
-    Phases and branches are boxes; agents, prompts, commands, people and parallel steps have shapes of their own; a way
-    that only a failure takes is dashed. Without a target: the current run. A workflow goes before a run whose id begins
-    like it.
+    Phases and branches are boxes. Each kind of step has its own shape. A dashed arrow is a way that only a failure
+    takes. Without a target it draws the current run. If a workflow and a run both match, it draws the workflow.
 
     \b
     Examples:

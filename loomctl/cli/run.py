@@ -42,16 +42,20 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
     "-w",
     metavar="ID|PATH",
     shell_complete=complete_workflows,
-    help="The workflow to follow (default: default).",
+    help="The workflow to follow.  [default: default]",
 )
 @click.option("--autonomy", type=click.Choice(LEVELS), help="Override the workflow's autonomy.")
-@click.option("--dry-run", is_flag=True, help="Resolve, check and show the plan; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Check and show the plan; write nothing.")
 @click.option(
-    "--resume", "resumed", metavar="RUN", shell_complete=complete_runs, help="Take up a run instead of starting one."
+    "--resume",
+    "resumed",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="Continue this run instead of starting one.",
 )
-@click.option("--must-survive", metavar="ITEM", multiple=True, help="What a compaction must not lose; see prove.")
-@click.option("--reopen", is_flag=True, help="With --resume: take up a completed or cancelled run.")
-@click.option("--take-over", is_flag=True, help="With --resume: take the run from a session that drives it.")
+@click.option("--must-survive", metavar="ITEM", multiple=True, help="Text that a compaction must not lose (see prove).")
+@click.option("--reopen", is_flag=True, help="With --resume: allow a completed or cancelled run.")
+@click.option("--take-over", is_flag=True, help="With --resume: take the run from another session.")
 @json_option
 def run(
     work: tuple[str, ...],
@@ -64,7 +68,9 @@ def run(
     take_over: bool,
     as_json: bool,
 ) -> int:
-    """Start a run on WORK: a tracker's id or a goal in words.
+    """Start a run on WORK: an issue's id or a goal in words.
+
+    Quote a goal of several words. `loomctl init` lists the workflows that come with Loom.
 
     \b
     Examples:
@@ -75,10 +81,11 @@ def run(
     if resumed is not None:
         if work or workflow or autonomy or dry_run or must_survive:
             hint = f"loomctl run --resume {quoted(resumed)}"
-            raise LoomError("USAGE", "--resume takes up a run as it is", hint=hint, exit_code=EXIT_USAGE)
+            what = "--resume takes no goal, workflow or other option of a new run"
+            raise LoomError("USAGE", what, hint=hint, exit_code=EXIT_USAGE)
         return tell_resumed(resumed, reopen=reopen, take_over=take_over, as_json=as_json)
     if take_over:
-        what = "--take-over is for a run that there is"
+        what = "--take-over needs --resume RUN"
         raise LoomError("USAGE", what, hint="loomctl run --help", exit_code=EXIT_USAGE)
     space = command_line.space(make=True)
     later = command_line.in_a_body() and not as_json
@@ -129,10 +136,10 @@ def _started_text(space: Workspace, begun: Started) -> str:
     state = begun.run.state
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
-    lines = [f"Loom: run {begun.run.handle} {verb} (workflow {state['workflow_id']}, {counted(count, 'step')})"]
+    lines = [f"Loom: {verb} {begun.run.handle}, workflow {state['workflow_id']}, {counted(count, 'step')}"]
     lines += answer.plan_lines(begun.run)
     if begun.slip is None and (commands := command_steps.listed(space, begun.run)):
-        lines += ["It would execute these commands:", *answer.command_lines(commands)]
+        lines += ["It would run these commands:", *answer.command_lines(commands)]
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
@@ -152,20 +159,20 @@ def _body(run: Run) -> str:
     """Say what stays true, for the host gives a slash command's body again after each compaction (D79)."""
     return (
         f"Loom: this conversation works on the run {run.handle}.\n"
-        "Where it stands, its files and its step come from Loom's hooks and from `loomctl next`; the newest counts."
+        "Loom's hooks and `loomctl next` tell where it stands, its files and its step; believe the newest."
     )
 
 
 @click.command("resume")
 @run_argument
-@click.option("--reopen", is_flag=True, help="Take up a completed or cancelled run too.")
-@click.option("--take-over", is_flag=True, help="Take it from a session that drives it, whose writes are refused then.")
+@click.option("--reopen", is_flag=True, help="Continue a completed or cancelled run too.")
+@click.option("--take-over", is_flag=True, help="Take the run from another session, which can then no longer write.")
 @json_option
 def resume_command(run: str | None, reopen: bool, take_over: bool, as_json: bool) -> int:
-    """Take up a run in this session, also on another machine.
+    """Continue a run in this session, also on another machine.
 
-    Without RUN: the run that this session is bound to, or the only one that can be taken up. One session drives a run
-    at a time: while another does, this ends with exit code 6, and says who that is.
+    Without RUN, Loom continues this session's run, or the only one that can go on. One session drives a run at a time.
+    While another one does, this command names it and ends with exit code 6.
 
     \b
     Examples:
@@ -189,8 +196,8 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         prime_run.add_to_owed(space, [*taken.differences, *taken.notes])
         output.text(_body(taken.run))
     else:
-        lines = [f"Loom: run {taken.run.handle} resumed"]
-        lines.append(f"Session history: {sessions.summary(taken.run.state)}")
+        lines = [f"Loom: resumed {taken.run.handle}"]
+        lines.append(f"Sessions: {sessions.summary(taken.run.state)}")
         lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
         output.text(answer.whole(space, taken.run, lines, taken.slip))
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
@@ -205,22 +212,23 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     try:
         commands = command_steps.untrusted(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
-        return [f"Its commands cannot be run here: {error.what}"]
+        return [f"This run's commands cannot run here: {error.what}"]
     if not commands:
         return []
-    later = f"To see and trust its commands: loomctl trust {run.handle}"
+    later = f"See and allow {'it' if len(commands) == 1 else 'them'}: loomctl trust {run.handle}"
     has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
     if not has_terminal or space.caller.host != TERMINAL or not command_line.decides(space, "trust"):
         tests = command_steps.test_command(space, run)
         if tests and {one["run"] for one in commands} == {tests}:
             return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]
-        count = "1 command step" if len(commands) == 1 else f"{len(commands)} command steps"
-        return [f"This run has {count}, which this machine does not trust yet. {later}"]
+        return [f"This run wants to execute {counted(len(commands), 'command')}. {later}"]
     output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
-    if not output.is_agreed("Trust these commands on this machine?"):
-        return [f"Its commands are not trusted, and none of them is run. {later}"]
+    if not output.is_agreed("Allow these commands on this machine?"):
+        return [f"Loom will not run this run's commands. {later}"]
     trouble = command_steps.trust(space, run, commands)
-    return [f"{trouble}; its commands are not trusted"] if trouble else ["Its commands are trusted on this machine."]
+    return (
+        [f"{trouble}; Loom will not run its commands"] if trouble else ["Loom may run these commands on this machine."]
+    )
 
 
 @click.command("rewind", options_metavar="--to STAGE")
@@ -231,15 +239,15 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     required=True,
     metavar="STAGE",
     shell_complete=complete_stages,
-    help="The stage to go back to: its rank, its name or the beginning of it, its step's id, or step@visit.",
+    help="The step to go back to: its number, name or id, or which time (review@1).",
 )
 @json_option
 def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
-    """Go back to an earlier step, and undo what came after it.
+    """Go back to an earlier step and undo what came after it.
 
-    The STAGE is open again, with the context as it was then. It is `loomctl undo`, as often as it takes, in one
-    change. The results of the stages that are undone are kept aside in their folders. No file of the project is
-    touched: what the stages changed stays, and is named.
+    This is `loomctl undo` repeated, in one go. The step opens again with the context of that time. Loom keeps the
+    undone results beside it. It touches none of your files, and lists those that the undone steps changed.
+    `loomctl show --stages` lists the steps and their numbers.
 
     \b
     Examples:
@@ -271,20 +279,20 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
 
 def _rewound(rewound: Rewound) -> list[str]:
     if not rewound.changed:
-        return [f"{rewound.stage} is open already; nothing was changed."]
-    lines = [f"Loom: run {rewound.run.handle} is back at {rewound.stage}"]
+        return [f"{rewound.stage} is open already. Nothing changed."]
+    lines = [f"Loom: {rewound.run.handle} is back at {rewound.stage}"]
     if rewound.gone:
-        lines.append(f"  gone      {counted(len(rewound.gone), 'stage')}: {_listed(rewound.gone)}")
+        lines.append(f"  undone    {counted(len(rewound.gone), 'step')}: {_listed(rewound.gone)}")
     if rewound.undone:
-        lines.append("  results   kept aside in the stages' folders, as *.undone-N")
-    lines.append("  files     the project's are untouched" + _what_stays(rewound.files))
+        lines.append("  results   kept in the steps' folders, as *.undone-N")
+    lines.append("  files     Loom touched none of yours" + _what_stays(rewound.files))
     return [*lines, *(f"  patch     {masked_line(path, 400)}" for path in rewound.patches)]
 
 
 def _what_stays(files: Sequence[str]) -> str:
     if not files:
-        return "; these stages changed none that is known"
-    return f"; what these stages changed stays, in {counted(len(files), 'file')}: {_listed(files)}"
+        return "; the undone steps changed none that Loom knows of"
+    return f"; these keep the changes of the undone steps: {_listed(files)}"
 
 
 @click.command("fork", options_metavar="--at STAGE")
@@ -295,16 +303,15 @@ def _what_stays(files: Sequence[str]) -> str:
     required=True,
     metavar="STAGE",
     shell_complete=complete_stages,
-    help="The stage after which the new run goes on; it has ended. Named as for `loomctl rewind --to STAGE`.",
+    help="The finished step after which the new run goes on; named as for `loomctl rewind --to STAGE`.",
 )
 @json_option
 def fork_command(run: str | None, stage: str, as_json: bool) -> int:
-    """Make a new run that goes on from a step of this one.
+    """Copy this run up to a step, to go on another way.
 
-    It is as this run was when the STAGE had ended. Plan, context, the stages until then, what they left and their
-    tool steps come along; sessions and the log begin anew. This run is not changed and stays with its session;
-    `loomctl resume RUN` takes the new one up. No file of the project is touched: both runs work in the same
-    checkout, as it is now.
+    The new run gets the plan, the context and the finished steps with their results and tool calls. Its sessions and
+    its log begin empty. This run stays as it is, with its session; `loomctl resume RUN` continues the new one. Loom
+    touches none of your files: both runs work in the same checkout, as it is now.
 
     \b
     Examples:
@@ -332,22 +339,22 @@ def fork_command(run: str | None, stage: str, as_json: bool) -> int:
 
 
 def _forked(forked: Forked) -> list[str]:
-    brought = f"{counted(len(forked.stages), 'stage')}, {counted(forked.tool_steps, 'tool step')}"
+    brought = f"{counted(len(forked.stages), 'step')}, {counted(forked.tool_steps, 'tool call')}"
     origin = handle({**forked.run.state, "run_id": forked.origin})
     return [
-        f"Loom: run {forked.run.handle} is as {origin} was when {forked.stage} had ended",
-        f"  brought   {brought}, the context of then",
-        "  files     the project's are untouched" + _what_later_stages_changed(forked.changed),
+        f"Loom: {forked.run.handle} is a copy of {origin} after {forked.stage}",
+        f"  copied    {brought} and the context of that time",
+        "  files     Loom touched none of yours" + _what_later_stages_changed(forked.changed),
         *(f"  patch     {masked_line(path, 400)}" for path in forked.patches),
         *(f"  ! {masked_line(note, 300)}" for note in forked.notes),
-        f"{origin} is as it was. To take up the new run: loomctl resume {forked.run.handle}",
+        f"{origin} is unchanged. To continue the copy: loomctl resume {forked.run.handle}",
     ]
 
 
 def _what_later_stages_changed(files: Sequence[str]) -> str:
     if not files:
-        return "; the stages after it changed none that is known"
-    return f", and as the stages after it left them: {counted(len(files), 'file')} ({_listed(files)})"
+        return "; later steps changed none that Loom knows of"
+    return f"; these keep the changes of later steps: {_listed(files)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ def _remote_option(command: Command) -> Command:
         is_flag=False,
         flag_value=_UNNAMED,
         metavar="[NAME|URL]",
-        help="The runs of a git remote (without a name: of origin or the only one), and how they stand to those here.",
+        help="List a git remote's runs and compare them with those here.  [default: origin, or the only one]",
     )(command)
 
 
@@ -68,7 +68,7 @@ def runs(context: click.Context, *, remote: str | None = None, as_json: bool = F
 @_remote_option
 @json_option
 def list_command(remote: str | None, as_json: bool) -> int:
-    """List this project's runs, the newest first, or a remote's.
+    """List this project's runs, newest first, or a remote's.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def _list_here(as_json: bool) -> int:
     ]
     found.sort(key=lambda one: str(one.get("updated_at") or ""), reverse=True)
     if as_json or not found:
-        output.answer({"runs": found}, ['No runs here yet. Start one: loomctl run "what to do"'], as_json=as_json)
+        output.answer({"runs": found}, ['No runs here yet. Start one: loomctl run "add dark mode"'], as_json=as_json)
         return EXIT_OK
     others = {one["run_id"]: one["driver"] for one in found if one["driver"] and not one["driver"]["here"]}
     copies = {one["run_id"]: standing.saved_from_line(one["saved_from"], one) for one in found if one.get("saved_from")}
@@ -122,7 +122,7 @@ def _list_there(named: str, as_json: bool) -> int:
     )
     found = copies.list_runs(desk)
     if as_json or not found:
-        none = f"{desk.remote.shown} has no runs. To hand one on: loomctl push{desk.remote.option}"
+        none = f"{desk.remote.shown} has no runs. To push one: loomctl push{desk.remote.option}"
         told = {"remote": desk.remote.shown, "runs": [{**one._asdict(), "handle": one.handle} for one in found]}
         output.answer(told, [none], as_json=as_json)
         return EXIT_OK
@@ -134,7 +134,7 @@ def _list_there(named: str, as_json: bool) -> int:
         if one.trouble:
             called = one.handle
             way = f"loomctl pull {called}{desk.remote.option}"
-            output.text(f"! {called}: {one_line(one.trouble, 300)}; {way} says why, and what can be done")
+            output.text(f"! {called}: {one_line(one.trouble, 300)}. To see why: {way}")
     return EXIT_OK
 
 
@@ -157,9 +157,9 @@ def _who(driver: Mapping[str, Any] | None) -> str:
 @click.option("--force", is_flag=True, help="Remove a run that is still active.")
 @json_option
 def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
-    """Remove a run and everything Loom recorded of it.
+    """Remove a run and everything that Loom recorded of it.
 
-    The project's own files stay.
+    Your own files stay.
 
     \b
     Examples:
@@ -172,13 +172,13 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     run_id = keep.removable(space, run, force=force)
     folder, called = space.store.run_dir(run_id), space.store.handle(run_id)
     if not yes:
-        question, hint = f"Remove {folder} and all that is in it?", f"loomctl runs rm {called} --yes"
-        output.must_agree(question, asks=not as_json, what="nothing was removed", hint=hint)
+        question, hint = f"Remove {folder} and everything in it?", f"loomctl runs rm {called} --yes"
+        output.must_agree(question, asks=not as_json, what="Loom removed nothing", hint=hint)
     command_line.must_decide(space, "runs rm", called, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
     output.answer(
         {"run_id": run_id, "handle": called, "removed": True},
-        [f"Loom: run {called} is removed{_its_blobs(space)}"],
+        [f"Loom: removed {called}{_its_blobs(space)}"],
         as_json=as_json,
     )
     return EXIT_OK
@@ -188,20 +188,24 @@ def _its_blobs(space: Workspace) -> str:
     from loomctl.runs.store.blobs import Blobs
 
     some = os.path.isdir(Blobs(space.store.folder).folder)
-    return "; loomctl clean removes the large values that no run refers to" if some else ""
+    return ". To remove its large values too: loomctl clean" if some else ""
 
 
 @runs.command("archive")
 @click.argument("run", shell_complete=complete_runs)
 @click.option(
-    "--to", "target", type=click.Path(), metavar="DIR|FILE", help="Where to (default: .loom/archive/RUN.tar.gz)."
+    "--to",
+    "target",
+    type=click.Path(),
+    metavar="DIR|FILE",
+    help="Where to write it.  [default: .loom/archive/RUN.tar.gz]",
 )
 @click.option("--force", is_flag=True, help="Archive a run that is still active.")
 @json_option
 def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
-    """Pack a run into one .tar.gz, and remove its folder.
+    """Pack a run into a .tar.gz and remove its folder.
 
-    Its large values go with it, and the archive is read back before anything is removed.
+    The archive contains the run's large values. Loom reads the archive back before it removes anything.
 
     \b
     Examples:
@@ -217,14 +221,14 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     called = space.store.handle(run_id)
     count, lost = keep.archive(space, run_id, path, force=force)
     told = {"run_id": run_id, "handle": called, "archive": path, "files": count, "lost_blobs": list(lost)}
-    lines = [f"Loom: run {called} is in {path} ({counted(count, 'file')})", *_lost(lost)]
+    lines = [f"Loom: moved {called} to {path} ({counted(count, 'file')})", *_lost(lost)]
     lines.append(f"To bring it back: loomctl runs restore {shlex.quote(path)}")
     output.answer(told, lines, as_json=as_json)
     return EXIT_OK
 
 
 def _lost(refs: Sequence[str]) -> list[str]:
-    return [f"Not with it, for it is not here or damaged: {ref}" for ref in refs]
+    return [f"! missing or damaged, so not included: {ref}" for ref in refs]
 
 
 @runs.command("restore")
@@ -233,9 +237,8 @@ def _lost(refs: Sequence[str]) -> list[str]:
 def restore(archive: str, as_json: bool) -> int:
     """Bring an archived run back.
 
-    ARCHIVE is a file, or the beginning of the id of one below .loom/archive. The archive stays. Nothing of it is
-    believed unseen: it must hold one run's folder with plain files, under the id that the run's state says, and no
-    run of that id may be here.
+    ARCHIVE is a file, or the name of a run below .loom/archive. Loom checks the archive first: it must hold one run
+    with plain files, and that run must not be here already. The archive stays.
 
     \b
     Examples:
@@ -250,10 +253,10 @@ def restore(archive: str, as_json: bool) -> int:
     trouble = back.trouble.to_dict() if back.trouble is not None else None
     called = space.store.handle(back.run_id)
     told = {"run_id": back.run_id, "handle": called, "archive": back.archive, "files": back.files, "trouble": trouble}
-    lines = [f"Loom: run {called} is back ({counted(back.files, 'file')})", *_lost(back.lost)]
+    lines = [f"Loom: restored {called} ({counted(back.files, 'file')})", *_lost(back.lost)]
     if back.trouble is not None:
-        lines.append(f"Its state cannot be read ({back.trouble.code}): loomctl debug state restore {called}")
-    lines.append(f"To look at it: loomctl show {called}; to go on: loomctl resume {called}")
+        lines.append(f"! its state is damaged ({back.trouble.code}). Restore it: loomctl debug state restore {called}")
+    lines.append(f"To look at it: loomctl show {called}. To continue it: loomctl resume {called}")
     output.answer({**told, "lost_blobs": list(back.lost)}, lines, as_json=as_json)
     return EXIT_OK
 
@@ -265,15 +268,14 @@ _STEP = 40  # columns of a step's id, of which longer ones stand out
 @click.command()
 @run_argument
 @click.argument("stage", required=False)
-@click.option("--file", metavar="NAME", help="Print one file of the STAGE, byte for byte; nothing is masked.")
+@click.option("--file", metavar="NAME", help="Print one file of the STAGE, unmasked.")
 @json_option
 def show(run: str | None, stage: str | None, file: str | None, as_json: bool) -> int:
-    """Show a run: what was done, what comes next; or one STAGE.
+    """Show a run: what is done and what is next; or one STAGE.
 
-    A STAGE is meant by its rank, its name or the beginning of it, its step's id (the last visit), or `step@visit`;
-    without a RUN before it, it is one of the current run. It is told how it ended, what it set, touched and left, then
-    its prompt and answers follow, and the last lines of its command. In --json each file is whole up to 1 MiB, of a
-    longer one the end.
+    STAGE is a finished or open step: its number (3), its name or id (implement, the last time), or which time
+    (implement@2). Without a RUN before it, it belongs to the current one. You see how it ended, what it set and
+    changed, its prompt, its result and the last lines of its command. --json prints the last 1 MiB of each file.
 
     \b
     Examples:
@@ -287,7 +289,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     from loomctl.flow import prompts
 
     if file is not None and as_json:
-        raise _misused("--file prints a file as it is, --json a document")
+        raise _misused("--file prints a file as it is; leave out --json")
     space = command_line.space()
     with command_line.offered_again():
         found, meant = stages.find_with_run(space, run, stage)
@@ -296,7 +298,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
 
         return show_stage(found, meant, file=file, as_json=as_json)
     if file is not None:
-        raise _misused("--file prints a file of a stage, and none is named")
+        raise _misused("--file needs a STAGE: loomctl show 3 --file response.md")
     if as_json:
         driver = leases.document(space, found.run_id, found.state)
         told = {
@@ -373,7 +375,7 @@ def _course(run: Run) -> list[str]:
 @run_argument
 @json_option
 def sessions_command(run: str | None, as_json: bool) -> int:
-    """Show a run's sessions: who, where, when, how each ended.
+    """List a run's sessions: who, where, when, how each ended.
 
     Columns that do not fit are left out; --json has them all, with times in UTC.
 
@@ -427,9 +429,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 @run_argument
 @json_option
 def paths(run: str | None, as_json: bool) -> int:
-    """Show where everything is: project, runs, settings, bundle.
-
-    And this machine's own state.
+    """Show where things are: project, runs, settings, bundle.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _HELP = "loomctl simulate --help"
 _SHOWN = 120
 _WAY = 8  # visits that are named of a way that did not lead there
-_ENDS = {"completed": "was completed", "failed": "failed"}
+_ENDS = {"completed": "completed", "failed": "failed"}
 
 
 class _Beginning(NamedTuple):
@@ -49,24 +49,22 @@ class _Beginning(NamedTuple):
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", required=False, shell_complete=complete_workflows)
-@click.option("--outcomes", metavar="FILE", help="How each step ends, JSON or YAML; -: standard input.")
-@click.option("--context", "begins", metavar="FILE|JSON", help="The context that the run begins with.")
-@click.option("--goal", default="", metavar="TEXT", help="What the run is for, as conditions see it in state.goal.")
+@click.option("--outcomes", metavar="FILE", help="How each step ends: JSON or YAML ('-': standard input).")
+@click.option("--context", "begins", metavar="FILE|JSON", help="The context at the start.")
+@click.option("--goal", default="", metavar="TEXT", help="The goal (state.goal in conditions).")
 @click.option(
-    "--event", metavar="E", help="Print what the model gets at this event: startup, compact, phase_start:P, …"
+    "--event", metavar="E", help="Print what the assistant gets at this event: startup, compact, phase_start:P, …"
 )
-@click.option(
-    "--at", "where", metavar="STEP[@VISIT]", help="With --event: where the run stands (default: its first step)."
-)
-@click.option("--work-id", metavar="ID", help="With --event: the work item that the run is for.")
+@click.option("--at", "where", metavar="STEP[@VISIT]", help="With --event: the open step.  [default: the first]")
+@click.option("--work-id", metavar="ID", help="With --event: the run's work item.")
 @click.option(
     "--run",
     "run_id",
     metavar="RUN",
     shell_complete=complete_runs,
-    help="With --event: a run as it stands, no workflow.",
+    help="With --event: this run as it stands, not a workflow.",
 )
-@click.option("--session", metavar="ID", help="With --event and a run: the session id of the conversation.")
+@click.option("--session", metavar="ID", help="With --event and a run: the conversation's session id.")
 @json_option
 def simulate(
     workflow: str | None,
@@ -82,36 +80,47 @@ def simulate(
 ) -> int:
     """Play a workflow without an assistant: its steps, and why.
 
-    Which steps it visits, in which order, and why each came next. Nothing is written, no command is run, approvals
-    are taken as given, and so is evidence. The outcomes are {step: [an object for each visit]} in the words of a
-    directive; the last object holds for all visits that follow, and a step that is not named succeeds. The branches
-    of a parallel step are played one after the other, as declared, until its join goes on. Exit code 0 if the run
-    would be completed, 1 if it would fail, 2 if a file cannot be read, 5 if it cannot be used.
+    It lists the steps in order, and why each came next. It writes nothing, runs no command, and takes approvals and
+    evidence as given. --outcomes says how steps end: {step: [one object for each time]}, with the fields of a result
+    (outcome, context_updates, …). The last object counts for all later times. Other steps succeed. It plays the
+    branches of a parallel step one after the other.
 
-    With --event it prints, byte for byte, what the model would get when a session starts (startup, resume, clear,
-    fork), after a compaction (compact), or at a trigger (phase_start:build, phase_transition:frame->build): of a
-    workflow that has come to --at, or without WORKFLOW of a run as it stands. Exit code 4 if a required artifact is
-    missing.
+    With --event it prints exactly what the assistant would get at that event. --at says which step is open. Without
+    WORKFLOW it takes a run as it stands.
+
+    \b
+    Events:
+      startup, resume, clear, fork   a session starts
+      compact                        after a compaction
+      phase_start:build, …            a trigger
+
+    \b
+    Exit codes:
+      0  the run would complete
+      1  the run would fail
+      2  Loom cannot read a file
+      4  a required artifact is missing
+      5  a file is invalid
 
     \b
     Examples:
       loomctl simulate core
       loomctl simulate .loom/workflows/review.yaml --outcomes tests/fix-once.yaml
-      loomctl simulate review --outcomes tests/fix-once.yaml --context '{"coverage": 81}' --json
+      loomctl simulate review --context '{"coverage": 81}' --json
       loomctl simulate review --event compact --at build/fix
       loomctl simulate --event resume
     """
     if workflow is None:
         of_a_workflow = {"--outcomes": outcomes, "--context": begins, "--goal": goal, "--at": where}
         return _at_a_run(event, run_id, session, {**of_a_workflow, "--work-id": work_id}, as_json=as_json)
-    _refuse_options({"--run": run_id, "--session": session}, "it belongs to a run as it stands, without WORKFLOW")
+    _refuse_options({"--run": run_id, "--session": session}, "leave out WORKFLOW to take a run as it stands")
     if event is None:
-        _refuse_options({"--at": where, "--work-id": work_id}, "it belongs to --event")
+        _refuse_options({"--at": where, "--work-id": work_id}, "they need --event")
     command_line.only_one_from_stdin(outcomes, begins, hint=_HELP)
     space = command_line.space(make=True, writes=False)
     plan = _plan(space, workflow)
     script, found = play.read(None if outcomes is None else _file(outcomes), plan)
-    _refuse(found, "these outcomes cannot be played", outcomes or "")
+    _refuse(found, "these outcomes are invalid", outcomes or "")
     context, left_out = _context(begins)
     beginning = _Beginning(plan, script, play.without_disk(space.caller.environment_python), context, goal)
     warnings = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *left_out)]
@@ -154,7 +163,7 @@ def _file(source: str) -> Any:
     """Read JSON or YAML from a file or standard input. Raises LoomError with everything that is wrong with its form."""
     data = command_line.read(source, hint=_HELP, largest=workflow_files.LARGEST_JSON)
     value, problems = _parsed(data, source)
-    _refuse(problems, "this cannot be read", source)
+    _refuse(problems, "Loom cannot read this", source)
     return value
 
 
@@ -163,14 +172,14 @@ def _parsed(data: bytes, source: str) -> tuple[Any, list[Problem]]:
         text = files.text_of(data)
     except UnicodeDecodeError as problem:
         where = strict.position(data.decode("latin-1"), problem.start)
-        return None, [error("NOT_UTF8", where, "it is not UTF-8 text", "save it as UTF-8")]
+        return None, [error("NOT_UTF8", where, "the file is not UTF-8 text", "save it as UTF-8")]
     is_json = (
         text.lstrip().startswith("{") if source == command_line.STDIN else not source.endswith(workflow_files.YAML)
     )
     if is_json:
         return strict.parse_json(text, max_depth=strict.DEEPEST)
     if len(data) > workflow_files.LARGEST_YAML:
-        message = f"it has {len(data):,} bytes, {workflow_files.LARGEST_YAML:,} are read of YAML at most"
+        message = f"a YAML file may have {workflow_files.LARGEST_YAML:,} bytes; this one has {len(data):,}"
         return None, [error("TOO_LARGE", "$", message, "write it as JSON")]
     return strict.parse_yaml(text, max_depth=strict.DEEPEST)
 
@@ -191,9 +200,9 @@ def _context(given: str | None) -> tuple[dict[str, Any], list[Problem]]:
     value, found = strict.parse_json(given, max_depth=strict.DEEPEST) if is_text else (_file(given), [])
     if not found and not isinstance(value, dict):
         found = [error("BAD_CONTEXT", "$", f"expected an object, got {kind_of(value)}")]
-    _refuse(found, "this context cannot be used", "" if is_text else given)
+    _refuse(found, "this context is invalid", "" if is_text else given)
     kept = {key: one for key, one in value.items() if not run_context.is_reserved(key)}
-    message = "Loom itself writes this key of the context; it is left out"
+    message = "Loom itself writes this context key; it ignores yours"
     return kept, [warning("RESERVED_KEY", at("$", key), message) for key in value if key not in kept]
 
 
@@ -242,8 +251,8 @@ def _at_a_run(
     event: str | None, named: str | None, session: str | None, others: Mapping[str, str | None], *, as_json: bool
 ) -> int:
     if event is None:
-        raise _usage("a workflow is missing", "it is named, or with --event a run as it stands is meant")
-    _refuse_options(others, "without WORKFLOW a run is looked at as it stands")
+        raise _usage("name a WORKFLOW", "only --event works without one: it takes a run as it stands")
+    _refuse_options(others, "they need a WORKFLOW; without one Loom takes a run as it stands")
     _check_event(event)
     space = unwritten(command_line.space(writes=False))
     run_id = command_line.run_id(space, named)
@@ -253,11 +262,11 @@ def _at_a_run(
 
 def _gate(asked: Mapping[str, Any]) -> str:
     told = f"{one_line(asked['id'], _SHOWN)}: {one_line(asked['reason'], 200)}"
-    where = f" in the branch {asked['branch']}" if "branch" in asked else ""
+    where = f" in branch {asked['branch']}" if "branch" in asked else ""
     if "choices" not in asked:
-        return f"approval taken as given{where}: {told}"
+        return f"approval assumed{where}: {told}"
     offered = " · ".join(one_line(one, 60) for one in asked["choices"])
-    return f"a person would be asked{where}: {told}" + (f" ({offered})" if offered else "")
+    return f"a person would decide{where}: {told}" + (f" ({offered})" if offered else "")
 
 
 def _until(
@@ -286,12 +295,12 @@ def _until(
 
 def _not_reached(ended: State, wanted: str) -> LoomError:
     went = [f"{one['step_id']}@{one['visit']}" for one in ended["steps"]]
-    way = ", ".join([*([f"{len(went) - _WAY:,} visits"] if len(went) > _WAY else []), *went[-_WAY:]]) or "no step"
+    way = ", ".join([*([f"{len(went) - _WAY:,} steps"] if len(went) > _WAY else []), *went[-_WAY:]]) or "no step"
     return LoomError(
         "NOT_REACHED",
-        f"the play ends without coming to {wanted}",
-        why=f"its way was {one_line(way, 600)}; there it {_ENDS.get(ended['status'], 'stopped')}. "
-        "Other --outcomes or another --context lead another way",
+        f"the run never comes to {wanted}",
+        why=f"it went {one_line(way, 600)} and {_ENDS.get(ended['status'], 'stopped')} there. "
+        "Other --outcomes or another --context may lead to it",
         hint=command_line.again(("event", "where", "work_id")) or _HELP,
         exit_code=EXIT_FINDINGS,
     )
@@ -312,7 +321,7 @@ def _warn_of_another_phase(event: str, state: Mapping[str, Any]) -> None:
     """Say that a run never meets an event at the step where it is: nothing of that phase is required there."""
     phase, at = _phase_begun(event), str(state.get("current_phase") or "")
     if phase and at and phase != at:
-        what = f"{event} comes as a run enters {phase}, and this one stands in {at}"
+        what = f"{event} happens when a run enters {phase}, and this one is in {at}"
         output.note(f"loomctl: ANOTHER_PHASE: {one_line(what, 400)}")
 
 
@@ -325,16 +334,16 @@ def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
     if len(found) == 1 and visit > 0:
         return found[0], visit
     what = (
-        f"{len(found)} steps are called {name!r:.80}" if len(found) > 1 else f"{named!r:.80} is no step of the workflow"
+        f"{len(found)} steps are called {name!r:.80}" if len(found) > 1 else f"the workflow has no step {named!r:.80}"
     )
     known = ", ".join(keys[:20]) + (f" and {len(keys) - 20} more" if len(keys) > 20 else "")
-    raise _usage(what, f"there are {one_line(known, 600)}; @2 names the second visit", code="NO_SUCH_STEP")
+    raise _usage(what, f"the steps are: {one_line(known, 600)}; @2 means the second time", code="NO_SUCH_STEP")
 
 
 def _check_event(event: str) -> None:
     if event not in SOURCES and triggers.from_word(event) is None:
         words = ", ".join((*SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
-        raise _usage(f"{event!r:.80} is no event that gives a text", f"there are {words}", code="UNKNOWN_EVENT")
+        raise _usage(f"nothing is loaded at the event {event!r:.80}", f"examples: {words}", code="UNKNOWN_EVENT")
 
 
 def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
@@ -343,9 +352,9 @@ def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
     known = [str(phase["id"]) for phase in plan["phases"]]
     unknown = [name for name in named if name and name not in known]
     if unknown and event not in SOURCES:
-        why = f"the workflow has {', '.join(known) or 'none'}"
+        why = f"its phases are: {', '.join(known) or 'none'}"
         raise _usage(
-            f"{one_line(unknown[0], 60)!r} is no phase of the workflow", one_line(why, 600), code="UNKNOWN_EVENT"
+            f"the workflow has no phase {one_line(unknown[0], 60)!r}", one_line(why, 600), code="UNKNOWN_EVENT"
         )
 
 
@@ -361,14 +370,14 @@ def _print(
         files.write_all(sys.stdout.fileno(), text.encode("utf-8", "backslashreplace"))
         if text and not text.endswith("\n") and sys.stdout.isatty() and sys.stderr.isatty():
             output.note("")  # on one screen the line begins anew, and no byte more is given
-        output.note(line or "loomctl: nothing would be given")
+        output.note(line or "loomctl: the assistant would get nothing")
     return EXIT_MISSING if slip is not None and slip.failed else EXIT_OK
 
 
 def _refuse_options(options: Mapping[str, str | None], why: str) -> None:
     given = [name for name, value in options.items() if value]
     if given:
-        raise _usage(f"{' and '.join(given)} cannot be given here", why)
+        raise _usage(f"{' and '.join(given)} does not work here", why)
 
 
 def _usage(what: str, why: str, *, code: str = "USAGE") -> LoomError:

@@ -40,14 +40,13 @@ _ALWAYS = 6  # columns that stand there also where they are empty
 
 @click.command("stages")
 @run_argument
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="So many, the newest; without it all.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
 @json_option
 def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
-    """List what was worked on: times, outcomes, models, tokens.
+    """List the steps done so far: times, outcomes, models, tokens.
 
-    A stage is one visit of a step; a step that is done again has several. Tokens in are those that were not read from
-    a cache; they are there where the host's transcript told them. A column that would be empty, or does not fit, is
-    left out; --json has them all, with times in UTC.
+    A step that ran again has several rows. RANK is the number that `loomctl show`, `rewind` and `fork` take. TOKENS IN
+    leaves out tokens from the cache. Loom omits empty columns. --json has all columns, with times in UTC.
 
     \b
     Examples:
@@ -65,7 +64,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
         output.document({"run_id": run_id, "handle": found.handle, **told})
         return EXIT_OK
     if not records:
-        output.text(f"{found.handle}: no stage has begun yet")
+        output.text(f"{found.handle}: no step has begun yet")
         return EXIT_OK
     table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS, spare=_SPARE)
     summary = output.beside("", f"{found.handle}: {_summary(every, len(records))}")
@@ -80,7 +79,7 @@ def _summary(every: Sequence[Mapping[str, Any]], shown: int) -> str:
         counts[status] = counts.get(status, 0) + 1
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     left_out = f"the last {shown:,} of " if shown < len(every) else ""
-    return f"{left_out}{counted(len(every), 'stage')}: {told}"
+    return f"{left_out}{counted(len(every), 'step')}: {told}"
 
 
 def _row(record: Record) -> list[str]:
@@ -198,8 +197,8 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
 
 def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
-        what = f"the stage {stage} has no file {name!r:.80}"
-        why = f"there are {', '.join(names) or 'none'}"
+        what = f"stage {stage} has no file {name!r:.80}"
+        why = f"its files are: {', '.join(names) or 'none'}"
         hint = f"loomctl show {found.handle} {stage}"
         where = stages.folder(found.folder, stage)
         raise LoomError("NO_SUCH_FILE", what, where=where, why=why, hint=hint, exit_code=EXIT_NO_RUN)
@@ -236,7 +235,7 @@ def _cut(name: str, text: str, size: int) -> str:
         lines = text.splitlines()
         last = "\n".join(lines[-_LAST_LINES:])
         return last if len(lines) <= _LAST_LINES and size <= _SHOWN else f"… {size:,} bytes, the last lines:\n{last}"
-    return text if size <= _SHOWN else f"… {size:,} bytes, the end of them:\n{text}"
+    return text if size <= _SHOWN else f"… {size:,} bytes, the end:\n{text}"
 
 
 def _lines(found: Run, record: Record) -> list[str]:
@@ -246,7 +245,7 @@ def _lines(found: Run, record: Record) -> list[str]:
     trouble = record.trouble
     keys = ", ".join(str(key) for key in record.section("context_updates"))
     told: list[tuple[str, str]] = [
-        ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}, visit {entry.get('visit')}"),
+        ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}{_again(entry)}"),
         ("task", _words(visits.task_line(visits.task_of(entry)).removeprefix("task "))),
         ("status", f"{one_line(visits.how_it_ended(entry), 40)}{reason}"),
         ("started", f"{output.when(entry.get('started_at')) or '-'}{spent}"),
@@ -264,6 +263,11 @@ def _lines(found: Run, record: Record) -> list[str]:
     return [f"{label} {text}" if label == "!" else f"{label:<9} {text}" for label, text in told if text]
 
 
+def _again(entry: Mapping[str, Any]) -> str:
+    count = entry.get("visit")
+    return f", {visits.nth(count)}" if isinstance(count, int) and count > 1 else ""
+
+
 def _words(text: str) -> str:
     return masked_line(text, 300)
 
@@ -278,9 +282,9 @@ def _model(record: Record) -> str:
         return ""
     into, out = record.tokens
     held = usage.get("cache_read_input_tokens")
-    cached = f" (and {held:,} from a cache)" if type(held) is int and held > 0 else ""
-    more = ", and what another session used" if usage.get("partial") is True else ""
-    models = one_line(", ".join(record.models), 80) or "model unknown"
+    cached = f" (and {held:,} from the cache)" if type(held) is int and held > 0 else ""
+    more = ", without what another session used" if usage.get("partial") is True else ""
+    models = one_line(", ".join(record.models), 80) or "unknown model"
     return f"{models}, {into:,} tokens in{cached}, {out:,} out{more}"
 
 
@@ -319,7 +323,7 @@ def _answer(record: Record) -> Iterator[tuple[str, str]]:
         if isinstance(suggested, list) and suggested:
             told.append(f"suggested_next_ids {_words(', '.join(map(str, suggested)))}")
         sources = dict.fromkeys(one_line(str(said[key]), 200) for key in ("source", "file") if said.get(key))
-        yield "directive", f"from {' '.join(sources) or 'nothing'}: {'; '.join(told) or 'context alone'}"
+        yield "directive", f"from {' '.join(sources) or 'nothing'}: {'; '.join(told) or 'only context'}"
 
 
 def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
@@ -352,12 +356,13 @@ def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
 @run_argument
 @json_option
 def why(named: str | None, run: str | None, as_json: bool) -> int:
-    """Say why a run came to a step, or why it loads an artifact.
+    """Explain why a run came to a step, or loads an artifact.
 
-    After which step, by which transition, and why by no other. STEP is a step's id, which means its last visit,
-    `step@visit`, a stage's name or its rank; or the step that comes next. ARTIFACT is the id of a critical
-    artifact: its triggers, what its condition comes to now with the values that it looks at, and the last priming
-    that named it. A stage goes before an artifact of the same name. With neither: the step that the run is at.
+    For a STEP it shows the step before it, the transition that led there, and why no other did. STEP is an id
+    (build/fix, the last time), which time (build/fix@2), a number, or the step that comes next. Without one it explains
+    the current step.
+
+    For an ARTIFACT it shows its triggers, its condition with the present values, and when Loom last loaded it.
 
     \b
     Examples:
@@ -391,13 +396,13 @@ def _way_lines(told: Mapping[str, Any]) -> list[str]:
     after, is_ahead = told["after"], told["visit"] is None
     name = told["step_id"] if is_ahead else f"{told['step_id']}@{told['visit']}"
     if after is None:
-        return [f"{name} is where the run began: the first step of its plan"]
+        return [f"The run began with {name}, the first step of its plan."]
     ended = f"{after['step_id']}@{after['visit']}, which ended {one_line(str(after['status']), 40)}"
     if not told["way"]:
-        return [f"{name} came after {ended}; that visit leads elsewhere or says nothing: the run was taken up again"]
-    how = routing.how(told["way"]) or "as the next step in order"
+        return [f"{name} came after {ended}, because somebody resumed the run there."]
+    how = routing.how(told["way"]) or "the next step in order"
     came = "comes next" if is_ahead else "came"
-    lines = output.beside("", f"{name} {came} after {ended}: {masked_line(how, _WEIGHED)}")
+    lines = output.beside("", f"{name} {came} after {ended}, {masked_line(how, _WEIGHED)}")
     rows = [_transition_row(one) for one in told["weighed"]]
     return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines
 
@@ -409,15 +414,16 @@ def _transition_row(one: Mapping[str, Any]) -> list[str]:
 
 
 def _artifact_lines(told: Mapping[str, Any]) -> list[str]:
-    phase = f" in the phase {told['phase']}" if told["phase"] else ""
-    lines = [f"{told['artifact_id']} is loaded at {', '.join(told['triggers'] or ()) or 'no trigger'}{phase}"]
+    phase = f" in phase {told['phase']}" if told["phase"] else ""
+    lines = [f"Loom loads {told['artifact_id']} at {', '.join(told['triggers'] or ()) or 'no trigger'}{phase}"]
     if told["condition"]:
         lines.append(f"if {masked_line(told['condition'], _WEIGHED)}, which is {told['holds']} now")
         lines += [f"  {path} = {masked_line(json.dumps(value), _WEIGHED)}" for path, value in told["values"].items()]
     lines += [masked_line(text, 400) for text in told["warnings"]]
     last = told["last"]
     if last is None:
-        return [*lines, "no priming of this run has named it"]
-    fired = f", by its trigger {last['fired']}" if last["fired"] else ""
-    became = f"last {output.when(last['at'])}, {masked_line(last['event'], 80)}{fired}: {last['became']}"
-    return [*lines, *output.beside("", became)]
+        return [*lines, "this run has not loaded it yet"]
+    fired = f", trigger {last['fired']}" if last["fired"] else ""
+    became = "unchanged" if last["became"] == "fresh" else last["became"]
+    told_last = f"last {output.when(last['at'])}, {masked_line(last['event'], 80)}{fired}: {became}"
+    return [*lines, *output.beside("", told_last)]

@@ -47,18 +47,18 @@ _LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdic
 _LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
 _MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
 _WORDS = {"done": "done", "skipped": "skipped", "pending": "to come"}
-_WHO = {"user": "its user", "assistant": "the assistant", "loom": "Loom", "nobody": "nobody"}
+_WHO = {"user": "you", "assistant": "the assistant", "loom": "Loom", "nobody": "nobody"}
 _GREEN, _YELLOW, _RED = "green", "yellow", "red"
 _COLOURS = {"completed": _GREEN, "in_progress": _GREEN, "failed": _RED, "cancelled": _RED}
 _COMBINED = """\
-Claude Code takes one status line. To keep your own, let one script show both, each on a line:
+Claude Code takes one status line. To keep your own, let a script print both:
 
     #!/bin/sh
     given=$(cat)
     printf '%s' "$given" | YOUR-COMMAND
     printf '%s' "$given" | {command}
 
-Loom's line is empty where no run is under way in a session. To remove it, take the key out again."""
+Loom's line is empty in a session without a run. To remove it, delete the key."""
 
 
 @click.command()
@@ -68,14 +68,15 @@ Loom's line is empty where no run is under way in a session. To remove it, take 
     is_flag=False,
     flag_value="",
     metavar="[SECONDS]",
-    help="Show it anew whenever the run changes, until Ctrl-C. SECONDS between two looks: 2, or as you say.",
+    help="Show it again whenever the run changes, until Ctrl-C. Loom looks every SECONDS (2).",
 )
 @json_option
 def status(run: str | None, watch: str | None, as_json: bool) -> int:
-    """Show where a run stands, and the one command that leads on.
+    """Show where a run stands and which command is next.
 
-    Its phases and open step, who works on it, what this conversation was given, what the last compaction kept, the last
-    events, and whether hooks fire. `loomctl runs` lists all runs; `loomctl show` tells each step of one in full.
+    It shows the phases and the open step, who works on it, and what this conversation has. It also shows what the last
+    compaction kept, the last events, and whether the hooks work. `loomctl runs` lists all runs. `loomctl show` lists
+    every step.
 
     \b
     Examples:
@@ -251,7 +252,7 @@ def _events(run: Run) -> list[dict[str, Any]]:
     try:
         lines = event_log.tail(run.folder, _EVENTS)
     except (OSError, LoomError) as error:
-        return [{"ts": None, "event": None, "said": f"the log cannot be read: {trouble.said(error)}"}]
+        return [{"ts": None, "event": None, "said": f"Loom cannot read the log: {trouble.said(error)}"}]
     return [
         {"ts": line.entry.get("ts"), "event": line.entry.get("event"), "said": explain.line_of(line.entry)}
         for line in lines
@@ -338,7 +339,7 @@ def _course(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
         return
     ago = clock.ago(str(step["since"]), now)
     lasts = f"for {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"begun {ago}"
-    how = "is closing" if step["status"] == "closing" else lasts
+    how = "waits for its result" if step["status"] == "closing" else lasts
     yield _Row("step", f"{masked_line(str(step['id']), 120)}@{step['visit']} {how}", 2)
     if step["task"]:
         yield _Row("task", masked_line(visits.task_line(step["task"]).removeprefix("task "), 200), 2)
@@ -380,7 +381,7 @@ def _compacted(held: Mapping[str, Any], now: float) -> _Row:
     last, receipt = held["last"], held["last"].get("receipt")
     became = ""
     if isinstance(receipt, dict) and receipt.get("proven") is not True:
-        became = ": unproven, for no summary came"
+        became = ": unproven, there is no summary"
     elif isinstance(receipt, dict):
         lists = {**receipt, "pending": last.get("pending")}
         names = ("kept", "lost", "restored", "pending")
@@ -409,12 +410,12 @@ def _names(names: Sequence[str]) -> str:
 def _verdict(told: Mapping[str, Any]) -> Iterator[_Row]:
     ledger = told["ledger"]
     if ledger is not None and ledger["fault"] is not None:
-        said = f"! line {ledger['fault']['line']:,} is not the one that was written; more of it:"
-        yield _Row("ledger", said, colour=_RED)
+        said = f"! line {ledger['fault']['line']:,} has changed; for more:"
+        yield _Row("log", said, colour=_RED)
         yield _Row("", f"loomctl prove --log {told['handle']}", 0)
     elif ledger is not None:
-        behind = f"; {ledger['unproven']:,} behind the checkpoint, unproven" if ledger["unproven"] else ""
-        yield _Row("ledger", f"whole, {counted(ledger['entries'], 'event')}{behind}")
+        behind = f"; {ledger['unproven']:,} after the checkpoint, unproven" if ledger["unproven"] else ""
+        yield _Row("log", f"undamaged, {counted(ledger['entries'], 'event')}{behind}")
 
 
 def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
@@ -427,9 +428,9 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
         at = clock.ago(str(hooks["last"]["at"]), now)
         yield _Row("hooks", f"all working; the last was {hooks['last']['event']}, {at}")
     elif not hooks["silent"] and hooks["expected"]:
-        yield _Row("hooks", "none has fired yet", colour=_YELLOW)
+        yield _Row("hooks", "none has run yet", colour=_YELLOW)
     if hooks["set_aside"]:
-        said = f"! {counted(hooks['set_aside'], 'tool call')} set aside, for a hook was killed: loomctl steps"
+        said = f"! a killed hook left {counted(hooks['set_aside'], 'tool call')} unrecorded: loomctl steps"
         yield _Row("hooks", said, 2, _YELLOW)
     for skew in told["versions"]["skew"]:
         what = "the hooks are" if skew["part"] == "hooks" else "the run was last worked on by"
@@ -441,14 +442,14 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
 
 
 @click.command()
-@click.option("--snippet", is_flag=True, help="Print what shows the line in Claude Code, for your settings.json.")
+@click.option("--snippet", is_flag=True, help="Print the setting for Claude Code's settings.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def statusline(snippet: bool, as_json: bool) -> int:
-    """Print where a run stands in one line of at most 80 columns.
+    """Print where a run stands in a line of at most 80 columns.
 
-    As the status line of Claude Code it is given the session on its standard input, and shows the session's run;
-    nothing where there is none. In a terminal, and where its input is empty, it shows the current run. COLUMNS makes it
-    shorter. An alarm stands first if hooks are silent: `loomctl doctor` says more.
+    Claude Code calls it as its status line, with the session on standard input. It prints the line of that session's
+    run, or nothing. In a terminal it shows the current run. COLUMNS makes it shorter. If hooks do not work, the line
+    begins with an alarm; `loomctl doctor` says more.
 
     \b
     Examples:
@@ -475,14 +476,14 @@ def _snippet(*, as_json: bool) -> int:
     """Make the script that the settings name, and print the key for them; the settings themselves are the user's."""
     launcher = os.path.join(project.plugin_root(), "bin", "loomctl")
     if not os.access(launcher, os.X_OK):
-        what = "this loomctl was started without its launcher, which a status line calls"
+        what = "this loomctl has no launcher for a status line to call"
         raise LoomError("NO_BUNDLE", what, where=launcher, hint="command -v loomctl", exit_code=EXIT_SETUP)
     from loomctl.install import status_shim
 
     place = status_shim.write(launcher)
     if not place:
-        what = "there is nowhere to keep the script that a status line calls"
-        why = "neither HOME nor LOOM_STATE_HOME names a folder of your own"
+        what = "Loom has no folder for the status line's script"
+        why = "neither HOME nor LOOM_STATE_HOME names a folder of yours"
         hint = 'export LOOM_STATE_HOME="$HOME/.loom-state"'
         raise LoomError("NO_HOME", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     command = shlex.quote(place)

@@ -48,10 +48,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 @branch_option
 @json_option
 def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
-    """Show the step to work on now, opening it if need be.
+    """Show the step to work on now.
 
-    After any interruption this is the first step that is not done. A command step is run, and the one after it shown;
-    what takes longer than 90 seconds goes on by itself, and the next `loomctl next` waits for it again.
+    After an interruption this is the first step that is not done. Loom runs a command step itself and then shows the
+    step after it. A command that takes longer than 90 seconds keeps running; call `loomctl next` again to wait for it.
 
     \b
     Examples:
@@ -97,10 +97,10 @@ class _ProgressLine:
     "--for",
     "stage",
     metavar="STAGE",
-    help="The stage that this result is of: its number or name (default: the one that you were given last).",
+    help="The step that you worked on: its number or name.  [default: the one you got last]",
 )
 @click.option(
-    "--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended (default: as its result says)."
+    "--outcome", type=click.Choice([*OUTCOMES, *SPELLINGS]), help="How the step ended.  [default: as its result says]"
 )
 @click.option("--note", default="", metavar="TEXT", help="One line for the run's history.")
 @click.option(
@@ -110,7 +110,7 @@ class _ProgressLine:
     "--response-file",
     type=click.Path(),
     metavar="FILE",
-    help="Take the step's response from FILE ('-': standard input).",
+    help="Read the result from FILE ('-': standard input).",
 )
 @branch_option
 @json_option
@@ -124,19 +124,20 @@ def done(
     branch: str | None,
     as_json: bool,
 ) -> int:
-    """End a step with its result, and show the next one.
+    """End a step with its result and show the next one.
 
-    --for names the step that you worked on: called again, it changes nothing and says how that step ended. The result
-    is read from standard input or --response-file. With neither, an assistant's next final message is the result, and a
-    person is asked for a line. A JSON object in it may say how the step ended and what the run is to know (outcome,
-    failure_reason, context_updates, …); of a step with an output schema it must fit, or another is asked for.
+    --for names the step that you worked on. Called twice, it changes nothing and says how that step ended. Loom reads
+    the result from standard input or --response-file. Without either it takes an assistant's next final message, and
+    asks a person for a line. The result may contain a JSON object that says how the step ended and what later steps
+    should know: outcome, failure_reason, context_updates and so on. If the step has an output schema, the object must
+    match it.
 
     \b
     Examples:
       loomctl done --for 002 <<'LOOM'
       The spec is in specs/258.md; two questions are open.
       LOOM
-      loomctl done --for 002 --artifact spec_path=specs/258.md --response-file notes.md
+      loomctl done --for 002 --artifact spec_path=specs/258.md < notes.md
       loomctl done --for 002 --outcome failed --note "the tests need a database"
     """
     space = command_line.space()
@@ -196,7 +197,7 @@ def _keep(
         called = space.store.handle(run_id)
         of = f" --for {quoted(stage)}" if stage else ""
         again = f"loomctl done {called}{of} --response-file {quoted(kept)}"
-        error.why += f". The result that was given is kept; once the run is this session's again: {again}"
+        error.why += f". Loom kept your result. Once this session drives the run again: {again}"
 
 
 def _response(path: str | None) -> str | None:
@@ -205,7 +206,7 @@ def _response(path: str | None) -> str | None:
         return None
     text = command_line.read_text(
         command_line.STDIN if path is None else path,
-        why="what is longer is written into a file, and that is registered",
+        why="write a longer result to a file and register that",
         hint="loomctl done --artifact notes=notes.md",
     )
     return text if text.strip() or path is not None else None
@@ -223,8 +224,9 @@ def _has_input() -> bool:
 def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not equals or not path or not _NAME.fullmatch(name):
-        why = "it is NAME=PATH, such as --artifact spec_path=specs/258.md"
-        raise LoomError("USAGE", f"--artifact {given!r:.80}", why=why, hint="loomctl done --help", exit_code=EXIT_USAGE)
+        what = f"--artifact {given!r:.80} is not NAME=PATH"
+        why = "an example: --artifact spec_path=specs/258.md"
+        raise LoomError("USAGE", what, why=why, hint="loomctl done --help", exit_code=EXIT_USAGE)
 
     return name, finish.portable(space, run_id, path)
 
@@ -234,9 +236,9 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
 @branch_option
 @json_option
 def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
-    """Take the last `done` back: its step is open again.
+    """Undo the last `done`: its step opens again.
 
-    Its response is kept beside it.
+    Loom keeps the undone result in the step's folder.
 
     \b
     Examples:
@@ -296,7 +298,7 @@ def _repair(driven: Driven) -> list[str]:
     lines = [f"{name} is not ended.", "", visible(mask(driven.repair)[0])]
     if driven.repair.startswith(("EVIDENCE_MISSING", "NOT_PRODUCED")):
         return lines
-    end = f"End the step anew with `{visits.done_command(entry)}` and the corrected JSON on standard input."
+    end = f"Run `{visits.done_command(entry)}` again with the corrected JSON on standard input."
     return [*lines, "", end]
 
 
@@ -325,21 +327,21 @@ def _asks_at_a_step(driven: Driven) -> bool:
 
 def _had_ended(driven: Driven) -> list[str]:
     entry = driven.ended or {}
-    said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing was changed."
+    said = f"{entry['stage']} has ended already: {visits.how_it_ended(entry)}. Nothing changed."
     now = visits.open_visit(driven.run.state)
     lines = [said, driven._replace(ended=None).line]
     if now is None or driven.move.kind != "in_progress":
         return lines
     shows = f"loomctl next --branch {branch}" if (branch := visits.seen_from(driven.run.state).name) else "loomctl next"
-    lines.append(f"`{shows}` shows that step; `{visits.done_command(now)}` ends it.")
+    lines.append(f"`{shows}` shows that step. `{visits.done_command(now)}` ends it.")
     return lines
 
 
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
-            f"The step {driven.closing['step_id']} is closing. Give its result as your final message: what was done, "
-            "what was decided, what is left open. Loom takes that message as the step's response."
+            f"Now end {driven.closing['step_id']} with your final message: the work done, "
+            "the decisions, what is still open. Loom takes that message as the step's result."
         )
     lines = [*driven.notes]
     if driven.had_ended:
@@ -375,24 +377,24 @@ _SHOWN = 200
 
 @click.command()
 @click.option(
-    "--from", "source", default="-", show_default=True, metavar="FILE", help="The response; -: standard input."
+    "--from", "source", default="-", show_default=True, metavar="FILE", help="The answer ('-': standard input)."
 )
 @click.option(
-    "--schema", default=None, metavar="routing|FILE", help="Hold it to the routing schema, or to a JSON Schema."
+    "--schema", default=None, metavar="routing|FILE", help="Check it against this JSON Schema, or the routing one."
 )
 @click.option("--status-json", default=None, metavar="FILE", help="The status.json to fall back on.")
-@click.option("--last-file", default=None, metavar="FILE", help="The file touched last, the fallback after that.")
+@click.option("--last-file", default=None, metavar="FILE", help="The file written last, the next fallback.")
 @json_option
 def outcome(source: str, schema: str | None, status_json: str | None, last_file: str | None, as_json: bool) -> int:
-    """Say what a response would mean as the end of a step.
+    """Show how Loom would read an answer at the end of a step.
 
-    The directive in it, or the object for its schema. Nothing is written and no run is needed. Exit code 1 if the
-    response breaks the schema.
+    It prints the JSON object that counts. It needs no run and writes nothing. Exit code 1 if the answer does not match
+    the schema.
 
     \b
     Examples:
       loomctl debug outcome --from response.md
-      loomctl debug outcome --from - --schema routing --status-json status.json --json
+      loomctl debug outcome --schema routing --status-json status.json
       loomctl debug outcome --from response.md --schema schemas/audit.schema.json
     """
     command_line.only_one_from_stdin(source, schema, status_json, last_file, hint=_HELP)
@@ -402,10 +404,8 @@ def outcome(source: str, schema: str | None, status_json: str | None, last_file:
     touched = None if last_file is None else _fallback(last_file)
     counts = last_file is None or last_file == command_line.STDIN or last_file.endswith(answers.ENDINGS)
     if not counts:
-        ends = " and ".join(answers.ENDINGS)
-        output.note(
-            f"loomctl: {command_line.source_name(last_file or '')} is not read: of the file touched last {ends} count"
-        )
+        ends = " or ".join(answers.ENDINGS)
+        output.note(f"loomctl: ignored {command_line.source_name(last_file or '')}: the last file must end in {ends}")
     reading = answers.understood(
         step,
         command_line.read_text(source, hint=_HELP),
@@ -431,7 +431,7 @@ def _schema(path: str) -> dict[str, Any]:
         if problem.severity != "error":
             output.note(f"loomctl: {problem.code}: {problem.message}")
     refused = refusal(
-        loaded.problems, what="this schema cannot be used", where=command_line.source_name(path), code="BAD_SCHEMA"
+        loaded.problems, what="this schema is invalid", where=command_line.source_name(path), code="BAD_SCHEMA"
     )
     if refused is not None:
         refused.hint = _HELP if path == command_line.STDIN else trouble.look(path)
@@ -442,7 +442,7 @@ def _schema(path: str) -> dict[str, Any]:
 
 def _lines(reading: Reading) -> list[str]:
     said = reading.to_dict()
-    lines = [f"found in: {reading.source}" if reading.found else "no directive found"]
+    lines = [f"found in: {reading.source}" if reading.found else "found no JSON object that says how the step ended"]
     texts = ("outcome", "failure_reason", "preferred_next_label")
     lines += [f"{key}: {one_line(said[key], _SHOWN)}" for key in texts if said[key] is not None]
     if reading.suggested_next_ids:

@@ -50,7 +50,7 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 def _record(space: Workspace, run: str | None) -> recall.Record:
     found = recall.record(space, command_line.run_id(space, run))
     if found.trouble:
-        output.note(f"loomctl: {found.trouble}; the newest tool steps are missing here")
+        output.note(f"loomctl: {found.trouble}; this list lacks the newest tool calls")
     return found
 
 
@@ -58,12 +58,12 @@ def _record(space: Workspace, run: str | None) -> recall.Record:
 @click.group(cls=Listing, invoke_without_command=True)
 @click.argument("run", required=False, shell_complete=_complete_runs_and_words)
 @click.option(
-    "--last", type=click.IntRange(min=1), default=LAST, show_default=True, metavar="N", help="So many, the newest."
+    "--last", type=click.IntRange(min=1), default=LAST, show_default=True, metavar="N", help="Only the newest N."
 )
-@click.option("--all", "every", is_flag=True, help="All of them.")
-@click.option("--tool", default="", metavar="NAME", help="Only this tool's; mcp__* for all that begin so.")
-@click.option("--failed", is_flag=True, help="Only those that failed.")
-@click.option("--agents", is_flag=True, help="Those of subagents, too.")
+@click.option("--all", "every", is_flag=True, help="List all of them.")
+@click.option("--tool", default="", metavar="NAME", help="Only calls of this tool, e.g. Bash or mcp__*.")
+@click.option("--failed", is_flag=True, help="Only failed calls.")
+@click.option("--agents", is_flag=True, help="Include calls of subagents.")
 @json_option
 @click.pass_context
 def steps(
@@ -79,8 +79,8 @@ def steps(
 ) -> int:
     """List a run's tool calls, their results and their tokens.
 
-    Tokens before and after the reduction. `loomctl steps show ID` gives the full original of one; an ID that the list
-    cut will do.
+    Tokens are those before and after Loom shortened the output. `loomctl steps show ID` prints the full original. It
+    also takes an ID that the list cut.
 
     \b
     Examples:
@@ -109,11 +109,11 @@ def steps(
 
 def _summary_line(handle: str, seen: recall.Listed) -> str:
     if not seen.total:
-        return f"{handle}: no tool steps yet"
-    told = f"{handle}: {len(seen.steps):,} of {counted(seen.found, 'step')}"
+        return f"{handle}: no tool calls yet"
+    told = f"{handle}: {len(seen.steps):,} of {counted(seen.found, 'tool call')}"
     if len(seen.steps) < seen.found:
-        told += "; --all shows the others"
-    return told + (f"; {seen.agents:,} of subagents left out, --agents shows them" if seen.agents else "")
+        told += "; --all lists the others"
+    return told + (f"; --agents lists {seen.agents:,} more of subagents" if seen.agents else "")
 
 
 def _row(step: ToolStep, wide: int) -> list[str]:
@@ -137,13 +137,13 @@ def _document(step: ToolStep) -> dict[str, Any]:
 @steps.command("show")
 @click.argument("step_id", metavar="ID", shell_complete=_complete_steps)
 @run_argument
-@click.option("--reduced", is_flag=True, help="What the history says of it, instead.")
+@click.option("--reduced", is_flag=True, help="Print the shortened text instead.")
 @json_option
 def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
     """Print the full original of a tool call, byte for byte.
 
-    It is what the tool printed, read or found. The beginning of an id is enough. Nothing is added and nothing
-    masked: it is your tool's own output. With --json: the step, and its arguments and whole result as they were.
+    This is your tool's own output; nothing is masked. The beginning of an ID is enough. --json prints the call with its
+    arguments and whole result.
 
     \b
     Examples:
@@ -179,7 +179,7 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
 @click.command("history")
 @run_argument
 @click.option(
-    "--budget", type=click.IntRange(min=0), default=500, show_default=True, metavar="N", help="Tokens at most."
+    "--budget", type=click.IntRange(min=0), default=500, show_default=True, metavar="N", help="At most so many tokens."
 )
 @click.option(
     "--recent",
@@ -187,14 +187,14 @@ def show(step_id: str, run: str | None, reduced: bool, as_json: bool) -> int:
     default=history.RECENT,
     show_default=True,
     metavar="N",
-    help="So many of the last steps in full.",
+    help="Print the last N calls in full.",
 )
 @json_option
 def history_command(run: str | None, budget: int, recent: int, as_json: bool) -> int:
     """Print a run's tool calls as a compaction gets them.
 
-    The last ones in full, earlier ones a line each. Never more tokens than the budget. What does not fit is
-    counted, and `loomctl steps` has it.
+    It prints the last ones in full and a line for each earlier one, within the budget. It counts those that do not fit;
+    `loomctl steps` lists them.
 
     \b
     Examples:
@@ -212,7 +212,7 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
         "steps": told.steps,
         "left_out": told.left_out,
     }
-    text = told.text if told.text or told.steps else f"{found.handle}: no tool steps yet"
+    text = told.text if told.text or told.steps else f"{found.handle}: no tool calls yet"
     output.answer(document, [text], as_json=as_json)
     return EXIT_OK
 
@@ -220,10 +220,10 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
 @click.command("reduce")
 @json_option
 def reduce_command(as_json: bool) -> int:
-    """Print what a tool call on standard input would become.
+    """Shorten a tool call from standard input, as hooks do.
 
-    Writes nothing. It takes a host's hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an
-    object with tool, args and result. Text: the observation. With --json: the step.
+    It reads a hook event (tool_name, tool_input, tool_response or error, tool_use_id), or an object with tool, args and
+    result. It prints the shortened text, or with --json the recorded call. It writes nothing.
 
     \b
     Examples:
@@ -260,10 +260,10 @@ def _given() -> Any:
 @run_argument
 @json_option
 def savings_command(run: str | None, as_json: bool) -> int:
-    """Count the tokens saved, and check that originals are there.
+    """Count the tokens saved; check that every original is there.
 
-    What the reduction of a run's tool calls saved, by tool; Loom's own calls are not counted. Every original is read.
-    Tokens are estimates. Exit code 1 if an original or a step's record is gone, or is not what it was.
+    It counts, by tool, the tokens that Loom saved by shortening outputs; Loom's own calls do not count. Tokens are
+    estimates. It reads every original. Exit code 1 if an original or a record is missing or changed.
 
     \b
     Examples:
@@ -301,15 +301,15 @@ def savings_command(run: str | None, as_json: bool) -> int:
     ]
     lines = [output.table(header, rows), ""]
     lines += output.beside(
-        "Recovery: ",
-        f"{told.recovered:,} of {counted(told.steps, 'step')}, {told.bytes_recovered:,} of "
+        "Originals: ",
+        f"{told.recovered:,} of {counted(told.steps, 'call')}, {told.bytes_recovered:,} of "
         f"{counted(told.bytes, 'byte')}, {counted(told.dangling, 'dangling reference')}",
     )
     lines += [f"  ! {one_line(one.step_id, 64)}: {one.error.code}: {one.error.what}" for one in told.lost]
     if told.own:
-        lines.append(f"Loom's own calls are not counted as saved: {told.own:,}.")
+        lines.append(f"{counted(told.own, 'call')} of Loom's own left out.")
     if told.missing:
-        lines.append(f"  ! {told.missing:,} more: their lines in {found.log} cannot be read")
+        lines.append(f"  ! {told.missing:,} more calls are missing: their lines in {found.log} are damaged")
     output.text("\n".join(lines))
     return ends
 

@@ -88,17 +88,17 @@ DEBUG: Places = {
 
 VIEWS: dict[str, dict[str, tuple[str, str]]] = {
     "show": {
-        "--stages": ("stages:stages_command", "List what was worked on so far, with times, outcomes and tokens."),
+        "--stages": ("stages:stages_command", "List the steps done so far: time, outcome, tokens."),
         "--diff": ("changes:diff", "Show what a step changed in your files, as a patch."),
-        "--assets": ("changes:assets", "List the screenshots and reports that its commands left, or copy them."),
-        "--why": ("stages:why", "Say why the run came to a step, or why it loads an artifact."),
+        "--assets": ("changes:assets", "List or copy the screenshots and reports of a run."),
+        "--why": ("stages:why", "Explain why a run came to a step or loads a file."),
     },
     "steps": {
-        "--savings": ("tools:savings_command", "Count the tokens saved, and check that every original is there."),
-        "--history": ("tools:history_command", "Print the calls as a compaction gets them, within a budget."),
+        "--savings": ("tools:savings_command", "Count the tokens saved; check the originals."),
+        "--history": ("tools:history_command", "Print the calls as a compaction gets them."),
     },
     "prove": {
-        "--log": ("check:verify", "Check the run's log and files against their hashes."),
+        "--log": ("check:verify", "Check the log and files against their hashes."),
     },
 }
 """Options that make another command of a verb, with arguments and options of its own: place and help."""
@@ -125,7 +125,7 @@ PLACES: Places = {**COMMANDS, **VIEW_COMMANDS, "hook": DEBUG["hook"]}
 """All that can be called: verbs, their views, and what hosts' manifests call."""
 MORE = "`loomctl --help --all` lists the rest. `loomctl help done` explains a command."
 COMPLETION = """\
-Completion, a line for your shell's start-up file:
+Completion: add a line to your shell's start-up file.
   eval "$(_LOOMCTL_COMPLETE=bash_source loomctl)"
   eval "$(_LOOMCTL_COMPLETE=zsh_source loomctl)"
   _LOOMCTL_COMPLETE=fish_source loomctl | source"""
@@ -228,7 +228,7 @@ class Page(click.HelpFormatter):
         """Write options, or other rows, aligned and in groups."""
         groups: dict[str, list[tuple[str, str]]] = {
             "": [],
-            "Other views, each with a --help of its own": [],
+            "Other views (each has its own --help)": [],
             "Always": [],
         }
         own, views, always = groups.values()

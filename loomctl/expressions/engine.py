@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TOTAL_SECONDS = 2.0
 SCHEMA_TOTAL_SECONDS = 5.0  # for a value held against a schema, the start of a child included
-_NO_TIME = "there was no time for it: all expressions together have {:g} s"
+_NO_TIME = "it ran out of time: all expressions together may take {:g} s"
 
 
 def answer(
@@ -48,11 +48,13 @@ def answer(
     seconds = TOTAL_SECONDS if seconds is None else seconds
     command = child_command(environment_python, "jsonschema" if questions[0].kind == "schema" else "quickjs")
     if command is None:
-        return [Answer("needs_environment", None, "there is no environment to evaluate it in")] * len(questions)
+        return [Answer("needs_environment", None, "Loom has no environment to evaluate it in")] * len(questions)
     try:
         text = scope_text(scope)
     except (TypeError, ValueError, RecursionError) as problem:
-        return [Answer("threw", None, f"the state cannot be given to the engine: {one_line(problem)}")] * len(questions)
+        return [Answer("threw", None, f"Loom cannot give the state to the engine: {one_line(problem)}")] * len(
+            questions
+        )
     answers: list[Answer] = []
     deadline = time.monotonic() + seconds
     while len(answers) < len(questions):
@@ -78,8 +80,8 @@ def syntax_error(source: str, kind: str = "condition") -> str | None:
     try:
         return condition_error(source) if kind == "condition" else path_error(source)
     except ImportError as missing:
-        why = f"{one_line(missing)}; bin/loomctl makes the environment that it needs"
-        what = f"nothing here can check the {kind} {one_line(source)!r}"
+        why = f"{one_line(missing)}; bin/loomctl sets up the environment for that"
+        what = f"Loom cannot check the {kind} {one_line(source)!r} here"
         raise LoomError("NEEDS_ENVIRONMENT", what, why=why, hint="loomctl doctor", exit_code=EXIT_SETUP) from None
 
 
@@ -128,7 +130,7 @@ def _ask(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
     except (OSError, ValueError) as problem:
-        return [], f"the environment's Python cannot be started: {one_line(problem)}", False
+        return [], f"the environment's Python does not start: {one_line(problem)}", False
     with child:
         try:
             output, errors = child.communicate(request, timeout=seconds)

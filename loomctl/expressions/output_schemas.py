@@ -56,9 +56,9 @@ def load(reference: str, workflow_path: str, roots: Sequence[str], where: str = 
     name = reference.removeprefix("@").strip()
     path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(workflow_path)), name))
     if not name or "\0" in name:
-        return Loaded(None, [error("UNKNOWN_SCHEMA", where, "no schema file is named", '"@schemas/x.schema.json"')])
+        return Loaded(None, [error("UNKNOWN_SCHEMA", where, "@ needs a schema file", '"@schemas/x.schema.json"')])
     if not any(files.is_inside(path, root) for root in roots):
-        message = f"{shown(name, 200)} lies outside of the project and the bundle; nothing of it is read"
+        message = f"{shown(name, 200)} is outside of the project and the bundle; Loom does not read it"
         return Loaded(None, [error("PATH_ESCAPE", where, message, "copy it beside the workflow")])
     return load_file(path, where, name)
 
@@ -73,7 +73,7 @@ def load_file(path: str, where: str = "$", name: str = "") -> Loaded:
     except (OSError, ValueError) as problem:
         said = getattr(problem, "strerror", None) or "not a path"
         hint = "the path is relative to the workflow's own file"
-        return Loaded(None, [error("UNKNOWN_SCHEMA", where, f"{shown(name, 200)} cannot be read: {said}", hint)])
+        return Loaded(None, [error("UNKNOWN_SCHEMA", where, f"Loom cannot read {shown(name, 200)}: {said}", hint)])
 
 
 def loaded(data: bytes, where: str = "$", name: str = "") -> Loaded:
@@ -101,7 +101,7 @@ def schema_problems(raw: object, where: str, name: str) -> Iterator[Problem]:
     from jsonschema.validators import validator_for
 
     if not isinstance(raw, dict):
-        yield error("BAD_SCHEMA", where, f"{name}: a schema is an object, got {kind_of(raw)}")
+        yield error("BAD_SCHEMA", where, f"{name}: a schema must be an object, got {kind_of(raw)}")
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of an unknown draft, which is said here
@@ -110,23 +110,23 @@ def schema_problems(raw: object, where: str, name: str) -> Iterator[Problem]:
         validator = validator if "$schema" in raw else Draft202012Validator
     if validator is None:
         hint = f"leave it out for {Draft202012Validator.META_SCHEMA['$id']}"
-        yield error("UNKNOWN_DRAFT", where, f"{name}: $schema {shown(raw['$schema'], 100)} is not known here", hint)
+        yield error("UNKNOWN_DRAFT", where, f"{name}: unknown $schema {shown(raw['$schema'], 100)}", hint)
         return
     try:
         validator.check_schema(raw)
     except SchemaError as refused:
-        message = f"{name} is no JSON Schema: {at('$', *refused.absolute_path)}: {refused.message[:200]}"
+        message = f"{name} is not a JSON Schema: {at('$', *refused.absolute_path)}: {refused.message[:200]}"
         yield error("BAD_SCHEMA", where, message, "https://json-schema.org/understanding-json-schema")
         return
     yield from _reference_problems(raw, where, name)
     circle = _circle(raw)
     if circle:
-        message = f"{name}, {circle}: its $ref leads to itself; no value could be held against it"
-        yield error("BAD_SCHEMA", where, message, "let it refer to a schema that says something of its own")
+        message = f"{name}, {circle}: its $ref leads back to itself, so it can check no value"
+        yield error("BAD_SCHEMA", where, message, "refer to a schema with rules of its own")
         return
     kinds = raw.get("type", "object")
     if "object" not in ([kinds] if isinstance(kinds, str) else kinds):
-        message = f"{name} asks for {shown(kinds)}, but only a JSON object is looked for in a response"
+        message = f"{name} asks for {shown(kinds)}, but Loom only looks for a JSON object in a result"
         yield warning("NEVER_MATCHES", where, message, 'give it "type": "object"')
 
 
@@ -141,9 +141,7 @@ def _reference_problems(raw: dict[str, Any], where: str, name: str) -> Iterator[
             if not isinstance(target, str):
                 continue
             if not target.startswith("#"):
-                message = (
-                    f"{name}, {at(path, key)}: {shown(target, 100)} stands outside of the file; nothing is fetched"
-                )
+                message = f"{name}, {at(path, key)}: {shown(target, 100)} is outside of the file; Loom fetches nothing"
                 yield error("REMOTE_REF", where, message, "put it into $defs of the file: #/$defs/name")
             elif not nested and not _resolves(raw, target[1:], anchors):
                 yield error(
@@ -248,17 +246,17 @@ def _words(refused: ValidationError) -> Iterator[str]:
     elif rule in ("enum", "const"):
         words = limit if rule == "enum" else [limit]
         listed = _cut(", ".join(json.dumps(word, ensure_ascii=False) for word in words[:10]), 200)
-        yield f"{_brief(value)} is none of: {listed}" if rule == "enum" else f"{_brief(value)} is not {listed}"
+        yield f"{_brief(value)} is not one of: {listed}" if rule == "enum" else f"{_brief(value)} is not {listed}"
     elif rule == "additionalProperties" and limit is False:
         known = refused.schema.get("properties", {}) if isinstance(refused.schema, dict) else {}
         more = [shown(key) for key in value if key not in known]
-        yield f"these keys are not asked for: {_cut(', '.join(more), 200)}"
+        yield f"unexpected keys: {_cut(', '.join(more), 200)}"
     elif rule == "pattern":
         yield f"{_brief(value)} does not match the pattern {_cut(str(limit), 100)}"
     elif rule == "None":  # of the schema `false`
         yield f"{_brief(value)} is not allowed here"
     else:
-        yield f"{_brief(value)} does not keep {rule}: {_cut(json.dumps(limit, ensure_ascii=False), 100)}"
+        yield f"{_brief(value)} breaks {rule}: {_cut(json.dumps(limit, ensure_ascii=False), 100)}"
 
 
 def _brief(value: Any) -> str:

@@ -192,20 +192,20 @@ def placeholder_problems(
         if name in NAMES or name in also:
             continue
         if name == TASK:
-            message = "{task} has a value only in a step that goes through a task list"
+            message = "{task} has a value only in a step with for_each"
             found.append(error("UNRESOLVED_PLACEHOLDER", where, message, "for_each: artifacts.spec_path"))
             continue
         literal = "{{" + name + "}}"
         if name in LEFT_TO_ASSISTANT:
-            message = f"Loom has no value for {{{name}}}; it stays in the text for the assistant to fill in"
-            found.append(warning("UNRESOLVED_PLACEHOLDER", where, message, f"write {literal} to say so yourself"))
+            message = f"Loom has no value for {{{name}}} and leaves it for the assistant to fill in"
+            found.append(warning("UNRESOLVED_PLACEHOLDER", where, message, f"to silence this, write {literal}"))
             continue
         meant = nearest(name, NAMES)
         ask = f"did you mean {{{meant}}}? " if meant else ""
-        hint = f"{ask}write {literal} for literal braces; known: {', '.join(NAMES)}"
-        message = f"{{{name}}} is no placeholder that Loom knows"
+        hint = f"{ask}write {literal} for literal braces; the placeholders are: {', '.join(NAMES)}"
+        message = f"unknown placeholder {{{name}}}"
         if optional:
-            found.append(warning("UNRESOLVED_PLACEHOLDER", where, f"{message}: this artifact is left out", hint))
+            found.append(warning("UNRESOLVED_PLACEHOLDER", where, f"{message}; Loom leaves this artifact out", hint))
         else:
             found.append(error("UNRESOLVED_PLACEHOLDER", where, message, hint))
     return found

@@ -89,7 +89,7 @@ def held(space: Workspace, run: Run, key: str) -> Held:
     if key not in scope:
         known = ", ".join(one_line(name, 60) for name in [one for one in scope if not is_reserved(one)][:20])
         what = f"the context of {run.handle} has no key {one_line(key, 80)!r}"
-        why = f"there are {known}" if known else "no step and no person has set one yet"
+        why = f"its keys are: {known}" if known else "no step and no person has set a key yet"
         hint = f"loomctl context list --all {run.handle}"
         raise LoomError("NO_SUCH_KEY", what, why=why, hint=hint, exit_code=EXIT_NO_RUN)
     found = _held(space, run, key, scope[key])
@@ -220,7 +220,7 @@ def _noted(space: Workspace, value: Any) -> Any:
 def _refuse_over(state: Mapping[str, Any]) -> None:
     branches.refuse_ended(state)
     if state["status"] in OVER:
-        why, hint = "what a run that is over has left stays as it is", f"loomctl resume {handle(state)} --reopen"
+        why, hint = "you cannot change a finished run; resume it first", f"loomctl resume {handle(state)} --reopen"
         raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -228,8 +228,8 @@ def _refuse_fan(state: Mapping[str, Any]) -> None:
     entry = branches.fan(state)
     if entry is not None:
         left = ", ".join(str(record["id"]) for record in branches.open_records(entry))
-        what = f"the run's context stands still while the branches of {entry['step_id']} are worked on"
-        why = f"each has a copy of its own, and they are merged when the step ends; open: {left}"
+        what = f"you cannot change the run's context while the branches of {entry['step_id']} are open"
+        why = f"each branch has its own copy: add --branch NAME. Open branches: {left}"
         raise LoomError("IN_PARALLEL", what, why=why, hint="loomctl context set --help", exit_code=EXIT_USAGE)
 
 

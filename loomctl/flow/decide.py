@@ -79,8 +79,8 @@ def choose(
 
 def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> Said:
     if len(note) > LONGEST_NOTE:
-        what = f"a note has at most {LONGEST_NOTE:,} characters"
-        why = "what is longer is written into a file, and that is named"
+        what = f"a note may have at most {LONGEST_NOTE:,} characters"
+        why = "write a longer text to a file and name the file in the note"
         raise LoomError("TOO_LARGE", what, why=why, hint=f"loomctl {verb} --help", exit_code=EXIT_USAGE)
     name = masked_line(by.strip() or git.user_name(space.project.root), LONGEST_NAME)
     return Said(verb, name, directives.mended(note.strip()), label)
@@ -133,8 +133,8 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
         return run if branch is None else lines.seen(run, branch)
     waiting = list(dict.fromkeys(str(one["branch"]) for one in run.state["pending_approvals"] if one.get("branch")))
     if len(waiting) > 1:
-        what = f"{len(waiting)} branches of {entry['step_id']} wait for somebody"
-        why = f"they are {', '.join(waiting)}"
+        what = f"{len(waiting)} branches of {entry['step_id']} wait for a decision"
+        why = f"name one with --branch: {', '.join(waiting)}"
         hint = gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run.handle, "", waiting[0])
         raise LoomError("AMBIGUOUS_BRANCH", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return lines.seen(run, waiting[0]) if waiting else run
@@ -151,8 +151,8 @@ def _refuse_moved(seen: tuple[str, ...], now: tuple[str, ...], state: Mapping[st
         return
     last = (state.get("approvals") or [{}])[-1]
     who = masked_line(str(last.get("by") or ""), LONGEST_NAME)
-    what = f"the run {handle(state)} waits for this no more" + (f": {who} decided it" if who else "")
-    why = "somebody else decided in the same moment; what was decided stands"
+    what = f"{handle(state)} no longer waits for this" + (f": {who} decided" if who else "")
+    why = "somebody else decided at the same moment, and that decision counts"
     raise LoomError("DECIDED_MEANWHILE", what, why=why, hint=f"loomctl show {handle(state)}", exit_code=EXIT_HELD)
 
 

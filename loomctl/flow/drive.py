@@ -273,10 +273,10 @@ def _named(run: Run, stage: str, branch: str | None) -> tuple[Mapping[str, Any],
     """Give the stage that is meant, as `_told_of` does, and its branch. Raises NO_SUCH_STAGE."""
     found = visits.named(run.state, stage)
     if found is None or (branch and branch != found[1]):
-        where = f"the branch {branch}" if branch else "this run"
+        where = f"branch {branch}" if branch else "this run"
         known = [entry["stage"] for entry in visits.every(run.state) if entry.get("stage")]
-        what = f"there is no stage {stage!r:.80} in {where}"
-        why = f"the stages are: {', '.join(known[-20:]) or 'none'}; the last one may have been taken back"
+        what = f"there is no step {stage!r:.80} in {where}"
+        why = f"the steps are: {', '.join(known[-20:]) or 'none'}. Somebody may have undone yours"
         raise LoomError("NO_SUCH_STAGE", what, why=why, hint=f"loomctl next {run.handle}", exit_code=EXIT_NO_RUN)
     return {"stage": found[0]["stage"], "step": found[0]["step_id"]}, found[1] or None
 
@@ -310,9 +310,9 @@ def _with_a_result(
     line = ask(str(entry["step_id"])) if entry is not None and ask is not None and given.response is None else None
     if line and line.strip():
         return given._replace(response=line)
-    step = entry["step_id"] if entry is not None else f"the branch {branch}'s step"
+    step = entry["step_id"] if entry is not None else f"branch {branch}'s step"
     of = "" if entry is not None else f" --branch {branch}"
-    why = "without a result no step succeeds; it is given on standard input, in a file, or as --outcome with --note"
+    why = "give it on standard input, in a file, or as --outcome with --note"
     hint = f"{visits.done_command(entry)} {run.handle}{of} --response-file result.md"
     raise LoomError("NO_RESPONSE", f"the result of {step} is missing", why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -373,7 +373,7 @@ def refuse_standing(state: Mapping[str, Any]) -> None:
     branches.refuse_ended(state)
     status = state["status"]
     if status in ("paused", "failed"):
-        why, hint = "a run that is paused or failed goes on after it was resumed", f"loomctl resume {handle(state)}"
+        why, hint = "resume it first", f"loomctl resume {handle(state)}"
         raise LoomError("BAD_STATUS", f"the run is {status}", why=why, hint=hint, exit_code=EXIT_USAGE)
     refuse_over(state)
 
@@ -400,8 +400,8 @@ def refuse_unheard(run: Run, entry: Mapping[str, Any], given: Given) -> None:
     wanted = (place.step.get("evidence") or ()) if place else ()
     if given.outcome in WITHOUT_RESULT or all(one["kind"] != "command" for one in wanted):
         return
-    what = f"{masked_line(entry['step_id'], 120)} is ended with its result on standard input"
-    why = "a command has to pass before it counts as done, and only `loomctl done` runs it"
+    what = f"{masked_line(entry['step_id'], 120)} needs its result on standard input"
+    why = "a command has to pass before the step is done, and only `loomctl done` runs it"
     hint = f"{visits.done_command(entry)} {run.handle} --response-file result.md"
     raise LoomError("NO_RESPONSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -412,8 +412,8 @@ def _refuse_human(run: Run, state: State) -> None:
     if found is None:
         return
     offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
-    what = f"{found[1].key} is decided by a person, not ended by its result"
-    why = f"they choose one of {', '.join(masked_line(one, 60) for one in offered)}" if offered else ""
+    what = f"a person decides {found[1].key}; a result does not end it"
+    why = f"the choices are: {', '.join(masked_line(one, 60) for one in offered)}" if offered else ""
     hint = gates.command(gates.CHOOSE if offered else gates.APPROVE, run.handle, (*offered, "")[0], branch)
     raise LoomError("HUMAN_STEP", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -422,8 +422,8 @@ def _refuse_moved(handle: str, entry: Mapping[str, Any], told: Mapping[str, Any]
     """Refuse a `done` that was meant for another visit than the open one: the caller was not told of this one."""
     if not told or told["stage"] == entry.get("stage"):
         return
-    what = f"the run has gone on to {entry['step_id']} since this session was told of {told.get('step')}"
-    why = "a step is ended by who worked on it"
+    what = f"the run has moved from {told.get('step')} to {entry['step_id']} since you got your step"
+    why = "you can only end the step that you worked on"
     raise LoomError("STAGE_MOVED", what, why=why, hint=f"loomctl next {handle}", exit_code=EXIT_USAGE)
 
 
@@ -432,10 +432,9 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
     return LoomError(
         "NO_OPEN_STEP",
-        f"no step of {f'the branch {masked_line(branch, 80)}' if branch else 'this run'} is being worked on "
-        f"(status {state['status']})",
+        f"{f'branch {masked_line(branch, 80)}' if branch else 'this run'} has no open step (status {state['status']})",
         where=run.state_path,
-        why="the run waits for its user's approval" if waits else "next begins it" if branch else "",
+        why="the run waits for the user's approval" if waits else "",
         hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.handle, "", branch),
         exit_code=EXIT_USAGE,
     )
@@ -445,7 +444,7 @@ def _has_branches(run: Run, entry: Mapping[str, Any]) -> LoomError:
     left = [
         str(record["id"]) for record in entry["branches"] if record["status"] not in (*visits.OUTCOMES, "cancelled")
     ]
-    what = f"{entry['step_id']} is a parallel step: it ends with its branches"
-    why = f"open: {', '.join(left)}; one that cannot be done is ended with --branch and --outcome failed"
+    what = f"{entry['step_id']} is a parallel step: it ends when its branches end"
+    why = f"open: {', '.join(left)}. To give one up: loomctl done --branch NAME --outcome failed"
     hint = f"loomctl next --branch {left[0] if left else 'NAME'}"
     return LoomError("PARALLEL_STEP", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 UNCHECKED = (
-    "What it answered could not be held against its schema here: {why}. `loomctl doctor` tells what is missing; then "
-    "end it with `{done}` and its result, or without one by `{done} --outcome failed`."
+    "Loom cannot check the answer against its schema here: {why}. `loomctl doctor` says how to fix that. Then end the "
+    "step with `{done}` and its result, or give it up with `{done} --outcome failed`."
 )
 
 
@@ -387,7 +387,7 @@ def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     if ended["status"] not in ("succeeded", "partially_succeeded"):
         return []
     return [
-        f"{ended['step_id']} was asked to register {name}, and did not: give it with the next `loomctl done "
+        f"{ended['step_id']} did not register {name}. Add it to the next `loomctl done "
         f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
         for name in sorted(names - set(run.state["artifacts"]))
     ]
@@ -405,13 +405,13 @@ def portable(space: Workspace, run_id: str, path: str) -> str:
         found = os.path.normpath(os.path.join(root, path))
     if not os.path.exists(found):
         where = os.path.normpath(os.path.join(space.caller.cwd, path))
-        why = "a file is written first; a relative path counts from here or from the project's root"
+        why = "write the file first; a relative path starts here or at the project's root"
         hint = trouble.look(os.path.normpath(os.path.join(space.caller.cwd, path)))
         raise LoomError("MISSING", f"there is no {path}", where=where, why=why, hint=hint, exit_code=EXIT_USAGE)
     allowed = (root, run_dir, space.project.plugin_root, *space.settings.extra_roots)
     if not any(is_inside(os.path.realpath(found), os.path.realpath(folder)) for folder in allowed):
-        what = f"{path} lies outside of the project, so no session could be given it"
-        why = "symbolic links are followed before this is decided"
+        what = f"{path} is outside of the project, so Loom cannot give it to a session"
+        why = "copy it into the project; a symbolic link to it does not help"
         hint = f"cp -r {quoted(found)} {quoted(root)}"
         raise LoomError("PATH_ESCAPE", what, where=found, why=why, hint=hint, exit_code=EXIT_USAGE)
     found = os.path.join(os.path.realpath(os.path.dirname(found)), os.path.basename(found))

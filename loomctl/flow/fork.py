@@ -114,8 +114,8 @@ def _refuse_fabers(space: Workspace, run_id: str) -> None:
     home = space.store.home(run_id)
     if home.faber:
         called = space.store.handle(run_id)
-        what = f"the run {called} is FABER's; Loom makes no second one of it"
-        why, hint = "FABER would know nothing of it", f"loomctl show {called}"
+        what = f"{called} belongs to FABER, and Loom cannot fork it"
+        why, hint = "FABER would not know the copy", f"loomctl show {called}"
         raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -128,8 +128,8 @@ def _origin(run: Run, named: str) -> _Origin:
         earlier = (
             f"loomctl fork {run.handle} --at {quoted(before[-1])}" if before else f"loomctl show --stages {run.handle}"
         )
-        what = f"{entry['stage']} has not ended, and a fork goes on from where a stage had"
-        why = "an earlier one can be named; to do this one differently here, loomctl rewind goes back to it"
+        what = f"{entry['stage']} has not ended, and a fork starts after a finished step"
+        why = "name an earlier one; to do this one again in the same run, use loomctl rewind"
         raise LoomError("STAGE_OPEN", what, where=run.state_path, why=why, hint=earlier, exit_code=EXIT_USAGE)
     kept = [visit["stage"] for one in every[: at + 1] for visit in (one, *visits.within(one))]
     return _Origin(run, entry, kept, [one["stage"] for one in every[at + 1 :]])

@@ -8,7 +8,7 @@ from loomctl.flow import route
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
-from loomctl.runs.model import visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import branches, gates, routing
 
 TYPE_CHECKING = False
@@ -22,49 +22,52 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 _MOST = 12  # choices that stand in a line
-_NOT_YOURS = "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:"
+_SHORT = 60  # characters of a condition that is said as it stands
+_NOT_YOURS = "Only the user decides, with one of these commands. An assistant shows them and does not run them:"
 _STEPS_NAMED = 6
 _JOINS = {
     "wait_all": "when all of them have ended",
-    "first_success": "with the first that succeeds, and without the others",
-    "any": "with the first that ends, and without the others",
+    "first_success": "with the first that succeeds, without the others",
+    "any": "with the first that ends, without the others",
 }
-_TOLD = """This step has {count} branches, for subagents that work at the same time. Start one for each branch, all of \
-them in one message, and give each this task with the name of its branch:
+_TOLD = """This step has {count} branches for subagents that work at the same time. Start one subagent per branch, all \
+in one message. Give each this task with the name of its branch:
 
     {task}
 
 {named}
 
-Where there are no subagents, work on one branch after the other in the same way. The run goes on {join}. A branch \
-that cannot be done is ended with `loomctl done --branch BRANCH --outcome failed`."""
-STANDING = "The branches stand so. Start a subagent only for one that has not ended and that none works on:"
-ENDING = "`loomctl next` tells how the branches stand, and gives the step behind them once they are joined."
+Without subagents, work on one branch after the other in the same way. The run goes on {join}. To give a branch up, \
+run `loomctl done --branch BRANCH --outcome failed`."""
+STANDING = "This is where the branches are. Start a subagent only for an open one that nobody works on:"
+ENDING = "`loomctl next` shows where the branches are, and the next step once they have ended."
 
 
 def line(run: Run) -> str:
     """Say in one line what a run waits for, and by which command its user answers."""
-    state = run.state
-    found = gates.open_human(state, run.plan)
+    found = gates.open_human(run.state, run.plan)
     if found is None:
-        told = "; ".join(_asked(item) for item in state["pending_approvals"])
-        return f"The run waits for approval: {told}{_refused(state)}. Its user decides: {_by(run)}"
-    step = found[1].step
-    offered = gates.choices(step)
-    asked = "; ".join(_asked(item) for item in state["pending_approvals"])
-    listed = f" ({' · '.join(masked_line(label, 60) for label in offered[:_MOST])})" if offered else ""
-    verb = "choose LABEL" if offered else "approve"
-    return (
-        f"The run waits for its user at {masked_line(found[1].key, 120)}: {asked}{listed}. "
-        f"They decide: loomctl {verb} {run.handle}"
-    )
+        return f"The run waits for the user: {question(run)}. The user decides: {_by(run)}"
+    verb = "choose LABEL" if gates.choices(found[1].step) else "approve"
+    at = masked_line(found[1].key, 120)
+    return f"The run waits for the user at {at}: {question(run)}. The user decides: loomctl {verb} {run.handle}"
+
+
+def question(run: Run) -> str:
+    """Give what a run asks its user, with the choices if there are some."""
+    found = gates.open_human(run.state, run.plan)
+    asked = "; ".join(_asked(item) for item in run.state["pending_approvals"])
+    if found is None:
+        return asked + _refused(run.state)
+    offered = gates.choices(found[1].step)
+    return asked + (f" ({' · '.join(masked_line(label, 60) for label in offered[:_MOST])})" if offered else "")
 
 
 def upcoming(run: Run) -> str:
     """Say the same for a text that ends with the one next thing to do, of a gate that is no step."""
     told = "; ".join(_asked(item) for item in run.state["pending_approvals"])
-    decides = f"The user decides; then `{_by(run)}`."
-    return f"## Next\n\nThe run waits for its user: {told}{_refused(run.state)}. {decides}"
+    decides = f"Ask the user to run `{_by(run)}`."
+    return f"## Next\n\nThe run waits for the user: {told}{_refused(run.state)}. {decides}"
 
 
 def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None) -> str:
@@ -74,7 +77,7 @@ def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None)
     thing to do, and its file named.
     """
     entry = visits.open_visit(run.state) or {}
-    head = f"## Next\n\nThe run waits for its user.\n\n{prompt.replace('## Step ', 'The step ', 1)}"
+    head = f"## Next\n\nThe run waits for the user.\n\n{prompt.replace('## Step ', 'The step ', 1)}"
     ending = ways(run, place)
     if budget is None:
         return f"{head}\n\n{ending}"
@@ -83,7 +86,7 @@ def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None)
         return f"{head}\n\n{ending}"
     ending = cut_lines(ending, room * 2 // 3, budget.measure)
     path = os.path.join(stages.folder(run.folder, str(entry["stage"])), stages.PROMPT)
-    rest = f"(the whole question: {path}; `loomctl next` prints it)"
+    rest = f"(`loomctl next` prints the whole question: {path})"
     left = room - budget.measure(ending) - budget.measure(rest) - 4
     return f"{cut_lines(head, max(0, left), budget.measure)}\n\n{rest}\n\n{ending}"
 
@@ -107,7 +110,7 @@ def paused(run: Run) -> str:
     why = f": {note}" if note else ""
     return (
         f"The run is paused: {by or 'somebody'} rejected {masked_line(str(refused['id']), 120)}{why}. "
-        f"`loomctl undo` opens the last step again; `loomctl resume {run.handle}` asks again."
+        f"`loomctl undo` opens the last step again. `loomctl resume {run.handle}` asks again."
     )
 
 
@@ -144,9 +147,9 @@ def instruction(step: Mapping[str, Any]) -> str:
 def task(branch: str) -> str:
     """Give the task of who works on a branch, in one line."""
     return (
-        f"Work on the branch {branch} of this Loom run: run `loomctl next --branch {branch}`, do what it says, and end "
-        "each step with its result by the `loomctl done --for …` that stands there, which shows the next one. "
-        "Go on until it says that the branch has ended; then report in a few lines what came of it."
+        f"Work on branch {branch} of this Loom run: run `loomctl next --branch {branch}` and do what it says. End each "
+        "step with its result and the `loomctl done --for …` that it names; that shows the next step. "
+        "Go on until Loom says that the branch has ended. Then report the outcome in a few lines."
     )
 
 
@@ -169,7 +172,7 @@ def how(record: Mapping[str, Any]) -> str:
     if status == "in_progress":
         return f"at {at}" if at else "under way"
     if status == "awaiting_feedback":
-        return f"waits for its user at {at}"
+        return f"waits for the user at {at}"
     return f"ended, {status}"
 
 
@@ -186,7 +189,7 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
     if move.kind == "completed":
         return "The run is completed."
     if move.kind == "cancelled":
-        return f"The run is cancelled. To take it up again: loomctl resume {run.handle} --reopen"
+        return f"The run is cancelled. To continue it: loomctl resume {run.handle} --reopen"
     if move.kind == "failed":
         return _say_failed(run)
     if move.kind == "paused" and state["pending_approvals"]:
@@ -194,12 +197,24 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
         if refused:
             return refused
     if move.kind == "paused":
-        return f"The run is paused. To go on: loomctl resume {run.handle}"
+        return f"The run is paused. To continue: loomctl resume {run.handle}"
     way = route.way_to(state, move.step)
-    how = routing.how(way) if is_new or way.get("not_before") else ""
+    how = _because(run, way) if is_new or way.get("not_before") else ""
     if (task := visits.task(state)) and not way.get("not_before"):
         how = visits.task_line(task) + (f" ({how})" if way.get("reason") == visits.RETRY and how else "")
-    return f"Now: {move.step}" + (f", {masked_line(how, 120)}" if how else "")
+    return f"Next: {move.step}" + (f", {masked_line(how, 120)}" if how else "")
+
+
+def _because(run: Run, way: Mapping[str, Any]) -> str:
+    """Say how a way was chosen, as `routing.how` does; a short condition in its own words."""
+    if way.get("reason") == visits.CONDITION and isinstance(way.get("transition"), int):
+        last = next((one for one in reversed(run.state["steps"]) if one.get("next") == way), None)
+        place = frozen_plan.place_of(run.plan, last["step_id"]) if last is not None else None
+        listed = (place.step.get("transitions") or []) if place is not None else []
+        condition = str(listed[way["transition"]].get("condition") or "") if way["transition"] < len(listed) else ""
+        if condition and len(condition) <= _SHORT:
+            return f"because {condition}"
+    return routing.how(way)
 
 
 def _say_branch(run: Run, move: Move) -> str:
@@ -208,11 +223,11 @@ def _say_branch(run: Run, move: Move) -> str:
     if outside.outcome is None:
         if move.kind == "approval":
             waits = "; ".join(masked_line(str(one.get("reason")), 200) for one in run.state["pending_approvals"])
-            return f"The branch {name} waits for its user: {waits}."
+            return f"Branch {name} waits for the user: {waits}."
         told = visits.task_line(visits.task(run.state))
         at = f"{move.step}, {masked_line(told, 120)}" if told else move.step
-        return f"Now: {at}" if move.step else f"The branch {name} stands still with its run."
-    return f"The branch {name} has ended: {outside.outcome}. {outside.left}"
+        return f"Next: {at}" if move.step else f"Branch {name} waits, because its run does."
+    return f"Branch {name} has ended: {outside.outcome}. {outside.left}"
 
 
 def _say_failed(run: Run) -> str:
@@ -221,7 +236,7 @@ def _say_failed(run: Run) -> str:
     again = f"loomctl resume {run.handle}"
     if way.get("reason") == visits.MAX_VISITS:
         why = masked_line(str(run.state["errors"][-1]["message"]), 200) if run.state["errors"] else ""
-        return f"The run failed: {why}. To visit it once more: {again}"
+        return f"The run failed: {why}. To try once more: {again}"
     why = ""
     last = run.state["steps"][-1]
     is_untold = last["status"] != "failed" or last.get("by") == "engine"

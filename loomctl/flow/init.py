@@ -62,8 +62,8 @@ def bundled(space: Workspace) -> dict[str, str]:
 def check(space: Workspace, wanted: Wanted) -> None:
     """Refuse what cannot be written, before anything is. Raises UNKNOWN_WORKFLOW, BAD_ID, BAD_CONFIG, FILE_EXISTS."""
     if wanted.tests is not None and not config.is_test_command(wanted.tests):
-        what = "a test command is one line of text"
-        why = f"at most {config.LONGEST_COMMAND} characters, without control characters"
+        what = "a test command must be one line of text"
+        why = f"it may have {config.LONGEST_COMMAND} characters and no control characters"
         raise LoomError("BAD_CONFIG", what, why=why, hint="loomctl init --help")
     if not wanted.base:
         return
@@ -73,13 +73,13 @@ def check(space: Workspace, wanted: Wanted) -> None:
         why = choices(wanted.base, list(known))
         raise LoomError("UNKNOWN_WORKFLOW", what, why=why, hint="loomctl init --help", exit_code=EXIT_USAGE)
     if not is_id(wanted.name):
-        what = f"{shown(wanted.name)} cannot name a workflow"
+        what = f"{shown(wanted.name)} is not a valid workflow name"
         raise LoomError("BAD_ID", what, why=ID_RULE, hint="loomctl init --name my-flow", exit_code=EXIT_USAGE)
     present = _present(space, wanted.name)
     if present and not wanted.force:
-        why = "nothing was written; --force keeps a copy of it, --name takes another name"
+        why = "to keep a copy and replace it, add --force; to take another name, add --name"
         hint = f"loomctl init --from {wanted.base} --name {wanted.name} --force --yes"
-        what = f"there is a workflow {wanted.name} already"
+        what = f"refusing to replace the workflow {wanted.name}"
         raise LoomError("FILE_EXISTS", what, where=present, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 

@@ -107,6 +107,6 @@ def branch_ended(state: State, session_id: str | None) -> Event:
 
 def over(handle: str, outside: visits.Outside) -> LoomError:
     """Say that a branch's parallel step went on: what was done for it since counts nowhere."""
-    what = f"the branch {outside.name} of {outside.step_id} is over: the parallel step was joined, or taken back"
-    why = "what was done since is not recorded; the run has gone on"
+    what = f"branch {outside.name} of {outside.step_id} is over, because its parallel step ended or was undone"
+    why = "the run has moved on, and Loom does not record this result"
     return LoomError("BRANCH_OVER", what, why=why, hint=f"loomctl show {handle}", exit_code=EXIT_USAGE)

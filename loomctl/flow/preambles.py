@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 ASKED = "asked"  # the source of a fidelity that the caller named
-TOO_LONG = "What the stages before this step did and said is too long for here: `loomctl debug preamble`"
-_UNREAD = "What was done before cannot be read: `loomctl debug state restore {}`"
+TOO_LONG = "The results of the earlier steps are too long for here. Read them: `loomctl debug preamble`"
+_UNREAD = "Loom cannot read the earlier steps. To repair them: `loomctl debug state restore {}`"
 _JUDGED = 200  # of the newest stages; those before are known as the last of these is
 _LOOKED_AT = 60  # of the newest stages, whose session is read
 _SHORTEST_LINE = 8  # tokens of a stage's line: so many stages at most have one
@@ -99,7 +99,7 @@ def of(
     the step; None: as the run's state tells. Raises NO_SUCH_STEP and BAD_FIDELITY.
     """
     if fidelity is not None and fidelity not in FIDELITIES:
-        what, why = f"{fidelity!r:.60} is no fidelity", f"there are {', '.join(FIDELITIES)}"
+        what, why = f"unknown fidelity {fidelity!r:.60}", f"expected one of {', '.join(FIDELITIES)}"
         raise LoomError("BAD_FIDELITY", what, why=why, hint="loomctl debug preamble --help", exit_code=EXIT_USAGE)
     place = _meant(run, step_key)
     return _made(space, run, place, _all(run.state), fidelity=fidelity, transition=transition)
@@ -155,7 +155,7 @@ def note_told(space: Workspace, made: Preamble) -> list[str]:
     try:
         space.local.note_primed(session_id, {**space.local.primed(session_id), "preamble": told})
     except (OSError, LoomError) as error:
-        return [f"What this session was told of could not be noted ({trouble.said(error)})."]
+        return [f"Loom could not note what this session knows ({trouble.said(error)})."]
     return []
 
 
@@ -172,8 +172,8 @@ def _meant(run: Run, step_key: str | None) -> Place:
     if len(found) == 1:
         return found[0]
     known = ", ".join(place.key for place in every[:40])
-    what = f"{str(step_key or '')!r:.80} names {len(found)} steps of this run"
-    why, hint = masked_line(f"there are {known or 'none'}", 600), f"loomctl show {run.handle}"
+    what = f"{len(found) or 'no'} steps of this run are called {str(step_key or '')!r:.80}"
+    why, hint = masked_line(f"the steps are: {known or 'none'}", 600), f"loomctl show {run.handle}"
     raise LoomError("NO_SUCH_STEP", what, where=run.plan_path, why=why, hint=hint, exit_code=EXIT_NO_RUN)
 
 
@@ -526,4 +526,4 @@ def _how_it_ended(command: Mapping[str, Any]) -> str:
     if command.get("timed_out"):
         return "timed out"
     code = command.get("exit_code")
-    return f"exit code {code}" if type(code) is int else "without an exit code"
+    return f"exit code {code}" if type(code) is int else "no exit code"

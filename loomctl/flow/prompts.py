@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 ENDING = """When the step is done, end it with its result:
 
     {done} <<'LOOM'
-    what was done, what was decided, what is left open
+    the work done, the decisions, what is still open
     LOOM
 
-`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need.
+If you cannot do it, add `--outcome failed`. `--artifact NAME=PATH` registers a file that later steps need.
 A plain `{done}` takes your next final message as the result."""
 
-BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next one:
+BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next step:
 
     {done} <<'LOOM'
-    what was done, what was decided, what is left open
+    the work done, the decisions, what is still open
     LOOM
 
-`--outcome failed` says that it could not be done; `--artifact NAME=PATH` registers a file that later steps need."""
+If you cannot do it, add `--outcome failed`. `--artifact NAME=PATH` registers a file that later steps need."""
 
-COMMAND_ENDING = "`loomctl next` runs it, and gives the step after it; its exit code is its result."
+COMMAND_ENDING = "`loomctl next` runs it and shows the next step. The exit code is the result."
 
 
 def told(prompt: str) -> str:
@@ -51,7 +51,8 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
     step = place.step
     name = masked_line(str(step.get("name") or step["id"]), 120)
-    lines = [f"## Step {masked_line(place.key, 120)}: {name} (visit {visit})"]
+    again = f" ({visits.nth(visit)})" if visit > 1 else ""
+    lines = [f"## Step {masked_line(place.key, 120)}: {name}{again}"]
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
     if step.get("parallel"):
@@ -95,7 +96,7 @@ def _ways(step: Mapping[str, Any]) -> list[str]:
     named = ", ".join(f"“{masked_line(label, 60)}”" for label in dict.fromkeys(labels))
     if frozen_plan.is_human(step):
         return [f"A person chooses one of {named}."]
-    return [f"The way on is one of {named}: the JSON of the result names it in `preferred_next_label`."]
+    return [f"Choose the way on: set `preferred_next_label` in the result's JSON to one of {named}."]
 
 
 def _instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> str:
@@ -132,7 +133,7 @@ def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str
     folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
     told = f"Work in `{masked_line(folder, 400)}`."
     if step.get("kind", "agent") == "agent" and step.get("output_schema") in (None, "routing"):
-        told += " A `status.json` that is written there counts where the result holds no directive."
+        told += " If the result has no JSON object, Loom reads `status.json` there."
     return [told]
 
 
@@ -141,7 +142,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     state = run.state
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
-        return f"## Next\n\nIts steps are not known here, so it is shown and not driven: {masked_line(unknown, 1200)}"
+        return f"## Next\n\nLoom can show this run but not continue it: {masked_line(unknown, 1200)}"
     if not may_write:
         return _for_a_reader(project, run, budget)
     status = state["status"]
@@ -154,12 +155,12 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     entry = visits.open_visit(state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None:
-        return "## Next\n\n`loomctl next` gives the next step."
+        return "## Next\n\n`loomctl next` shows the next step."
     if entry["status"] == "closing":
         key = masked_line(entry["step_id"], 120)
-        return f"## Next\n\nThe step {key} is closing: its result is expected as your final message."
+        return f"## Next\n\nEnd {key} with its result as your final message."
     if frozen_plan.is_human(place.step):
-        return f"## Next\n\n`loomctl next` asks its user what {masked_line(entry['step_id'], 120)} asks for."
+        return f"## Next\n\n`loomctl next` asks the user to decide {masked_line(entry['step_id'], 120)}."
     prompt = told(step_prompt(place, entry["visit"], prompt_values(project, run))) + _branches(entry)
     how = ending(run, place.step)
     if budget is None:
@@ -171,7 +172,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
 
 
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:
-    way = f"This session does not drive the run. To take it up: `loomctl resume {run.handle}`"
+    way = f"This session does not drive the run. To continue it here: `loomctl resume {run.handle}`"
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or budget is None:
@@ -212,14 +213,14 @@ def _trust_awaited(run: Run) -> str:
     if not standing.waits_for_trust(run.state):
         return ""
     asked = masked_line(str(run.state["feedback"].get("message")), 400)
-    decides = f"The user decides: `{standing.trust_command(run.handle)}`; then `loomctl next`."
-    return f"## Next\n\nThe run waits for its user: {asked}. {decides}"
+    decides = f"Ask the user to run `{standing.trust_command(run.handle)}`; then run `loomctl next`."
+    return f"## Next\n\nThe run waits for the user: {asked}. {decides}"
 
 
 def _before(state: Mapping[str, Any]) -> str:
     """Say where it stands what earlier stages said: a priming's own history names them (D19), and no more of them."""
     ended = any(entry["status"] not in visits.OPEN and entry.get("stage") for entry in reversed(state["steps"]))
-    return "\n\n`loomctl debug preamble` tells what came before it." if ended else ""
+    return "\n\n`loomctl debug preamble` shows what came before." if ended else ""
 
 
 def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = "") -> str:
@@ -233,14 +234,14 @@ def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = 
     limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
     if budget.measure(head) <= limit:
         return f"{head}\n\n{short_ending}"
-    rest = f"(the whole prompt: {path}, {len(prompt.encode('utf-8', 'replace')):,} bytes; `loomctl next` prints it)"
+    rest = f"(`loomctl next` prints the whole prompt: {path}, {len(prompt.encode('utf-8', 'replace')):,} bytes)"
     return f"{cut_lines(head, max(0, limit - budget.measure(rest) - 2), budget.measure)}\n\n{rest}\n\n{short_ending}"
 
 
 def _standing(status: str, handle: str) -> str:
     return {
-        "paused": f"The run is paused. When its user wants to go on: `loomctl resume {handle}`",
+        "paused": f"The run is paused. When the user wants to continue: `loomctl resume {handle}`",
         "failed": f"The run failed at its last step. To try that step again: `loomctl resume {handle}`",
-        "completed": "The run is completed; there is nothing left to do in it.",
-        "cancelled": "The run was cancelled; there is nothing left to do in it.",
+        "completed": "The run is completed. There is nothing left to do.",
+        "cancelled": "The run was cancelled. There is nothing left to do.",
     }[status]

@@ -115,7 +115,7 @@ def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
 
 def _over(run: Run) -> LoomError:
     what = f"the run is {run.state['status']}"
-    why = "completed and cancelled runs are not taken up by themselves"
+    why = "to continue it all the same, add --reopen"
     hint = f"loomctl resume {run.handle} --reopen"
     return LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -159,7 +159,7 @@ def _told(space: Workspace, run_id: str, came_from: Mapping[str, Any]) -> list[s
         kept = {key: value for key, value in came_from.items() if key not in ("pulled", "head")}
         run_notes.note_handoff(space.store.local, run_id, kept)
     except (OSError, LoomError) as error:
-        return [f"It could not be noted that the pull is written ({trouble.said(error)}); the log may say it twice."]
+        return [f"Loom could not note this pull ({trouble.said(error)}); the log may record it twice."]
     return []
 
 
@@ -183,7 +183,7 @@ def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace
     from loomctl.runs.machine import drivers
 
     fate = lease.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
-    return space, [f"It was driven by {lease.told(driver, clock.ago)}, {fate}."]
+    return space, [f"Taken from {lease.told(driver, clock.ago)}, {fate}."]
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
@@ -200,7 +200,7 @@ def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:
                     _tell(space, run.run_id, renewed)  # first: no kill leaves it untold
                     stages.write_prompt(run.folder, entry["stage"], prompt)
             except OSError as error:
-                return [f"The step's prompt could not be written with this machine's paths ({trouble.said(error)})."]
+                return [f"Loom could not write this machine's paths to the step's prompt ({trouble.said(error)})."]
     return []
 
 
@@ -213,7 +213,7 @@ def _ignored(run: Run) -> list[str]:
     found = made_of.get("ignored") if isinstance(made_of, dict) else None
     names = [masked_line(str(one), 120) for one in found or ()]
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return [f"FABER's plan says what Loom does not act on: {', '.join(names[:8])}{more}"] if names else []
+    return [f"Loom ignores these fields of FABER's plan: {', '.join(names[:8])}{more}"] if names else []
 
 
 def _meant(space: Workspace, named: str | None, *, reopen: bool) -> str:
@@ -256,7 +256,7 @@ def differences(space: Workspace, run: Run, environment: Mapping[str, Any]) -> l
         if last.get("hostname") != environment["hostname"]:
             said.append(f"machine: {environment['hostname']}, before {masked_line(str(last.get('hostname')), 80)}")
         if last.get("project_root") and last.get("project_root") != space.project.root:
-            said.append("the project is at another path; the run's paths were resolved afresh")
+            said.append("the project is at another path; Loom has adapted the run's paths")
         said += _commits(space.project.root, last["last_commit"] or last.get("git_commit"), environment["git_commit"])
     return [*said, *_files(space, run, is_dirty=bool(last and environment["dirty"])), *_tools(run)]
 
@@ -285,7 +285,7 @@ def _files(space: Workspace, run: Run, *, is_dirty: bool) -> list[str]:
     said = [f"the working tree has uncommitted changes{_changed(space.project.root)}"] if is_dirty else []
     missing = list(dict.fromkeys([*_artifacts(space, run), *_touched(space, run)]))
     if missing:
-        said.append(f"files of the run that are not here: {_few(missing)}")
+        said.append(f"these files of the run are missing here: {_few(missing)}")
     return ["; ".join(said)] if said else []
 
 
@@ -340,7 +340,7 @@ def _is_inside(path: str) -> bool:
 
 def _tools(run: Run) -> list[str]:
     missing = [name for name in dict.fromkeys(_programs(run.plan)) if shutil.which(name) is None]
-    return [f"tools that are not on PATH here: {_few(missing)}"] if missing else []
+    return [f"these tools are not on PATH here: {_few(missing)}"] if missing else []
 
 
 def _programs(plan: Mapping[str, Any]) -> Iterator[str]:

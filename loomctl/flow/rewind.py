@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
-_LEFT = "the context stays as it is: what it was before {stage} is not to be read from the stage's {file}"
+_LEFT = "the context stays as it is, because Loom cannot read from {file} what it was before stage {stage}"
 # Marks of a visit's end, which an undo takes off.
 _OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *route.SAID)
 
@@ -153,8 +153,8 @@ def _refuse_begun(state: State) -> None:
     entry = branches.fan(state)
     begun = [str(record["id"]) for record in entry[branches.KEY] if record["steps"]] if entry is not None else []
     if entry is not None and begun:
-        what = f"the branches of {entry['step_id']} are worked on, and the last `done` was of one of them"
-        why = f"begun: {', '.join(begun)}; to take all of them back there is loomctl rewind --to {entry['stage']}"
+        what = f"the last `done` ended a step of a branch of {entry['step_id']}; name the branch"
+        why = f"begun branches: {', '.join(begun)}. To undo all of them: loomctl rewind --to {entry['stage']}"
         raise LoomError("IN_PARALLEL", what, why=why, hint=f"loomctl undo --branch {begun[0]}", exit_code=EXIT_USAGE)
 
 
@@ -206,7 +206,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         return state, visits.open_visit(state) or closing
     last = visits.last_ended(state)
     if last is None or state["status"] == "cancelled":
-        what = "no step of this run has been ended yet" if last is None else "the run is cancelled"
+        what = "no step of this run has ended yet" if last is None else "the run is cancelled"
         raise LoomError("NOTHING_TO_UNDO", what, hint="loomctl show", exit_code=EXIT_USAGE)
     entry = dict(last)
     first = state["steps"].index(last)
@@ -381,7 +381,7 @@ def meant(run: Run, named: str, *, verb: str) -> Mapping[str, Any]:
     if outer is not None:
         option = "--to" if verb == "rewind" else "--at"
         what = f"{found['stage']} belongs to a branch of the parallel step {outer['step_id']}"
-        why = "branches are worked on side by side; the step is taken as a whole, with all of them"
+        why = "branches run side by side, so you can only take the whole parallel step"
         hint = f"loomctl {verb} {run.handle} {option} {quoted(str(outer['stage']))}"
         raise LoomError("IN_PARALLEL", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return found
@@ -411,13 +411,13 @@ def _is_untouched(state: Mapping[str, Any], stage: str) -> bool:
 
 def _refuse(run: Run, state: Mapping[str, Any], stage: str) -> None:
     if state["status"] == "cancelled":
-        what, why = "the run is cancelled", "it is taken up again first"
+        what, why = "the run is cancelled", "resume it first"
         hint = f"loomctl resume {run.handle} --reopen"
         raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     at = [entry.get("stage") for entry in state["steps"]].index(stage)
     fabers = [str(entry["step_id"]) for entry in state["steps"][at:] if entry.get("by") == "faber"]
     if fabers:
-        what = f"FABER did {masked_line(fabers[0], 120)} since, and nothing of FABER's is taken back"
+        what = f"FABER has done {masked_line(fabers[0], 120)} since, and Loom cannot undo FABER's steps"
         hint = f"loomctl show {run.handle}"
         raise LoomError("NOT_LOOMS", what, where=run.state_path, hint=hint, exit_code=EXIT_USAGE)
 

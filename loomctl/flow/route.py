@@ -145,8 +145,8 @@ def end_visit(
     left, to which one that ended well leads before all else (D65). Raises BAD_OUTCOME and NO_OPEN_STEP.
     """
     if outcome not in visits.OUTCOMES:
-        why = f"there are {', '.join(visits.OUTCOMES)}"
-        raise LoomError("BAD_OUTCOME", f"{outcome!r:.60} is no outcome", why=why, hint="loomctl done --help")
+        why = f"expected one of {', '.join(visits.OUTCOMES)}"
+        raise LoomError("BAD_OUTCOME", f"unknown outcome {outcome!r:.60}", why=why, hint="loomctl done --help")
     entry = visits.open_visit(visits.without_closing(state))
     if entry is None:
         raise visits.nothing_open()
@@ -293,7 +293,7 @@ def simple_truths(
     state: Mapping[str, Any], step: Mapping[str, Any], ended: Mapping[str, Any]
 ) -> tuple[Sequence[bool | None], Sequence[str]]:
     """Judge without an engine: what is not simple is false, with a warning."""
-    return _truths(state, step, ended, values_held, lambda sources, _: ["it takes an engine"] * len(sources))
+    return _truths(state, step, ended, values_held, lambda sources, _: ["it needs a JavaScript engine"] * len(sources))
 
 
 def values_held(state: Mapping[str, Any], _: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -348,7 +348,7 @@ def _by_engine(sources: list[str], seen: Mapping[str, Any], python: str | None) 
 def _warning(source: Any, why: str) -> str:
     from loomctl.kit.text.secrets import masked_line  # most conditions come to something
 
-    return f"{masked_line(str(source), 200)} — {masked_line(why, 200)}; taken as false"
+    return f"{masked_line(str(source), 200)} counts as false: {masked_line(why, 200)}"
 
 
 def _context(
@@ -366,7 +366,7 @@ def _context(
             context[key] = context_values.value_of(space, run, value)
         except (LoomError, OSError) as error:
             what = error.what if isinstance(error, LoomError) else str(error)
-            warnings.append(f"context {masked_line(key, 80)} cannot be read: {masked_line(what, 200)}")
+            warnings.append(f"Loom cannot read the context key {masked_line(key, 80)}: {masked_line(what, 200)}")
     return context, warnings
 
 

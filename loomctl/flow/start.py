@@ -116,8 +116,8 @@ def _said(work: str) -> str:
     """Give what is to be done. Raises NO_WORK."""
     if work.strip():
         return work.strip()
-    why = 'it is said in words, or by a tracker\'s id: loomctl run "add dark mode"'
-    raise LoomError("NO_WORK", "a run needs something to do", why=why, hint="loomctl run --help", exit_code=EXIT_USAGE)
+    why = 'give it in words or as an issue\'s id: loomctl run "add dark mode"'
+    raise LoomError("NO_WORK", "a run needs a goal", why=why, hint="loomctl run --help", exit_code=EXIT_USAGE)
 
 
 def new_store(space: Workspace) -> list[str]:
@@ -126,9 +126,9 @@ def new_store(space: Workspace) -> list[str]:
         return []
     root = space.project.root
     if root in (os.path.sep, os.path.realpath(machine.home() or os.path.sep)):
-        why = "a store here would be found from all folders below that are in no repository; go into a project first"
+        why = "every folder below would share its runs; go to a project's folder first"
         hint = f"ls -d {quoted(root).rstrip(os.sep)}/*/.git"
-        raise LoomError("NO_PROJECT", f"{root} is no project", why=why, hint=hint, exit_code=EXIT_USAGE)
+        raise LoomError("NO_PROJECT", f"{root} is not a project", why=why, hint=hint, exit_code=EXIT_USAGE)
     return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
 
 
@@ -184,9 +184,9 @@ def others_under_way(space: Workspace, run: Run) -> list[str]:
             continue
         if run_id == left:
             drove = space.store.handle(run_id)
-            said.append(f"This session drove {drove} until now; it stays under way: {find.way_in(space, run_id)}")
+            said.append(f"This session has left {drove}. To go back to it: {find.way_in(space, run_id)}")
         elif ids.split_run_id(run_id)[0] == run.state["plan_id"]:
-            said.append(f"Another run on the same work is under way: {find.way_in(space, run_id)}")
+            said.append(f"Another run on the same work is open. To continue it: {find.way_in(space, run_id)}")
     return said
 
 
@@ -220,7 +220,7 @@ def _check_placeholders(space: Workspace, run: Run) -> None:
             "UNRESOLVED_PLACEHOLDER",
             "; ".join(lacking),
             where=run.plan["workflow_id"],
-            why="this run has no work id: start it with a tracker's"
+            why="this run has no work id; start it with an issue's id"
             if state["work_id"] is None
             else "these have no value",
             hint="loomctl run --help",
@@ -234,7 +234,7 @@ def _check_lengths(run: Run) -> None:
     needed = len(os.fsencode(run.folder)) + max(stages, default=0) + LONGEST_BELOW
     most = os.pathconf(os.path.sep, "PC_PATH_MAX")
     if needed > most:
-        what = "the path of this project leaves no room for the names of a run's files"
-        why = f"paths here have at most {most} bytes, and these would have up to {needed}"
+        what = "the path of this project is too long for the files of a run"
+        why = f"a path may have {most} bytes here, and these would have up to {needed}"
         hint = f"ls -ld {quoted(run.folder.partition('/.loom/')[0])}"
         raise LoomError("PATH_TOO_LONG", what, where=run.folder, why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -34,14 +34,14 @@ _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visi
 _IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
-    "The step {step} is open, and your message does not end it. If it is done, end it with `{done}` and "
-    "its result. If it is not, go on with it. If you need a decision of the user's, say so and stop."
+    "Step {step} is open, and your message does not end it. If it is done, end it with `{done}` and "
+    "its result. If not, continue it. If the user has to decide something, ask and stop."
 )
 BRANCHES_LEFT = (
-    "The parallel step {step} is open, and so are its branches {branches}. Let subagents go on with them: "
-    "`loomctl next` tells how they stand. If you need a decision of the user's, say so and stop."
+    "The parallel step {step} is open, and so are its branches {branches}. Let subagents continue them: "
+    "`loomctl next` shows where they are. If the user has to decide something, ask and stop."
 )
-NEXT = "The next step is {step}: run `loomctl next`, and work on it."
+NEXT = "The next step is {step}: run `loomctl next` and work on it."
 
 
 class Turn(NamedTuple):
@@ -167,7 +167,7 @@ def _unjudged(run: Run, entry: Mapping[str, Any], known: finish_records.Gathered
 
     assert known.evidence is not None  # the caller looked
     return (
-        f"Loom: {entry['step_id']} is not ended: {evidence.missing(known.evidence)}. "
+        f"Loom: {entry['step_id']} is not done: {evidence.missing(known.evidence)}. "
         f"To end it: {evidence.again(run, entry, None)}"
     )
 
@@ -184,7 +184,7 @@ def _left_open(
         if not _noted(space, run, asked):
             return Stopped()
         why = _unchecked(reading, entry)
-        words = f"The step {entry['step_id']} is open. {why}" if why else _asked(entry)
+        words = f"Step {entry['step_id']} is open. {why}" if why else _asked(entry)
         return Stopped(block=f"Loom: {words}", asked=True, stage=entry["stage"])
     if verdict == turn_ends.WAIT:
         asks = wait_for_answer(space, run, entry, message)
@@ -203,8 +203,8 @@ def _kept(run: Run, entry: Mapping[str, Any], reading: Reading, known: finish_re
     why = evidence.missing(lacking) if lacking is not None else answers.first_errors(reading)
     if not why:
         return ""
-    told = f"Loom: {entry['step_id']} is not ended: the run is paused, and {why}"
-    return f"{told}. The message is kept as its candidate; to give it again: {evidence.again(run, entry, None)}"
+    told = f"Loom: {entry['step_id']} is not done: the run is paused, and {why}"
+    return f"{told}. Loom kept the message. To give it again: {evidence.again(run, entry, None)}"
 
 
 def _asked(entry: Mapping[str, Any]) -> str:
@@ -220,9 +220,9 @@ def _asked(entry: Mapping[str, Any]) -> str:
 def _not_seen(entry: Mapping[str, Any], reading: Reading) -> str:
     why = _unchecked(reading, entry)
     if why:
-        return f"Loom: {entry['step_id']} is not ended; the message is kept as its candidate. {why}"
+        return f"Loom: {entry['step_id']} is not done. Loom kept the message. {why}"
     said = [one.message for one in (*reading.errors, *reading.warnings) if one.code == "PARTLY_READ"]
-    return f"Loom: {entry['step_id']} is not ended: {said[0]}; the message is kept as its candidate" if said else ""
+    return f"Loom: {entry['step_id']} is not done: {said[0]}. Loom kept the message." if said else ""
 
 
 def _at_untrusted(space: Workspace, run: Run, turn: Turn) -> Stopped | None:
@@ -388,7 +388,8 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
         if state["status"] == status == "cancelled":
             return state, []
         if state["status"] not in allowed:
-            what, why = f"the run is {state['status']}", f"from {', '.join(allowed)} it can become {status}"
+            what = f"the run is {state['status']} and cannot become {status}"
+            why = f"that takes a run that is {', '.join(allowed[:-1])} or {allowed[-1]}"
             hint = f"loomctl show {handle(state)}"
             raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
         return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
@@ -411,7 +412,7 @@ def wait_for_answer(space: Workspace, run: Run, entry: Mapping[str, Any], messag
         return standing.awaiting(state, entry, words, at=clock.now()), [waits]
 
     space.store.update(run.run_id, change, patience=HOOK_PATIENCE)
-    return f"Loom: {entry['step_id']} waits for your answer; the run goes on when you give it."
+    return f"Loom: {entry['step_id']} waits for your answer. Answer, and the run goes on."
 
 
 def pause_at_cap(space: Workspace, run: Run) -> str:
@@ -433,6 +434,6 @@ def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Eve
 def say_paused(handle: str, before: str = "") -> str:
     """Say that a run is paused so, and how it goes on."""
     return (
-        f"Loom: {before}The run is paused: the assistant stopped as often as it may be sent on. "
-        f"To go on: loomctl resume {handle}"
+        f"Loom: {before}The run is paused, because the assistant stopped too often. "
+        f"To continue: loomctl resume {handle}"
     )

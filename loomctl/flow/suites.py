@@ -41,7 +41,7 @@ def lacking(space: Workspace, plan: Mapping[str, Any]) -> list[str]:
     if plan.get("test_command") != "" or space.settings.test_command is not None:
         return []
     hint = "loomctl init --tests 'pytest -q'"
-    return [f"No test command is known, so steps end without Loom running the tests: {hint}"]
+    return [f"Loom knows no test command, so it runs no tests. Set one: {hint}"]
 
 
 def found_in(root: str) -> Suite:

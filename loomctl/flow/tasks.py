@@ -92,7 +92,7 @@ def next_task(space: Workspace, run: Run, state: State, place: Place) -> Next:
     if found.items is not None:
         why = f"the list at {found.shown} is empty"
     if asked.get("allow_empty") and not goes_on and not found.is_refused:
-        return Next(None, visits.SKIPPED, f"{why}; the step may be passed without a task")
+        return Next(None, visits.SKIPPED, f"{why}; the step allows that")
     mend = "fill that list" if found.items is not None else found.mend or f"{_WRITE} there for each task"
     return Next(None, visits.FAILED, f"{NO_TASKS}: {why}; {mend}")
 
@@ -139,7 +139,7 @@ def lacking(space: Workspace, run: Run, key: str, name: str, registered: Mapping
         found = _read(space, run, {**run.state, "artifacts": dict(registered)}, asked)
         if found.boxes is None or found.boxes.next() is None:
             why = found.missing or f"there is no open check box in {found.shown}"
-            return f"{why}; {place.key} goes through them: write a line `- [ ] …` there for each task"
+            return f"{why}; {place.key} needs them: write a line `- [ ] …` there for each task"
     return ""
 
 
@@ -170,12 +170,12 @@ def _lock(space: Workspace) -> Lock:
 def _tick_in_file(space: Workspace, run: Run, state: State, task: dict[str, Any], asked: Mapping[str, Any]) -> Tick:
     found = _read(space, run, state, asked)
     if found.boxes is None:  # the next visit says so, too
-        return Tick(task, is_left=True, note=f"no box was ticked: {found.missing}")
+        return Tick(task, is_left=True, note=f"Loom ticked no box: {found.missing}")
     own = found.boxes.again(task) if "line" in task else None
     is_left = any(not other.done for other in found.boxes.tasks if other is not own)
     if own is None:
         name = masked_line(str(task.get("text")).partition("\n")[0], 80)
-        return Tick(task, is_left, f"no box was ticked: “{name}” stands no longer in {found.shown}")
+        return Tick(task, is_left, f"Loom ticked no box: {found.shown} no longer has “{name}”")
     if not own.done:
         mode = os.stat(found.path).st_mode & 0o7777
         beside = os.path.join(os.path.dirname(found.path), _BESIDE)
@@ -192,7 +192,7 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
     if isinstance(value, list):
         return _List(source, items=value)
     if not isinstance(value, str) or not value:
-        said = f"the run has no list, nor a file with one, at {masked_line(source, 120)}"
+        said = f"the run has neither a list nor a file with one at {masked_line(source, 120)}"
         return _List(source, missing=said, mend=_way_back(asked))
     run = run._replace(state=state)
     roots = artifact_paths.Roots(
@@ -221,7 +221,7 @@ def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) ->
 def _way_back(asked: Mapping[str, Any]) -> str:
     root, name = asked["path_steps"][0], asked["path_steps"][-1]
     way = f"with `--artifact {name}=PATH`" if root == "artifacts" else f"with {name} in its context"
-    return f"`loomctl undo` opens the step before again: end it {way}"
+    return f"`loomctl undo` reopens the step before: end it {way}"
 
 
 def _value(space: Workspace, run: Run, state: State, steps: Sequence[Any]) -> object:

@@ -143,10 +143,10 @@ def questions(message: str) -> bool:
 
 
 _WORDS = {
-    "conversation": "with its final message",
-    "transcript": "with what the transcript holds since it began",
-    "candidate": "with the last message that was kept",
-    "none": "without a response: no message since it began can be read",
+    "conversation": "with your final message as its result",
+    "transcript": "with the messages since its start as its result",
+    "candidate": "with the last message that Loom kept as its result",
+    "none": "without a result: Loom could read no message since its start",
 }
 
 
@@ -206,9 +206,9 @@ def close(
         return Ended(visits.without_closing(state), None, found.known.reading), said
     ended = finish.end(space, run, state, happened, given, found.known)
     if ended.entry is None:
-        said = f"{entry['step_id']} was closing; what it answered has to be repaired, and it is open again."
+        said = f"{entry['step_id']} is open again: its result needs a correction."
         return ended._replace(state=visits.without_closing(ended.state)), said
-    return ended, f"{entry['step_id']} was closing; it is closed {_WORDS[found.given.source]}."
+    return ended, f"Ended {entry['step_id']} {_WORDS[found.given.source]}."
 
 
 def is_closing_here(space: Workspace, state: Mapping[str, Any], *, with_a_message: bool = False) -> bool:
@@ -238,8 +238,8 @@ def refuse_pending(space: Workspace, state: Mapping[str, Any]) -> None:
     if entry is None or entry["status"] != "closing" or is_closing_here(space, state):
         return
     owner = as_object(entry.get("closing")).get("session_id")
-    what = f"the step {entry['step_id']} is being ended by the session {str(owner)[:60]}, which is alive"
-    why = "its result is expected as that session's final message; with --response-file you end the step yourself"
+    what = f"session {str(owner)[:60]}, which is alive, is ending {entry['step_id']}"
+    why = "Loom takes that session's final message as the result; with --response-file you end the step yourself"
     raise LoomError("HELD", what, why=why, hint=f"loomctl show {handle(state)}", exit_code=EXIT_HELD)
 
 

@@ -13,6 +13,7 @@ from loomctl.flow.outcomes import directives
 from loomctl.flow.outcomes.directives import Reading
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import Problem, at, choices, error, kind_of, shown, warning
+from loomctl.kit.text.fences import counted
 from loomctl.runs.model import frozen_plan, run_context, standing, visits
 from loomctl.runs.model.frozen_plan import inner, places, with_branches
 from loomctl.runs.model.state import new_state
@@ -64,7 +65,8 @@ def read(raw: Any, plan: Mapping[str, Any]) -> tuple[Script, list[Problem]]:
         where, said = at("$", name), value
         key = names.key(name, where, found)
         if key in visits:
-            found.append(error("BAD_OUTCOMES", where, f"{key} is named twice", "give all its visits under one name"))
+            message = f"{key} appears twice"
+            found.append(error("BAD_OUTCOMES", where, message, "give all its outcomes under one name"))
         elif key is not None:
             place = frozen_plan.find(plan, key)
             if place is not None and place.step.get("for_each"):
@@ -101,13 +103,13 @@ class _Names:
         """Give the key of a step that has outcomes; None, with a problem, where that is none or not one."""
         named = self._named(name)
         if len(named) == 1 and named[0] in self._fans:
-            message = f"{shown(name)} is a parallel step, which ends as its branches do"
+            message = f"{shown(name)} is a parallel step, and its branches decide how it ends"
             found.append(error("BAD_OUTCOMES", where, message, f"write {' or '.join(self._fans[named[0]])}"))
             return None
         if len(named) == 1:
             return named[0]
         if named:
-            message = f"{shown(name)} names {len(named)} steps"
+            message = f"{len(named)} steps are called {shown(name)}"
             found.append(error("BAD_OUTCOMES", where, message, f"write {' or '.join(named)}"))
             return None
         known = [*self._keys, *(key.partition("/")[2] for key in self._keys), *self._own.values()]
@@ -136,7 +138,7 @@ def _visits(value: Any, where: str, found: list[Problem]) -> list[Reading]:
         return [_visit(value, where, found)]
     if not isinstance(value, list) or not value:
         what = "an empty list" if value == [] else kind_of(value)
-        found.append(error("BAD_OUTCOMES", where, f"expected a list of objects, one for each visit, got {what}", _EACH))
+        found.append(error("BAD_OUTCOMES", where, f"expected a list of objects, one for each time, got {what}", _EACH))
         return []
     return [_visit(one, at(where, index), found) for index, one in enumerate(value)]
 
@@ -147,7 +149,7 @@ def _visit(raw: Any, where: str, found: list[Problem]) -> Reading:
         return directives.Reading()
     for field in raw.keys() - set(directives.FIELDS):
         hint = choices(field, directives.FIELDS)
-        found.append(error("BAD_OUTCOMES", at(where, field), f"{shown(field)} is no word of a directive", hint))
+        found.append(error("BAD_OUTCOMES", at(where, field), f"unknown field {shown(field)}", hint))
     reading = directives.of_object(raw)
     for fault in reading.warnings:
         place = at(where, *(part for part in fault.where.split("/")[1:2]))
@@ -346,8 +348,8 @@ class _Player(NamedTuple):
         self.approvals.append(_asked(state, request))
         label, offered = said.preferred_next_label, request["choices"]
         if label and not any(routing.matches(label, one) for one in offered):
-            told = f"there are {', '.join(offered)}" if offered else "its transitions have no labels"
-            self.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"{label!r:.60} is no choice: {told}"))
+            told = f"the choices are {', '.join(offered)}" if offered else "its transitions have no labels"
+            self.warnings.append(_warning("UNKNOWN_LABEL", request["step_id"], f"unknown choice {label!r:.60}: {told}"))
         elif not label and said.outcome in (None, "succeeded"):
             try:
                 gates.decision(state, plan, gates.APPROVE)
@@ -457,7 +459,9 @@ def _left_over(state: State, script: Script) -> list[dict[str, str]]:
     """Say what of a script was not played: a test that means more visits than there were tests something else."""
     made = visits.counts(state)
     return [
-        _warning("NOT_PLAYED", key, f"{made.get(key, 0)} visits were made, outcomes are given for {len(said)}")
+        _warning(
+            "NOT_PLAYED", key, f"it ran {counted(made.get(key, 0), 'time')}, but has {counted(len(said), 'outcome')}"
+        )
         for key, said in script.visits.items()
         if made.get(key, 0) < len(said)
     ]
@@ -472,7 +476,7 @@ def _unsaid(stages: Sequence[Mapping[str, Any]], script: Script) -> list[dict[st
     keys = [stage["step_id"] for stage in stages]
     if not script.visits.keys().isdisjoint(keys[keys.index(key) :]):
         return []
-    message = f"no outcomes are given for it, so each visit succeeds; to end the loop: --outcomes {_ROUND % key}"
+    message = f"it has no outcomes, so it always succeeds; to end the loop: --outcomes {_ROUND % key}"
     return [_warning("NO_OUTCOMES", key, message)]
 
 

@@ -146,7 +146,7 @@ def _ledger(run: Run, fail: Fail) -> dict[str, Any] | None:
         fail(error)
         return None
     if (fault := found.fault) is not None:
-        what = f"line {fault.line:,} of {events.FILE}: {fault.what}; loomctl prove --log {run.handle} tells more"
+        what = f"line {fault.line:,} of {events.FILE}: {fault.what}. For more: loomctl prove --log {run.handle}"
         fail(LoomError(fault.code, what))
     return overview.verdict(found)
 
@@ -303,7 +303,9 @@ def _read(space: Workspace, run_id: str, fail: Fail) -> Run:
             own = name == os.path.basename(home.state)
             state = space.store.read_home(home if own else recovery.kept_home(home, name))
             if not own:
-                fail(LoomError("OLDER_STATE", f"the run is told as {name} has it", hint="loomctl debug state restore"))
+                fail(
+                    LoomError("OLDER_STATE", f"this shows the run as {name} has it", hint="loomctl debug state restore")
+                )
             break
         except LoomError as error:
             if error.code in _NEVER_READ:

@@ -71,7 +71,7 @@ _MAKING = ".dump-"  # a dump that is being made, with the number of its process
 def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> None:
     called = space.store.handle(run_id)
     if is_inside(os.path.realpath(path), os.path.realpath(space.store.folder)):
-        what = "a dump is not written into the store, where runs would be looked for in it"
+        what = "refusing to write a dump below .loom, where Loom looks for runs"
         raise LoomError("BAD_TARGET", what, where=path, hint=f"loomctl dump {called} ./{called}", exit_code=EXIT_USAGE)
     is_folder = os.path.isdir(path) and not os.path.islink(path)
     if not os.path.lexists(path) or (is_folder and not os.listdir(path)):
@@ -82,9 +82,9 @@ def _check_target(space: Workspace, run_id: str, path: str, *, force: bool) -> N
     again = f"{quoted(path)} --force" if is_dump else quoted(f"{path}-2")
     raise LoomError(
         "FOLDER_TAKEN",
-        "there is something in the place of the dump, and nothing was written",
+        "refusing to overwrite a dump" if is_dump else "refusing to overwrite what is not a dump",
         where=path,
-        why="--force replaces it, for it is a dump" if is_dump else "--force replaces a dump, and this is none",
+        why="to replace it, add --force" if is_dump else "choose another folder",
         hint=f"loomctl dump {called} {again}",
         exit_code=EXIT_USAGE,
     )
@@ -146,7 +146,7 @@ class _Dump:
             name = f"stages/{entry['stage']}/{stages.STATUS}"
             is_lost = entry["status"] in visits.OUTCOMES and name not in self._written
             if is_lost and os.path.join(self._run.folder, name) not in told:
-                self._fail(name, "STATUS_GONE", "it is not there")
+                self._fail(name, "STATUS_GONE", "it is missing")
         return len(there & {entry["stage"] for entry in entries})
 
     # ---- Blobs.
@@ -199,7 +199,7 @@ class _Dump:
                     if not leftovers.is_leftover(entry.name) and entry.name != command_runs.LOCK:
                         self._copy(entry.path, relative)
                 else:
-                    self._fail(relative, "NOT_A_FILE", "it is a link or another thing that is no plain file")
+                    self._fail(relative, "NOT_A_FILE", "it is not a plain file (a link, for example)")
 
     def _copy(self, source: str, name: str, *, may_lack: bool = False) -> None:
         try:
@@ -257,27 +257,27 @@ def check_target(path: str, *, force: bool, again: str, printed: str, own: Itera
     folder = os.path.dirname(path)
     whole = os.path.join(os.path.realpath(folder), os.path.basename(path))
     if _RUNS.search(whole) or any(whole.startswith(os.path.realpath(one) + os.sep) for one in own):
-        what = "a report is not written among Loom's own files, which it could be taken for or replace"
+        what = "refusing to write a report among Loom's own files"
         raise LoomError("BAD_TARGET", what, where=path, hint=printed, exit_code=EXIT_USAGE)
     if not os.path.isdir(folder):
         there = _first_there(folder)
         is_barred = not os.path.isdir(there)
         raise LoomError(
             "NO_FOLDER",
-            "there is no folder for the report, and nothing was written",
+            "the folder for the report does not exist",
             where=folder,
-            why="a file stands in its place, or on the way to it" if is_barred else "",
+            why="a file is in its place, or on the way to it" if is_barred else "",
             hint=f"ls -ld {quoted(there)}" if is_barred else f"mkdir -p {quoted(folder)}",
             exit_code=EXIT_USAGE,
         )
-    why, hint = "it is no report of Loom's; --force replaces it", again
+    why, hint = "Loom did not write this file; --force replaces it", again
     if os.path.isdir(path):
-        why, hint = "a folder stands there", f"ls -ld {quoted(path)}"
+        why, hint = "it is a folder", f"ls -ld {quoted(path)}"
     elif os.path.lexists(path) and not files.is_replaceable(path):
         why, hint = f"{files.NO_FILE}; -o - prints the page", printed
     elif force or not os.path.lexists(path) or _is_report(path):
         return
-    what = "there is something in the place of the report, and nothing was written"
+    what = f"refusing to overwrite {one_line(os.path.basename(path), 120)}"
     raise LoomError("FILE_EXISTS", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -332,14 +332,14 @@ def check_folder(folder: str, page: str) -> None:
     if not os.path.lexists(folder):
         return
     own = os.path.isdir(folder) and not os.path.islink(folder)
-    why = _foreign(folder, os.path.basename(page)) if own else "it holds no copies of a report"
+    why = _foreign(folder, os.path.basename(page)) if own else "it is not a folder of a report's copies"
     if not why:
         return
     raise LoomError(
         "FOLDER_TAKEN",
-        "there is something in the place of the report's files, and nothing was written",
+        "refusing to write the report's files into this folder",
         where=folder,
-        why=f"{why}; name another report with -o, or move it away",
+        why=f"{why}; name another report with -o, or move the folder away",
         hint=f"ls -l {quoted(folder)}",
         exit_code=EXIT_USAGE,
     )
@@ -352,7 +352,7 @@ def _foreign(folder: str, page: str) -> str:
     try:
         text = files.read_bytes(os.path.join(folder, _MARK)).decode("utf-8", "replace")
     except (OSError, LoomError):
-        return "it holds no copies of a report"
+        return "it is not a folder of a report's copies"
     other = next((_unquoted(name) for name in _PAGE.findall(text)), None)
     if other is None:  # a kill came before anything was listed
         return ""
@@ -365,7 +365,7 @@ def _foreign(folder: str, page: str) -> str:
             path = os.path.join(at, name)
             relative = os.path.relpath(path, folder).replace(os.sep, "/")
             if relative != _MARK and not _is_copy(path, known.get(relative)):
-                return f"{one_line(relative, 200)} in it is no copy that Loom made, or was changed since"
+                return f"somebody made or changed {one_line(relative, 200)} in it"
     return ""
 
 
@@ -413,7 +413,7 @@ def copy(run_dir: str, project: str, sources: Iterable[Source], page: str, run_i
             except LoomError as error:
                 made.failed.append((source.at, error.what))
             except FileExistsError:
-                made.failed.append((source.at, "the copy of another file has its name"))
+                made.failed.append((source.at, "another file's copy has its name"))
             except OSError as error:
                 if error.filename != path:
                     raise

@@ -40,8 +40,8 @@ LINES = {
     "run.feedback_given": "{stage}",
     "run.failed": "{failure_reason}",
     "run.cancelled": "{before}",
-    "run.rewound": "to {to}[; taken back: {undone:,}][; gone: {gone:,}][; their context stays: {context_left:,}]",
-    "run.forked": "from {from} at {at}[; {stages:stage} came along]{context:-}",
+    "run.rewound": "to {to}[; undone: {undone:,}][; removed: {gone:,}][; context kept of: {context_left:,}]",
+    "run.forked": "from {from} at {at}[; with {stages:step}]{context:-}",
     "run.pushed": "{remote}",
     "run.push_failed": "{remote} {reason}",
     "run.pulled": "{remote} {kind}",
@@ -62,7 +62,7 @@ LINES = {
         "[; tokens {tokens}]"
         "{response_sha256:-}{files_sha256:-}{files_touched:-}{files_touched_count:-}{usage:-}{next:-}"
     ),
-    "stage.undone": "{stage}[; gone: {gone:,}][; set back: {phases:,}]",
+    "stage.undone": "{stage}[; removed: {gone:,}][; open again: {phases:,}]",
     "tasks.none": "{status}: {why}",
     "evidence.checked": "{stage} [missing: {lacking}|all {items} found]{passed:-}",
     "transition.chosen": "{stage} → [{to}|{step_id}|end] ([{reason} by {by}|{reason}][, of {weighed:way}])",
@@ -81,7 +81,7 @@ LINES = {
     "approval.lapsed": "{id}",
     "context.updated": "{stage} {by}{values:-}{before:-}",
     "context.primed": (
-        "{event}: [loaded {loaded}|nothing loaded][; not loaded {not_loaded}][; {fresh_ones} fresh][; {tools}]"
+        "{event}: [loaded {loaded}|nothing loaded][; not loaded {not_loaded}][; {fresh_ones} unchanged][; {tools}]"
         "[ ({used} of {limit})| ({used})]{slip_id:-}{fresh:-}{budget:-}{tool_history:-}{tokens:-}{characters:-}"
     ),
     "context.checked": "{event} [{artifacts}]{at:-}",
@@ -95,16 +95,16 @@ LINES = {
     "hook.failed": "{hook} {error}",
     "tools.unreadable": "{file}",
     "tools.unfinished": "{file}",
-    "lease.taken": _DRIVER + "[; before it {from}] [(epoch {epoch})]",
+    "lease.taken": _DRIVER + "[; before: {from}] [(epoch {epoch})]",
     "lease.taken_over": _DRIVER + "[; taken from {from}] [(epoch {epoch})]",
-    "lease.released": "given up[: {reason}] [(epoch {epoch})]",
+    "lease.released": "released[: {reason}] [(epoch {epoch})]",
     "lease.refused": (
-        "a write was refused: [driven by {holder}|the run changed hands since]"
-        " [(begun under epoch {began}, now {epoch})]{began:-}{epoch:-}"
+        "refused a write: [driven by {holder}|the run has another driver since]"
+        " [(began in epoch {began}, now {epoch})]{began:-}{epoch:-}"
     ),
     "state.restored": (
         "from {source} [revision {revision.before} → {revision.restored}|revision ? → {revision.restored}]"
-        " [{events_after:event} after it stay]"
+        " [{events_after:later event} stay]"
     ),
     "state.migrated": "[{from} → {to}|{to}|{from}]",
     "plan.migrated": "[{from} → {to}|{to}|{from}]",
@@ -232,7 +232,7 @@ def _primed(of: Mapping[str, Any]) -> dict[str, Any]:
         **{key: _forms(of.get(key)) for key in ("loaded", "not_loaded")},
         **{key: f"{budget[key]:,}" if type(budget.get(key)) is int else "" for key in ("used", "limit")},
         "fresh_ones": f"{len(fresh):,}" if fresh else "",
-        "tools": "tool steps told" if of.get("tool_history") else "",
+        "tools": "with tool calls" if of.get("tool_history") else "",
     }
 
 
@@ -330,7 +330,7 @@ def _here(run: Run) -> dict[str, Any]:
     last = state["steps"][-1] if state["steps"] else None
     if last is None and not state.get("current_step"):
         hint = f"loomctl next {run.handle}"
-        raise LoomError("NOT_VISITED", "this run has not come to a step", hint=hint, exit_code=EXIT_NO_RUN)
+        raise LoomError("NOT_VISITED", "this run has not begun a step yet", hint=hint, exit_code=EXIT_NO_RUN)
     if last is None:
         return _came(run, str(state["current_step"]), None, None)
     way = last.get("next")
@@ -347,8 +347,8 @@ def _ahead(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     from loomctl.kit.problems import choices
 
     known = [str(entry["stage"]) for entry in stages.entries(run)]
-    why = f"it came to {', '.join(known[-20:])}" if known else choices(keys[0], known)
-    what = f"this run has not come to {', '.join(keys)}"
+    why = f"its steps so far: {', '.join(known[-20:])}" if known else choices(keys[0], known)
+    what = f"this run has not come to {', '.join(keys)} yet"
     raise LoomError("NOT_VISITED", what, why=why, hint=f"loomctl show --stages {run.handle}", exit_code=EXIT_NO_RUN)
 
 

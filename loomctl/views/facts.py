@@ -155,7 +155,7 @@ def errors(state: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> lis
     known = {one["where"] for one in told}
     untold = [one for one in stages if one["status"] == "failed" and not known & {one["stage"], one["step_id"]}]
     told += [
-        {"where": one["stage"], "type": "", "message": one["reason"] or "failed, without a reason"} for one in untold
+        {"where": one["stage"], "type": "", "message": one["reason"] or "failed without a reason"} for one in untold
     ]
     is_mended = _mended(stages)
     return [{**one, "mended": state.get("status") == "completed" or is_mended(one["where"])} for one in told]

@@ -64,7 +64,7 @@ def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> 
     """
     found = _waits(run, is_driven=is_driven or held)
     if held and not is_driven and found.why == _RESULT:
-        of = f"the session on {masked_line(where, 40)} that drives it" if where else "the session that drives it"
+        of = f"its session on {masked_line(where, 40)}" if where else "the session that drives it"
         found = found._replace(why=f"{_RESULT}, from {of}")
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
@@ -76,7 +76,7 @@ def _waits(run: Run, *, is_driven: bool) -> Waits:
     state, handle = run.state, run.handle
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
-        return Waits("nobody", f"its steps are not known here: {masked_line(unknown, _REASON)}", "", "")
+        return Waits("nobody", f"Loom does not know its steps here: {masked_line(unknown, _REASON)}", "", "")
     status = state["status"]
     if status == "awaiting_feedback":
         return _answer(run)
@@ -101,7 +101,7 @@ def _answer(run: Run) -> Waits:
     if asked:
         from loomctl.flow import gate_texts
 
-        why = gate_texts.line(run).partition(" Its user decides:")[0].partition(" They decide:")[0]
+        why = gate_texts.question(run)
         first = asked[0]
         found = gates.open_human(state, run.plan)
         offered = gates.choices(found[1].step) if found is not None else first.get("choices") or []
@@ -132,18 +132,18 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     onward = f"loomctl next {run.handle}"
     if entry is None or place is None:
         to = route.onward(run.state, run.plan)
-        come = "the step after this is" if run.state["steps"] else "its first step is"
-        return Waits("assistant", f"{come} {to.key}" if to else "its end", "next", onward)
+        come = "to begin the next step," if run.state["steps"] else "to begin the first step,"
+        return Waits("assistant", f"{come} {to.key}" if to else "to end the run", "next", onward)
     if entry["status"] == "closing":
-        return Waits("assistant", "the step's result, as the final message of the conversation", "", onward)
+        return Waits("assistant", "the step's result, as its final message", "", onward)
     if place.step.get("run"):
-        return Waits("loom", "a command step, which Loom runs", "next", onward)
+        return Waits("loom", "to run a command", "next", onward)
     if not is_driven:
         return Waits("assistant", "no live session works on it", "resume", f"loomctl resume {run.handle}")
     if branches.fan(run.state) is not None:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if frozen_plan.is_human(place.step):
-        return Waits("user", "what its user decides", "next", onward)
+        return Waits("user", "a decision", "next", onward)
     return Waits("assistant", _RESULT, "", visits.done_command(entry))
 
 
@@ -287,7 +287,7 @@ def session_line(space: Workspace, session_id: str, *, now: float) -> list[str]:
         tally = _counted(run, path)
         forms = line_of(space, run, session_id, tally, now=now).forms()
     except LoomError as error:
-        words = "of a newer Loom" if error.code == "SCHEMA_TOO_NEW" else "not readable"
+        words = "of a newer Loom" if error.code == "SCHEMA_TOO_NEW" else "unreadable"
         forms = Line(space.store.handle(run_id), "", words, 0, 0, word="doctor").forms()
     state = space.store.home(run_id).state
     head = [f"loom {__version__}", "" if "\n" in state else state]

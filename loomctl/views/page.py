@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import clock, files
 from loomctl.kit.text.fences import counted, one_line, visible
-from loomctl.runs.model import standing
+from loomctl.runs.model import standing, visits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -143,6 +143,7 @@ def _environment() -> Environment:
         "percent": percent,
         "seconds": seconds,
         "fate": fate,
+        "nth": visits.nth,
         "what_was_given": _what_was_given,
     }
     return made
@@ -170,7 +171,7 @@ def _tiles(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             duration(max(0, ended - begun)) if begun is not None and ended is not None else "",
             "start to last change",
         ),
-        of(len(report["stages"]), "stage"),
+        of(len(report["stages"]), "step"),
         (number, what + (f" on {counted(len(machines), 'machine')}" if machines else "")),
         of(compactions, "compaction"),
         (f"{100 * (before - saved['tokens_after']) / before:.0f}\u00a0%" if before else "", "of tool tokens saved"),
@@ -224,7 +225,7 @@ def _what_was_given(priming: Mapping[str, Any]) -> str:
     given, left = (
         ", ".join(f"{name} ({how})" for name, how in priming[key].items()) for key in ("loaded", "not_loaded")
     )
-    fresh = f"{len(priming['fresh'])} fresh" if priming["fresh"] else ""
+    fresh = f"{len(priming['fresh'])} unchanged" if priming["fresh"] else ""
     return "; ".join(filter(None, (given or "nothing new", fresh, f"not loaded: {left}" if left else "")))
 
 
@@ -276,7 +277,7 @@ def draw(report: Mapping[str, Any]) -> dict[str, Any] | None:
         "steps_more": len(steps[_ROWS:]),
         "sessions": _session_rows(report, scale),
         "turns": [
-            ("Taken back, forked", "↶", _turns(report, scale, is_taken_over=False)),
+            ("Rewound, forked", "↶", _turns(report, scale, is_taken_over=False)),
             ("Taken over", "⇄", _turns(report, scale, is_taken_over=True)),
         ],
         "statuses": [status for status in statuses if status in there],
@@ -296,9 +297,9 @@ def _scale(report: Mapping[str, Any]) -> Scale | None:
 def _note(scale: Scale) -> str:
     spent = duration(scale.end - scale.begin)
     if not scale.gaps:
-        return f"From first to last sign: {spent}." if spent else ""
+        return f"From the first to the last event: {spent}." if spent else ""
     idle = duration(sum(gap.end - gap.begin for gap in scale.gaps))
-    return f"From first to last sign: {spent}. Hatched: {idle} in which nothing happened, drawn short."
+    return f"From the first to the last event: {spent}. Hatched: {idle} without events, drawn short."
 
 
 def _end(x: str, anchor: str, time: int) -> dict[str, str]:
@@ -337,9 +338,9 @@ def _step_rows(report: Mapping[str, Any], scale: Scale) -> list[dict[str, Any]]:
     for one in report["stages"]:
         by_step.setdefault(one["step_id"], []).append(one)
     told: list[dict[str, Any]] = []
-    for key, visits in by_step.items():
-        last, pieces = visits[-1], []
-        for one in visits if len(told) < _ROWS else ():
+    for key, every in by_step.items():
+        last, pieces = every[-1], []
+        for one in every if len(told) < _ROWS else ():
             spent = duration(one["seconds"])
             said = f"{one['stage']}: {words(one['status'])}{f', {spent}' if spent else ''}"
             pieces.append(_piece(scale, one["started_at"], one["completed_at"], one["status"], said))
@@ -460,7 +461,7 @@ def fate(receipt: Mapping[str, Any] | None) -> tuple[str, str]:
     if receipt is None:
         return "", "calm"
     if not receipt["proven"]:
-        return "unproven: no summary came", "warn"
+        return "unproven: there is no summary", "warn"
     kept, lost, restored = (len(receipt[key]) for key in ("kept", "lost", "restored"))
     absent = f", {len(receipt['absent'])} absent" if receipt["absent"] else ""
     if not lost:

@@ -117,16 +117,18 @@ def _read_artifact(fields: Fields, when: str, phase: str | None, seen: dict[str,
     if kind == "git_info" and command is not None:
         reason = git_command_problem(command)
         if reason is not None:
-            fields.fail("GIT_COMMAND", "command", f"this git command is refused: {reason}", "git log --oneline -10")
+            fields.fail(
+                "GIT_COMMAND", "command", f"Loom does not run this git command: {reason}", "git log --oneline -10"
+            )
     required = fields.flag("required", required=True)
     for text, key in ((path, "path"), (command, "command")):
         fields.problems += placeholder_problems(text, fields.path(key), optional=required is False)
     if path is not None and _leads_out(path):
         hint = "keep it in the project, or allow its folder under extra_roots in your own config"
-        fields.warn("PATH_ESCAPE", "path", "this path leads out of the project and is not read by default", hint)
+        fields.warn("PATH_ESCAPE", "path", "this path leads out of the project; by default Loom does not read it", hint)
     description = fields.text("description", blank=True)
     if description is None or not description.strip():
-        message = "no description: say in a sentence what this is for, people see it in the packing slip"
+        message = "no description: say in a sentence what this is for; Loom shows it to people"
         fields.warn("MISSING_DESCRIPTION", "description", message)
     condition = _read_condition(fields, when)
     strategy = fields.choice("load_strategy", LOAD_STRATEGIES)
@@ -157,11 +159,11 @@ def _read_id(fields: Fields, seen: dict[str, str]) -> str | None:
     if name is None:
         return None
     if not is_id(name):
-        fields.fail("BAD_ID", "id", f"{shown(name)} is no id", ID_RULE)
+        fields.fail("BAD_ID", "id", f"{shown(name)} is not a valid id", ID_RULE)
         return None
     if name in seen:
         hint = "give it another id; for several phases use conditional_load with a condition on state.current_phase"
-        fields.fail("DUPLICATE_ID", "id", f"the artifact {name} is declared already at {seen[name]}", hint)
+        fields.fail("DUPLICATE_ID", "id", f"{seen[name]} declares the artifact {name} already", hint)
     seen.setdefault(name, fields.where)
     return name
 
@@ -169,7 +171,7 @@ def _read_id(fields: Fields, seen: dict[str, str]) -> str | None:
 def _read_type(fields: Fields) -> str | None:
     wish = fields.raw("type")
     if isinstance(wish, str) and wish.lower() in _COMMAND_WISHES:
-        hint = "git_info reads from git; for the rest let a step save the output to a file and declare that file"
+        hint = "git_info reads from git; otherwise let a step save the output to a file and declare that file"
         message = f"type {shown(wish)}: Loom runs no commands to fetch an artifact"
         fields.fail("UNKNOWN_ARTIFACT_TYPE", "type", message, hint)
         return None
@@ -192,15 +194,15 @@ def _check_source(fields: Fields, kind: str) -> None:
         fields.fail("AMBIGUOUS_SOURCE", "", message, "keep one of them")
     for key in other:
         if fields.has(key):
-            message = f"{key} means nothing for the type {kind}"
-            fields.fail("WRONG_SOURCE", key, message, f"use {listed}, or one of the types that take {key}")
+            message = f"an artifact of type {kind} has no {key}"
+            fields.fail("WRONG_SOURCE", key, message, f"use {listed}, or a type that takes {key}")
 
 
 def _read_condition(fields: Fields, when: str) -> str | None:
     condition = fields.text("condition")
     if when == ALWAYS and condition is not None:
         hint = "move the artifact to conditional_load"
-        fields.warn("CONDITION_IGNORED", "condition", "always_load knows no conditions: it is ignored", hint)
+        fields.warn("CONDITION_IGNORED", "condition", "always_load has no conditions; Loom ignores this one", hint)
     if when == CONDITIONAL and not fields.has("condition"):
         hint = "add a condition such as state.artifacts.spec_path != null, or move it to always_load"
         fields.warn("MISSING_CONDITION", "condition", "no condition: it always holds", hint)
@@ -210,15 +212,15 @@ def _read_condition(fields: Fields, when: str) -> str | None:
 def _read_triggers(fields: Fields) -> tuple[str, ...]:
     words = fields.texts("reload_triggers", required=True, check=_check_trigger)
     if words == ():
-        message = "no triggers: it comes back only when somebody asks for a priming"
-        fields.warn("NO_TRIGGERS", "reload_triggers", message, f"known: {', '.join(TRIGGER_WORDS)}")
+        message = "no triggers: Loom loads it only when somebody runs loomctl prime-context"
+        fields.warn("NO_TRIGGERS", "reload_triggers", message, f"the triggers are: {', '.join(TRIGGER_WORDS)}")
     return words or ()
 
 
 def _check_trigger(where: str, word: str) -> Problem | None:
     if triggers.is_trigger(word):
         return None
-    return error("UNKNOWN_TRIGGER", where, f"{shown(word)} is no trigger", choices(word, TRIGGER_WORDS))
+    return error("UNKNOWN_TRIGGER", where, f"unknown trigger {shown(word)}", choices(word, TRIGGER_WORDS))
 
 
 def _leads_out(path: str) -> bool:
@@ -241,7 +243,7 @@ def read_must_survive(fields: Fields) -> tuple[str | dict[str, Any], ...]:
     """Take `must_survive` from a workflow as it stands there; what is wrong with an entry is reported."""
     entries = fields.items(KEY) or []
     if len(entries) > MOST:
-        fields.fail("TOO_MANY", KEY, f"{len(entries)} items, and at most {MOST} are looked for", "name an artifact")
+        fields.fail("TOO_MANY", KEY, f"{len(entries)} items; at most {MOST} are allowed", "name an artifact")
     for where, entry in entries:
         fields.problems += entry_problems(entry, where)
     return tuple(entry for _, entry in entries if isinstance(entry, (str, dict)))
@@ -255,7 +257,7 @@ def entry_problems(entry: object, where: str) -> list[Problem]:
         return [error("WRONG_TYPE", where, f"expected text or an object, got {kind_of(entry)}", _FORMS)]
     said = [kind for kind in KINDS if kind in entry]
     if len(said) != 1:
-        return [error("BAD_ITEM", where, f"an item says one of {', '.join(KINDS)}", _FORMS)]
+        return [error("BAD_ITEM", where, f"an item needs exactly one of {', '.join(KINDS)}", _FORMS)]
     value, place = entry[said[0]], at(where, said[0])
     if not isinstance(value, str):
         return [error("WRONG_TYPE", place, f"{said[0]}: expected text, got {kind_of(value)}", _FORMS)]
@@ -264,18 +266,16 @@ def entry_problems(entry: object, where: str) -> list[Problem]:
 
 def _value_problems(value: str, kind: str, where: str) -> Iterator[Problem]:
     if not value.strip():
-        yield error("EMPTY_TEXT", where, "an empty item stands in every text", "leave it out")
+        yield error("EMPTY_TEXT", where, "this item is empty", "leave it out")
     elif len(value) > LONGEST:
         hint = "put it into a file, declare that as an artifact, and name the artifact here"
-        yield error("TOO_LONG", where, f"{len(value):,} characters, and an item has at most {LONGEST:,}", hint)
+        yield error("TOO_LONG", where, f"an item may have {LONGEST:,} characters; this one has {len(value):,}", hint)
     elif kind == PATH and not (_PATH.fullmatch(value) and compile_path(value) is not None):
-        hint = 'names and places alone, such as $.goal or $.context["release.date"]; {"text": …} for a text like that'
-        yield error("PATH_SYNTAX", where, f"{shown(value)} is no path that a hook can read", hint)
+        hint = 'use names and places only: $.goal, $.context["release.date"]; for a text like that: {"text": …}'
+        yield error("PATH_SYNTAX", where, f"hooks cannot read the path {shown(value)}", hint)
     elif mask(value)[1]:
-        message = (
-            "this looks like a secret: it is given masked, and is written down as it is, for all who read that file"
-        )
-        yield warning("SECRET", where, message, "name what must survive without it")
+        message = "this looks like a secret: Loom masks it for the assistant, but everybody can read it in the file"
+        yield warning("SECRET", where, message, "describe the item without the secret")
 
 
 def everything_said(raw: Mapping[str, Any]) -> str:
@@ -304,7 +304,7 @@ def unknown_artifact(
         what = f"{shown(entry)} is a text; did you mean the artifact {meant}?"
         yield warning("POSSIBLE_TYPO", where, what, mends)
     elif _ID.fullmatch(entry) and entry not in said:
-        message = f"{shown(entry)} looks like an artifact's id; no artifact is called so, and it is taken for a text"
+        message = f"{shown(entry)} looks like an artifact's id, but there is none; Loom takes it as a text"
         yield warning("POSSIBLE_TYPO", where, message, mends)
 
 
@@ -319,8 +319,8 @@ def _short_for(entry: str, ids: Collection[str]) -> str:
 
 
 def _to_write(entry: str, meant: str, ids: list[str]) -> str:
-    outright = f'{{"text": {json.dumps(mask(entry)[0], ensure_ascii=False)}}} says that it is a text'
-    return f"{f'write {meant} if you meant the artifact' if meant else choices(entry, ids)}; {outright}"
+    outright = f'{{"text": {json.dumps(mask(entry)[0], ensure_ascii=False)}}} if you mean the text'
+    return f"{f'write {meant} if you mean the artifact' if meant else choices(entry, ids)}; {outright}"
 
 
 # ---- Evidence of a step.
@@ -332,7 +332,7 @@ def read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
     if entries is None:
         return None
     if len(entries) > MOST_EVIDENCE:
-        fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; {MOST_EVIDENCE} are checked at most")
+        fields.fail("OUT_OF_RANGE", EVIDENCE, f"{len(entries)} pieces of evidence; at most {MOST_EVIDENCE} are allowed")
     also = own_placeholders(fields)
     found = (_piece(raw, where, fields.problems, also) for where, raw in entries[:MOST_EVIDENCE])
     return tuple(one for one in found if one is not None)
@@ -342,15 +342,15 @@ def read_produces(fields: Fields) -> tuple[str, ...] | None:
     """Take the names of what a step has to register before it counts as done, each once."""
     found = fields.texts(PRODUCES, check=_unfit_name)
     if found is not None and len(found) > MOST_EVIDENCE:
-        fields.fail("OUT_OF_RANGE", PRODUCES, f"{len(found)} names; {MOST_EVIDENCE} are checked at most")
+        fields.fail("OUT_OF_RANGE", PRODUCES, f"{len(found)} names; at most {MOST_EVIDENCE} are allowed")
     return None if found is None else tuple(dict.fromkeys(found))
 
 
 def _unfit_name(where: str, name: str) -> Problem | None:
     if is_artifact_name(name):
         return None
-    rule = "a name is a letter, then letters, digits, _ and -, 64 characters at most: spec_path"
-    return error("BAD_ID", where, f"{shown(name)} cannot name an artifact", rule)
+    rule = "a name begins with a letter and has letters, digits, _ and -, at most 64 characters: spec_path"
+    return error("BAD_ID", where, f"{shown(name)} is not a valid artifact name", rule)
 
 
 def _piece(raw: object, where: str, problems: list[Problem], also: Sequence[str]) -> dict[str, Any] | None:
@@ -363,8 +363,7 @@ def _piece(raw: object, where: str, problems: list[Problem], also: Sequence[str]
     fields = Fields(raw, where, problems)
     given = [key for key in _SOURCES if fields.has(key)]
     if len(given) != 1:
-        said = f"{' and '.join(given)} are given" if given else "none of them is given"
-        message = f"one of {', '.join(_SOURCES)} says what is to be shown; {said}"
+        message = f"evidence needs exactly one of {', '.join(_SOURCES)}; found {' and '.join(given) or 'none'}"
         fields.fail("ONE_EVIDENCE", "", message, '{"file": "dist/report.html"}')
     file, run = fields.text("file"), fields.text("run")
     found = {
@@ -381,7 +380,7 @@ def _piece(raw: object, where: str, problems: list[Problem], also: Sequence[str]
         fields.problems += placeholder_problems(text, fields.path(key), also=also)
     for key, of in (("changed", ("file",)), ("timeout", ("run", TESTS))):
         if fields.has(key) and not any(fields.has(one) for one in of):
-            fields.warn("IGNORED_FIELD", key, f"kept, but only evidence with {' or '.join(of)} has {key}")
+            fields.warn("IGNORED_FIELD", key, f"Loom ignores {key}: only evidence with {' or '.join(of)} has it")
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -390,7 +389,9 @@ def _is_pattern(fields: Fields, text: str) -> bool:
     if ".." in parts:
         fields.fail("PATH_ESCAPE", "file", f"{shown(text)} leads out of the project", "name a file below it")
     elif "\0" in text or any("**" in part and part != "**" for part in parts):
-        fields.fail("BAD_GLOB", "file", f"{shown(text)} is no pattern: ** stands alone between slashes", "dist/**/*.js")
+        fields.fail(
+            "BAD_GLOB", "file", f"invalid pattern {shown(text)}: ** must be alone between slashes", "dist/**/*.js"
+        )
     else:
         return True
     return False
@@ -417,6 +418,6 @@ def read_for_each(fields: Fields) -> dict[str, Any] | None:
         own = {"list": path, "section": inner.text("section"), "allow_empty": inner.flag("allow_empty")}
         said = {**{key: value for key, value in own.items() if value is not None}, **inner.rest()}
     if path and (_LIST_PATH.fullmatch(path) is None or not compile_path(path)):
-        message = f"{shown(path)} is no path of names and places alone, which a hook can read"
+        message = f"hooks cannot read the path {shown(path)}: use names and places only"
         fields.problems.append(error("PATH_SYNTAX", where, message, _LIST_LIKE))
     return said

@@ -94,14 +94,14 @@ def view(state: State, plan: Mapping[str, Any], name: str, stage: str | None = N
     entry = fan(state) if stage is None else _visit_of(state, stage)
     place = place_of(plan, entry["step_id"]) if entry is not None else None
     if entry is None or place is None or not is_parallel(place.step):
-        what = f"there is no branch {name!r:.60} to work on: no parallel step is open"
-        why = "it was joined, or the run has not come to it"
+        what = f"there is no branch {name!r:.60}, because no parallel step is open"
+        why = "the step has ended, or the run has not come to it yet"
         hint = f"loomctl show {handle(state)}"
         raise LoomError("NOT_PARALLEL", what, why=why, hint=hint, exit_code=EXIT_USAGE)
     index, record = next(((at, one) for at, one in enumerate(entry[KEY]) if one["id"] == name), (0, None))
     declared = next((one for one in place.step["parallel"][KEY] if one["id"] == name), None)
     if record is None or declared is None:
-        why = f"it has {', '.join(str(record['id']) for record in entry[KEY])}"
+        why = f"its branches are: {', '.join(str(record['id']) for record in entry[KEY])}"
         what = f"{entry['step_id']} has no branch {name!r:.60}"
         raise LoomError("NO_SUCH_BRANCH", what, why=why, hint="loomctl next", exit_code=EXIT_NO_RUN)
     seen = {key: value for key, value in state.items() if key not in _ALSO_OWN}
@@ -158,7 +158,7 @@ def _left(state: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
         return f"Still open: {', '.join(str(record['id']) for record in others)}."
     if state["status"] in ("completed", "failed", "cancelled"):
         return f"All have ended: {entry['step_id']} {entry['status']}. The run is {state['status']}."
-    return f"All have ended: {entry['step_id']} {entry['status']}. The run's own session goes on: loomctl next"
+    return f"All have ended: {entry['step_id']} {entry['status']}. The run's own session continues: loomctl next"
 
 
 def context_of(context: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def refuse_ended(seen: Mapping[str, Any]) -> None:
     """Refuse what is to be done in a branch, seen as a run, that has ended; a run passes. Raises BRANCH_ENDED."""
     outside = visits.seen_from(seen)
     if outside.outcome is not None:
-        what = f"the branch {outside.name} of {outside.step_id} has ended: {outside.outcome}"
-        why = "what it was asked for is done; the run's own session goes on once all have ended"
+        what = f"branch {outside.name} of {outside.step_id} has ended: {outside.outcome}"
+        why = "its work is done; the run's own session continues once all branches have ended"
         hint = f"loomctl next --branch {outside.name}"
         raise LoomError("BRANCH_ENDED", what, why=why, hint=hint, exit_code=EXIT_USAGE)

@@ -33,7 +33,7 @@ KINDS = (WORKFLOW, PLAN, STATE)
 # Plans and states are written by machines and may hold more than a person would write.
 _DEEPEST = files.DEEPEST
 _LARGEST = 64 << 20
-_COPY = "what is gone is in no other file of Loom's; a copy of yours may have it"
+_COPY = "Loom has no second copy of it; a backup of yours may have one"
 
 
 def check_file(path: str, places: Places, *, by_user: bool = True) -> list[Problem]:
@@ -52,7 +52,7 @@ def check_file(path: str, places: Places, *, by_user: bool = True) -> list[Probl
     raw, kind = loaded.raw, document_kind(loaded.raw)
     if kind is None:
         hint = "a workflow has id and phases (or extends), a plan has plan_id, a state has run_id"
-        return [error("UNKNOWN_KIND", "$", "this is neither a workflow nor a plan nor a state", hint)]
+        return [error("UNKNOWN_KIND", "$", "this file is not a workflow, a plan or a state", hint)]
     if kind == WORKFLOW:
         found = resolve_file(path, places).problems
     else:
@@ -82,7 +82,7 @@ def _check_log(path: str) -> list[Problem]:
         message = f"{fault.what}: {fault.why}" if fault.why else fault.what
         found.append(error(fault.code, f"line {fault.line}", message, _COPY))
     if verdict.torn_at is not None and verdict.ok:
-        message = "this is no entry: a kill cut a write off here; the next write closes it"
+        message = "this line is incomplete: a killed process left it, and the next write repairs it"
         called = handle({**beside, "run_id": run_id}) if isinstance(beside, dict) else run_id
         found.append(warning("TORN_LINE", f"line {verdict.torn_at.line}", message, f"loomctl prove --log {called}"))
     return found
@@ -110,10 +110,10 @@ def _first(found: list[Problem]) -> list[Problem]:
     more = len(found) - MOST_PROBLEMS
     if more <= 0:
         return found
-    told = f"{more:,} more problems of this file are not shown"
+    told = f"this file has {more:,} more problems"
     return [
         *found[:MOST_PROBLEMS],
-        found[0]._replace(code="TOO_MANY", where="$", message=told, hint="mend these first"),
+        found[0]._replace(code="TOO_MANY", where="$", message=told, hint="fix these first"),
     ]
 
 
@@ -135,7 +135,7 @@ def _is_foreign(kind: str, raw: dict[str, Any]) -> bool:
 
 
 def _foreign(what: str) -> Problem:
-    message = f"no schema_version: taken for one of FABER's {what}s, which is read as it is and not checked further"
+    message = f"no schema_version: Loom takes it for one of FABER's {what}s and checks no more"
     return warning("FABER_LAYOUT", "$", message)
 
 
@@ -153,17 +153,17 @@ def _as_today(raw: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[Prob
                 "SCHEMA_TOO_OLD",
                 "$.schema_version",
                 str(refused),
-                "the number is wrong, or a Loom wrote it that is no longer supported",
+                "the number is wrong, or a version of Loom wrote it that is too old",
             )
         ]
-    message = f"schema {version} is older than {current}; it would be migrated by: {', '.join(made.steps)}"
+    message = f"schema {version} is older than {current}; Loom would migrate it: {', '.join(made.steps)}"
     return made, [warning("OLDER_SCHEMA", "$.schema_version", message)]
 
 
 def _newer(raw: dict[str, Any], known: int) -> Iterator[Problem]:
     version = raw.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > known:
-        message = f"schema {version} is newer than this loomctl, which knows {known}; the rest is not checked"
+        message = f"schema {version} is newer than this loomctl, which knows {known}; Loom checks no more"
         yield error("SCHEMA_TOO_NEW", "$.schema_version", message, UPDATE)
 
 
@@ -171,7 +171,7 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
     if _is_foreign(PLAN, raw):
         yield _foreign("plan")
         for at_field, _, field in refreeze.ignored_fields(raw) if faber_state.is_plan(raw) else ():
-            yield warning("IGNORED_FIELD", at_field, f"kept, but Loom does not act on {field}")
+            yield warning("IGNORED_FIELD", at_field, f"Loom ignores {field}")
         return
     yield from _newer(raw, frozen_plan.SCHEMA_VERSION)
     seen: dict[object, str] = {}
@@ -180,7 +180,7 @@ def _plan_problems(raw: dict[str, Any]) -> Iterator[Problem]:
         for step_where, step in objects(phase, "steps", where):
             key, wanted = step.get("key"), f"{phase.get('id')}/{step.get('id')}"
             if isinstance(key, str) and key != wanted:
-                hint = "a step's key is phase/id"
+                hint = "a step's key must be phase/id"
                 yield error("KEY_MISMATCH", at(step_where, "key"), f"{shown(key)} is not {shown(wanted)}", hint)
             yield from _twice(seen, f"step {key}", ("step", key), at(step_where, "key"))
     yield from _leads_nowhere(raw)
@@ -208,7 +208,7 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     if _is_foreign(STATE, raw) and faber_state.belongs(raw, name):  # such as organisation/project/uuid
         ours = name
     if os.path.basename(os.path.dirname(folder)) == "runs" and name != ours:
-        message = f"the folder is {shown(name)}, the file says {shown(run_id)}"
+        message = f"the folder is called {shown(name)}, but the file says {shown(run_id)}"
         hint = "loomctl runs"
         yield error("RUN_ID_MISMATCH", "$.run_id", message, hint)
     if _is_foreign(STATE, raw):
@@ -221,13 +221,13 @@ def _state_problems(raw: dict[str, Any], path: str) -> Iterator[Problem]:
     phases = raw.get("phases")
     current = raw.get("current_phase")
     if isinstance(phases, dict) and isinstance(current, str) and current not in phases:
-        message = f"{shown(current)} is none of the run's phases"
+        message = f"the run has no phase {shown(current)}"
         yield error("UNKNOWN_PHASE", "$.current_phase", message, choices(current, list(phases)))
     yield from _moved_visits(raw, path, name)
     seen: dict[object, str] = {}
     for where, entry in objects(raw, "steps"):
         visit = (entry.get("step_id"), entry.get("visit"))
-        yield from _twice(seen, f"visit {visit[1]} of {visit[0]}", visit, where)
+        yield from _twice(seen, f"step {visit[0]}@{visit[1]}", visit, where)
         yield from _twice(seen, f"rank {entry.get('rank')}", ("rank", entry.get("rank")), at(where, "rank"))
 
 
@@ -251,7 +251,7 @@ def _twice(seen: dict[object, str], what: str, key: object, where: str) -> Itera
     except TypeError:  # a list or object in an id's place: the schema says so
         return
     if before != where:
-        yield error("DUPLICATE_ID", where, f"{what} stands already at {before}")
+        yield error("DUPLICATE_ID", where, f"{before} has {what} already")
 
 
 def schema(kind: str, *, bundle: str) -> dict[str, Any]:
@@ -300,11 +300,11 @@ def _said(refused: ValidationError) -> Iterator[Problem]:
     elif rule in ("enum", "const"):
         words = [word for word in (limit if rule == "enum" else [limit]) if isinstance(word, str)]
         hint = choices(value, words) if words else f"expected {json.dumps(limit)}"
-        yield error("UNKNOWN_VALUE", where, f"{shown(value)} is not known here", hint)
+        yield error("UNKNOWN_VALUE", where, f"unknown value {shown(value)}", hint)
     elif rule == "pattern":
-        yield error("BAD_TEXT", where, f"{shown(value)} does not have the form {limit}")
+        yield error("BAD_TEXT", where, f"{shown(value)} does not match {limit}")
     elif rule == "minimum":
         yield error("OUT_OF_RANGE", where, f"{value} is below {limit}")
     else:
         about = refused.schema.get("description", "") if isinstance(refused.schema, dict) else ""
-        yield error("SCHEMA", where, f"this does not have the form that the schema asks for. {about}".strip())
+        yield error("SCHEMA", where, f"this does not match the schema. {about}".strip())

@@ -57,16 +57,16 @@ def compile_condition(source: str) -> Compiled:
     """Turn a condition as DOT files write it into a JavaScript condition over outcome, context and preferred_label."""
     if source.lstrip().startswith(JAVASCRIPT):
         javascript = source.lstrip()[len(JAVASCRIPT) :].strip()
-        return Compiled(javascript, () if javascript else (f"no JavaScript stands behind {JAVASCRIPT}",))
+        return Compiled(javascript, () if javascript else (f"there is no JavaScript after {JAVASCRIPT}",))
     if len(source) > LONGEST:
-        return Compiled("", (f"a condition has {LONGEST:,} characters at most",))
+        return Compiled("", (f"a condition may have at most {LONGEST:,} characters",))
     parser = _Parser(source)
     try:
         javascript = parser.whole()
     except _WrongError as wrong:
         return Compiled("", (str(wrong),))
     if len(javascript) > MAX_SOURCE:
-        return Compiled("", ("the condition is too long once it is written in JavaScript",))
+        return Compiled("", ("the condition is too long in JavaScript",))
     return Compiled(javascript, (), parser.warnings)
 
 
@@ -79,7 +79,7 @@ class _Parser:
         made = self._any(0)
         if self._peek():
             left = self._source[self._at : self._at + 20]
-            raise _WrongError(f"what does {left!r} in column {self._at + 1} mean? a value of several words is quoted")
+            raise _WrongError(f"unexpected {left!r} in column {self._at + 1}; put a value of several words in quotes")
         return made
 
     def _any(self, depth: int) -> str:
@@ -96,13 +96,13 @@ class _Parser:
 
     def _one(self, depth: int) -> str:
         if depth > DEEPEST:
-            raise _WrongError(f"nested more than {DEEPEST} deep")
+            raise _WrongError(f"it is nested more than {DEEPEST} deep")
         if self._took("!"):
             return _negated(self._one(depth + 1))
         if self._took("("):
             inner = self._any(depth + 1)
             if not self._took(")"):
-                raise _WrongError(f"a ) is missing in column {self._at + 1}")
+                raise _WrongError(f"missing ) in column {self._at + 1}")
             return f"({inner})" if " || " in inner or " && " in inner else inner
         return self._clause()
 
@@ -111,9 +111,9 @@ class _Parser:
         found = _KEY.match(self._source, self._at)
         if found is None:
             here = self._source[self._at : self._at + 10]
-            said = f"not {here!r}" if here else "and the condition ends"
+            said = repr(here) if here else "the end"
             raise _WrongError(
-                f"in column {self._at + 1} a key is wanted, such as outcome or context.tests_passed, {said}"
+                f"expected a key such as outcome or context.tests_passed in column {self._at + 1}, got {said}"
             )
         self._at = found.end()
         key = found[0]
@@ -128,21 +128,21 @@ class _Parser:
                 return self._compared(key, {"===": "=", "==": "=", "!==": "!="}.get(operator, operator))
         if key in ("true", "false"):
             self.warnings.append(
-                f"{key} is a key of the context here; a transition that is always open has no condition"
+                f"{key} means a context key here; leave the condition out if the transition is always open"
             )
         return _truth(self._known(key))
 
     def _known(self, key: str) -> str:
         meant = "preferred_label" if key == "preferred_next_label" else key.lower()
         if meant != key and meant in _NAMES:
-            self.warnings.append(f"{key} is a key of the context here; did you mean {meant}?")
+            self.warnings.append(f"{key} means a context key here; did you mean {meant}?")
         return _place(key)
 
     def _compared(self, key: str, operator: str) -> str:
         place, (value, quoted) = self._known(key), self._value(operator)
         if not quoted and value[0] in "<>=!":
             raise _WrongError(
-                f"what does {operator + value!r:.40} mean? a value that begins with such a sign is quoted"
+                f"unexpected {operator + value!r:.40}; put a value that begins with such a sign in quotes"
             )
         if operator in ("=", "!="):
             if key == "outcome":
@@ -151,7 +151,7 @@ class _Parser:
             return equal if operator == "=" else _negated(equal)
         number = _number(value)
         if number is None:
-            raise _WrongError(f"{operator} compares with a number, not {value!r:.40}")
+            raise _WrongError(f"{operator} needs a number, got {value!r:.40}")
         return (
             f"({place} != null && {place} !== true && {place} !== false && "
             f'!({place} < "+") && !({place} >= ":") && {place} {operator} {number})'
@@ -171,7 +171,7 @@ class _Parser:
     def _outcome(self, value: str) -> str:
         name = _OUTCOME_NAMES.get(value.lower())
         if name is None:
-            self.warnings.append(f"no step ends as {value!r:.40}: {choices(value, OUTCOMES)}")
+            self.warnings.append(f"no step ends with {value!r:.40}: {choices(value, OUTCOMES)}")
         return name or value
 
     def _value(self, operator: str) -> tuple[str, bool]:
@@ -190,7 +190,7 @@ class _Parser:
         if begins == self._at and self._peek() in ("'", '"'):
             raise _WrongError(f"the quoted value in column {begins + 1} has no end")
         if begins == self._at:
-            raise _WrongError(f'a value is missing behind {operator} in column {begins + 1}; no value is written ""')
+            raise _WrongError(f'missing value after {operator} in column {begins + 1}; write "" for no value')
         return self._source[begins : self._at], False
 
     def _pass_pattern(self) -> None:
@@ -243,7 +243,7 @@ def _place(key: str) -> str:
         return key
     name = key.removeprefix("context.")
     if not name or name in OBJECT_PROTOTYPE:
-        raise _WrongError(f"{key!r} is no key of the context")
+        raise _WrongError(f"{key!r} is not a valid context key")
     return f"context.{name}" if _PLAIN_MEMBER.fullmatch(name) else f"context[{json.dumps(name)}]"
 
 

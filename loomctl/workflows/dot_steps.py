@@ -83,7 +83,7 @@ def roles_of(graph: Graph, report: Report) -> dict[str, Role]:
                 roles[name] = Role(kind, asks=False)
     starts = [name for name, role in roles.items() if role.kind == START]
     if len(starts) > 1:
-        message = f"a workflow begins once: {', '.join(shown(name) for name in starts[:5])}"
+        message = f"a workflow has one start, not several: {', '.join(shown(name) for name in starts[:5])}"
         report.fail("BAD_START", graph.nodes[starts[1]].at, message, "keep one shape=Mdiamond")
     return roles
 
@@ -94,12 +94,12 @@ def _role(node: Node, report: Report) -> Role:
     if kind is not None and kind.text:
         named, found = kind, _TYPES.get(kind.text)
         if found is None:
-            message = f"{shown(kind.text)} is no type of a node that Loom knows"
+            message = f"unknown node type {shown(kind.text)}"
             report.fail("UNKNOWN_VALUE", kind.at, message, choices(kind.text, list(_TYPES)))
     else:
         found = _SHAPES.get(named.text.lower()) if named is not None else None
     if found == _UNSUPPORTED and named is not None:
-        hint = "a command step can do it (shape=parallelogram, script=…), or an agent's prompt ask for it"
+        hint = "use a command (shape=parallelogram, script=…), or ask for it in an agent's prompt"
         report.fail("NOT_SUPPORTED", named.at, f"{named.text}: Loom has no such step", hint)
     if found in (DECISION, JOIN) and asks:
         return Role(AGENT, asks, joins=found == JOIN)
@@ -137,22 +137,22 @@ USED = {
 # What the workflow would do otherwise elsewhere, and what it does here.
 _CHANGES: dict[str, dict[str, str]] = {
     "graph": {
-        "stall_timeout": "a run that stands still is not ended",
-        "loop_restart_signature_limit": "a failure that repeats is bounded by max_visits alone",
-        "fallback_retry_target": "there is one retry_target; where it does not help, the run fails",
+        "stall_timeout": "Loom does not end a run that stands still",
+        "loop_restart_signature_limit": "only max_visits limits how often a step fails",
+        "fallback_retry_target": "there is only one retry_target; after it the run fails",
     },
     "node": {
-        "goal_gate": "whether this step succeeded is not asked again at the end; a failure that no way is meant for "
-        "fails the run at once",
-        "auto_status": "a failed step has failed",
-        "allow_partial": "a failed step has failed",
-        "selection": "the heaviest way is taken, then the first by its name, never one by chance",
-        "fallback_retry_target": "there is one retry_target; where it does not help, the run fails",
+        "goal_gate": "Loom does not check this step again at the end; a failure without a way of its own fails the "
+        "run at once",
+        "auto_status": "a failed step stays failed",
+        "allow_partial": "a failed step stays failed",
+        "selection": "Loom takes the heaviest way, then the first by name, never one by chance",
+        "fallback_retry_target": "there is only one retry_target; after it the run fails",
         "human.default_choice": "a human step waits until somebody decides",
     },
     "edge": {
-        "loop_restart": "the run goes on as the same run, with its context",
-        "freeform": "one of the labels is chosen; other words go in as its reason",
+        "loop_restart": "the same run continues, with its context",
+        "freeform": "a person chooses one of the labels; other words become the reason",
     },
 }
 _HARMLESS = {"selection": ("deterministic",)}
@@ -187,17 +187,17 @@ def report_unused(graph: Graph, report: Report) -> None:
             continue
         if key in _CHANGES[part]:
             if value.text.lower() not in ("false", "0", "", *_HARMLESS.get(key, ())):
-                message = f"{key}={value.text[:40]} does nothing here: {_CHANGES[part][key]}"
+                message = f"Loom ignores {key}={value.text[:40]}: {_CHANGES[part][key]}"
                 report.warn("IGNORED_FIELD", value.at, message)
         elif key in _IDLE or key.startswith("_"):
             idle[key] = idle.get(key, 0) + 1
         else:
             meant = nearest(key, USED[part])
-            hint = f"write {meant} if you meant that" if meant else "nothing needs to be done if no step relies on it"
-            report.warn("UNKNOWN_ATTRIBUTE", value.at, f"Loom knows no attribute {shown(key)} here", hint)
+            hint = f"write {meant} if you mean that" if meant else "ignore this if no step relies on it"
+            report.warn("UNKNOWN_ATTRIBUTE", value.at, f"unknown attribute {shown(key)}", hint)
     if idle:
         told = ", ".join(key if times == 1 else f"{key} ({times} times)" for key, times in sorted(idle.items()))
-        message = f"Loom does nothing with these, and the workflow takes the same ways without them: {told}"
+        message = f"Loom ignores these, and the workflow is the same without them: {told}"
         report.problems.append(note("UNUSED_ATTRIBUTES", "$", message))
 
 
@@ -242,11 +242,11 @@ class Attributes:
 
     def whole(self, *keys: str) -> int | None:
         """Take a whole number."""
-        return self._read("is no whole number", lambda text: int(text) if _WHOLE.fullmatch(text) else None, *keys)
+        return self._read("is not a whole number", lambda text: int(text) if _WHOLE.fullmatch(text) else None, *keys)
 
     def number(self, *keys: str) -> float | None:
         """Take a number, whole where it is one."""
-        return self._read("is no number", _number, *keys)
+        return self._read("is not a number", _number, *keys)
 
     def flag(self, *keys: str) -> bool | None:
         """Take true or false."""
@@ -255,13 +255,13 @@ class Attributes:
 
     def seconds(self, *keys: str) -> float | None:
         """Take a duration: `900s`, `15m`, `250ms`, `2h`, `1d`, or seconds alone."""
-        return self._read("is no duration", _seconds, *keys, hint="900s, 15m, 250ms, 2h or 1d")
+        return self._read("is not a duration", _seconds, *keys, hint="900s, 15m, 250ms, 2h or 1d")
 
     def visits(self) -> int | None:
         """Take a bound on visits; 0 means no bound elsewhere, which Loom has not."""
         bound, said = self.whole("max_visits", "max_node_visits"), self.value("max_visits", "max_node_visits")
         if bound == 0 and said is not None:
-            self.report.warn("IGNORED_FIELD", said.at, "0 is no bound; Loom's own default bound holds")
+            self.report.warn("IGNORED_FIELD", said.at, "0 sets no limit; Loom's default limit applies")
         return bound or None
 
     def _read(self, wrong: str, read: Callable[[str], _T | None], *keys: str, hint: str = "") -> _T | None:
@@ -319,7 +319,7 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
     timed = role.kind in (COMMAND, WAIT)
     timeout = held.seconds("timeout") if timed else None
     if not timed and (said := held.value("timeout")) is not None:
-        report.warn("IGNORED_FIELD", said.at, "timeout does nothing here: only a command has a time limit")
+        report.warn("IGNORED_FIELD", said.at, "Loom ignores timeout: only a command has a time limit")
     step = {
         "id": step_id,
         "name": name,
@@ -344,7 +344,7 @@ def _for_each(held: Attributes) -> str | dict[str, Any] | None:
     path, section, allow_empty = held.text("for_each"), held.text("section"), held.flag("allow_empty")
     if path is None:
         for said in filter(None, (held.value("section"), held.value("allow_empty"))):
-            message = "section and allow_empty do nothing here: they are said of the task list that for_each names"
+            message = "Loom ignores section and allow_empty, because they need for_each"
             held.report.warn("IGNORED_FIELD", said.at, message)
         return None
     if section is None and allow_empty is None:
@@ -367,7 +367,7 @@ def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str
         if seconds is None and (held.value("duration") is None):
             said = node.get("shape") or node.get("type")
             if said is not None:
-                held.report.fail("MISSING_FIELD", said.at, "a step that waits has a duration", 'duration="30s"')
+                held.report.fail("MISSING_FIELD", said.at, "a waiting step needs a duration", 'duration="30s"')
         return {"run": f"sleep {seconds:g}" if seconds is not None else None}
     if role.kind == COMMAND:
         return {"run": _script(node, held)}
@@ -380,14 +380,12 @@ def _asked(node: Node, held: Attributes, role: Role, name: str) -> dict[str, str
             return {"prompt": text, "command": held.text("command"), "skill": held.text("skill")}
         said = node.get("label") or node.get("shape")
         if said is not None:
-            message = f"{node.name} has no prompt: its label is what it asks for"
+            message = f"{node.name} has no prompt; Loom takes its label"
             held.report.warn("NO_PROMPT", said.at, message, 'prompt="…"')
         return {"prompt": name}
     left = [found[0] for found in _TEMPLATE.finditer(prompt.text) if not _GOAL.fullmatch(found[0])]
     if left:
-        message = (
-            f"{shown(left[0])} stays in the text: Loom fills in {{run_id}} and the like, and gives the goal itself"
-        )
+        message = f"{shown(left[0])} stays in the text: Loom fills in {{run_id}} and its like, and adds the goal itself"
         held.report.warn("TEMPLATE", prompt.at, message)
     text = prompt.text.strip()
     return {
@@ -407,10 +405,10 @@ def _script(node: Node, held: Attributes) -> str | None:
         return None
     language = held.value("language")
     if language is not None and language.text not in ("shell", "python"):
-        message = f"{shown(language.text)} is no language of a script"
+        message = f"unknown script language {shown(language.text)}"
         held.report.fail("UNKNOWN_VALUE", language.at, message, "shell or python")
     if _TEMPLATE.search(script.text):
-        held.report.warn("TEMPLATE", script.at, "a template stays in the script as it stands")
+        held.report.warn("TEMPLATE", script.at, "Loom leaves templates in a script as they are")
     text = _literal(script.text, has_task=_has_task(held))
     return f"python3 -c {shlex.quote(text)}" if language is not None and language.text == "python" else text
 
@@ -431,7 +429,7 @@ def _retries(held: Attributes) -> int | None:
     if said is not None or policy is None:
         return said
     if policy.text not in RETRIES:
-        held.report.fail("UNKNOWN_VALUE", policy.at, f"{shown(policy.text)} is no retry policy", ", ".join(RETRIES))
+        held.report.fail("UNKNOWN_VALUE", policy.at, f"unknown retry policy {shown(policy.text)}", ", ".join(RETRIES))
     return RETRIES.get(policy.text)
 
 
@@ -441,7 +439,7 @@ def join_of(node: Node, report: Report) -> str:
     if said is None:
         return JOINS[0]
     if said.text not in JOINS:
-        report.fail("UNKNOWN_VALUE", said.at, f"{shown(said.text)} is no join policy", ", ".join(JOINS))
+        report.fail("UNKNOWN_VALUE", said.at, f"unknown join policy {shown(said.text)}", ", ".join(JOINS))
     return said.text
 
 
@@ -477,7 +475,7 @@ def way_of(edge: Edge, report: Report) -> Way:
         condition = compiled.javascript
         hint = "outcome=succeeded && context.tests_passed=true"
         for message in compiled.errors:
-            report.fail("CONDITION_SYNTAX", said.at, f"this is no condition: {message}", hint)
+            report.fail("CONDITION_SYNTAX", said.at, f"invalid condition: {message}", hint)
         for message in compiled.warnings:
             report.warn("NEVER_TRUE", said.at, message)
     return Way(

@@ -150,20 +150,22 @@ class _Reader:
         first = self._take()
         word = first.text.lower() if first.kind == "word" else ""
         if word == "strict":
-            message = "strict is not read: two arrows between the same steps are two ways to go on"
+            message = "Loom does not read strict: two arrows between the same steps are two ways"
             raise NotDotError(first.at, message, "write digraph without strict")
         if word == "graph":
-            message = "an undirected graph has no way to go: a workflow is a digraph"
+            message = "a workflow must be a digraph; an undirected graph has no direction"
             raise NotDotError(first.at, message, "write digraph, and -> for --")
         if word != "digraph":
             hint = "digraph review { start -> review -> exit }"
-            raise NotDotError(first.at, f"a workflow in DOT begins with digraph, not {_named(first)}", hint)
+            raise NotDotError(first.at, f"a workflow in DOT must begin with digraph, not {_named(first)}", hint)
         name = self._whole(self._take()) if self._peek().kind in _TEXTS else None
         outer = _Scope(self._expect("{", "the graph's body"))
         self._statements(outer)
         after = self._take()
         if after.kind != "end":
-            raise NotDotError(after.at, f"{_named(after)} after the graph's end", "one file holds one digraph")
+            raise NotDotError(
+                after.at, f"unexpected {_named(after)} after the graph's end", "put one digraph in a file"
+            )
         return Graph(name, outer.graph, self._nodes, self._edges)
 
     # ---- Tokens.
@@ -200,14 +202,14 @@ class _Reader:
         while token.kind == "string" and self._next_is("+"):
             plus, following = self._take(), self._take()
             if following.kind != "string":
-                raise NotDotError(plus.at, "+ joins two quoted strings")
+                raise NotDotError(plus.at, "+ needs two quoted strings")
             parts.append(following.text)
         return token._replace(text="".join(parts))
 
     def _expect(self, mark: str, what: str) -> int:
         token = self._take()
         if token.kind != mark:
-            raise NotDotError(token.at, f"{mark} is missing before {what}: here stands {_named(token)}")
+            raise NotDotError(token.at, f"expected {mark} before {what}, got {_named(token)}")
         return token.at
 
     # ---- Statements.
@@ -228,7 +230,7 @@ class _Reader:
 
     def _defaults(self, scope: _Scope, token: Value) -> None:
         if self._next_is("="):
-            raise NotDotError(token.at, f"{token.text} is a word of DOT, no attribute", _in_quotes(token))
+            raise NotDotError(token.at, f"{token.text} is a keyword of DOT, not an attribute", _in_quotes(token))
         if not self._next_is("["):
             self._expect("[", f"the attributes of {token.text}")
         held = dict(getattr(scope, token.text.lower()))
@@ -238,9 +240,9 @@ class _Reader:
 
     def _statement(self, scope: _Scope, token: Value) -> None:
         if token.kind == "]":
-            raise NotDotError(token.at, "] closes no attributes", "take it out")
+            raise NotDotError(token.at, "unexpected ]", "remove it")
         if token.kind == "[":
-            raise NotDotError(token.at, "attributes stand behind a step or an arrow", 'a [label="A"]')
+            raise NotDotError(token.at, "attributes must follow a step or an arrow", 'a [label="A"]')
         token = self._whole(token)
         if token.kind in _TEXTS and self._next_is("="):
             self._take()
@@ -251,7 +253,7 @@ class _Reader:
         while self._next_is("->"):
             arrow = self._take()
             if self._peek().kind not in (*_TEXTS, "{", "->"):
-                raise NotDotError(arrow.at, "an arrow leads to a step", "a -> b")
+                raise NotDotError(arrow.at, "an arrow must lead to a step", "a -> b")
             _, heads = self._operand(scope, self._whole(self._take()))
             arrows.append((tails, heads, arrow.at))
             tails = heads
@@ -275,20 +277,20 @@ class _Reader:
             scope.members.update(inner.members)
             return False, list(inner.members)
         if token.kind == "->":
-            raise NotDotError(token.at, "an arrow begins at a step", "a -> b")
+            raise NotDotError(token.at, "an arrow must begin at a step", "a -> b")
         if token.kind not in _TEXTS:
-            raise NotDotError(token.at, f"{_named(token)} has no meaning here")
+            raise NotDotError(token.at, f"unexpected {_named(token)}")
         if word in _KEYWORDS:
-            raise NotDotError(token.at, f"{token.text} is a word of DOT", _in_quotes(token))
+            raise NotDotError(token.at, f"{token.text} is a keyword of DOT", _in_quotes(token))
         if word and not _NODE_NAME.fullmatch(token.text):
-            hint = f"letters, digits and _, or in quotes: {quoted(token.text)}"
-            raise NotDotError(token.at, f"{shown(token.text)} is no name of a step", hint)
+            hint = f"use letters, digits and _, or quotes: {quoted(token.text)}"
+            raise NotDotError(token.at, f"{shown(token.text)} is not a valid step name", hint)
         for _ in range(2):  # a port and its compass point, which are drawing
             if self._next_is(":"):
                 colon = self._take()
                 if self._peek().kind not in _TEXTS:
-                    hint = "a name with : in it stands in quotes"
-                    raise NotDotError(colon.at, "a port is missing behind :", hint)
+                    hint = "put a name with : in quotes"
+                    raise NotDotError(colon.at, "missing port after :", hint)
                 self._whole(self._take())
         if token.text not in self._nodes:
             if len(self._nodes) == MOST_NODES:
@@ -306,19 +308,19 @@ class _Reader:
             if token.kind in (",", ";"):
                 continue
             if token.kind not in _TEXTS:
-                hint = "attributes are name=value, then ]"
-                raise NotDotError(token.at, f"{_named(token)} among attributes", hint)
+                hint = "write attributes as name=value, then ]"
+                raise NotDotError(token.at, f"unexpected {_named(token)} among attributes", hint)
             key, equals = self._whole(token), self._take()
             if equals.kind != "=":
-                hint = f'write {key.text[:40]}="…"; text with spaces or signs in it stands in double quotes'
-                raise NotDotError(equals.at, f"= is missing behind {shown(key.text)}", hint)
+                hint = f'write {key.text[:40]}="…"; put text with spaces or signs in double quotes'
+                raise NotDotError(equals.at, f"missing = after {shown(key.text)}", hint)
             self._put(said, key)
 
     def _put(self, said: dict[str, Value], key: Value) -> None:
         token = self._take()
         if token.kind not in _TEXTS:
-            hint = "text, paths and conditions stand in double quotes"
-            raise NotDotError(token.at, f"a value is missing before {_named(token)}", hint)
+            hint = "put text, paths and conditions in double quotes"
+            raise NotDotError(token.at, f"missing value before {_named(token)}", hint)
         said[key.text] = self._whole(token)
         if len(said) > MOST_ATTRIBUTES:
             raise _too_large(token.at, f"more than {MOST_ATTRIBUTES} attributes")
@@ -330,12 +332,12 @@ def _unread(text: str, at: int) -> NotDotError:
         ('"', "a quoted text has no end", 'close it with "; a quote inside is written \\"'),
         ("<", "an HTML text has no end", "each < needs its >"),
         ("/*", "a comment has no end", "close it with */"),
-        ("--", "-- has no direction", "a workflow's arrows are written ->"),
-        ("#", "'#' has no meaning here", "a comment begins with //"),
+        ("--", "-- has no direction", "write a workflow's arrows as ->"),
+        ("#", "unexpected '#'", "begin a comment with //"),
     ):
         if text.startswith(begin, at):
             return NotDotError(at, message, hint)
-    return NotDotError(at, f"{shown(text[at])} has no meaning here", "text with such characters stands in quotes")
+    return NotDotError(at, f"unexpected {shown(text[at])}", "put text with such characters in quotes")
 
 
 def _too_large(at: int, message: str) -> NotDotError:
@@ -347,4 +349,4 @@ def _named(token: Value) -> str:
 
 
 def _in_quotes(token: Value) -> str:
-    return f"as a name it stands in quotes: {quoted(token.text)}"
+    return f"to use it as a name, put it in quotes: {quoted(token.text)}"

@@ -87,7 +87,7 @@ class _Conversion:
                 message = f"{shown(name)} and {shown(taken[step_id])} would both be the step {step_id}"
                 self._fail("DUPLICATE_ID", node.at, message, "give one of them another name; its label is shown")
             elif step_id == "end":
-                self._fail("RESERVED_ID", node.at, "end is where a run ends, no step's name", "give it another name")
+                self._fail("RESERVED_ID", node.at, "end means the run's end; no step can have this name", "rename it")
             taken.setdefault(step_id, name)
 
     def _find_ways(self) -> None:
@@ -97,7 +97,7 @@ class _Conversion:
             if dot_steps.is_only_drawn(edge):
                 continue
             if roles[edge.tail].kind == END:
-                self._fail("AFTER_END", edge.at, f"a way leads on from {shown(edge.tail)}, where the run ends")
+                self._fail("AFTER_END", edge.at, f"an arrow leads on from {shown(edge.tail)}, where the run ends")
             else:
                 ways[edge.tail].append(dot_steps.way_of(edge, self._report))
         self._first = self._find_first(ways)
@@ -116,10 +116,10 @@ class _Conversion:
         heads = list(dict.fromkeys(way.to for way in ways[start]))
         place = self.graph.nodes[start].at
         if len(heads) != 1 or any(way.condition for way in ways[start]):
-            hint = "a parallel step (shape=component) begins several; a step comes before a decision"
-            self._fail("BAD_START", place, f"{shown(start)} leads to one step, without a condition", hint)
+            hint = "to begin several steps, use a parallel step (shape=component); put a step before a decision"
+            self._fail("BAD_START", place, f"{shown(start)} must lead to one step, without a condition", hint)
         elif not dot_steps.is_step(self._roles[heads[0]]):
-            message = f"{shown(start)} leads to {shown(heads[0])}, which is no step"
+            message = f"{shown(start)} leads to {shown(heads[0])}, which is not a step"
             self._fail("BAD_START", place, message, "put the first step between them")
         else:
             return heads[0]
@@ -135,7 +135,7 @@ class _Conversion:
         if len(free) == 1:
             return free[0]
         if not steps:
-            self._fail("NO_STEPS", 0, "there is no step in this digraph", "start -> plan -> exit")
+            self._fail("NO_STEPS", 0, "this digraph has no step", "start -> plan -> exit")
         else:
             hint = f"start [shape=Mdiamond]; start -> {(free or steps)[0]}"
             self._fail("BAD_START", 0, "nothing says where the workflow begins", hint)
@@ -228,7 +228,7 @@ class _Conversion:
         if name in self._ids:
             return f"{self._phases[name]}/{self._ids[name]}" if of is None else self._address(name, of)
         hint = choices(name, list(self._ids))
-        self._fail("UNKNOWN_STEP", said.at, f"retry_target: {shown(name)} is no step", hint)
+        self._fail("UNKNOWN_STEP", said.at, f"retry_target: there is no step {shown(name)}", hint)
         return None
 
     def _workflow_id(self) -> str:
@@ -280,7 +280,7 @@ def fold(
             done[name] = []
         written += sum(len(way.condition) for way in done[name])
         if written > MOST_TEXT:
-            message = f"the conditions have more than {MOST_TEXT:,} characters once decisions are folded into them"
+            message = f"the conditions, with those of decisions, have more than {MOST_TEXT:,} characters"
             report.fail("TOO_LARGE", 0, message, "put steps between the decisions")
             break
     return {name: _twinned(found) for name, found in done.items() if name not in passed}
@@ -366,7 +366,7 @@ def _check_clear(way: Way, free: Sequence[Way], onward: Sequence[Way]) -> None:
     if (not way.condition and not way.on_failure and others) or (
         way.condition and sum(not one.condition for one in onward) > 1
     ):
-        message = "labels or weights choose between this way to a decision and others, which one step cannot do"
+        message = "one step cannot choose by label or weight between a way to a decision and other ways"
         hint = "put a step before the decision, or write its conditions on the ways of the step itself"
         raise NotDotError(way.at, message, hint, "AMBIGUOUS_DECISION")
 
@@ -416,17 +416,17 @@ class _Finder:
         branches: list[Branch] = []
         for way in self._ways[name]:
             if way.condition:
-                message = "every branch begins, whatever its arrow's condition says"
+                message = "Loom ignores the condition of this arrow: every branch begins"
                 self._report.warn("IGNORED_FIELD", way.at, message)
             members = self._members(name, way, joins)
             if members and not is_step(self._roles[way.to]):
-                self._fail("BAD_BRANCH", way.at, "a branch begins with a decision", "put a step before it")
+                self._fail("BAD_BRANCH", way.at, "a branch cannot begin with a decision", "put a step before it")
             elif members:
                 branches.append(Branch(way.to, members, way.branch, way.fidelity))
         self._check_apart(name, branches)
         if not branches or len(joins) != 1:
             what = f"{len(joins)} joins" if len(joins) > 1 else "no join" if not joins else "no branches"
-            hint = "its branches all lead to one node with shape=tripleoctagon, and only there"
+            hint = "let all its branches lead to one node with shape=tripleoctagon, and nowhere else"
             self._fail("BAD_PARALLEL", self._nodes[name].at, f"the parallel step {shown(name)} has {what}", hint)
             return branches
         join = next(iter(joins))
@@ -444,7 +444,7 @@ class _Finder:
             if name in (OUT, parallel):
                 target = "the run's end" if name == OUT else shown(name)
                 self._fail(
-                    "BAD_BRANCH", place, f"a branch of {shown(parallel)} leads to {target}", "it leads to the join"
+                    "BAD_BRANCH", place, f"a branch of {shown(parallel)} leads to {target}", "let it lead to the join"
                 )
             elif self._roles[name].joins:
                 joins[name] = None
@@ -479,7 +479,7 @@ class _Finder:
             for member in branch.members:
                 if is_step(self._roles[member]) and owner.setdefault(member, branch.first) != branch.first:
                     message = f"{shown(member)} is in two branches of {shown(name)}"
-                    hint = "branches meet at their join: shape=tripleoctagon"
+                    hint = "let branches meet at their join: shape=tripleoctagon"
                     self._fail("BAD_BRANCH", self._nodes[member].at, message, hint)
                     return
 
@@ -496,5 +496,7 @@ class _Finder:
             for way in leading:
                 parallel, branch = inside.get(way.to, ("", None))
                 if branch is not None and name not in branch.members:
-                    message = f"{shown(way.to)} is in a branch of {shown(parallel)}: nothing else leads there"
+                    message = (
+                        f"{shown(way.to)} is in a branch of {shown(parallel)}; no arrow from outside may lead there"
+                    )
                     self._fail("BAD_BRANCH", way.at, message, "lead to the parallel step itself")

@@ -325,7 +325,7 @@ def _matched(space: Workspace, word: str, unknown: LoomError) -> str:
     except LoomError as error:
         if error.code != "NO_SUCH_RUN":
             raise
-        unknown.what = f"there is neither a workflow nor a run {word[:80]!r}"
+        unknown.what = f"there is no workflow and no run {word[:80]!r}"
         raise unknown from None
 
 
@@ -333,8 +333,8 @@ def _svg(text: str) -> str:
     """Draw a text in DOT. Raises LoomError: NO_GRAPHVIZ, or GRAPHVIZ_FAILED with what it says."""
     program = shutil.which("dot")
     if program is None:
-        why = "its program dot is not on the PATH (apt-get install graphviz, brew install graphviz)"
-        what = "Graphviz is not installed, and it alone draws SVG"
+        why = "the program dot is not on PATH (apt-get install graphviz, brew install graphviz)"
+        what = "SVG needs Graphviz, which is not installed"
         raise LoomError("NO_GRAPHVIZ", what, why=why, hint="loomctl graph --format mermaid", exit_code=EXIT_SETUP)
     ended = processes.run(
         [program, "-Tsvg"],

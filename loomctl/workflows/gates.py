@@ -49,9 +49,9 @@ def needed_before(state: Mapping[str, Any], plan: Mapping[str, Any], place: Plac
     if autonomy.get("level") == "assist" and state.get("current_phase") is not None:
         asked = True
     if entering and asked and f"phase:{phase_id}" not in granted:
-        return {"id": f"phase:{phase_id}", "reason": f"the workflow asks for approval before the phase {phase_id}"}
+        return {"id": f"phase:{phase_id}", "reason": f"the workflow asks for approval before phase {phase_id}"}
     if place.step.get("require_approval") and f"step:{place.key}" not in granted:
-        return {"id": f"step:{place.key}", "reason": f"the workflow asks for approval before the step {place.key}"}
+        return {"id": f"step:{place.key}", "reason": f"the workflow asks for approval before step {place.key}"}
     return None
 
 
@@ -128,7 +128,7 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
         return None
     if not _goes_on(state):  # D4
         hint = f"loomctl resume {handle(state)}"
-        why = "it is taken up first, and asks again"
+        why = "resume it first; it asks again"
         raise LoomError("BAD_STATUS", f"the run is {state['status']}", why=why, hint=hint, exit_code=EXIT_USAGE)
     entry, place = found
     offered = choices(place.step)
@@ -143,7 +143,7 @@ def decision(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str, said:
         return Decision(entry, "succeeded", None)
     if verb == APPROVE and not meant and _is_the_only_way(place.step, offered):
         return Decision(entry, "succeeded", offered[0])
-    raise _unclear("CHOICE_NEEDED", f"{place.key} asks for a choice, not for a plain {verb}", offered, state, place)
+    raise _unclear("CHOICE_NEEDED", f"{place.key} needs a choice, not a plain {verb}", offered, state, place)
 
 
 def _is_the_only_way(step: Mapping[str, Any], offered: Sequence[str]) -> bool:
@@ -159,16 +159,16 @@ def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: 
         return found[0]
     told = repr(masked_line(said, 60))
     if found:
-        what = f"{told} is {len(found)} choices of {place.key}"
+        what = f"{told} matches {len(found)} choices of {place.key}"
         raise _unclear("AMBIGUOUS_LABEL", what, offered, state, place)
-    raise _unclear("UNKNOWN_LABEL", f"{told} is no choice of {place.key}", offered, state, place)
+    raise _unclear("UNKNOWN_LABEL", f"{place.key} has no choice {told}", offered, state, place)
 
 
 def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, Any], place: Place) -> LoomError:
     run_id, branch = str(state["run_id"]), visits.seen_from(state).name
-    why = "its transitions have no labels: it is approved or rejected"
+    why = "it has no labels; approve or reject it"
     if offered:
-        why = "there are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
+        why = "the choices are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
     hint = command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
     return LoomError(code, what, where=place.key, why=why, hint=hint, exit_code=EXIT_USAGE)
 
@@ -232,9 +232,9 @@ def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> No
         _asked_for(state)
         return
     waits = pending_ids(state) and _goes_on(state)
-    why = "what it asks for is approved or rejected" if waits else ""
+    why = "approve or reject what it asks for" if waits else ""
     hint = f"loomctl {'approve' if waits else 'show'} {handle(state)}"
-    what = "this run is at no step where somebody chooses"
+    what = "this run does not wait for a choice"
     raise LoomError("NOTHING_TO_CHOOSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
@@ -247,9 +247,11 @@ def _asked_for(state: Mapping[str, Any]) -> list[str]:
     names = pending_ids(state)
     if names and _goes_on(state):
         return names
-    why = f"the run is {state['status']}: it is taken up first" if names else ""
+    why = f"the run is {state['status']}; resume it first" if names else ""
     hint = f"loomctl {'resume' if names else 'show'} {handle(state)}"
-    raise LoomError("NOTHING_TO_APPROVE", "this run asks for no approval", why=why, hint=hint, exit_code=EXIT_USAGE)
+    raise LoomError(
+        "NOTHING_TO_APPROVE", "this run does not wait for an approval", why=why, hint=hint, exit_code=EXIT_USAGE
+    )
 
 
 def _goes_on(state: Mapping[str, Any]) -> bool:

@@ -81,7 +81,7 @@ def git_argv(command: str) -> list[str]:
     try:
         words = _checked(_words(command))
     except _RefusedError as refused:
-        what = f"this git command is not allowed: {command[:200]!r}"
+        what = f"Loom does not allow this git command: {command[:200]!r}"
         raise LoomError("GIT_COMMAND", what, why=str(refused), hint="git log --oneline -10") from None
     verb, rest = words[0], words[1:]
     argv = ["--no-pager", "--no-optional-locks"]
@@ -106,11 +106,11 @@ def _checked(words: list[str]) -> list[str]:
     if words and words[0] == "git":
         words = words[1:]
     if not words:
-        raise _RefusedError("no git subcommand is named")
+        raise _RefusedError("the git subcommand is missing")
     verb = words[0]
     if verb not in _ALLOWED:
-        what = "options before the subcommand are" if verb[:1] == "-" else f"git {verb[:40]} is"
-        raise _RefusedError(f"{what} not on the list: {', '.join(_ALLOWED)}")
+        what = "options before the subcommand" if verb[:1] == "-" else f"git {verb[:40]}"
+        raise _RefusedError(f"Loom does not allow {what}; allowed are {', '.join(_ALLOWED)}")
     _check_words(verb, words[1:])
     return words
 
@@ -130,14 +130,14 @@ def _check_words(verb: str, words: list[str]) -> None:
             return
         if word[:1] != "-":
             if not listing:
-                raise _RefusedError("git branch with a name makes a branch; put --list before a pattern")
+                raise _RefusedError("git branch with a name would make a branch; put --list before a pattern")
             _check_place(word)
         elif word + "_" in options:
             if at >= len(words) or words[at][:1] == "-":
                 raise _RefusedError(f"{word} needs a value")
             at += 1
         elif not _allowed_option(verb, word, options):
-            raise _RefusedError(f"the option {word[:60]} is not on the list for git {verb}")
+            raise _RefusedError(f"Loom does not allow the option {word[:60]} of git {verb}")
         listing = listing or word == "--list"
 
 
@@ -159,11 +159,11 @@ def _check_place(word: str) -> None:
     if not word:
         raise _RefusedError("an empty word")
     if word[0] == ":":
-        raise _RefusedError(f"{word[:60]} is pathspec magic; name plain paths")
+        raise _RefusedError(f"{word[:60]} is pathspec magic; use plain paths")
     slashed = word.replace("\\", "/")
     rooted = ("{project_root}", "{run_dir}", "{state_path}", "{plan_path}", "{plugin_root}", "<project_root>")
     if slashed[0] in "/~" or slashed[1:3] == ":/" or word.startswith(rooted):
-        raise _RefusedError(f"{word[:60]} is an absolute path; git runs in the project root, write the path from there")
+        raise _RefusedError(f"{word[:60]} is an absolute path; write it relative to the project root")
     if ".." in slashed.split("/"):
         raise _RefusedError(f"{word[:60]} leads out of the project")
 
@@ -184,7 +184,7 @@ def _words(command: str) -> list[str]:
             quote, inside = character, True
         elif character in _SHELL_SIGNS:
             sign = "a line break" if character in "\n\r" else character
-            raise _RefusedError(f"{sign} is for a shell, and there is none: one plain git command, quotes allowed")
+            raise _RefusedError(f"{sign} needs a shell; write one plain git command, with quotes if you like")
         elif character in " \t":
             if word or inside:
                 words.append(word)

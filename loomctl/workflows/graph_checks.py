@@ -43,24 +43,24 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
     steps = [*step_ids, *keys]
     for index, name in enumerate(own.skip_steps):
         if name not in steps:
-            message = f"skip_steps names {shown(name)}, and there is no such step"
+            message = f"skip_steps names {shown(name)}, but there is no such step"
             yield warning("UNKNOWN_STEP", at("$", "skip_steps", index), message, choices(name, steps))
     for index, name in enumerate((own.autonomy or {}).get("require_approval_for", ())):
         if name not in phases and name not in steps:
             where = at("$", "autonomy", "require_approval_for", index)
-            message = f"approval is asked for {shown(name)}, and there is no such phase or step"
+            message = f"require_approval_for names {shown(name)}, but there is no such phase or step"
             yield warning("UNKNOWN_STEP", where, message, choices(name, [*phases, *step_ids]))
     for artifact in own.artifacts:
         for index, trigger in enumerate(artifact.reload_triggers):
             for name in triggers.split(trigger)[1:]:
                 if name and name != "*" and name not in phases:
-                    message = f"{shown(trigger)} never fires: there is no phase {shown(name)}"
+                    message = f"{shown(trigger)} never fires, because there is no phase {shown(name)}"
                     place = at(artifact.where, "reload_triggers", index)
                     yield warning("UNKNOWN_PHASE", place, message, choices(name, phases))
     for name in own.artifact_phases:
         if name not in phases:
             where = at("$", "critical_artifacts", "phase_specific", name)
-            message = f"there is no phase {shown(name)}: these are never loaded"
+            message = f"there is no phase {shown(name)}, so Loom never loads these"
             yield warning("UNKNOWN_PHASE", where, message, choices(name, phases))
     ids, said = [artifact.id for artifact in merged.artifacts], everything_said(raw)
     for index, entry in enumerate(own.must_survive):
@@ -74,7 +74,7 @@ def _unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
     there, bare = set(known), [key.partition("/")[2] for key in known]
     target = own.retry_target
     if target is not None and target not in there and bare.count(target) != 1:
-        message = f"retry_target leads to {shown(target)}, and there is {_why(target, bare, gone)}"
+        message = f"retry_target leads to {shown(target)}, but there is {_why(target, bare, gone)}"
         yield error("UNKNOWN_STEP", "$.retry_target", message, choices(target, known))
     for phase, _, step in own.each_step():
         if phase.enabled is False:
@@ -84,7 +84,7 @@ def _unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:
             key = key_of(name, phase.id)
             if key not in there and not _ends(key, where):
                 local = [one.partition("/")[2] for one in known if one.startswith(f"{phase.id}/")]
-                message = f"{shown(name)} leads to {shown(key)}, and there is {_why(key, (), gone)}"
+                message = f"{shown(name)} leads to {shown(key)}, but there is {_why(key, (), gone)}"
                 yield error("UNKNOWN_STEP", where, message, choices(name, [*local, *known, END]))
 
 
@@ -93,7 +93,7 @@ def _leaves_branch(step: Step) -> Iterator[Problem]:
         names = [one.id for one in branch.steps]
         for where, name in inner.targets():
             if name not in names and not _ends(name, where):
-                message = f"{shown(name)} is no step of the branch {shown(branch.id)}"
+                message = f"branch {shown(branch.id)} has no step {shown(name)}"
                 yield error("UNKNOWN_STEP", where, message, choices(name, [*names, END]))
 
 
@@ -112,9 +112,9 @@ def _left_out(merged: Workflow) -> dict[str, str]:
     found: dict[str, str] = {}
     for phase, key, step in merged.each_step():
         if phase.enabled is False:
-            found[key] = f"the phase {phase.id} is not enabled"
+            found[key] = f"phase {phase.id} is not enabled"
         elif merged.skips(phase.id, step.id):
-            found[key] = "skip_steps leaves it out"
+            found[key] = "skip_steps skips it"
     return found
 
 
@@ -124,10 +124,10 @@ def stepless(merged: Workflow) -> list[Problem]:
     if any(key not in gone for _, key, _ in merged.each_step()):
         return []
     if not any(True for _ in merged.each_step()):
-        hint = f"write `extends: {merged.id}` and some steps into a workflow of your own, or add steps to this one"
-        return [error("NO_STEPS", "$.phases", "no phase has a step: this is there to be extended, not to be run", hint)]
-    hint = "enable a phase, or take a step out of skip_steps"
-    return [error("NO_STEPS", "$.phases", "no step is left to do in any phase", hint)]
+        hint = f"write a workflow that says `extends: {merged.id}` and adds steps, or add steps to this one"
+        return [error("NO_STEPS", "$.phases", "no phase has a step; this workflow is only there to be extended", hint)]
+    hint = "enable a phase, or remove a step from skip_steps"
+    return [error("NO_STEPS", "$.phases", "every step is disabled or skipped", hint)]
 
 
 def step_places(own: Workflow) -> dict[str, str]:
@@ -165,7 +165,7 @@ def problems(plan: Mapping[str, Any], where: Callable[[str], str] | None = None)
     reached = _reached(leads, [place.key for place in places(plan)[:1]])
     for place in places(plan):
         if place.key not in reached:
-            hint = "lead a transition to it, or leave it out"
+            hint = "add a transition to it, or remove it"
             found.append(warning("UNREACHABLE_STEP", placed(place.key), f"no way leads to {place.key}", hint))
     found += _without_end(leads, reached, placed)
     return [*found, *inside]
@@ -185,8 +185,8 @@ def _shared_lists(place: Place, where: Callable[[str], str]) -> Iterator[Problem
             own.setdefault(path, []).append((part, str(branch["id"])))
             taken = (name for other, name in seen.get(path, ()) if part is None or other is None or part == other)
             if (name := next(taken, None)) is not None:
-                message = f"the branches {name} and {branch['id']} go through one task list, {asked['list']}"
-                hint = "give each a section of its own: for_each: {list: artifacts.spec_path, section: API}"
+                message = f"branches {name} and {branch['id']} share one task list, {asked['list']}"
+                hint = "give each its own section: for_each: {list: artifacts.spec_path, section: API}"
                 yield error("SHARED_TASK_LIST", at(where(str(step["key"])), "for_each"), message, hint)
         for path, parts in own.items():
             seen.setdefault(path, []).extend(parts)
@@ -231,8 +231,8 @@ def _without_end(
     caught = [key for key in leads if key in reached and key not in leaving]
     if caught:
         named = ", ".join(caught[:_SHOWN]) + (f" and {len(caught) - _SHOWN} more" if len(caught) > _SHOWN else "")
-        message = f"the run cannot get out of {named}: no way leads from there to the end"
-        hint = 'lead a transition out: {"to": "end"}, or a step behind the loop'
+        message = f"the run cannot leave {named}: no way leads from there to the end"
+        hint = 'add a transition out of the loop: {"to": "end"}, or to a step after it'
         yield error("LOOP_WITHOUT_END", where(caught[0]), message, hint)
 
 
@@ -244,12 +244,12 @@ def _without_choice(place: Place, where: str) -> Iterator[Problem]:
     free = [index for index, one in enumerate(listed) if one.get("condition") is None and not one.get("on_failure")]
     for index in free if len(free) > 1 else ():
         if not listed[index].get("label"):
-            message = f"nobody can choose the way to {listed[index]['to']}: it has no label, and there are others"
+            message = f"nobody can choose the way to {listed[index]['to']}, because it has no label"
             yield error("NO_LABEL", at(where, "transitions", index), message, '"label": "[F] Fix"')
     for index, one in enumerate(listed):
         if one.get("condition") is not None and one.get("label"):
-            message = f"{shown(one['label'])} is no choice: where there is a condition, that alone decides"
-            hint = "leave the label or the condition out"
+            message = f"nobody can choose {shown(one['label'])}, because its condition decides"
+            hint = "leave out the label or the condition"
             yield warning("LABEL_UNUSED", at(where, "transitions", index, "label"), message, hint)
 
 
@@ -265,16 +265,14 @@ def _collisions(place: Place, where: str) -> Iterator[Problem]:
         first = words.setdefault(routing.normalise(str(transition["label"])), index)
         if listed[first]["to"] != transition["to"]:
             told = f"{shown(listed[first]['label'])} and {shown(transition['label'])}"
-            message = f"{told} are the same label, and lead to different steps"
-            yield error(
-                "SAME_LABEL", at_label, message, "case, blanks and accelerators do not count: name one otherwise"
-            )
+            message = f"{told} are the same label, but lead to different steps"
+            yield error("SAME_LABEL", at_label, message, "rename one; case, blanks and accelerators do not count")
             continue
         first = keys.setdefault(label.key, index) if label.key else index
         if listed[first]["to"] != transition["to"]:
             means = "neither" if is_human(place.step) else "the heavier one"
-            message = f"{shown(label.key)} is the accelerator of two labels: alone it means {means}"
-            yield warning("SAME_ACCELERATOR", at_label, message, "give each label a letter of its own")
+            message = f"two labels have the accelerator {shown(label.key)}; alone it means {means}"
+            yield warning("SAME_ACCELERATOR", at_label, message, "give each label its own letter")
 
 
 def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
@@ -305,11 +303,9 @@ def _chosen_by_name(place: Place, where: str) -> Iterator[Problem]:
         and one["to"] != taken["to"]
     ]
     if tied:
-        message = (
-            f"without a label the run takes {shown(choice.label)}, for {taken['to']} comes first by its name alone"
-        )
+        message = f"without a label the run takes {shown(choice.label)}, because {taken['to']} is first by name"
         yield warning(
-            "LABEL_NOT_ASKED", where, message, f'"output_schema": "{ROUTING}" asks for one, "weight" ranks them'
+            "LABEL_NOT_ASKED", where, message, f'to ask for one: "output_schema": "{ROUTING}"; to rank them: "weight"'
         )
 
 
@@ -347,9 +343,9 @@ def expression_problems(raw: object, *, of_dot: bool = False) -> Iterator[Proble
 
 
 def _in_dots_words(found: Problem) -> Problem:
-    said = found.message.rpartition(" is no JavaScript expression: ")[2]
-    hint = "a regular expression behind matches is the usual cause; js: before a condition means JavaScript"
-    return found._replace(message=f"the condition of this edge cannot be evaluated: {said}", hint=hint)
+    said = found.message.rpartition(" is not a valid JavaScript expression: ")[2]
+    hint = "the usual cause is a regular expression after matches; js: before a condition means JavaScript"
+    return found._replace(message=f"Loom cannot evaluate the condition of this edge: {said}", hint=hint)
 
 
 def _problem(
@@ -358,16 +354,16 @@ def _problem(
     source = holder.get(key)
     said = engine.syntax_error(source, kind) if isinstance(source, str) and source.strip() else None
     if said:
-        yield error(code, at(where, key), f"{shown(source)} is no {what}: {said}", hint)
+        yield error(code, at(where, key), f"{shown(source)} is not a valid {what}: {said}", hint)
     if said or kind != "condition" or not isinstance(source, str):
         return
     if _SETS.search(_TEXTS.sub("x", source)):
         yield warning(
-            "CONDITION_SETS", at(where, key), f"{shown(source)} sets a value: a single = compares nothing", "write =="
+            "CONDITION_SETS", at(where, key), f"{shown(source)} sets a value; a single = does not compare", "write =="
         )
     elif (word := bare_word(source)) is not None:
-        why = f"{shown(source)} throws, and is false then: {shown(word)} is a name that nothing has"
-        yield warning("CONDITION_WORD", at(where, key), why, f'a text has quotes: "{word}"')
+        why = f"{shown(source)} throws and counts as false, because nothing is called {shown(word)}"
+        yield warning("CONDITION_WORD", at(where, key), why, f'put a text in quotes: "{word}"')
 
 
 # ---- Words in a condition that were meant as texts, and that JavaScript takes for names which nothing has (D32).

@@ -63,7 +63,7 @@ def plan_of(
     if merged is not None and source is not None and not merged["phases"]:
         raise LoomError(
             "BAD_PLAN",
-            "this FABER plan names no phases",
+            "this FABER plan has no phases",
             where=source.path,
             hint=f"loomctl debug state show {recovery.handle(home)}",
         )
@@ -131,7 +131,7 @@ def _is_bundled(project: Project, found: Resolved, named: str) -> bool:
 def _to_look_at(
     home: Home, state: State, stand_in: Resolved | None, stamp: Mapping[str, Any], named: str
 ) -> dict[str, Any]:
-    merged: dict[str, Any] = {"id": named, "description": "nothing here says its steps", "phases": {}}
+    merged: dict[str, Any] = {"id": named, "description": "its steps are unknown here", "phases": {}}
     declared = _for_phases(stand_in.merged.get("critical_artifacts"), {}) if stand_in and stand_in.merged else {}
     for key in ("always_load", "conditional_load"):
         listed = [one for one in declared.get(key) or () if "{plan_path}" not in str(one.get("path"))]
@@ -144,10 +144,10 @@ def _unknown_steps(home: Home, plan_id: str, named: str) -> LoomError:
     plans = faber_runs.plan_places(home, plan_id)
     bare = workflow_files.faber_name(named) or named
     places = [f"{folder}/{bare}.json" for folder in workflow_files.FABER_FOLDERS] if is_id(bare) else []
-    wanted = f"FABER's plan belongs at {plans[0]}" + (f", its workflow at {places[0]}" if places else "")
-    looked = f"looked for {', '.join(plans + places)}"
-    what = f"the steps of the FABER run {recovery.handle(home)} are not known here, so it is shown and not driven"
-    why = f"neither its plan nor its workflow {named!r:.80} is here: {wanted}; {looked}"
+    wanted = f"put FABER's plan at {plans[0]}" + (f", or its workflow at {places[0]}" if places else "")
+    looked = f"Loom looked for {', '.join(plans + places)}"
+    what = f"Loom does not know the steps of the FABER run {recovery.handle(home)}; it can only show the run"
+    why = f"its plan and its workflow {named!r:.80} are missing here: {wanted}. {looked}"
     return LoomError("BAD_PLAN", what, where=home.state, why=why, hint=f"loomctl show {recovery.handle(home)}")
 
 
@@ -310,7 +310,7 @@ def trouble(folder: str) -> LoomError | None:
         frozen_plan.accepted(files.read_json(path), where=path)
     except OSError as error:
         hint = f"ls -l {quoted(path)}"
-        return LoomError("BAD_PLAN", "the run's plan cannot be read", where=path, why=str(error), hint=hint)
+        return LoomError("BAD_PLAN", "Loom cannot read the run's plan", where=path, why=str(error), hint=hint)
     except LoomError as error:
         if error.code == "SCHEMA_TOO_NEW":
             raise
@@ -383,7 +383,7 @@ def _recipe(folder: str, state: State) -> Recipe:
             )
     left = _left_of(os.path.join(folder, recovery.PLAN))
     if not _are_sources(left.get("sources")):
-        raise _lost(folder, "neither the log nor what is left of plan.json says which workflow it was made of")
+        raise _lost(folder, "neither the log nor the rest of plan.json names its workflow")
     autonomy = left.get("autonomy")
     level = autonomy.get("level") if isinstance(autonomy, dict) else None
     return Recipe(
@@ -434,7 +434,7 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
             path = os.path.normpath(os.path.join(root, named.removeprefix(mark)))
             break
     else:
-        raise _lost(folder, f"its workflow {named} lay outside of the project")
+        raise _lost(folder, f"its workflow {named} was outside of the project")
     if not files.is_inside(path, root):
         raise _lost(folder, f"its workflow {named} leads out of the project")
     if not os.path.isfile(path):
@@ -443,9 +443,7 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
     if resolved.sources != recipe.sources:
         now = {source["path"]: source["sha256"] for source in resolved.sources}
         other = [one["path"] for one in recipe.sources if now.get(one["path"]) != one["sha256"]]
-        raise _lost(
-            folder, f"of what it was made of, this is not as it was: {', '.join(other) or 'the chain of files'}"
-        )
+        raise _lost(folder, f"these files of its workflow have changed: {', '.join(other) or 'the chain of files'}")
     merged = resolved.checked()
     if recipe.autonomy is not None:
         said = merged.get("autonomy")
@@ -462,8 +460,8 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
 def _lost(folder: str, why: str) -> LoomError:
     return LoomError(
         "PLAN_LOST",
-        "the run's plan cannot be made anew",
+        "Loom cannot rebuild the run's plan",
         where=os.path.join(folder, recovery.PLAN),
-        why=f"{why}; once the workflow's file is back as it was, it can be",
+        why=f"{why}; restore the workflow's file as it was, and Loom can",
         hint="git log --oneline -- .loom/workflows",
     )

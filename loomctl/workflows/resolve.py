@@ -36,7 +36,7 @@ class Resolved(NamedTuple):
 
     def checked(self) -> dict[str, Any]:
         """Give the merged workflow for `build_plan`. Raises one LoomError that says every error."""
-        refused = refusal(self.problems, what="this workflow cannot be used", where=self.path)
+        refused = refusal(self.problems, what="this workflow is invalid", where=self.path)
         if refused is not None or self.merged is None:
             raise refused or AssertionError("a workflow without errors was not merged")
         return self.merged
@@ -164,7 +164,7 @@ def _parent(chain: list[_Link], places: Places, problems: list[Problem]) -> str 
     if real in seen:
         begins = seen.index(real)
         cycle = " -> ".join([*(each.id for each in chain[begins:]), chain[begins].id])
-        hint = "take one extends out; loom:core is always Loom's own, whatever the project calls core"
+        hint = "remove one extends; loom:core always means Loom's own core"
         problems += link.said([error("EXTENDS_CYCLE", "$.extends", f"workflows extend each other: {cycle}", hint)])
         return None
     return found.path
@@ -178,7 +178,7 @@ def _stand_in(ref: str, path: str, where: str) -> Problem:
 
 def outside(path: str, where: str = "$") -> Problem:
     """Say that a file is none that a project may name (D10)."""
-    message = f"{os.path.basename(path)} lies outside of the project and the bundle; nothing of it is read"
+    message = f"{os.path.basename(path)} is outside of the project and the bundle; Loom does not read it"
     return error("PATH_ESCAPE", where, message, "copy it into .loom/workflows/")
 
 

@@ -61,7 +61,7 @@ def choose_fidelity(*, transition: object = None, step: object = None, workflow:
             continue
         if isinstance(named, str) and named in FIDELITIES:
             return ChosenFidelity(named, source, tuple(warnings))
-        warnings.append(f"{masked_line(str(named), 60)!r} of the {source} is no fidelity; it is passed over")
+        warnings.append(f"Loom ignores the unknown fidelity {masked_line(str(named), 60)!r} of the {source}")
     return ChosenFidelity("compact", "default", tuple(warnings))
 
 
@@ -119,12 +119,12 @@ def matches(said: str, label: str) -> bool:
 # ---- A choice among transitions.
 
 _CHOSEN_BEFORE = {
-    CONDITION: "a condition that is true goes before it",
-    LABEL: "the label that was said goes before it",
-    ON_FAILURE: "what is meant for failure goes before it",
-    SUGGESTED: "a suggested step goes before it",
+    CONDITION: "a true condition goes first",
+    LABEL: "the given label goes first",
+    ON_FAILURE: "a way for failures goes first",
+    SUGGESTED: "a suggested step goes first",
 }
-_OUTWEIGHED = "another one weighs more, or as much and comes first by its name"
+_OUTWEIGHED = "another one weighs more, or as much and is first by name"
 
 
 class Choice(NamedTuple):
@@ -245,8 +245,8 @@ def _passed_over(transition: Mapping[str, Any], outcome: str, by: str, *, truth:
     if by in _CHOSEN_BEFORE:
         return _CHOSEN_BEFORE[by]
     if outcome == FAILED:
-        return "it is not meant for a step that failed"
-    return "it is for a step that failed" if for_failure else _OUTWEIGHED
+        return "the step failed, and this is not for failures"
+    return "it is only for failures" if for_failure else _OUTWEIGHED
 
 
 # ---- The way on.
@@ -315,7 +315,7 @@ def choose_way(
         return _to(state, plan, way, {"step_id": target, "reason": RETRY_TARGET})
     if said in ("continue", "prompt"):
         return _in_order(state, plan, place, way, asks=said == "prompt")
-    why = f"{place.key} failed, and nothing says where to go on from that"
+    why = f"{place.key} failed, and the workflow has no way for that"
     return way._replace(next={"step_id": None, "reason": NOWHERE}, why=why)
 
 
@@ -325,7 +325,7 @@ def _taken(
     if choice.reason == NOWHERE:
         label = ended.get("preferred_next_label")
         how = f"ended {ended['status']}" + (f" with the label {label!r:.60}" if label else "")
-        why = f"no transition of {ended['step_id']} applies: it {how}"
+        why = f"no transition of {ended['step_id']} applies, because it {how}"
         return way._replace(next={"step_id": None, "reason": NOWHERE}, asks=False, why=why)
     said = {"by": choice.by, "transition": choice.transition, "label": choice.label, "fidelity": choice.fidelity}
     said = {key: value for key, value in said.items() if value is not None}
@@ -346,19 +346,19 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     most = frozen_plan.most_visits(plan, place)
     if visits.count_bounded(state, found["step_id"]) < most:
         return way._replace(next=found)
-    why = f"{place.key} was visited {counted(most, 'time')}, its max_visits"
+    why = f"{place.key} has run {counted(most, 'time')}, its max_visits"
     found = {**found, "step_id": None, "reason": MAX_VISITS, "by": found["reason"], "to": place.key}
     return way._replace(next=found, asks=False, why=why)
 
 
 _SAID = {
-    CONDITION: "by its condition",
-    SUGGESTED: "as it was suggested",
+    CONDITION: "because its condition is true",
+    SUGGESTED: "because the result suggests it",
     UNCONDITIONAL: "by its transition",
-    ON_FAILURE: "for it failed",
-    RETRY_TARGET: "for it failed",
-    RETRY: "tried again",
-    NEXT_TASK: "the next task",
+    ON_FAILURE: "because the step failed",
+    RETRY_TARGET: "because the step failed",
+    RETRY: "again",
+    NEXT_TASK: "with the next task",
 }
 
 
@@ -366,7 +366,7 @@ def how(way: Mapping[str, Any]) -> str:
     """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order."""
     by = way.get("by") if way.get("reason") == END else way.get("reason")
     if by == LABEL:
-        return f"by the label “{way.get('label') or ''}”"
+        return f"because the choice is “{way.get('label') or ''}”"
     waits = f", not before {way['not_before']}" if way.get("not_before") else ""
     return _SAID.get(str(by), "") + waits
 

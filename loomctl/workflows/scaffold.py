@@ -34,7 +34,7 @@ extends: loom:{base}
 #  {own}:
 #    post_steps:
 #      - id: lint
-#        prompt: Run the linters and mend what they find.
+#        prompt: Run the linters and fix what they find.
 #        evidence:
 #          - {{run: "ruff check ."}}
 
@@ -49,7 +49,7 @@ extends: loom:{base}
 #      required: true
 #      reload_triggers: [session_start]
 
-# What a compaction must not lose, beside the goal and the step; `loomctl prove` tells what became of it:
+# What a compaction must not lose, beside the goal and the step; `loomctl prove` shows what became of it:
 #
 #must_survive:
 #  - Public interfaces stay as they are

@@ -201,7 +201,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
     step_id = _read_step_id(fields, name, seen)
     kind = fields.text("kind")
     if kind is not None and kind not in KINDS:
-        fields.fail("UNKNOWN_VALUE", "kind", f"{shown(kind)} is no kind of step", choices(kind, KINDS))
+        fields.fail("UNKNOWN_VALUE", "kind", f"unknown kind of step {shown(kind)}", choices(kind, KINDS))
     prompt, command, skill = fields.text("prompt"), fields.text("command"), fields.text("skill")
     run = fields.text("run")
     description = fields.text("description", blank=True)
@@ -214,8 +214,8 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
     elif not any(fields.has(key) for key in LATER_FIELDS):
         _check_text(fields, description)
     if command is not None and not _SLASH_COMMAND.fullmatch(command):
-        hint = "write the slash command (/name:command …), or ask for it in words in prompt"
-        message = "command names a slash command that the assistant is asked to run; for a shell command there is run"
+        hint = "write the slash command (/name:command …), or ask for it in prompt"
+        message = "command must be a slash command for the assistant; for a shell command use run"
         fields.fail("NOT_A_SLASH_COMMAND", "command", message, hint)
     workdir = _read_workdir(fields)
     for key, text in (("prompt", prompt), ("command", command), ("skill", skill), ("run", run), ("workdir", workdir)):
@@ -255,15 +255,15 @@ def _read_step_id(fields: Fields, name: str | None, seen: dict[str, str]) -> str
         if fields.has("id"):
             return ""
         if name is None or not name.strip():
-            fields.fail("MISSING_FIELD", "id", "a step needs an id (or a name to make one of)", '"id": "implement"')
+            fields.fail("MISSING_FIELD", "id", "a step needs an id, or a name to make one from", '"id": "implement"')
             return ""
         given = slug(name)  # D7
     elif not is_id(given):
-        fields.fail("BAD_ID", "id", f"{shown(given)} is no step id", ID_RULE)
+        fields.fail("BAD_ID", "id", f"{shown(given)} is not a valid step id", ID_RULE)
         return ""
     if given in seen:
-        message = f"the step {given} stands already at {seen[given]}"
-        fields.fail("DUPLICATE_ID", "id", message, "a step is known by phase/id: give it another id")
+        message = f"{seen[given]} has the step {given} already"
+        fields.fail("DUPLICATE_ID", "id", message, "phase/id names a step: give this one another id")
     seen.setdefault(given, fields.where)
     return given
 
@@ -274,30 +274,28 @@ def _check_run(fields: Fields, kind: str | None) -> None:
         message = "kind: command without a command to run"
         fields.fail("MISSING_TEXT", "", message, 'add "run": "pytest -q"')
     elif kind not in (None, "command"):
-        fields.fail("TWO_TEXTS", "kind", f"run makes a step of the kind command, not {shown(kind)}", "leave kind out")
-    message = "run and {} are both set; Loom runs the one, the assistant is asked the other"
+        fields.fail("TWO_TEXTS", "kind", f"a step with run is of kind command, not {shown(kind)}", "leave kind out")
+    message = "run and {} are both set, but a step does one thing"
     _refuse(fields, ("prompt", "command", "skill"), "TWO_TEXTS", message, "keep one, or make two steps")
-    message = "{} is for what an assistant answers; a command has its exit code"
+    message = "{} is about an assistant's answer, and a command has only an exit code"
     _refuse(fields, ("output_schema", "output_retries"), "NOT_FOR_COMMANDS", message, "leave {} out")
     if any("run" in one or artifacts.TESTS in one for _, one in objects({EVIDENCE: fields.raw(EVIDENCE)}, EVIDENCE)):
-        message = "a command step is a command; another one that has to pass is a step of its own"
-        fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make it a step with run")
+        message = "a command step cannot have another command as evidence"
+        fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make that command its own step")
 
 
 def _check_human(fields: Fields, description: str | None) -> None:
     """Check a step that a person decides: it has a question, and asks no assistant for anything."""
-    message = "{} is for an assistant; at a step of kind: human a person decides, and Loom runs nothing there"
-    _refuse(
-        fields, ("command", "skill", FOR_EACH), "NOT_FOR_HUMANS", message, "ask in words in prompt, and leave {} out"
-    )
-    message = "{} is for what an assistant answers; a person chooses a label"
+    message = "{} is for an assistant, and a person decides a step of kind: human"
+    _refuse(fields, ("command", "skill", FOR_EACH), "NOT_FOR_HUMANS", message, "ask in prompt and leave {} out")
+    message = "{} is about an assistant's answer, and a person chooses a label"
     _refuse(fields, ("output_schema", "output_retries", EVIDENCE, PRODUCES), "NOT_FOR_HUMANS", message, "leave {} out")
     for key in ("workdir", "max_retries"):
         if fields.has(key):
-            fields.warn("IGNORED_FIELD", key, f"kept, but a step that a person decides has no {key}")
+            fields.warn("IGNORED_FIELD", key, f"Loom ignores {key}, because a person decides this step")
     if not fields.has("prompt") and not (description or "").strip():
         hint = 'add "prompt": "Is this good enough to ship?"'
-        fields.fail("MISSING_TEXT", "", "the step does not say what a person is asked", hint)
+        fields.fail("MISSING_TEXT", "", "the step does not say what to ask a person", hint)
 
 
 def _check_parallel(fields: Fields, kind: str | None) -> None:
@@ -306,10 +304,10 @@ def _check_parallel(fields: Fields, kind: str | None) -> None:
         hint = '"parallel": {"branches": [{"id": "api", "steps": […]}, …]}'
         fields.fail("MISSING_FIELD", "parallel", "kind: parallel without branches", hint)
     elif kind not in (None, "parallel"):
-        message = f"parallel makes a step of the kind parallel, not {shown(kind)}"
+        message = f"a step with parallel is of kind parallel, not {shown(kind)}"
         fields.fail("TWO_TEXTS", "kind", message, "leave kind out")
-    message = "{} is for a step of a branch; the parallel step itself is worked on by nobody"
-    _refuse(fields, NOT_FOR_PARALLEL, "NOT_FOR_PARALLEL", message, "put {} at the branch's step")
+    message = "{} belongs to a branch's step; nobody works on the parallel step itself"
+    _refuse(fields, NOT_FOR_PARALLEL, "NOT_FOR_PARALLEL", message, "move {} to the branch's step")
 
 
 def _refuse(fields: Fields, keys: Sequence[str], code: str, message: str, hint: str) -> None:
@@ -321,7 +319,7 @@ def _refuse(fields: Fields, keys: Sequence[str], code: str, message: str, hint: 
 def _read_timeout(fields: Fields) -> float | None:
     value = fields.seconds("timeout", most=LONGEST_TIMEOUT)
     if value is not None and not fields.has("run"):
-        fields.warn("IGNORED_FIELD", "timeout", "kept, but only a step with run has a timeout")
+        fields.warn("IGNORED_FIELD", "timeout", "Loom ignores timeout: only a step with run has one")
     return value
 
 
@@ -338,7 +336,9 @@ def _read_output_schema(fields: Fields) -> str | None:
     if text is None or text == ROUTING or (text.startswith("@") and text[1:].strip()):
         return text
     hint = choices(text, (ROUTING,)) if not text.startswith("@") else '"@schemas/audit.schema.json"'
-    fields.fail("UNKNOWN_VALUE", "output_schema", f"{shown(text)} is no output schema: routing, or @ and a file", hint)
+    fields.fail(
+        "UNKNOWN_VALUE", "output_schema", f"unknown output schema {shown(text)}: write routing, or @ and a file", hint
+    )
     return None
 
 
@@ -353,16 +353,16 @@ def _read_output_retries(fields: Fields) -> int | None:
 def _check_text(fields: Fields, description: str | None) -> None:
     given = [key for key in ("prompt", "command", "skill") if fields.has(key)]
     if "command" in given and "skill" in given:
-        message = "command and skill are both set; a step asks for one thing"
+        message = "command and skill are both set, but a step asks for one thing"
         fields.fail("TWO_TEXTS", "", message, "keep one, or make two steps")
     elif len(given) == 2:
-        message = f"the {given[1]} is named in front of the prompt: together they are what the step asks for"
+        message = f"Loom puts the {given[1]} in front of the prompt and asks for both"
         fields.warn("TWO_TEXTS", given[1], message, "one of the two is enough")
     elif not given and description is not None and description.strip():
-        fields.warn("NO_PROMPT", "prompt", "no prompt: the description is what the step asks for", "write a prompt")
+        fields.warn("NO_PROMPT", "prompt", "no prompt: Loom takes the description", "write a prompt")
     elif not given:
         hint = 'add "prompt": "…" (or command, or skill)'
-        fields.fail("MISSING_TEXT", "", "the step does not say what is to be done", hint)
+        fields.fail("MISSING_TEXT", "", "the step does not say what to do", hint)
 
 
 # ---- Its transitions.
@@ -389,7 +389,9 @@ def read_target(fields: Fields, key: str, *, required: bool = False) -> str | No
     """Take the name of a step: its id or `phase/id`."""
     text = fields.text(key, required=required)
     if text is not None and not all(is_id(part) for part in text.split("/", 1)):
-        fields.fail("BAD_ID", key, f"{shown(text)} is no step: an id of the same phase, or phase/id", ID_RULE)
+        fields.fail(
+            "BAD_ID", key, f"{shown(text)} is not a valid step: write an id of the same phase, or phase/id", ID_RULE
+        )
         return None
     return text
 
@@ -402,7 +404,7 @@ def _read_weight(fields: Fields) -> float | None:
         fields.fail("WRONG_TYPE", "weight", f"weight: expected a number, got {kind_of(value)}", '"weight": 5')
         return None
     if not -HEAVIEST <= value <= HEAVIEST:
-        fields.fail("OUT_OF_RANGE", "weight", f"weight is between -{HEAVIEST:,} and {HEAVIEST:,}")
+        fields.fail("OUT_OF_RANGE", "weight", f"weight must be between -{HEAVIEST:,} and {HEAVIEST:,}")
         return None
     return value
 
@@ -431,7 +433,7 @@ def _read_branch(fields: Fields, owner: str, known: dict[str, str], seen: dict[s
     name = _read_branch_id(fields, known)
     opened = fields.each("steps", required=True)
     if fields.raw("steps") == []:
-        fields.fail("EMPTY_LIST", "steps", "a branch without steps", "give it a step, or leave the branch out")
+        fields.fail("EMPTY_LIST", "steps", "a branch without steps", "add a step, or remove the branch")
     own: dict[str, str] = {}
     steps = []
     for entry in opened or ():
@@ -448,20 +450,20 @@ def _read_branch(fields: Fields, owner: str, known: dict[str, str], seen: dict[s
 def _read_branch_id(fields: Fields, known: dict[str, str]) -> str:
     name = fields.text("id", required=True) or ""
     if name and not is_id(name):
-        fields.fail("BAD_ID", "id", f"{shown(name)} is no branch id", ID_RULE)
+        fields.fail("BAD_ID", "id", f"{shown(name)} is not a valid branch id", ID_RULE)
     elif name in known:
-        fields.fail("DUPLICATE_ID", "id", f"the branch {name} stands already at {known[name]}", "give it another id")
+        fields.fail("DUPLICATE_ID", "id", f"{known[name]} has the branch {name} already", "give it another id")
     known.setdefault(name, fields.where)
     return name
 
 
 def _check_name(name: str, of: Fields, seen: dict[str, str]) -> None:
     if name in seen and seen[name] != of.where:
-        message = f"the step would be known as {shown(name)}, which stands already at {seen[name]}"
+        message = f"the step would be called {shown(name)}, as the one at {seen[name]}"
         of.fail("DUPLICATE_ID", "", message, "give one of them another id")
     elif len(name) > LONGEST_INNER:
-        message = f"its name with those of its parallel step and branch has over {LONGEST_INNER} characters"
-        of.fail("TOO_LONG", "", message, "give them shorter ids")
+        message = f"the ids of parallel step, branch and step together have over {LONGEST_INNER} characters"
+        of.fail("TOO_LONG", "", message, "make them shorter")
     seen.setdefault(name, of.where)
 
 
@@ -477,12 +479,12 @@ def read_handling(fields: Fields) -> dict[str, str] | None:
     for key, known in HANDLING.items():
         value = inner.text(key)
         if value is not None and value.lstrip().startswith("/"):
-            inner.fail("NOT_SUPPORTED", key, f"a slash command as {key} is not supported yet", choices(None, known))
+            inner.fail("NOT_SUPPORTED", key, f"{key} cannot be a slash command yet", choices(None, known))
         elif value == "retry" and key == "on_failure":
-            hint = 'write "max_retries": 2 and "on_failure": "stop"; a failed step is tried again first'
-            inner.fail("UNKNOWN_VALUE", key, "retry is said with max_retries", hint)
+            hint = 'write "max_retries": 2 and "on_failure": "stop"; Loom retries first'
+            inner.fail("UNKNOWN_VALUE", key, "use max_retries to retry", hint)
         elif value is not None and value not in known:
-            inner.fail("UNKNOWN_VALUE", key, f"{shown(value)} is no {key}", choices(value, known))
+            inner.fail("UNKNOWN_VALUE", key, f"unknown {key} {shown(value)}", choices(value, known))
         if value is not None:
             said[key] = value
     inner.rest()
@@ -493,7 +495,7 @@ def read_max_visits(fields: Fields) -> int | None:
     """Take how often a step may be visited: 1 or more."""
     value = fields.whole("max_visits")
     if value == 0:
-        hint = "leave it out for no bound of its own; skip_steps leaves a step out"
-        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits is 1 or more", hint)
+        hint = "leave it out to set no limit; to skip the step, use skip_steps"
+        fields.fail("OUT_OF_RANGE", "max_visits", "max_visits must be 1 or more", hint)
         return None
     return value

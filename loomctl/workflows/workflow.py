@@ -120,8 +120,8 @@ def is_workflow_id(text: str) -> bool:
 def _read_id(fields: Fields) -> str:
     name = fields.text("id", required=True)
     if name is not None and not is_workflow_id(name):
-        rule = "letters, digits, '_', '-', '.', ':' and '/', 120 characters at most"
-        fields.fail("BAD_ID", "id", f"{shown(name)} is no workflow id", rule)
+        rule = "use letters, digits, '_', '-', '.', ':' and '/', at most 120 characters"
+        fields.fail("BAD_ID", "id", f"{shown(name)} is not a valid workflow id", rule)
     return name or ""
 
 
@@ -138,14 +138,14 @@ def _read_autonomy(fields: Fields) -> dict[str, Any] | None:
     where = "level" if isinstance(fields.raw("autonomy"), dict) else ""
     level = inner.text("level")
     if level is not None and level not in LEVELS:
-        inner.fail("UNKNOWN_VALUE", where, f"{shown(level)} is no autonomy", choices(level, LEVELS))
+        inner.fail("UNKNOWN_VALUE", where, f"unknown autonomy {shown(level)}", choices(level, LEVELS))
         level = None
     names = inner.texts("require_approval_for")
     before_release = inner.flag("pause_before_release")
     if before_release and "release" not in (names or ()):
         names = (*(names or ()), "release")
     if inner.raw("overrides"):
-        inner.warn("IGNORED_FIELD", "overrides", "kept, but Loom does not act on overrides")
+        inner.warn("IGNORED_FIELD", "overrides", "Loom ignores overrides")
     extra = inner.rest()
     for key in ("pause_before_release", "overrides"):
         if inner.has(key):
@@ -156,19 +156,19 @@ def _read_autonomy(fields: Fields) -> dict[str, Any] | None:
 
 def _read_phases(fields: Fields) -> tuple[Phase, ...]:
     if isinstance(fields.raw("phases"), list):
-        hint = 'write {"build": {"steps": […]}}: the phases by their ids, in their order'
+        hint = 'name the phases in order: {"build": {"steps": […]}}'
         fields.fail("WRONG_TYPE", "phases", "phases: expected an object, got a list", hint)
         return ()
     entries = fields.entries("phases")
     if entries is None:
         if not fields.has("phases") and not fields.has("extends"):
             hint = "write phases, or extend a workflow that has them: core"
-            fields.fail("MISSING_FIELD", "", "neither phases nor extends is there", hint)
+            fields.fail("MISSING_FIELD", "", "phases and extends are both missing", hint)
         return ()
     found = []
     for name, where, raw in entries:
         if not is_id(name):
-            fields.problems.append(error("BAD_ID", where, f"{shown(name)} is no phase id", ID_RULE))
+            fields.problems.append(error("BAD_ID", where, f"{shown(name)} is not a valid phase id", ID_RULE))
         opened = Fields.opened(raw, where, fields.problems)
         if opened is not None:
             found.append(_read_phase(name, opened))
@@ -220,7 +220,7 @@ def build_plan(
     the workflow has errors.
     """
     workflow, problems = parse(merged)
-    refused = refusal(problems, what="this workflow cannot be used", where=str(merged.get("id", "workflow")))
+    refused = refusal(problems, what="this workflow is invalid", where=str(merged.get("id", "workflow")))
     if workflow is None:
         raise refused or AssertionError("a workflow without errors was not read")
     freezer = _Freezer(workflow, test_command)

@@ -87,21 +87,21 @@ def locate(ref: str, places: Places, *, base: str | None = None, named_in: str |
         path = os.path.normpath(os.path.join(base or os.getcwd(), ref))
         if not os.path.isfile(path):
             what = f"there is no workflow file {shown(ref, 200)}"
-            why = "a path is relative to the file that names it, or to here; an id has no ending and no slash"
+            why = "a path starts at the file that names it, or here; an id has no ending and no slash"
             hint = trouble.look(path)
             raise LoomError("UNKNOWN_WORKFLOW", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
         return Found(path)
     name, folders, faber = _folders(ref, places, os.path.dirname(named_in) if named_in else None)
     if not is_id(name):
-        why = "a workflow is named by its id, loom:id, project:id or a path; none of another plugin's is read"
-        what = f"{shown(ref)} names no workflow"
+        why = "write an id, loom:id, project:id or a path; Loom reads no workflows of other plugins"
+        what = f"{shown(ref)} is not a valid workflow name"
         raise LoomError("BAD_ID", what, why=why, hint="loomctl check core", exit_code=EXIT_USAGE)
     for folder in folders:
         present = _in_folder(folder, name)
         if present is not None:
             return Found(present, stands_in=faber and folder == places.bundled)
     known = _runnable(folders, places)
-    why = (choices(name, known) if known else "there is none yet") + "; looked in " + ", ".join(folders)
+    why = (choices(name, known) if known else "there is none yet") + "; Loom looked in " + ", ".join(folders)
     hint = f"loomctl check {nearest(name, known) or 'core'}"
     what = f"there is no workflow {shown(ref)}"
     raise LoomError("UNKNOWN_WORKFLOW", what, why=why, hint=hint, exit_code=EXIT_USAGE)
@@ -121,7 +121,7 @@ def load(path: str, *, max_depth: int = DEEPEST, largest: int = LARGEST_JSON) ->
         return Loaded(None, [error(problem.code, "$", problem.what)], "")
     except (OSError, ValueError) as problem:
         said = getattr(problem, "strerror", None) or "not a path"
-        return Loaded(None, [error("UNREADABLE", "$", f"the file cannot be read: {said}")], "")
+        return Loaded(None, [error("UNREADABLE", "$", f"Loom cannot read the file: {said}")], "")
     sha256 = digests.of_bytes(data)
     try:
         text = files.text_of(data)
@@ -182,9 +182,9 @@ def project_folders(places: Places) -> list[str]:
 def _in_folder(folder: str, name: str) -> str | None:
     present = [path for suffix in SUFFIXES if os.path.isfile(path := os.path.join(folder, name + suffix))]
     if len(present) > 1:
-        why = "one of them is kept, or the file is named by its path"
+        why = "remove one, or name the file by its path"
         hint = "ls -l " + " ".join(quoted(path) for path in present)
-        what = f"the workflow {name} stands in two files"
+        what = f"two files define the workflow {name}"
         where = ", ".join(present)
         raise LoomError("AMBIGUOUS_WORKFLOW", what, where=where, why=why, hint=hint, exit_code=EXIT_INVALID)
     return present[0] if present else None
@@ -244,15 +244,15 @@ def _prompt(name: str, of: str, roots: Sequence[str], limit: int) -> bytes:
     path = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(of)), name))
     told = shown(name, 200)
     if "\0" in name or not any(is_inside(path, root) for root in roots):
-        what = f"{told} lies outside of the project and the bundle; nothing of it is read"
+        what = f"{told} is outside of the project and the bundle; Loom does not read it"
         raise LoomError("PATH_ESCAPE", what, hint="copy it beside the workflow")
     try:
         return files.read_bytes(path, limit=limit)
     except LoomError as problem:
         raise LoomError(problem.code, f"{told}: {problem.what}") from None
     except OSError as problem:
-        what = f"the prompt's file {told} cannot be read: {problem.strerror}"
-        raise LoomError("UNKNOWN_PROMPT", what, hint="the path is relative to the workflow's own file") from None
+        what = f"Loom cannot read the prompt's file {told}: {problem.strerror}"
+        raise LoomError("UNKNOWN_PROMPT", what, hint="the path starts at the workflow's own file") from None
 
 
 def with_schemas(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tuple[dict[str, Any], list[Problem]]:
@@ -274,7 +274,7 @@ def with_schemas(raw: Mapping[str, Any], path: str, roots: Sequence[str]) -> tup
             return step
         tried = engine.held_against({}, loaded.schema, environment_python=None)
         if tried.status == "threw":
-            message = f"the schema cannot be held against an object: {conditions.one_line(tried.message)}"
+            message = f"the schema cannot check an object: {conditions.one_line(tried.message)}"
             problems.append(error("BAD_SCHEMA", where, message, "a $ref that leads to itself goes in circles"))
         return {**step, SCHEMA: loaded.schema}
 

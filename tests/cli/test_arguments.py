@@ -114,7 +114,7 @@ def test_a_goal_with_an_option_in_it_and_arguments_that_were_cut_are_told(scene:
     holds(ended.stderr, "--verbose", "in quotes")
     assert "in quotes" not in cli("run", "--verbose").stderr
     ended = cli("run", "--arguments-from-stdin", given="add ").ends(2)
-    holds(ended.stderr, "cut before they reached Loom", "backticks")
+    holds(ended.stderr, "cut the command's arguments before Loom could read them", "backticks")
 
 
 def test_a_real_process_reads_them_from_a_pipe(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from tests.helpers.texts import holds
 
 pytestmark = pytest.mark.usefixtures("on_a_wide_screen")
 
-YOUNG = "of the last hour: 1 blob, 7 bytes"
+YOUNG = "of the last hour: 1 large value, 7 bytes"
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def test_what_a_dry_run_lists_is_removed(over: Scene, cli: Cli) -> None:
     ended = cli("clean", "--dry-run").ends()
     for line in (
         "leftover",
-        "outputs of runs that are over: 1,234 bytes stay (retention.outputs_days)",
-        "Loom: 1 would go, 10 bytes\n",
+        "tool outputs of finished runs: 1,234 bytes (set retention.outputs_days to drop)",
+        "Loom: would remove 1 item, 10 bytes\n",
         "1970-01-01  blob://sha256/",
-        f"Loom: 1 blob, 6 bytes, would go (in use: 1 blob, 6 bytes; {YOUNG})\n",
+        f"Loom: would remove 1 large value, 6 bytes (in use: 1 large value, 6 bytes; {YOUNG})\n",
     ):
         assert line in ended.stdout
     assert fingerprint(over.store) == before
@@ -61,15 +61,15 @@ def test_what_a_dry_run_lists_is_removed(over: Scene, cli: Cli) -> None:
     assert not (over.run_dir / "plan.json.1.0a1b2c3d.tmp").exists()
     assert (over.run_dir / "outputs" / "toolu.txt").exists()
     again = cli("clean").ends()
-    assert "Loom: nothing is to be removed\n" in again.stdout
-    assert f"Loom: no blob is to be removed (in use: 1 blob, 6 bytes; {YOUNG})\n" in again.stdout
+    assert "Loom: there is nothing to remove\n" in again.stdout
+    assert f"Loom: no large value to remove (in use: 1 large value, 6 bytes; {YOUNG})\n" in again.stdout
 
 
 def test_a_terminal_asks_first(over: Scene) -> None:
     leftover = over.run_dir / "plan.json.1.0a1b2c3d.tmp"
-    holds(at_a_terminal(over, "clean", typed="n\n"), "Loom: 1 would go, 10 bytes", "NOT_CONFIRMED")
+    holds(at_a_terminal(over, "clean", typed="n\n"), "Loom: would remove 1 item, 10 bytes", "NOT_CONFIRMED")
     assert leftover.exists()
-    assert "Loom: 1 removed, 10 bytes" in at_a_terminal(over, "clean", typed="y\n")
+    assert "Loom: removed 1 item, 10 bytes" in at_a_terminal(over, "clean", typed="y\n")
     assert not leftover.exists()
     leftover.write_bytes(b"x")
     os.utime(leftover, (1, 1))
@@ -91,11 +91,11 @@ def test_a_run_that_cannot_be_read_keeps_all_blobs(over: Scene, cli: Cli) -> Non
     """Exit code 1, the file and the reason are said; once the run is mended or removed, its blobs go."""
     (over.run_dir / "state.json").write_text("{")
     ended = cli("clean").ends(1)
-    assert f"cannot be read: {over.run_dir}/state.json: BAD_JSON: the file is not JSON" in ended.stdout
-    stays = f"(there: 2 blobs, 12 bytes; {YOUNG})"
-    assert f"all blobs stay, for what cannot be read may refer to them {stays}" in ended.stdout
+    assert f"could not read {over.run_dir}/state.json: BAD_JSON: the file is not JSON" in ended.stdout
+    stays = f"(there: 2 large values, 12 bytes; {YOUNG})"
+    assert f"kept all large values; the files above may use them {stays}" in ended.stdout
     assert cli("runs", "rm", over.run_dir.name, "--yes").code == 0
-    assert "Loom: removed 2 blobs, 12 bytes" in cli("clean").stdout
+    assert "Loom: removed 2 large values, 12 bytes" in cli("clean").stdout
 
 
 def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,17 +106,17 @@ def test_what_could_not_be_removed_is_exit_1(over: Scene, cli: Cli, monkeypatch:
         patch.setattr("loomctl.runs.store.leftovers.discard", refuse)
         ended = cli("clean")
     assert ended.code == 1
-    assert f"not removed: {over.run_dir}/plan.json.1.0a1b2c3d.tmp: Permission denied" in ended.stdout
-    assert "Loom: nothing was removed" in ended.stdout
+    assert f"could not remove {over.run_dir}/plan.json.1.0a1b2c3d.tmp: Permission denied" in ended.stdout
+    assert "Loom: removed nothing" in ended.stdout
     os.utime(over.run_dir / "plan.json.1.0a1b2c3d.tmp")
     Blobs(str(over.store)).put(b'"more"')
     for path in (over.store / "blobs").rglob("*"):
         if path.is_file():
             os.utime(path, (1, 1))
     monkeypatch.setattr(Blobs, "discard", refuse)
-    holds(cli("clean").ends(1).stdout, f"not removed: {over.store}/blobs/sha256/", ": Permission denied")
+    holds(cli("clean").ends(1).stdout, f"could not remove {over.store}/blobs/sha256/", ": Permission denied")
 
 
 @pytest.mark.usefixtures("begun")
 def test_a_project_without_blobs_has_nothing_to_remove(cli: Cli) -> None:
-    assert "Loom: no blob is to be removed\n" in cli("clean").stdout
+    assert "Loom: no large value to remove\n" in cli("clean").stdout

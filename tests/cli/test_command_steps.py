@@ -94,7 +94,7 @@ def test_a_long_command_goes_on_and_any_session_waits_for_it(
     scene.loomctl("next")
     log = scene.run_dir / "stages/001-build.c1@1/command.log"
     until(lambda: log.read_bytes() == b"there\n")
-    holds(scene.loomctl("next").ends().stdout, "build/c1 is running for", "there", "It goes on by itself")
+    holds(scene.loomctl("next").ends().stdout, "build/c1 has run for", "there", "It keeps running")
     pending = scene.loomctl("next", "--json").json["pending"]
     assert (pending["kind"], pending["bytes"], pending["tail"]) == ("running", 6, "there")
     assert scene.state["steps"][0]["status"] == "in_progress"
@@ -130,7 +130,7 @@ def test_who_waits_may_go_and_the_command_goes_on(scene: Scene, tmp_path: Path, 
     if number == signal.SIGINT:
         assert waits.returncode == ON_INTERRUPT
         error = json.loads(said)["error"]
-        assert "goes on; only the waiting for it was interrupted" in error["message"]
+        assert "stopped waiting; the command of build/c1 keeps running" in error["message"]
         assert error["hint"].startswith("loomctl next")
     gate.open()
     assert "went on" in scene.loomctl("next").stdout
@@ -169,7 +169,7 @@ def test_a_cancelled_run_stops_its_command_and_may_be_taken_up(scene: Scene, tmp
         record(scene, "001-build.c1@1")
         until(lambda: (scene.root / "child").exists() and (scene.root / "child").read_text())
         child = int((scene.root / "child").read_text())
-        assert "The command of build/c1 was stopped." in scene.loomctl("cancel").stdout
+        assert "Stopped the command of build/c1." in scene.loomctl("cancel").stdout
         said, _ = waits.communicate(timeout=60)
     assert processes.started(child) == ""
     assert (json.loads(said)["status"], scene.state["steps"][0]["status"]) == ("cancelled", "in_progress")
@@ -192,7 +192,7 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_one(scene: Scene, monk
     run_id = scene.run_dir.name
     stop.set_standing(scene.space(), run_id, "cancelled", "run.cancelled", allowed=("in_progress",))
     assert processes.started(child)
-    assert "The command of build/c1 was stopped." in scene.loomctl("cancel", run_id).stdout
+    assert "Stopped the command of build/c1." in scene.loomctl("cancel", run_id).stdout
     assert processes.started(child) == ""
     before = (scene.run_dir / "state.json").read_bytes()
     again = scene.loomctl("cancel", run_id, "--json")
@@ -263,7 +263,7 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     scene.loomctl("next")
     known = record(scene, "002-build.c1@1")
-    assert "was stopped" in scene.loomctl("undo").stdout
+    assert "Stopped the command of" in scene.loomctl("undo").stdout
     until(lambda: not processes.lives(known["command"]))
     scene.loomctl("done", given="asked again")
     scene.loomctl("next")

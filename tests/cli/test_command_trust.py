@@ -18,7 +18,7 @@ from tests.helpers.texts import holds
 def test_without_trust_nothing_is_run_and_the_way_on_is_said(scene: Scene) -> None:
     run_id = begin(scene, "touch sprung; echo \x1b[31mred", trusted=False)
     told = scene.loomctl("next").ends(EXIT_USAGE)
-    holds(told.stdout, "Nothing was run", f"loomctl trust {handle(run_id)}", "touch sprung; echo ␛[31mred")
+    holds(told.stdout, "Loom ran nothing", f"loomctl trust {handle(run_id)}", "touch sprung; echo ␛[31mred")
     assert scene.loomctl("next", "--json").ends(EXIT_USAGE).json["pending"]["kind"] == "not_trusted"
     shown = scene.loomctl("trust")
     assert (shown.code, "touch sprung" in shown.stdout) == (EXIT_USAGE, True)
@@ -40,10 +40,10 @@ def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene, monkeypat
     asked = "trust in its commands: build/c1 (touch fine), build/c2 (touch fine2)"
     shown = scene.loomctl("show").stdout
     assert f"status    awaiting_feedback, waits for “{asked}”" in shown
-    assert f"The run waits for its user: {asked}. The user decides: `loomctl trust {handle(run_id)}`" in shown
+    assert f"The run waits for the user: {asked}. Ask the user to run `loomctl trust {handle(run_id)}`" in shown
     assert f"loomctl trust {handle(run_id)}" in scene.hook("session-start", source="compact").context
     assert "awaiting_feedback" in scene.loomctl("runs").stdout
-    assert f"It waited for that; to go on: loomctl next {handle(run_id)}" in scene.loomctl("trust", "--yes").stdout
+    assert f"The run waited for this. To go on: loomctl next {handle(run_id)}" in scene.loomctl("trust", "--yes").stdout
     assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
     assert scene.loomctl("next").code == EXIT_OK
     assert (scene.root / "fine2").exists()
@@ -82,7 +82,7 @@ def test_a_step_that_a_stop_ends_before_an_untrusted_command(scene: Scene) -> No
     run_id = scene.begin().run.run_id
     stopped = scene.hook("stop", last_assistant_message='{"outcome": "succeeded"}', prompt_id="p1")
     first, second = stopped.message.split("\n")
-    assert first == "Loom: build/ask succeeded. Now: build/c1"
+    assert first == "Loom: build/ask succeeded. Next: build/c1"
     assert second.startswith(f"Loom: the run {handle(run_id)} waits for your trust")
     assert scene.state["status"] == "awaiting_feedback"
 
@@ -167,7 +167,7 @@ def test_check_lists_the_commands_of_a_workflow(scene: Scene) -> None:
     scene.write(".loom/workflows/child.json", json.dumps(child))
     told = scene.loomctl("check", "child").ends()
     assert told.stdout == (
-        "child: ok\nchild: it executes these commands, in a shell:\n  build/c1:\n      echo {work_id}\n"
+        "child: ok\nchild: it runs these commands in a shell:\n  build/c1:\n      echo {work_id}\n"
         "  build/c2 (in sub):\n      a\n      b\n"
     )
     (found,) = scene.loomctl("check", "child", "--json").json["files"]
@@ -183,8 +183,8 @@ def test_a_person_who_starts_a_run_is_asked(scene: Scene, typed: str, *, trusted
     scene.workflow(phases=steps("touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true"))
     seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny", typed=typed)
     assert "      touch fine; API_KEY=sk-proj-Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z true\n" in seen
-    assert "Trust these commands on this machine?" in seen
-    assert ("Its commands are trusted on this machine." in seen) is trusted
-    assert ("none of them is run" in seen) is not trusted
+    assert "Allow these commands on this machine?" in seen
+    assert ("Loom may run these commands on this machine." in seen) is trusted
+    assert ("Loom will not run this run's commands" in seen) is not trusted
     scene.loomctl("next", scene.run_dir.name, session=None)
     assert (scene.root / "fine").exists() is trusted

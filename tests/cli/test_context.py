@@ -286,7 +286,7 @@ def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> 
         ("note", "text", 8, "user", None),
     ]
     text = cli("context", "list").stdout
-    holds(text, "coverage  number  2      001-frame.ask@1  61\n", "3 keys, and 10 of Loom's own")
+    holds(text, "coverage  number  2      001-frame.ask@1  61\n", "3 keys and 10 of Loom's own")
     every = cli("context", "list", "--all", "--json").json
     assert {one["key"] for one in every["keys"] if one["engine"]} == {
         *BUILT_IN, "last_stage", "last_response", "response.frame/ask",
@@ -295,8 +295,8 @@ def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> 
 
 
 def test_what_is_not_there_is_told_and_spoils_no_list(begun: Scene, cli: Cli) -> None:
-    assert cli("context", "list").stdout.startswith(f"{begun.handle}: 0 keys, and 7 of Loom's own")
-    assert "nothing was set yet" in cli("context", "history").stdout
+    assert cli("context", "list").stdout.startswith(f"{begun.handle}: 0 keys and 7 of Loom's own")
+    assert "no step and no person has set a key yet" in cli("context", "history").stdout
     assert cli("context", "history", "--json").json["changes"] == []
     cli("context", "set", "coverage", "1")
     for words in (("get", "covrage"), ("unset", "covrage"), ("history", "covrage")):
@@ -402,8 +402,8 @@ def test_a_change_that_is_not_on_record_is_told_as_that(begun: Scene, cli: Cli) 
     cli("context", "set", "k", "2")
     assert changes(cli, "k") == [("k", "user", ..., 1), ("k", "unknown", 1, 7), ("k", "user", 7, 2)]
     assert changes(cli, "new") == [("new", "unknown", ..., 1)]
-    assert "not on record" in cli("context", "history").stdout
-    assert "not on record" in cli("context", "list").stdout
+    assert "unknown" in cli("context", "history").stdout
+    assert "unknown" in cli("context", "list").stdout
 
 
 def test_an_end_that_a_kill_met_is_told_once(begun: Scene, cli: Cli) -> None:

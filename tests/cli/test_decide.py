@@ -28,9 +28,9 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
     told = cli("next").stdout
     run_id = waiting.run_dir.name
     assert told.startswith(
-        "The run waits for its user at build/gate: Is it good? ([A] Approve · [F] Fix). They decide: "
+        "The run waits for the user at build/gate: Is it good? ([A] Approve · [F] Fix). The user decides: "
     )
-    assert "Its user decides, by one of these commands; an assistant tells them so, and leaves it to them:" in told
+    assert "Only the user decides, with one of these commands. An assistant shows them and does not run them:" in told
     assert (
         f"\n    loomctl choose '[A] Approve' {handle(run_id)}\n    loomctl choose '[F] Fix' {handle(run_id)}\n" in told
     )
@@ -43,8 +43,11 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
 @each(
     "words, told",
     [
-        (["choose", "f"], "Loom: build/gate: [F] Fix by Ada. Now: build/fix, by the label “[F] Fix”\nTell the"),
-        (["choose", "f", "--note", "slow"], "Loom: build/gate: [F] Fix by Ada: slow. Now: build/fix"),
+        (
+            ["choose", "f"],
+            "Loom: build/gate: [F] Fix by Ada. Next: build/fix, because the choice is “[F] Fix”\nTell the",
+        ),
+        (["choose", "f", "--note", "slow"], "Loom: build/gate: [F] Fix by Ada: slow. Next: build/fix"),
         (["approve"], "Loom: build/gate: [A] Approve by Ada. The run is completed.\n"),
         (["reject", "--reason", "never"], "Loom: build/gate: rejected by Ada: never. The run failed."),
     ],
@@ -62,14 +65,15 @@ def test_a_session_that_drives_the_run_goes_on_at_once_and_is_told_what_was_deci
     """Its user was asked by its host: the next step is printed, and may be ended."""
     told = cli("choose", "fix", "--by", "Ada", "--note", "slow").stdout
     assert told.startswith(
-        "✓ build/gate: succeeded (002-build.gate@1): [F] Fix by Ada: slow\nNow: build/fix, by the label “[F] Fix”\n"
+        "✓ build/gate: succeeded (002-build.gate@1): [F] Fix by Ada: slow\n"
+        "Next: build/fix, because the choice is “[F] Fix”\n"
     )
     assert "Mend it." in told
     assert cli("done", given="Mended.").code == 0
     cli("choose", "fix", "--by", "Ada", "--note", "two lines would be kinder", session=None)
     told = cli("next").stdout
-    assert told.startswith("Now: build/fix, by the label “[F] Fix”\n")
-    assert cli("next").stdout.startswith("Now: build/fix\n")
+    assert told.startswith("Next: build/fix, because the choice is “[F] Fix”\n")
+    assert cli("next").stdout.startswith("Next: build/fix\n")
     holds(told, "[F] Fix by Ada: two lines would be kinder", "Mend it.")
 
 
@@ -134,7 +138,7 @@ def test_a_simulation_tells_of_its_gates(scene: Scene, cli: Cli) -> None:
     assert document["context"]["human.gate.label"] == "[A] Approve"
     assert [one["code"] for one in document["warnings"]] == ["NOT_PLAYED"]
     told = cli("simulate", "tiny").stdout
-    assert "a person would be asked: human:001-build.gate@1: Is it good? ([A] Approve · [F] Fix)" in told
+    assert "a person would decide: human:001-build.gate@1: Is it good? ([A] Approve · [F] Fix)" in told
     scene.write("said.json", json.dumps({"gate": {"preferred_next_label": "nope"}}))
     warned = cli("simulate", "tiny", "--outcomes", "said.json", "--json").json["warnings"]
     assert [(one["code"], one["where"]) for one in warned] == [("UNKNOWN_LABEL", "build/gate")]

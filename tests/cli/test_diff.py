@@ -141,21 +141,24 @@ def test_assets_that_were_passed_over_are_told_with_the_reason(worked: Scene, cl
 def test_what_is_not_known_or_not_there_is_said(begun: Scene, cli: Cli) -> None:
     assert cli("show", "--assets").stdout == f"{begun.handle}: no assets\n"
     ended = cli("show", "--assets", "cp", "out")
-    assert (ended.code, "0 of 0 assets copied" in ended.stdout) == (0, True)
+    assert (ended.code, "copied 0 of 0 assets" in ended.stdout) == (0, True)
     assert not (begun.root / "out").exists()
     begin(begun)
     called(begun, "Edit", file_path="x")
     end(begun)
     ended = cli("show", "--diff", "shop", "001")
     assert ended.stdout == ""
-    assert ended.stderr == f"{ASK}: only what tools were called for is known: there is no git repository\n"
-    assert "  ! only what tools were called for is known: there is no git" in cli("show", "--diff", "--stat").stdout
+    assert ended.stderr == f"{ASK}: Loom only knows the files that tools were called for: there is no git repository\n"
+    assert (
+        "  ! Loom only knows the files that tools were called for: there is no git"
+        in cli("show", "--diff", "--stat").stdout
+    )
     assert cli("show", "--diff", "--names").stdout == "x\n"
 
 
 def test_assets_are_copied_where_their_user_wants_them_and_listed(worked: Scene, cli: Cli, tmp_path: Path) -> None:
     ended = cli("show", "--assets", "cp", "shop", str(tmp_path / "out"))
-    assert ended.stdout == f"Loom: 2 of 2 assets copied to {tmp_path / 'out'}\n"
+    assert ended.stdout == f"Loom: copied 2 of 2 assets to {tmp_path / 'out'}\n"
     made = tmp_path / "out" / "build.make" / "retry_1"
     assert (made / "junit.xml").read_text() == "<testsuite/>"
     assert (made / "test-results" / "login" / "a.png").read_bytes() == b"\x89PNG"
@@ -196,8 +199,8 @@ def test_an_asset_that_is_gone_or_changed_is_not_copied(worked: Scene, cli: Cli,
     stored = worked.run_dir / "assets" / "build.make" / "retry_1"
     (stored / "junit.xml").write_text("<forged/>")
     ended = cli("show", "--assets", "cp", str(tmp_path / "out")).ends(1)
-    assert "not copied: junit.xml: it was changed after it was captured" in ended.stdout
-    assert "Loom: 1 of 2 assets copied" in ended.stdout
+    assert "could not copy junit.xml: it was changed after it was captured" in ended.stdout
+    assert "Loom: copied 1 of 2 assets" in ended.stdout
     (stored / "junit.xml").unlink()
     assert "junit.xml: No such file" in cli("show", "--assets", "cp", str(tmp_path / "out")).stdout
 

@@ -91,9 +91,9 @@ SHOWS = {"cat", "cd", "command", "df", "file", "git", "grep", "ls", "python3", "
 MENDS = {"chmod", "claude", "cp", "export", "loomctl", "mkdir", "mv", "pipx", "rm", "unset", "${EDITOR:-vi}"}
 # Hints that are no command line, and why none would help.
 PROSE = {
-    "leave the backticks out": "what was typed was cut, and is typed anew",
+    "leave out the backticks": "what was typed was cut, and is typed anew",
     "copy it beside the workflow": "it becomes a problem of the workflow, which its author edits",
-    "the path is relative to the workflow's own file": "as above",
+    "the path starts at the workflow's own file": "as above",
 }
 OWN_WORDS = re.compile(r"\b(RUN|FILE|WORK|PATH|NAME|ID)\b")
 

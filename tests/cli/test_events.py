@@ -68,7 +68,7 @@ def test_events_are_told_from_a_place_a_line_each_or_as_they_are_stored(begun: S
     for since in ["yesterday", "", "5y", "-3", "1" * 30, "2026-13-01", "½d", "3 d"]:
         ended = cli("events", begun.run_dir.name, "--since", since)
         assert (ended.code, ended.stdout) == (2, "")
-        assert "is no number of an event, no time and no span" in ended.stderr
+        assert "is neither an event's number nor a time" in ended.stderr
     append(begun, Event("x", {"text": "grün ✓", "nested": {"a": [1, None]}}))
     assert cli("events", "--json").stdout.encode() == log(begun).read_bytes()
 
@@ -94,7 +94,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
             "slip_id": "0123", "event": "session_start", "loaded": {"spec": "full"}, "not_loaded": {"p": "gone"},
             "fresh": ["q"], "budget": {"limit": 9500, "used": 1200}, "warnings": ["LARGE_ARTIFACT"],
         },
-        "session_start: loaded spec (full); not loaded p (gone); 1 fresh (1,200 of 9,500) warnings=LARGE_ARTIFACT",
+        "session_start: loaded spec (full); not loaded p (gone); 1 unchanged (1,200 of 9,500) warnings=LARGE_ARTIFACT",
     ),
     "command.ended": (
         {"stage": "2-x@1", "exit_code": 1, "signal": None, "duration_ms": 1234, "timed_out": False, "bytes": 1},
@@ -110,23 +110,23 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
     ),
     "stage.undone": (
         {"stage": "2-x@1", "gone": ["3-y@1"], "phases": {"build": "in_progress", "ship": "pending"}},
-        "2-x@1; gone: 3-y@1; set back: build (in progress), ship (pending)",
+        "2-x@1; removed: 3-y@1; open again: build (in progress), ship (pending)",
     ),
     "run.rewound": (
         {"to": "2-x@1", "undone": ["4-z@1", "3-y@1"], "gone": [str(at) for at in range(7)], "context_left": ["4-z@1"]},
-        "to 2-x@1; taken back: 4-z@1, 3-y@1; gone: 0, 1, 2, 3, 4 and 2 more; their context stays: 4-z@1",
+        "to 2-x@1; undone: 4-z@1, 3-y@1; removed: 0, 1, 2, 3, 4 and 2 more; context kept of: 4-z@1",
     ),
     "run.forked": (
         {"from": "shop-1", "at": "2-x@1", "stages": ["1-w@1"], "context": {"1-w@1": []}},
-        "from shop-1 at 2-x@1; 1 stage came along",
+        "from shop-1 at 2-x@1; with 1 step",
     ),
     "state.restored": (
         {"source": "state.backup.json", "revision": {"before": None, "restored": 4}, "events_after": 2, "kept": "b"},
-        "from state.backup.json revision ? → 4 2 events after it stay kept=b",
+        "from state.backup.json revision ? → 4 2 later events stay kept=b",
     ),
     "lease.taken": (
         {"why": "gone", "epoch": 2, "host": "terminal", "hostname": "desk", "from": {"session_id": "5f0c9a52-0000"}},
-        "driven from here (terminal on desk): gone; before it session 5f0c9a5… (epoch 2)",
+        "driven from here (terminal on desk): gone; before: session 5f0c9a5… (epoch 2)",
     ),
     "lease.taken_over": (
         {
@@ -143,10 +143,10 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
             "since 2026-03-02T09:00:00Z, last sign 2026-03-02T10:00:00Z (epoch 3)"
         ),
     ),
-    "lease.released": ({"epoch": 3, "reason": "left"}, "given up: left (epoch 3)"),
+    "lease.released": ({"epoch": 3, "reason": "left"}, "released: left (epoch 3)"),
     "lease.refused": (
         {"began": 1, "epoch": 3, "holder": {"session_id": "s1", "host": "terminal", "hostname": "desk"}},
-        "a write was refused: driven by session s1 (terminal on desk) (begun under epoch 1, now 3)",
+        "refused a write: driven by session s1 (terminal on desk) (began in epoch 1, now 3)",
     ),
     "ledger.damaged": (
         {"of": "r-1", "line": 3, "code": "CHANGED_ENTRY", "what": "entry 3 is not the line", "faults": 1},
@@ -210,10 +210,10 @@ def test_a_line_that_is_no_entry_is_named_beside(begun: Scene, cli: Cli) -> None
     log(begun).write_bytes(first + b"\ngarbage\x1b[31m\n" + rest + b'{"torn')
     ended = cli("events", "--json")
     assert (ended.code, ended.stdout.encode()) == (0, whole)
-    assert f"a line of events.jsonl at byte {len(first) + 1:,} (12 bytes) is no entry" in ended.stderr
-    assert f"loomctl prove --log {begun.handle} tells more" in ended.stderr
+    assert f"events.jsonl is damaged at byte {len(first) + 1:,} (12 bytes)" in ended.stderr
+    assert f"for more: loomctl prove --log {begun.handle}" in ended.stderr
     assert cli("prove", "--log").code == 1
-    assert "the last line of events.jsonl (6 bytes) has no end" in ended.stderr
+    assert "the last line of events.jsonl (6 bytes) is incomplete" in ended.stderr
 
 
 def test_a_line_that_a_kill_tore_off_is_named_as_that(begun: Scene, cli: Cli) -> None:
@@ -225,8 +225,8 @@ def test_a_line_that_a_kill_tore_off_is_named_as_that(begun: Scene, cli: Cli) ->
         held.write(b'{"seq":100,"half\n')
     assert cli("prove", "--log").code == 0
     ended = cli("events", "--json")
-    assert (ended.code, ended.stderr.count("is no entry: a kill tore it off")) == (0, 2)
-    assert "tells more" not in ended.stderr
+    assert (ended.code, ended.stderr.count("a killed process left it incomplete")) == (0, 2)
+    assert "for more" not in ended.stderr
 
 
 def test_a_log_of_strangers_plays_no_tricks(begun: Scene, cli: Cli) -> None:
@@ -312,8 +312,8 @@ def test_a_log_that_is_cut_or_replaced_is_followed_on_until_ctrl_c(begun: Scene,
     os.truncate(log(begun), 0)
     held = followed.process
     assert held.stderr is not None
-    assert "another events.jsonl" in held.stderr.readline()
-    assert "another events.jsonl" in held.stderr.readline()
+    assert "somebody replaced events.jsonl" in held.stderr.readline()
+    assert "somebody replaced events.jsonl" in held.stderr.readline()
     begun.loomctl("pause")
     followed.until("run.paused")
     followed.process.send_signal(signal.SIGINT)
@@ -334,7 +334,7 @@ def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Fol
         assert followed.out.readline() == "    | half\n"
         file.write(b"".join(b"%09d\n" % number for number in range(40_000)))
         file.flush()
-        assert "bytes, which command.log has" in followed.until("…")
+        assert "bytes left out; command.log has them" in followed.until("…")
         followed.until("000039999")
     drive.done(begun.space(), begun.run_dir.name, response="made")
     followed.until("stage.completed")

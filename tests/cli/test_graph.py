@@ -51,7 +51,7 @@ def test_without_graphviz_the_way_on_is_said_as_of_what_is_neither(
     holds(ended.stderr, "NO_GRAPHVIZ", "hint: loomctl graph --format mermaid")
     assert not list(tmp_path.glob("*.svg"))
     assert cli("graph", "core", "--format", "dot").code == 0
-    assert "there is neither a workflow nor a run 'nobody'" in cli("graph", "nobody").ends(2).stderr
+    assert "there is no workflow and no run 'nobody'" in cli("graph", "nobody").ends(2).stderr
     scene.write("bad.dot", "digraph {")
     assert "line 1, column 9" in cli("graph", "bad.dot").ends(5).stderr
     assert cli("graph").code == 3

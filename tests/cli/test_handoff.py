@@ -39,12 +39,12 @@ def test_nothing_leaves_the_machine_before_it_is_listed_and_confirmed(laptop: Ma
     laptop.edit(context={"token": SECRET})
     refused = laptop.loomctl("push")
     assert (refused.code, refused.stdout) == (2, "")
-    for told in ("the state: ", "the plan: ", "Masked: 1 secret, in\n  run/state.json", "NOT_CONFIRMED", "--yes"):
+    for told in ("the state: ", "the plan: ", "Loom masks 1 secret in\n  run/state.json", "NOT_CONFIRMED", "--yes"):
         assert told in refused.stderr
     assert SECRET not in refused.stderr
     listed = laptop.loomctl("push", "--dry-run")
     assert (listed.code, listed.stderr) == (0, "")
-    assert "would go" in listed.stdout
+    assert "would push" in listed.stdout
     assert not any("loom" in name for name in tips(tmp_path / "server.git"))
     assert laptop.loomctl("push", "--json").json["error"]["code"] == "NOT_CONFIRMED"
     assert laptop.event_names().count("run.pushed") == 0
@@ -58,13 +58,13 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     run_id = laptop.run_dir.name
     laptop.push(run_id)
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
-    said = f"To go on with it here: loomctl resume {handle(run_id)}"
+    said = f"To continue it here: loomctl resume {handle(run_id)}"
     assert said in desktop.loomctl("pull").stdout
     assert desktop.loomctl("pull", "--json").json["bytes"] == 0
     told = Machine(tmp_path / "third", tmp_path / "server.git").loomctl("pull", "--json").json
     came = git(tmp_path / "server.git", "ls-tree", "-r", "-l", f"refs/loom/runs/{run_id}").splitlines()
     assert (told["files"], told["bytes"]) == (len(came), sum(int(line.split()[3]) for line in came))
-    assert desktop.loomctl("pull").stdout.startswith(f"Loom: run {handle(run_id)} is here as origin has it\n{said}")
+    assert desktop.loomctl("pull").stdout.startswith(f"Loom: {handle(run_id)} is up to date with origin\n{said}")
     assert said not in laptop.loomctl("pull").stdout
 
 
@@ -84,7 +84,7 @@ def test_every_run_of_a_remote_is_pulled_and_what_is_refused_is_told(laptop: Mac
     assert {one["run_id"]: one["kind"] for one in told.json["runs"]} == {first: "refused", second: "new"}
     said = desktop.loomctl("pull", "--all")
     assert ("--keep-mine" in said.stderr, "DIVERGED" in said.stdout) == (True, False)
-    assert f"Loom: run {handle(second, 'another')} is here as origin has it" in said.stdout
+    assert f"Loom: {handle(second, 'another')} is up to date with origin" in said.stdout
     assert desktop.loomctl("pull", "--all", "--take-theirs").code == 0
     assert len(desktop.run_dirs) == 3
 
@@ -110,7 +110,7 @@ def test_one_run_that_cannot_be_taken_keeps_no_other_from_coming(laptop: Machine
     }  # fmt: skip
     assert told.code == 5
     said = desktop.loomctl("pull", "--all")
-    assert (said.code, said.stderr.count("BAD_HANDOFF:"), said.stdout.count("is here as origin has it")) == (5, 1, 1)
+    assert (said.code, said.stderr.count("BAD_HANDOFF:"), said.stdout.count("is up to date with origin")) == (5, 1, 1)
     assert "BAD_HANDOFF" not in said.stdout
 
 
@@ -140,7 +140,7 @@ def test_what_nobody_can_take_is_taken_away_with_a_copy_and_the_run_put_there_ag
         assert (row.split()[1], row.rsplit("  ", 1)[1].strip()) == ("unreadable", "unknown")
         assert said.startswith(f"! {run_id}: BAD_HANDOFF: ")  # what nobody can read has no handle
         assert "newer there" not in row
-        pull = shlex.split(said.rpartition("; ")[2].removesuffix(" says why, and what can be done"))
+        pull = shlex.split(said.rpartition("To see why: ")[2])
         for words in (pull[1:], ["push", run_id, "--yes", *there]):
             error = laptop.loomctl(*words, "--json").json["error"]
             assert error["code"] == "BAD_HANDOFF"
@@ -217,7 +217,7 @@ def test_a_push_from_below_names_the_remote_and_the_take_over_as_they_hold_elsew
             "push", run_id, "--remote", "../../../server.git", "--yes", session=None, cwd=below
         ).ends()
         elsewhere = f"loomctl pull {handle(run_id)} --remote {(tmp_path / 'server.git').resolve()}"
-        assert f"To go on with it elsewhere: {elsewhere}\n" in pushed.stdout
+        assert f"To continue it elsewhere: {elsewhere}\n" in pushed.stdout
         assert (f"{elsewhere}, then loomctl resume {handle(run_id)} --take-over" in pushed.stdout) == (lease is driver)
         assert (f"The run is driven by the session {OTHER}" in pushed.stdout) == (lease is driver)
 
@@ -327,7 +327,7 @@ def test_what_is_listed_is_what_is_sent_to_the_byte(laptop: Machine, tmp_path: P
         assert {one["path"]: one["bytes"] for one in listed["files"]} == {line[4]: int(line[3]) for line in new}
         assert listed["message_bytes"] == len(git(server, "log", "-1", "--format=%B", ref).encode().rstrip()) + 1
         assert f"{len(new)} files, {listed['bytes']:,} bytes" in words
-        assert f"its goal and where it stands: {listed['message_bytes']:,} bytes" in words
+        assert f"the goal and the step: {listed['message_bytes']:,} bytes" in words
         entry = json.loads((laptop.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         assert (entry["event"], entry["properties"]["files"]) == ("run.pushed", len(new))
         before = there
@@ -388,7 +388,7 @@ def test_every_command_that_is_named_leads_to_the_same_remote(laptop: Machine, t
     named = "my remote" if how == "a name with a space" else "../sp ace.git"
     git(laptop.root, "config", "remote.my remote.url", str(other))
     empty = laptop.loomctl("runs", f"--remote={named}").stdout
-    assert empty.strip().endswith(f"To hand one on: loomctl push --remote '{named}'")
+    assert empty.strip().endswith(f"To push one: loomctl push --remote '{named}'")
     none = laptop.loomctl("pull", "--remote", named, "--json").json["error"]
     assert none["message"] == f"the remote {named} has no runs"
     assert f"loomctl push --remote '{named}'" in none["why"]
@@ -470,7 +470,7 @@ def test_runs_are_read_and_taken_up_where_they_are_pushed(laptop: Machine, tmp_p
     said = laptop.loomctl("push", run_id, "--yes", *named, cwd=laptop.root / "sub").ends().stdout
     pull = f"loomctl pull {handle(run_id)} --remote {fork}"
     onward = f"To continue on another machine: {pull}, then loomctl resume {handle(run_id)} --take-over"
-    holds(said, f"To go on with it elsewhere: {pull}\n", onward)
+    holds(said, f"To continue it elsewhere: {pull}\n", onward)
     assert (len(loom_refs(fork)), loom_refs(server)) == (1, [])
     listing = [f"--remote={server}" if way == "address" else "--remote"]
     (told,) = laptop.loomctl("runs", *listing, "--json").json["runs"]
@@ -478,7 +478,7 @@ def test_runs_are_read_and_taken_up_where_they_are_pushed(laptop: Machine, tmp_p
     assert Machine(tmp_path / "desktop", server).loomctl(*pull.split()[1:]).code == 0
     laptop.done(run_id)
     assert laptop.loomctl("push", "--yes", *named).code == 0
-    assert "is here as" in laptop.loomctl("pull", *named).stdout
+    assert "is up to date with" in laptop.loomctl("pull", *named).stdout
     assert git(fork, "rev-list", "--count", *loom_refs(fork)) == "2"
 
 
@@ -565,8 +565,8 @@ def test_a_full_disk_sends_to_what_tells_of_disks(
 @pytest.mark.slow
 def test_the_only_remote_is_the_one_that_is_meant(laptop: Machine, tmp_path: Path) -> None:
     git(laptop.root, "remote", "rename", "origin", "upstream")
-    holds(laptop.loomctl("push", "--yes").stdout, "is pushed to upstream", "--remote upstream")
-    assert "is here as upstream has it" in laptop.loomctl("pull").stdout
+    holds(laptop.loomctl("push", "--yes").stdout, " to upstream (", "--remote upstream")
+    assert "is up to date with upstream" in laptop.loomctl("pull").stdout
     assert laptop.loomctl("runs", "--remote", "--json").json["remote"] == "upstream"
     git(laptop.root, "remote", "add", "backup", str(tmp_path / "server.git"))
     for words in (["push", "--yes"], ["pull"], ["runs", "--remote"]):

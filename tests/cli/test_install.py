@@ -43,7 +43,7 @@ def test_the_command_is_a_link_in_the_users_own_folder(cli: Cli, folder: Path) -
 
 def test_a_folder_on_path_needs_no_line(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    holds(cli("install").ends().stdout, "Type `loomctl --help` in any folder.", but=("export",))
+    holds(cli("install").ends().stdout, "Now `loomctl --help` works in any folder.", but=("export",))
 
 
 def test_another_folder_is_undone_there(cli: Cli, folder: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_another_loomctl_before_it_is_named(
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", f"{other.parent}:{folder}:/usr/bin:/bin")
-    holds(cli("install").ends().stdout, f"But another loomctl comes first on your PATH: {other}")
+    holds(cli("install").ends().stdout, f"But your PATH finds another loomctl first: {other}")
 
 
 def test_where_no_link_can_be_made_a_script_stands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

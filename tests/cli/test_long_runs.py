@@ -81,8 +81,8 @@ def test_a_damaged_file_of_visits_is_a_finding_with_its_place(
     assert "$.earlier" in cli("check", str(long.run_dir / "state.json")).ends(5).stdout
     (doctor,) = [one for one in cli("doctor", "--json").json["checks"] if one["id"] == "runs"]
     assert doctor["status"] == "WARN", doctor
-    assert "earlier stages" in cli("next").ends().stdout
-    assert "cannot be read" in cli("debug", "preamble", "--json").ends().json["warnings"][0]
+    assert "earlier steps" in cli("next").ends().stdout
+    assert "cannot read the earlier steps" in cli("debug", "preamble", "--json").ends().json["warnings"][0]
     long.hook("session-start", session=OTHER, source="startup").ends()
     assert "loomctl done --for 101" in long.hook("session-start", source="compact").context
     for _ in range(2):

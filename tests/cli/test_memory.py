@@ -12,9 +12,10 @@ from tests.helpers.scenes import MAIN, Scene, artifact, fingerprint
 from tests.helpers.texts import holds
 
 PRICE = (
-    "Each session that starts in this folder reads it, whatever it is for: now ",
-    "It is read at a start, /clear and compaction, not between prompts; below this folder its files are left out.",
-    "Claude Code takes it for instructions of yours, where hooks give data.",
+    "Every session that starts in this folder reads it, also for other work: now ",
+    "Claude Code reads it at a start, /clear and compaction, not between prompts.",
+    "In a folder below this one it does not read the imported files.",
+    "Claude Code treats it as your instructions, while it treats what hooks give as data.",
 )
 
 
@@ -47,7 +48,7 @@ def test_what_would_be_written_is_shown_first_and_then_how_it_stands(begun: Scen
     assert [one["id"] for one in document["left_out"]] == ["gone"]
     assert document["bytes"] == 11 + len((begun.store / "now.md").read_bytes())
     (begun.root / "CLAUDE.local.md").unlink()
-    assert "CLAUDE.local.md has lost its line; `loomctl memory on` puts it back" in cli("memory").stdout
+    assert "CLAUDE.local.md has lost its line. To restore it: loomctl memory on" in cli("memory").stdout
     assert (cli("memory", "on", "--yes").code, cli("memory", "off").code) == (EXIT_OK, EXIT_OK)
     assert not (begun.root / "CLAUDE.local.md").exists()
 
@@ -75,14 +76,14 @@ def test_memory_is_switched_on_once_in_one_place_and_fails_no_command(cli: Cli, 
     assert error.json["error"]["hint"] == "loomctl memory off && loomctl memory on --in rule"
     (begun.store / "now.md").unlink()
     (begun.store / "now.md").mkdir()
-    assert ".loom/now.md could not be kept current: " in cli("pause").ends().stderr
+    assert "could not update .loom/now.md: " in cli("pause").ends().stderr
 
 
 def test_a_file_that_git_does_not_ignore_is_told_and_a_first_run_too(scene: Scene, cli: Cli) -> None:
     (scene.root / ".git").rmdir()
     assert cli("memory", "--json").json["ignored_by_git"] is None
     subprocess.run(["git", "init", "-q", str(scene.root)], check=True)
-    assert "! git does not ignore CLAUDE.local.md: a commit would take the line along" in cli("memory").stdout
+    assert "! git does not ignore CLAUDE.local.md: a commit would contain the line" in cli("memory").stdout
     scene.write(".gitignore", "*.local.md\n")
     assert cli("memory", "--json").json["ignored_by_git"] is True
     assert "!" not in cli("memory").stdout

@@ -25,11 +25,16 @@ def test_the_document_is_the_one_that_others_rely_on_in_any_encoding(cli: Cli) -
 
 def test_people_are_told_line_by_line(scene: Scene, cli: Cli) -> None:
     for response, words, code, shows in [
-        ("done", [], 0, ["no directive found"]),
-        ("done", ["--schema", "routing"], 1, ["no directive found", "error: NO_DIRECTIVE"]),
+        ("done", [], 0, ["found no JSON object that says how the step ended"]),
+        (
+            "done",
+            ["--schema", "routing"],
+            1,
+            ["found no JSON object that says how the step ended", "error: NO_DIRECTIVE"],
+        ),
         ("done", ["--status-json", "s.json"], 0, ["found in: status.json", "outcome: skipped"]),
         ("done", ["--last-file", "n.md"], 0, ["found in: last_file", "preferred_next_label: fix"]),
-        ("done", ["--last-file", "tool.py"], 0, ["no directive found"]),
+        ("done", ["--last-file", "tool.py"], 0, ["found no JSON object that says how the step ended"]),
         ("done", ["--last-file", "n.md", "--status-json", "s.json"], 0, ["found in: status.json"]),
         ('{"outcome": 1}', ["--schema", "routing", "--status-json", "s.json"], 1, ["error: WRONG_TYPE at /outcome"]),
         ('{"outcome": "SUCCESS", "artifacts": {"n": "a b.md"}}', [], 0, ["artifact n = a b.md"]),

@@ -32,7 +32,7 @@ def prompt(scene: Scene, stage: str) -> str:
 def test_it_prints_the_bytes_that_the_prompt_begins_with(begun: Scene, cli: Cli, response: str) -> None:
     cli("done", "--response-file", "-", given=response)
     printed = cli("debug", "preamble").stdout
-    assert prompt(begun, "002-build.s1@1").startswith(printed + "\n## Step build/s1: s1 (visit 1)")
+    assert prompt(begun, "002-build.s1@1").startswith(printed + "\n## Step build/s1: s1")
     assert cli("debug", "preamble", "--step", "s1").stdout == printed
     assert cli("debug", "preamble", "--json").json["text"] == printed.removesuffix("\n")
 
@@ -50,7 +50,7 @@ def test_a_fidelity_is_asked_for_and_what_went_wrong_is_said_beside_it(begun: Sc
     begun.edit_plan(default_fidelity="everything")
     ended = cli("debug", "preamble").ends()
     assert ended.stderr.splitlines() == [
-        "loomctl: 'everything' of the workflow is no fidelity; it is passed over",
+        "loomctl: Loom ignores the unknown fidelity 'everything' of the workflow",
         "loomctl: 001-build.s0@1: status.json is missing",
     ]
 
@@ -61,9 +61,9 @@ def test_next_tells_what_another_session_did_until_the_conversation_holds_it(beg
     cli("done", given="Theirs.", session=OTHER)
     begun.let_go()
     told = cli("next").stdout
-    before, _, step = told.partition("## Step build/s2: s2 (visit 1)")
+    before, _, step = told.partition("## Step build/s2: s2")
     assert "- **build/s1**: succeeded\n  - Response:\n    ```\n    Theirs.\n    ```\n\nLoom slip " in before
-    assert "(1 earlier stage stands in this conversation already)" in before
+    assert "(1 earlier step is in this conversation already)" in before
     assert "Mine." not in before
     assert "Do the part 2." in step
     assert step.strip().endswith("takes your next final message as the result.")
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_named(begun: Scene, cli: Cli, monkeypatch: pytest.
     space = space._replace(settings=space.settings._replace(command_budget=1500))
     told = answer.bounded_step(space, space.store.read(begun.run_dir.name))
     assert told.startswith(
-        "What the stages before this step did and said is too long for here: `loomctl debug preamble`\n\n"
+        "The results of the earlier steps are too long for here. Read them: `loomctl debug preamble`\n\n"
     )
     assert utf8_bytes(told) <= 1500
     assert "preamble" not in space.local.primed(SESSION)
@@ -119,5 +119,5 @@ def test_a_priming_names_where_it_stands(begun: Scene, cli: Cli) -> None:
     assert "loomctl debug preamble" not in cli("prime-context", "--force").stdout
     cli("done", given="The result.")
     context = begun.hook("session-start", source="startup").context
-    assert "\n`loomctl debug preamble` tells what came before it.\n" in context
+    assert "\n`loomctl debug preamble` shows what came before.\n" in context
     assert "# Loom: what happened before" not in context

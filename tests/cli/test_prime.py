@@ -25,16 +25,16 @@ def begun(scene: Scene, cli: Cli) -> Scene:
 
 def test_an_assistant_gets_the_text_and_a_summary_of_what_was_asked_for(cli: Cli, begun: Scene) -> None:
     """What cannot be seen live is sent again; that it was given once is no proof (D15)."""
-    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
-    assert "2 loaded, 0 fresh" in cli("prime-context").stdout
+    assert "Loaded 2 files (" in cli("prime-context").stdout
+    assert "Loaded 2 files (" in cli("prime-context").stdout
     lines = cli("prime-context", "--force").stdout.splitlines()
-    assert lines[0] == f"Loom: run {begun.handle}"
-    assert lines[1].startswith("Packing slip (manual): 2 loaded, 0 fresh; ")
-    assert any(line.startswith("Session history: 1 session (") for line in lines)
+    assert lines[0] == f"Loom: {begun.handle}"
+    assert lines[1].startswith("Loaded 2 files (")
+    assert any(line.startswith("Sessions: 1 session (") for line in lines)
     assert "The heliotrope switch survives a reload." in lines
     assert lines[-1].startswith("Loom slip ")
     ended = cli("prime-context", "--artifacts", " notes ,,", "--force").ends()
-    holds(ended.stdout, "1 loaded", but=("heliotrope",))
+    holds(ended.stdout, "Loaded 1 file (", but=("heliotrope",))
     ended = cli("prime-context", "--artifacts", "spec,nonsense", "--force").ends(2)
     holds(ended.stdout, "✗ nonsense unknown_artifact: known artifacts: notes, spec", "heliotrope")
     entry = cli("prime-context", "--artifacts", "nonsense", "--json").json["artifacts"][-1]
@@ -91,7 +91,7 @@ def test_a_workflow_without_artifacts_says_so(scene: Scene, cli: Cli) -> None:
     """Nothing declared is no error (D5)."""
     scene.workflow()
     cli("run", "x", "--workflow", "tiny")
-    assert "0 declared" in cli("prime-context").ends().stdout
+    assert "this workflow declares no critical artifacts" in cli("prime-context").ends().stdout
 
 
 @pytest.mark.slow

@@ -43,14 +43,14 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
         "  kept: b",
         "  lost, put back: c",
         "  lost, put back: d",
-        f"2026-01-02: auto, session {SESSION[:7]}…: unproven, no summary came; in what Loom gave: 1",
+        f"2026-01-02: auto, session {SESSION[:7]}…: unproven, there is no summary; Loom gave 1 again",
         "  given: a",
         f"2026-01-03: auto, session {SESSION[:7]}…: 4 of 4 survived: kept 4, lost 0",
         "  kept: a",
         "  kept: b",
         "  kept: c",
         "  kept: d",
-        f"2026-01-04: auto, session {SESSION[:7]}…: nothing was declared, or nobody looked",
+        f"2026-01-04: auto, session {SESSION[:7]}…: nothing recorded",
     ]
     document = cli("prove", begun.run_dir.name[:4], "--json").json
     assert document["must_survive"] == [
@@ -64,7 +64,7 @@ def test_it_tells_each_compaction_and_each_item_and_no_damage(begun: Scene, cli:
     ended = cli("prove")
     assert (ended.code, cli("prove", "--json").code) == (1, 1)  # what is still lost is a finding
     lines = ended.stdout.splitlines()[4:-2]
-    assert [line.partition(":")[0].strip() for line in lines[1:]] == ["kept", "lost", "absent, had no text then"]
+    assert [line.partition(":")[0].strip() for line in lines[1:]] == ["kept", "lost", "absent"]
     assert lines[0].endswith("1 of 2 survived: kept 1, lost 1, put back 0, absent 1")
     assert lines[1].startswith("  kept: word word")
     assert len(lines[1]) < 120
@@ -111,7 +111,7 @@ def test_texts_that_differ_in_white_space_alone_are_one_item(scene: Scene, cli: 
     scene.workflow()
     scene.begin()
     ended = cli("prove")
-    told = f"run {scene.handle}: 2 items must survive, 0 compactions\n  goal: add dark mode\n  step: frame/ask\n"
+    told = f"{scene.handle}: 2 items must survive, 0 compactions so far\n  goal: add dark mode\n  step: frame/ask\n"
     told += "log: ✓ 6 events proven, up to the last checkpoint (loomctl prove --log)\n"
     assert (ended.code, ended.stdout) == (0, told)
     assert cli("prove", "--json").json["log"]["ok"] is True

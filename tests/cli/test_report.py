@@ -47,7 +47,7 @@ def test_the_page_leads_to_the_runs_files_and_elsewhere_to_nothing(scene: Scene,
     assert cli("report", "-o", str(elsewhere)).code == 0
     text = elsewhere.read_text(encoding="utf-8")
     assert links(elsewhere) == []
-    holds(text, "--with-files brings them along", but=(str(scene.root),))
+    holds(text, "--with-files adds them", but=(str(scene.root),))
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_an_archived_run_is_told_from_its_archive(scene: Scene, cli: Cli) -> Non
 def test_a_damaged_run_ends_with_findings_and_a_page(scene: Scene, cli: Cli) -> None:
     (reports.rich(scene) / "plan.json").write_text("{")
     assert "! BAD_JSON" in cli("report", "-o", "r.html").ends(1).stdout
-    assert "What could not be read, or is not as it was written" in (scene.root / "r.html").read_text(encoding="utf-8")
+    assert "Unreadable, damaged or changed" in (scene.root / "r.html").read_text(encoding="utf-8")
 
 
 def test_a_run_of_fabers_has_a_report(scene: Scene, cli: Cli) -> None:

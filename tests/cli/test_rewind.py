@@ -26,18 +26,18 @@ def worked(scene: Scene, cli: Cli) -> Scene:
 def test_a_rewind_and_what_is_damaged_are_told_in_words(worked: Scene, cli: Cli) -> None:
     lines = cli("rewind", "--to", "make").ends().stdout.splitlines()
     assert lines[:4] == [
-        f"Loom: run {worked.handle} is back at 002-build.make@1",
-        "  gone      1 stage: 003-build.polish@1",
-        "  results   kept aside in the stages' folders, as *.undone-N",
-        "  files     the project's are untouched; these stages changed none that is known",
+        f"Loom: {worked.handle} is back at 002-build.make@1",
+        "  undone    1 step: 003-build.polish@1",
+        "  results   kept in the steps' folders, as *.undone-N",
+        "  files     Loom touched none of yours; the undone steps changed none that Loom knows of",
     ]
-    assert "Now: build/make" in lines
+    assert "Next: build/make" in lines
     assert "Make it." in lines
     again = cli("rewind", "--to", "2")
-    assert again.stdout.startswith("002-build.make@1 is open already; nothing was changed.\n")
+    assert again.stdout.startswith("002-build.make@1 is open already. Nothing changed.\n")
     (worked.run_dir / "stages" / "001-frame.ask@1" / "status.json").write_text("{")
     ended = cli("rewind", "--to", "1").ends()
-    assert "  ! the context stays as it is: what it was before 001-frame.ask@1" in ended.stdout
+    assert "  ! the context stays as it is, because Loom cannot read from" in ended.stdout
 
 
 def test_a_rewind_as_a_document(worked: Scene, cli: Cli) -> None:
@@ -79,10 +79,10 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     lines = cli("fork", "--at", "make").stdout.splitlines()
     new = next(path.name for path in worked.run_dirs if path.name != first)
     assert lines == [
-        f"Loom: run {handle(new)} is as {handle(first)} was when 002-build.make@1 had ended",
-        "  brought   2 stages, 0 tool steps, the context of then",
-        "  files     the project's are untouched; the stages after it changed none that is known",
-        f"{handle(first)} is as it was. To take up the new run: loomctl resume {handle(new)}",
+        f"Loom: {handle(new)} is a copy of {handle(first)} after 002-build.make@1",
+        "  copied    2 steps, 0 tool calls and the context of that time",
+        "  files     Loom touched none of yours; later steps changed none that Loom knows of",
+        f"{handle(first)} is unchanged. To continue the copy: loomctl resume {handle(new)}",
     ]
     assert cli("show", "--json").json["run_id"] == first
     assert cli("resume", new, "--json").json["step"]["id"] == "build/polish"

@@ -52,7 +52,7 @@ def test_the_way_is_told_with_the_next_step(begun: Cli) -> None:
     assert (told["next"]["reason"], told["next"]["label"]) == ("label", "[F] Fix")
     assert told["way"]["step_id"] == "build/fix"
     assert begun("next", "--json").json["next"]["reason"] == "label"
-    assert "Now: build/review, by its transition" in begun("done", given="Mended.").stdout
+    assert "Next: build/review, by its transition" in begun("done", given="Mended.").stdout
     told = begun("done", "--json", given=says("approve")).json
     assert (told["next"], told["status"]) == (None, "completed")
     assert told["way"] == {"step_id": None, "reason": "end", "by": "label", "transition": 1, "label": "[A] Approve"}
@@ -62,13 +62,13 @@ def test_stages_and_events_and_a_stage_tell_the_way(begun: Cli) -> None:
     begun("done", given="Made.")
     assert "NEXT" not in begun("stages").stdout
     begun("done", given=says("f"))
-    assert "build/fix by the label “[F] Fix”" in begun("stages").stdout
+    assert "build/fix because the choice is “[F] Fix”" in begun("stages").stdout
     listed = begun("stages", "--json").json["stages"]
     assert [one["next"] and one["next"]["reason"] for one in listed] == ["order", "label", None]
     assert [one["attempt"] for one in listed] == [1, 1, 1]
-    assert "next      build/fix by the label “[F] Fix”" in begun("show", "2").stdout
+    assert "next      build/fix because the choice is “[F] Fix”" in begun("show", "2").stdout
     log = begun("events").stdout
-    holds(log, "002-build.review@1 → build/fix (label, of 2 ways)", "then build/fix by the label “[F] Fix”")
+    holds(log, "002-build.review@1 → build/fix (label, of 2 ways)", "then build/fix because the choice is “[F] Fix”")
 
 
 def test_a_run_that_nothing_applies_to_says_so(scene: Scene, cli: Cli) -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_nothing_applies_to_says_so(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases=phases({"id": "a", "prompt": "A.", "transitions": ways}))
     cli("run", "x", "--workflow", "tiny")
     told = cli("done", given="Done.")
-    assert "The run failed: no transition of build/a applies: it ended succeeded." in told.stdout
+    assert "The run failed: no transition of build/a applies, because it ended succeeded." in told.stdout
     assert "To try the step again: loomctl resume" in told.stdout
 
 
@@ -142,7 +142,7 @@ def test_a_command_that_failed_for_a_passing_reason_waits(scene: Scene, monkeypa
     assert first["error"]["type"] == "TRANSIENT"
     pending = told[0]["pending"]
     assert (pending["kind"], pending["not_before"]) == ("not_begun", waits)
-    assert f"is not tried before {clock.day_and_time(waits)[1]}." in scene.loomctl("next").stdout
+    assert f"Loom retries it after {clock.day_and_time(waits)[1]}." in scene.loomctl("next").stdout
     assert not (scene.run_dir / "stages/002-build.c1@2/command.json").exists()
     steps = scene.state["steps"]
     scene.edit(steps=[{**steps[0], "next": {**steps[0]["next"], "not_before": "2026-01-01T00:00:00Z"}}, *steps[1:]])

@@ -163,7 +163,7 @@ def test_a_broken_run_comes_back_with_its_hint(begun: Scene, cli: Cli) -> None:
     (begun.run_dir / "state.json").write_text("{")
     begun.space().local.mark_ended(SESSION)
     assert cli("runs", "archive", "shop").code == 0
-    assert "(BAD_JSON): loomctl debug state restore" in cli("runs", "restore", "shop").ends().stdout
+    assert "(BAD_JSON). Restore it: loomctl debug state restore" in cli("runs", "restore", "shop").ends().stdout
     assert cli("debug", "state", "restore", "shop").code == 0
 
 

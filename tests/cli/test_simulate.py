@@ -199,7 +199,7 @@ def test_outcomes_come_from_standard_input_and_lines_are_for_people(scene: Scene
         "004   build/fix@2     succeeded  → build/review (unconditional)",
         "005   build/review@3  succeeded  → failed (max_visits of build/fix)",
         "",
-        "failed: build/fix was visited 2 times, its max_visits",
+        "failed: build/fix has run 2 times, its max_visits",
         'context last_stage = "build/review"',
     ]
 
@@ -207,8 +207,8 @@ def test_outcomes_come_from_standard_input_and_lines_are_for_people(scene: Scene
 BAD: list[tuple[str, Json | list[Any] | str, str]] = [
     ("an unknown step", {"biuld/make": {}}, "did you mean build/make?"),
     ("an unknown bare step", {"reviw": {}}, "did you mean review?"),
-    ("a step named twice", {"make": {}, "build/make": {}}, "named twice"),
-    ("an unknown outcome", {"make": {"outcome": "passed"}}, "'passed' is no outcome"),
+    ("a step named twice", {"make": {}, "build/make": {}}, "appears twice"),
+    ("an unknown outcome", {"make": {"outcome": "passed"}}, "unknown outcome 'passed'"),
     ("an unknown word", {"make": {"outcom": "failed"}}, "did you mean outcome?"),
     ("a word of the wrong type", {"make": [{}, {"suggested_next_ids": "fix"}]}, "$.make[1].suggested_next_ids"),
     ("no visit", {"make": []}, "an empty list"),

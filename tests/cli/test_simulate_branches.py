@@ -108,7 +108,7 @@ def test_rounds_failures_and_left_over_outcomes_are_told(scene: Scene, cli: Cli)
     _, told = played(scene, cli, phases, {"look": FAILED, "out": {"preferred_next_label": "more"}})
     api, web = told["stages"][0]["branches"]
     assert api["why"] == "build/fan.api.look: it broke"
-    assert web["why"] == "build/fan.web.draw was visited 2 times, its max_visits"
+    assert web["why"] == "build/fan.web.draw has run 2 times, its max_visits"
     assert (told["status"], told["why"]) == ("failed", "build/fan: api: failed, web: failed")
     assert told["stages"][0]["failure_reason"] == "api: failed, web: failed"
     _, told = played(scene, cli, fan("any", API, WEB), {"look": [{}, {}], "check": {}})
@@ -140,8 +140,11 @@ def test_people_in_branches_choose_or_are_warned_of(scene: Scene, cli: Cli) -> N
 @each(
     "name, words",
     [
-        ("fan", "is a parallel step, which ends as its branches do; write build/fan.api.look or build/fan.web.look"),
-        ("look", "names 2 steps; write build/fan.api.look or build/fan.web.look"),
+        (
+            "fan",
+            "is a parallel step, and its branches decide how it ends; write build/fan.api.look or build/fan.web.look",
+        ),
+        ("look", "2 steps are called 'look'; write build/fan.api.look or build/fan.web.look"),
         ("lokk", "did you mean look?"),
         ("fan.web.lok", "did you mean fan.web.look?"),
     ],
@@ -166,6 +169,6 @@ def test_lines_for_people(scene: Scene, cli: Cli) -> None:
         "        data                    cancelled",
         "004   build/sum@1               succeeded  → end (order)",
         "",
-        "a person would be asked in the branch web: human:003-build.fan.web.ask@1: Ship the pages? ([Y] Yes · [N] No)",
+        "a person would decide in branch web: human:003-build.fan.web.ask@1: Ship the pages? ([Y] Yes · [N] No)",
         "completed",
     ]

@@ -69,7 +69,7 @@ def test_the_run_stands_where_it_is_told_or_where_outcomes_lead(cli: Cli, scene:
     }
     scene.workflow([SPEC], autonomy={"level": "guarded", "require_approval_for": ["ship"]})
     told = cli("simulate", "tiny", "--event", "compact", "--at", "send")
-    assert "approval taken as given: phase:ship" in told.stderr
+    assert "approval assumed: phase:ship" in told.stderr
     assert "approval taken" not in told.stdout
     document = cli("simulate", "tiny", "--event", "compact", "--at", "send", "--json").json
     assert [one["id"] for one in document["approvals"]] == ["phase:ship"]
@@ -88,7 +88,7 @@ def test_the_run_stands_where_it_is_told_or_where_outcomes_lead(cli: Cli, scene:
     said = json.dumps({"review": [{"preferred_next_label": "fix", "context_updates": {"coverage": 81}}]})
     asked = ["simulate", "loop", "--event", "compact", "--outcomes", "-"]
     assert "vermilion" not in cli(*asked, given=said).stdout
-    assert "visit 2" in (there := cli(*asked, "--at", "review@2", given=said).stdout)
+    assert "(2nd time)" in (there := cli(*asked, "--at", "review@2", given=said).stdout)
     assert "vermilion" in there
     assert "vermilion" in cli(*asked, "--context", '{"coverage": 90}', given="{}").stdout
 
@@ -104,7 +104,7 @@ def test_a_phase_that_starts_is_the_phase_where_the_run_stands(cli: Cli, scene: 
         assert (ended.code, "vermilion" in ended.stdout) == (0, True)
         assert "ANOTHER_PHASE" not in ended.stderr
     odd = cli("simulate", "tiny", "--event", "phase_start:ship", "--at", "make")
-    assert "ANOTHER_PHASE: phase_start:ship comes as a run enters ship, and this one stands in build" in odd.stderr
+    assert "ANOTHER_PHASE: phase_start:ship happens when a run enters ship, and this one is in build" in odd.stderr
 
 
 def test_on_a_screen_the_peoples_line_stands_by_itself(scene: Scene, cli: Cli) -> None:
@@ -139,17 +139,17 @@ def test_a_step_that_the_play_never_comes_to_is_told_with_the_way_it_went(cli: C
     asked = ["simulate", "loop", "--context", context, "--event", "compact", "--work-id", "7", "--at", "build/fix"]
     missed = cli(*asked)
     assert (missed.code, missed.stdout) == (1, "")
-    assert "NOT_REACHED: the play ends without coming to build/fix" in missed.stderr
-    assert "its way was build/make@1, build/review@1; there it was completed" in missed.stderr
+    assert "NOT_REACHED: the run never comes to build/fix" in missed.stderr
+    assert "it went build/make@1, build/review@1 and completed there" in missed.stderr
     hint = shlex.split(missed.stderr.rpartition("hint: ")[2])
     assert hint == ["loomctl", "simulate", "loop", "--context", context]
     assert cli(*hint[1:]).code == 0
     scene.write("often.json", json.dumps({"review": [*[{"preferred_next_label": "fix"}] * 6, {}]}))
     often = cli("simulate", "loop", "--outcomes", "often.json", "--event", "compact", "--at", "make@2").stderr
-    holds(often, "its way was 6 visits, build/fix@3, build/review@4, ", "build/review@7; there it was completed")
+    holds(often, "it went 6 steps, build/fix@3, build/review@4, ", "build/review@7 and completed there")
     scene.write("fails.json", json.dumps({"make": [{"outcome": "failed"}]}))
     fails = cli("simulate", "loop", "--outcomes", "fails.json", "--event", "compact", "--at", "fix").stderr
-    assert "its way was build/make@1; there it failed" in fails
+    assert "it went build/make@1 and failed there" in fails
 
 
 def test_a_human_step_waits_and_a_parallel_step_is_open(cli: Cli, scene: Scene) -> None:
@@ -205,22 +205,22 @@ def test_a_step_that_is_closing_is_not_guessed(cli: Cli, scene: Scene) -> None:
     ended = cli("simulate", "--event", "resume")
     assert (ended.code, ended.stdout) == (2, "")
     assert "STEP_CLOSING" in ended.stderr
-    assert "is closing" in cli("simulate", "--event", "compact").stdout
+    assert "as your final message" in cli("simulate", "--event", "compact").stdout
 
 
 @each(
     "words, what",
     [
-        (["simulate"], "a workflow is missing"),
-        (["simulate", "--event", "compact", "--goal", "x"], "--goal cannot be given here"),
-        (["simulate", "--event", "compact", "--at", "ask"], "--at cannot be given here"),
-        (["simulate", "tiny", "--event", "compact", "--run", "x"], "--run cannot be given here"),
-        (["simulate", "tiny", "--at", "ask"], "--at cannot be given here"),
-        (["simulate", "tiny", "--event", "lunch"], "'lunch' is no event"),
-        (["simulate", "tiny", "--event", "phase_start:bulid"], "'bulid' is no phase"),
-        (["simulate", "--event", "phase_transition:frame->bulid"], "'bulid' is no phase"),
-        (["simulate", "tiny", "--event", "compact", "--at", "nowhere"], "'nowhere' is no step"),
-        (["simulate", "tiny", "--event", "compact", "--at", "ask@0"], "'ask@0' is no step"),
+        (["simulate"], "name a WORKFLOW"),
+        (["simulate", "--event", "compact", "--goal", "x"], "--goal does not work here"),
+        (["simulate", "--event", "compact", "--at", "ask"], "--at does not work here"),
+        (["simulate", "tiny", "--event", "compact", "--run", "x"], "--run does not work here"),
+        (["simulate", "tiny", "--at", "ask"], "--at does not work here"),
+        (["simulate", "tiny", "--event", "lunch"], "nothing is loaded at the event 'lunch'"),
+        (["simulate", "tiny", "--event", "phase_start:bulid"], "no phase 'bulid'"),
+        (["simulate", "--event", "phase_transition:frame->bulid"], "no phase 'bulid'"),
+        (["simulate", "tiny", "--event", "compact", "--at", "nowhere"], "no step 'nowhere'"),
+        (["simulate", "tiny", "--event", "compact", "--at", "ask@0"], "no step 'ask@0'"),
         (["simulate", "--event", "resume", "--session", "../x"], "session id"),
     ],
 )

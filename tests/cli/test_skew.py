@@ -19,7 +19,7 @@ def test_a_command_says_once_that_the_hooks_are_of_another_version(begun: Scene,
     ended = cli("runs", "--json")
     assert ended.json["runs"]
     assert ended.stderr == (
-        f"loomctl: this is loomctl {__version__}, the hooks of this session are {version}\n  hint: loomctl doctor\n"
+        f"loomctl: this is version {__version__}; this session's hooks are version {version}\n  hint: loomctl doctor\n"
     )
     assert cli("runs").stderr == ""
     fired(begun, "98.0.0")

@@ -67,7 +67,7 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
     ]
     assert "big-model  1,345      678  2      1" in lines[1]
     assert lines[2].endswith("the database is missing")
-    assert lines[-1] == f"{worked.handle}: 4 stages: 2 succeeded, 1 failed, 1 in_progress"
+    assert lines[-1] == f"{worked.handle}: 4 steps: 2 succeeded, 1 failed, 1 in_progress"
     first, failed, _, last = cli("show", "--stages", worked.run_dir.name, "--json").json["stages"]
     assert first["usage"] == USAGE
     assert (first["rank"], first["stage"], first["files_touched"], first["repairs"]) == (1, ASK, 2, 1)
@@ -76,7 +76,7 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
     assert (last["seconds"], last["usage"], last["command"], last["trouble"]) == (None, None, None, None)
     lines = cli("show", "--stages", "--last", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["RANK", "003", "004"]
-    told = "the last 2 of 4 stages: 2 succeeded, 1 failed, 1 in_progress"
+    told = "the last 2 of 4 steps: 2 succeeded, 1 failed, 1 in_progress"
     assert lines[-1] == f"{worked.handle}: {told}"
     document = cli("show", "--stages", "--last", "1", "--json").json
     assert (document["total"], [one["stage"] for one in document["stages"]]) == (4, [OPEN])
@@ -92,10 +92,10 @@ def test_each_stage_is_a_row_and_an_entry_for_scripts(worked: Scene, cli: Cli) -
 def test_a_run_without_stages_says_so(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={"frame": {"require_approval": True, "steps": [{"id": "ask", "prompt": "Ask."}]}})
     scene.begin()
-    assert cli("show", "--stages").stdout == f"{scene.handle}: no stage has begun yet\n"
+    assert cli("show", "--stages").stdout == f"{scene.handle}: no step has begun yet\n"
     assert cli("show", "--stages", "--json").json["stages"] == []
     ended = cli("show", "--diff")
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.handle}: no stage has begun yet\n")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", f"{scene.handle}: no step has begun yet\n")
 
 
 def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
@@ -163,12 +163,12 @@ def test_all_of_a_stage_is_told_in_words_in_json_or_a_file_byte_for_byte(worked:
     (folder(worked, ASK) / "response.undone-1.md").write_text("undone")
     text = cli("show", ASK).stdout
     for wanted in (
-        f"stage     {ASK}: frame/ask, visit 1",
+        f"stage     {ASK}: frame/ask",
         "status    succeeded",
         "response  from done, after 1 repair",
         "directive from response: preferred_next_label go",
         "context   colour",
-        "model     big-model, 1,345 tokens in (and 11,000 from a cache), 678 out",
+        "model     big-model, 1,345 tokens in (and 11,000 from the cache), 678 out",
         "Other files: ",
     ):
         assert wanted in text, wanted
@@ -200,7 +200,7 @@ def test_only_the_stages_own_files_are_printed_one_by_itself(worked: Scene, cli:
     for name in ("nothing.md", "../plan.json", "../../state.json", "/etc/passwd", "", ".", "link"):
         ended = cli("show", worked.run_dir.name, "1", "--file", name)
         assert (ended.code, ended.stdout) == (3, "")
-        assert "why: there are prompt.md, response.md, status.json" in ended.stderr
+        assert "why: its files are: prompt.md, response.md, status.json" in ended.stderr
     for words in [["--file", "x"], ["shop", "1", "--file", "prompt.md", "--json"]]:
         assert worked.run_dir.is_dir()
         assert cli("show", *words).code == 2
@@ -301,7 +301,7 @@ def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: 
         assert cli("show", word, "--json", session=None).json["stage"] == "001-build.implement@1"
         assert cli("show", "--diff", word, "--json").json["stages"][0]["stage"] == "001-build.implement@1"
     assert "001-build.implement@1 succeeded" in cli("events").stdout
-    assert "Told: full" in cli("debug", "preamble", "--fidelity", "full").stdout
+    assert "Detail: full" in cli("debug", "preamble", "--fidelity", "full").stdout
     out = tmp_path / "dump"
     assert cli("dump", faber.RUN_ID, str(out)).code == 0
     assert json.loads((out / "context.json").read_text())["large"] == large

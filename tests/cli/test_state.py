@@ -24,12 +24,12 @@ def test_the_hint_of_a_broken_run_mends_it(begun: Scene, cli: Cli) -> None:
     ended = cli(*cli("next").ends(5).stderr.rpartition("hint: ")[2].split()[1:]).ends()
     for words in (
         "damaged   BAD_JSON",
-        "revision not known",
+        "revision unknown",
         "kept      state.broken-1.json",
         "go on     loomctl resume",
     ):
         assert words in ended.stdout
-    assert "came after it and stay in events.jsonl" in ended.stdout
+    assert "later ones stay in events.jsonl" in ended.stdout
     line = next(one for one in ended.stdout.splitlines() if one.startswith("  result"))
     assert cli("resume").code == 0
     again = line.partition("loomctl ")[2].split()
@@ -40,7 +40,7 @@ def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) 
     before = fingerprint(begun.run_dir)
     ended = cli("debug", "state", "restore", given="y\n")
     assert (ended.code, ended.stdout) == (2, "")
-    holds(ended.stderr, "step      build/make (visit 1): succeeded → in_progress", "NOT_CONFIRMED")
+    holds(ended.stderr, "step      build/make: succeeded → in_progress", "NOT_CONFIRMED")
     assert fingerprint(begun.run_dir) == before
     assert cli("debug", "state", "restore", "--json").json["error"]["code"] == "NOT_CONFIRMED"
     assert "--from state.replaced-1.json" in cli("debug", "state", "restore", "--yes").ends().stdout
@@ -52,7 +52,7 @@ def test_a_healthy_state_is_replaced_after_a_word_alone(begun: Scene, cli: Cli) 
 @pytest.mark.parametrize(("answer", "step"), [("y\n", "build/make"), ("n\n", "build/polish"), ("\x04", "build/polish")])
 def test_a_terminal_asks(begun: Scene, answer: str, step: str) -> None:
     terminal = Terminal(loomctl("debug", "state", "restore", begun.run_dir.name), begun)
-    terminal.until("Put it back?")
+    terminal.until("Restore it?")
     terminal.type(answer)
     assert "succeeded → in_progress" in terminal.end()
     assert terminal.child.returncode == (0 if step == "build/make" else 2)
@@ -64,14 +64,19 @@ def test_a_dry_run_writes_nothing_and_a_plan_that_cannot_be_made_anew_is_exit_5(
         (begun.run_dir / name).write_text("{")
     before = fingerprint(begun.run_dir)
     ended = cli("debug", "state", "restore", "--dry-run").ends()
-    assert "would be put back from state.backup.json" in ended.stdout
-    assert "the plan would be made anew from {project_root}/.loom/workflows/tiny.json" in ended.stdout
+    assert "from state.backup.json" in ended.stdout
+    assert "would rebuild the plan from {project_root}/.loom/workflows/tiny.json" in ended.stdout
     assert fingerprint(begun.run_dir) == before
     document = cli("debug", "state", "restore", "--dry-run", "--json").json
     assert (document["dry_run"], document["state"]["restored"], document["plan"]["restored"]) == (True, False, False)
     assert document["state"]["trouble"]["code"] == "BAD_JSON"
     (begun.store / "workflows" / "tiny.json").unlink()
-    holds(cli("debug", "state", "restore").ends(5).stdout, "is put back from state.backup.json", "PLAN_LOST")
+    holds(
+        cli("debug", "state", "restore").ends(5).stdout,
+        "Loom: restored the state of",
+        "from state.backup.json",
+        "PLAN_LOST",
+    )
     assert json.loads((begun.run_dir / "state.json").read_bytes())["status"] == "in_progress"
     assert cli("debug", "state", "restore", "--json").json["plan"]["error"]["code"] == "PLAN_LOST"
 

@@ -77,8 +77,8 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
 
 
 STANDINGS: dict[str, tuple[Json, str, str]] = {
-    "paused": ({"status": "paused"}, "for its user: it is paused", "loomctl resume {run}"),
-    "failed": ({"status": "failed"}, "for its user: it failed", "loomctl resume {run}"),
+    "paused": ({"status": "paused"}, "for you: it is paused", "loomctl resume {run}"),
+    "failed": ({"status": "failed"}, "for you: it failed", "loomctl resume {run}"),
     "completed": ({"status": "completed"}, "for nobody: it is completed", ""),
     "cancelled": ({"status": "cancelled"}, "for nobody: it was cancelled", "loomctl resume {run} --reopen"),
     "approval": (
@@ -86,17 +86,17 @@ STANDINGS: dict[str, tuple[Json, str, str]] = {
             "status": "awaiting_feedback",
             "pending_approvals": [{"id": "phase:ship", "reason": "the phase ship begins", "requested_at": "x"}],
         },
-        "for its user: The run waits for approval: the phase ship begins.",
+        "for you: the phase ship begins",
         "loomctl approve {run}",
     ),
     "an answer": (
         {"status": "awaiting_feedback", "feedback": {"stage": "001-frame.ask@1", "message": "Which colour?"}},
-        "for its user: an answer to: Which colour?",
+        "for you: an answer to: Which colour?",
         "loomctl next {run}",
     ),
     "trust": (
         {"status": "awaiting_feedback", "feedback": {"kind": "trust", "message": "trust in its commands: make"}},
-        "for its user: trust in its commands: make",
+        "for you: trust in its commands: make",
         "loomctl trust {run}",
     ),
 }
@@ -120,7 +120,7 @@ def test_a_run_is_waited_for_by_whoever_drives_it_or_may(begun: Scene, cli: Cli)
     told = fields(cli("status", session=None).stdout)
     assert told["next"] == f"loomctl resume {handle(begun.state['run_id'])}"
     assert told["waits"] == "for the assistant: no live session works on it"
-    for hostname, on in [("laptop", "the session on laptop"), ("", "the session")]:
+    for hostname, on in [("laptop", "its session on laptop"), ("", "the session that drives it")]:
         path = begun.store / f"local/sessions/{SESSION}.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "ended": True}))
         seen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
@@ -130,7 +130,7 @@ def test_a_run_is_waited_for_by_whoever_drives_it_or_may(begun: Scene, cli: Cli)
         told = fields(ended.stdout)
         assert "no live session" not in ended.stdout
         assert told["next"] == f"loomctl resume {handle(begun.state['run_id'])} --take-over"
-        assert told["waits"] == f"for the assistant: the step's result, from {on} that drives it"
+        assert told["waits"] == f"for the assistant: the step's result, from {on}"
         assert cli("statusline", session=None).stdout.rstrip().endswith("next: take over")
 
 
@@ -159,7 +159,7 @@ def test_driver_and_compactions_are_told_as_far_as_they_are_known(begun: Scene, 
         lease={"epoch": 4, "session_id": None}, sessions={**begun.state["sessions"], "session_history": [record]}
     )
     told = fields(cli("status").stdout)
-    assert told["compacted"].endswith("(manual): unproven, for no summary came")
+    assert told["compacted"].endswith("(manual): unproven, there is no summary")
     assert "driven by" not in told["sessions"]
     for value in [7, "x", {"a": 1}, [None, "x", {"at": 5}], [{"at": "x", "receipt": [1]}]]:
         (record,) = begun.state["sessions"]["session_history"]
@@ -216,11 +216,11 @@ def test_what_leads_on_is_what_this_session_may_do(begun: Scene, cli: Cli) -> No
 
 def test_a_log_that_is_not_the_one_that_was_written_is_an_alarm(begun: Scene, cli: Cli) -> None:
     """With the line, and the command that tells more, in one piece: a run that is over is not the current one (D54)."""
-    assert fields(cli("status").stdout)["ledger"] == f"whole, {len(begun.events())} events"
+    assert fields(cli("status").stdout)["log"] == f"undamaged, {len(begun.events())} events"
     path, run_id = begun.run_dir / "events.jsonl", begun.run_dir.name
     path.write_bytes(path.read_bytes().replace(b"run.", b"rum.", 1))
     told = cli("status", run_id, session=OTHER).stdout
-    assert fields(told)["ledger"].startswith("! line 1 is not the one that was written")
+    assert fields(told)["log"].startswith("! line 1 has changed")
     assert f"loomctl prove --log {handle(run_id)}" in [line.strip() for line in told.splitlines()]
     assert cli("status", "--json").json["ledger"]["ok"] is False
     assert cli("prove", "--log", run_id, session=OTHER).code == 1
@@ -428,7 +428,7 @@ def test_a_line_says_what_cannot_be_read_and_is_empty_where_nothing_is_bound(beg
     assert cli("status").code == 7
     assert draw(begun).rstrip().endswith("of a newer Loom · next: doctor")
     (begun.run_dir / "state.json").write_text("{")
-    assert draw(begun).rstrip().endswith("not readable · next: doctor")
+    assert draw(begun).rstrip().endswith("unreadable · next: doctor")
     assert draw(begun, LOOM_DISABLED="1") == ""
     (begun.store / f"local/sessions/{SESSION}.json").unlink()
     assert draw(begun) == ""
@@ -492,7 +492,7 @@ def test_a_run_without_a_stage_says_what_comes_first(scene: Scene, cli: Cli) -> 
     sessions = {**scene.state["sessions"], "session_history": [], "total_sessions": 0, "current_session_id": None}
     scene.edit(steps=[], status="pending", current_step=None, sessions=sessions, lease=None)
     told = fields(cli("status", scene.run_dir.name, session=OTHER).stdout)
-    assert told["waits"] == "for the assistant: its first step is frame/ask"
+    assert told["waits"] == "for the assistant: to begin the first step, frame/ask"
     assert told["sessions"].startswith("none yet")
     for command in ("report", "prove", "stages"):
         assert cli(command, scene.run_dir.name, session=OTHER).code == 0

@@ -31,13 +31,13 @@ def test_next_shows_the_step_a_response_ends_it_and_undo_shows_it_again(cli: Cli
     holds(cli("next").ends().stdout, "Ask what is wanted.", "loomctl done --for 001 <<'LOOM'")
     words = "What was done.\n\n  Indented, `code`, $HOME, 'quotes' and 😀.\n"
     ended = cli("done", given=words).ends()
-    assert ended.stdout.startswith("✓ frame/ask: succeeded (001-frame.ask@1)\nNow: build/make\n")
+    assert ended.stdout.startswith("✓ frame/ask: succeeded (001-frame.ask@1)\nNext: build/make\n")
     assert response(begun) == words
-    holds(cli("undo").ends().stdout, "Now: frame/ask", "Ask what is wanted.")
+    holds(cli("undo").ends().stdout, "Next: frame/ask", "Ask what is wanted.")
     assert response(begun) is None
 
 
-@each("status, line", [("completed", "is completed."), ("cancelled", "is cancelled. To take")])
+@each("status, line", [("completed", "is completed."), ("cancelled", "is cancelled. To continue")])
 def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, status: str, line: str) -> None:
     begun.edit(status=status)
     before = (begun.run_dir / "state.json").read_bytes()
@@ -89,7 +89,7 @@ def test_outcomes_have_their_words(begun: Scene, cli: Cli, word: str, status: st
 def test_without_a_response_the_step_is_closing(begun: Scene, cli: Cli, given: str | None) -> None:
     """Nothing on standard input, or only blanks, asks for the final message (D27)."""
     ended = cli("done", given=given).ends()
-    assert "frame/ask is closing. Give its result as your final message" in ended.stdout
+    assert "Now end frame/ask with your final message" in ended.stdout
     assert begun.state["steps"][0]["status"] == "closing"
 
 

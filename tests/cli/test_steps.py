@@ -66,23 +66,23 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert "mcp__db__query(sql=select): ok" in lines[4]
     assert "x…`: exit 0, no output" in lines[5]
     assert "Task(description=look around): ok" in lines[6]
-    assert lines[-1] == f"{called.handle}: 6 of 6 steps; 1 of subagents left out, --agents shows them"
+    assert lines[-1] == f"{called.handle}: 6 of 6 tool calls; --agents lists 1 more of subagents"
     (line,) = [line for line in cli("steps", "--agents").stdout.splitlines() if "toolu_03D" in line]
     assert "Grep (agent-1)" in line  # a subagent's is marked
 
 
 def test_options_choose_and_else_the_last_twenty_are_shown(called: Scene, cli: Cli) -> None:
     for words, shown, said in [
-        ([], "ABCE", "4 of 4 steps; 1 of subagents left out"),
-        (["--last", "2"], "CE", "2 of 4 steps; --all shows the others; 1 of subagents"),
-        (["--last", "2", "--all"], "ABCE", "4 of 4 steps"),
-        (["--agents"], "ABCDE", "5 of 5 steps"),
-        (["--agents", "--last", "1", "--tool", "Grep"], "D", "1 of 1 step"),
-        (["--failed"], "C", "1 of 1 step"),
-        (["--tool", "mcp__*"], "E", "1 of 1 step"),
-        (["--tool", "Write"], "", "0 of 0 steps"),
-        (["shop", "--tool", "Bash"], "AC", "2 of 2 steps"),
-        (["--tool", "Bash", "shop"], "AC", "2 of 2 steps"),
+        ([], "ABCE", "4 of 4 tool calls; --agents lists 1 more of subagents"),
+        (["--last", "2"], "CE", "2 of 4 tool calls; --all lists the others; --agents lists 1 more"),
+        (["--last", "2", "--all"], "ABCE", "4 of 4 tool calls"),
+        (["--agents"], "ABCDE", "5 of 5 tool calls"),
+        (["--agents", "--last", "1", "--tool", "Grep"], "D", "1 of 1 tool call"),
+        (["--failed"], "C", "1 of 1 tool call"),
+        (["--tool", "mcp__*"], "E", "1 of 1 tool call"),
+        (["--tool", "Write"], "", "0 of 0 tool calls"),
+        (["shop", "--tool", "Bash"], "AC", "2 of 2 tool calls"),
+        (["--tool", "Bash", "shop"], "AC", "2 of 2 tool calls"),
     ]:
         told = cli("steps", *words).stdout
         rows = [line.split()[0][-1] for line in told.splitlines() if line.startswith("toolu_")]
@@ -98,15 +98,15 @@ def test_options_choose_and_else_the_last_twenty_are_shown(called: Scene, cli: C
         record(called, "Bash", {"command": f"step-{number}"}, {"stdout": "x"}, f"toolu_9{number:02d}")
     lines = cli("steps").stdout.splitlines()
     assert len([line for line in lines if line.startswith("toolu_")]) == 20
-    assert "20 of 34 steps; --all shows the others" in lines[-1]
+    assert "20 of 34 tool calls; --all lists the others" in lines[-1]
 
 
 def test_no_steps_are_no_error_and_a_record_that_cannot_be_read_is_missed(begun: Scene, cli: Cli) -> None:
     for words in (["steps"], ["steps", "--history"], ["steps", "--savings"]):
         ended = cli(*words)
         assert (ended.code, ended.stderr) == (0, "")
-    assert "no tool steps yet" in cli("steps").stdout
-    assert "no tool steps yet" in cli("steps", "--history").stdout
+    assert "no tool calls yet" in cli("steps").stdout
+    assert "no tool calls yet" in cli("steps", "--history").stdout
     assert cli("steps", "--json").json["steps"] == []
     assert cli("steps", "--savings", "--json").json["recovery"]["recovered"] == 0
     assert not list(begun.run_dir.glob("tool_steps*"))
@@ -118,7 +118,7 @@ def test_no_steps_are_no_error_and_a_record_that_cannot_be_read_is_missed(begun:
     assert cli("steps", "--savings").code == 0
     log.write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2] + b"".join(lines[4:]))
     ended = cli("steps", "--savings").ends(1)
-    holds(ended.stdout, f"  ! 2 more: their lines in {log} cannot be read", "Recovery: 4 of 4 steps")
+    holds(ended.stdout, f"  ! 2 more calls are missing: their lines in {log} are damaged", "Originals: 4 of 4 calls")
     assert cli("steps", "--savings", "--json").json["recovery"]["missing"] == 2
 
 
@@ -177,7 +177,7 @@ def test_what_could_not_be_recorded_is_said(called: Scene, cli: Cli) -> None:
         log.mkdir()
         said = cli(*words).stderr.splitlines()[0]
         assert said.startswith("loomctl: Loom could not record tool outputs: ")
-        assert said.endswith("; the newest tool steps are missing here")
+        assert said.endswith("; this list lacks the newest tool calls")
         assert waits.is_file()
         log.rmdir()
         assert "could not record" not in cli(*words).stderr
@@ -214,7 +214,7 @@ def test_the_word_show_is_the_sub_command(cli: Cli) -> None:
     ]:
         shown = cli(*words).stdout
         assert (json.loads(shown)["result"]["file"]["content"] if "--json" in words else shown) == "{}\r\n"
-        assert cli("steps", "--tool", "show").stdout.endswith("0 of 0 steps\n")
+        assert cli("steps", "--tool", "show").stdout.endswith("0 of 0 tool calls\n")
         assert cli("steps", "--tool", "show", "show", "toolu_01B").code == 2  # an option of the table is none of show's
 
 
@@ -340,7 +340,7 @@ def test_savings_are_by_tool_and_in_sum(called: Scene, cli: Cli) -> None:
     assert lines[0].split() == ["TOOL", "STEPS", "TOKENS", "BEFORE", "AFTER", "SAVED"]
     assert {line.split()[0] for line in lines[1:6]} == {"Bash", "Grep", "mcp__db__query", "Read", "all"}
     assert len({len(line) for line in lines[:6]}) == 1  # numbers end where those above them do
-    assert lines[-1].startswith("Recovery: 5 of 5 steps, ")
+    assert lines[-1].startswith("Originals: 5 of 5 calls, ")
     assert lines[-1].endswith(", 0 dangling references")
     document = cli("steps", "--savings", called.run_dir.name, "--json").json
     whole = document["all"]
@@ -366,7 +366,7 @@ def test_calls_of_looms_own_are_not_counted_as_saved(called: Scene, cli: Cli) ->
     told = cli("steps", "--savings", "--json").json
     assert (told["tools"], told["all"]) == (wanted["tools"], wanted["all"])
     assert (told["recovery"]["steps"], told["recovery"]["recovered"]) == (12, 12)
-    assert "Loom's own calls are not counted as saved: 7." in cli("steps", "--savings").stdout
+    assert "7 calls of Loom's own left out." in cli("steps", "--savings").stdout
     assert cli("status", "--json").json["saved"] == status
     sums = facts.savings(str(called.run_dir))
     assert (sums["all"]["steps"], sums["all"]["tokens_before"]) == (5, wanted["all"]["tokens_before"])

@@ -30,7 +30,7 @@ def test_a_person_sees_the_step_and_not_the_artifacts(scene: Scene) -> None:
     scene.write("spec.md", "# The spec\n\nheliotrope\n")
     scene.workflow([artifact("spec", "spec.md")])
     seen = at_a_terminal(scene, "run", "add dark mode", "--workflow", "tiny")
-    holds(seen, "Ask what is wanted.", "✓ spec loaded", but=("heliotrope",))
+    holds(seen, "Ask what is wanted.", "✓ spec, ", but=("heliotrope",))
     assert "heliotrope" not in at_a_terminal(scene, "prime-context", "--force")
     assert "heliotrope" in at_a_terminal(scene, "prime-context", "--force", "--text")
 

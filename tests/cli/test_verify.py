@@ -30,7 +30,7 @@ def test_a_whole_log_is_proven_and_of_a_changed_one_is_said_what_can_be_done(sce
     )
     log(scene).write_bytes(b"")
     told = scene.loomctl("prove", "--log")
-    assert "left: the run was never pushed from here" in told.stdout
+    assert "next: the run was never pushed from here" in told.stdout
     assert told.stdout.endswith(f"  hint: loomctl show --stages {handle(run_id)}\n")
     assert scene.loomctl("show", "--stages", run_id).code == 0
 
@@ -61,8 +61,8 @@ def test_what_is_unproven_and_torn_is_said_and_no_finding(scene: Scene) -> None:
     with log(scene).open("ab") as file:
         file.write(b'{"seq":')
     told = scene.loomctl("prove", "--log").ends()
-    assert f"unproven: 2 events behind the last checkpoint, from line {lines + 1}" in told.stdout
-    assert f"torn: 7 bytes at the end are no entry, from line {lines + 3}" in told.stdout
+    assert f"unproven: 2 events after the last checkpoint, from line {lines + 1}" in told.stdout
+    assert f"torn: line {lines + 3} is incomplete (7 bytes)" in told.stdout
     assert scene.loomctl("check", str(log(scene))).code == 0
     scene.loomctl("done", "--outcome", "failed")
     again = scene.loomctl("prove", "--log")
@@ -119,7 +119,7 @@ def test_what_a_stage_showed_is_told_and_simulated_as_there(scene: Scene) -> Non
     scene.write("y.md", "y")
     refused = scene.loomctl("done", "--response-file", "-", "--json", given="Made.")
     assert (refused.code, refused.json["outcome"]) == (1, None)
-    assert refused.json["repair"].startswith("EVIDENCE_MISSING: the step build/make is not done")
+    assert refused.json["repair"].startswith("EVIDENCE_MISSING: step build/make is not done")
     assert "x.md" in scene.loomctl("done", "--response-file", "-", given="Made.").stdout
     scene.write("x.md", "x")
     assert scene.loomctl("done", "--response-file", "-", given="Made.").code == 0

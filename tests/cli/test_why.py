@@ -37,10 +37,10 @@ def looped(scene: Scene, cli: Cli) -> Scene:
 @pytest.mark.usefixtures("looped")
 def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(cli: Cli) -> None:
     for named, first in [
-        ("make", "build/make@1 is where the run began: the first step of its plan"),
-        ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded: as the next step in order"),
-        ("003", "build/fix@1 came after build/review@1, which ended succeeded: by the label “[F] Fix”"),
-        ("review", "build/review@2 came after build/fix@1, which ended succeeded: by its transition"),
+        ("make", "The run began with build/make@1, the first step of its plan."),
+        ("build/review@1", "build/review@1 came after build/make@1, which ended succeeded, the next step in order"),
+        ("003", "build/fix@1 came after build/review@1, which ended succeeded, because the choice is “[F] Fix”"),
+        ("review", "build/review@2 came after build/fix@1, which ended succeeded, by its transition"),
     ]:
         assert cli("show", "--why", named).stdout.splitlines()[0] == first
         for words in ([named, "shop"], ["shop", named]):  # as in `show RUN STAGE`, too
@@ -49,7 +49,7 @@ def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(c
         "LEADS TO   LABEL    CONDITION           IS     WHY",
         "end                 context.score >= 9  false  its condition is false",
         "build/fix  [F] Fix                             chosen: label",
-        "end        Approve                             the label that was said goes before it",
+        "end        Approve                             the given label goes first",
     ]
     told = cli("show", "--why", "fix", "--json").json
     assert (told["step_id"], told["visit"], told["after"]["stage"]) == ("build/fix", 1, "002-build.review@1")
@@ -57,7 +57,7 @@ def test_each_stage_and_transition_is_told_and_after_an_undo_the_newest_choice(c
     for _ in range(2):
         assert cli("undo").code == 0
     assert cli("done", given='{"suggested_next_ids": ["fix"], "preferred_next_label": "f"}').code == 0
-    assert "by the label" in cli("show", "--why", "fix").stdout
+    assert "because the choice is" in cli("show", "--why", "fix").stdout
 
 
 @pytest.mark.usefixtures("looped")
@@ -67,7 +67,7 @@ def test_a_retry_target(cli: Cli) -> None:
     assert (
         cli("show", "--why", "make")
         .stdout.splitlines()[0]
-        .endswith("after build/fix@2, which ended failed: for it failed")
+        .endswith("after build/fix@2, which ended failed, because the step failed")
     )
 
 
@@ -101,7 +101,7 @@ def test_a_run_taken_up_after_its_last_visit(scene: Scene, cli: Cli) -> None:
     scene.begin()
     cli("done", given="Done.")
     cli("resume")
-    assert "the run was taken up again" in cli("show", "--why", "make@2").stdout
+    assert "because somebody resumed the run there" in cli("show", "--why", "make@2").stdout
 
 
 def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
@@ -109,8 +109,8 @@ def test_an_artifact_that_was_loaded(scene: Scene, cli: Cli) -> None:
     scene.workflow([artifact("spec", "spec.md")])
     scene.begin()
     lines = cli("show", "--why", "spec").stdout.splitlines()
-    assert lines[0] == "spec is loaded at session_start"
-    assert lines[1].endswith("session_start, by its trigger session_start: full")
+    assert lines[0] == "Loom loads spec at session_start"
+    assert lines[1].endswith("session_start, trigger session_start: full")
 
 
 def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
@@ -119,8 +119,8 @@ def test_an_artifact_whose_condition_is_false(scene: Scene, cli: Cli) -> None:
     scene.workflow([], conditional=[artifact("notes", "notes.md", condition=condition)])
     scene.begin("the goal")
     assert cli("show", "--why", "notes").stdout.splitlines() == [
-        "notes is loaded at session_start", f"if {condition}, which is false now", '  state.goal = "the goal"',
-        "  state.context.notes = null", "no priming of this run has named it",
+        "Loom loads notes at session_start", f"if {condition}, which is false now", '  state.goal = "the goal"',
+        "  state.context.notes = null", "this run has not loaded it yet",
     ]  # fmt: skip
     told = cli("show", "--why", "notes", "--json").json
     assert (told["holds"], told["values"]["state.context.notes"], told["last"]) == ("false", None, None)

@@ -9,7 +9,7 @@ from tests.docs.messages import Message
 
 HELD = (
     *("__init__", "__main__", "care", "changes", "expressions", "handoff", "hosts", "install", "kit", "launcher"),
-    *("priming", "reduction", "runs"),
+    *("priming", "reduction", "runs", "cli", "flow", "views", "workflows", "simulate", "commands", "skills", "prompts"),
 )
 
 

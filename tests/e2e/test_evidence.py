@@ -65,7 +65,7 @@ def test_an_assistant_that_does_not_call_done_is_sent_there_twice_and_then_its_u
     stops = turn.hook_answers("Stop")
     assert [answer.get("decision") for answer in stops] == ["block", "block", None]
     assert all("loomctl done" in answer["reason"] for answer in stops[:2])
-    (line,) = [line for line in turn.told_user() if "is not ended" in line]
+    (line,) = [line for line in turn.told_user() if "is not done" in line]
     holds(line, "build/report", "loomctl done")
     state = state_of(assistant.project)
     assert (state["status"], state["current_step"]) == ("in_progress", "build/report")

@@ -27,9 +27,10 @@ def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, 
     )
     assert len(first.conversation) == 1
     run_id = run_folder(assistant.project).name
-    (line,) = [line for line in first.told_user() if "waits for its user at build/gate" in line]
+    (line,) = [line for line in first.told_user() if "waits for the user at build/gate" in line]
     assert (
-        f"Is the review right? ([A] Approve · [F] Fix). They decide: loomctl choose LABEL {handle(run_id, 'x')}" in line
+        f"Is the review right? ([A] Approve · [F] Fix). The user decides: loomctl choose LABEL {handle(run_id, 'x')}"
+        in line
     )
 
     tries: list[Reply | str] = [reply(bash("loomctl choose fix")), "That is for you to say.", "never said"]
@@ -42,7 +43,7 @@ def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, 
 
     loomctl = str(bundle / "bin/loomctl")
     told = assistant.machine.command(loomctl, "choose", "fix", run_id, "--note", "the spec", cwd=assistant.project)
-    assert "Now: build/fix" in told
+    assert "Next: build/fix" in told
     answers: list[Reply | str] = ["All right.", take_up(), '{"outcome": "succeeded"}']
     third = assistant.run("I have chosen.", resume=first.session_id, answers=answers)
     assert "The next step is build/fix" in third.conversation[1].seen()

@@ -24,8 +24,8 @@ SUMMED = 'It is summed up. {"outcome": "succeeded"}'
 API, WEB = gate_texts.task("api"), gate_texts.task("web")
 FAN = "002-build.fan@1"
 HANDED = [
-    "Loom: build/plan succeeded. The next step is build/fan: run `loomctl next`, and work on it.",
-    "Loom: The next step is build/sum: run `loomctl next`, and work on it.",
+    "Loom: build/plan succeeded. The next step is build/fan: run `loomctl next` and work on it.",
+    "Loom: The next step is build/sum: run `loomctl next` and work on it.",
     "Loom: build/sum succeeded. The run is completed.",
 ]
 """What Stop hooks said in the whole run, where nothing went wrong."""
@@ -73,7 +73,7 @@ def fanned(**how: Any) -> Answers:
 def goes_on(api: ScriptedApi) -> None:
     """Let the conversation take up the step behind the join and end it, and say a word to all else."""
     api.react("The next step is build/sum", reply(bash("loomctl next")))
-    api.react("Now: build/sum", SUMMED)
+    api.react("Next: build/sum", SUMMED)
     api.react("", "All right.")
 
 
@@ -144,7 +144,7 @@ def test_two_subagents_work_through_two_branches(assistant: Assistant, how: dict
     for first, prompt in ((of_api[1], "Do the look."), (of_web[1], "Do the draw.")):
         assert "The switch is heliotrope." in shown(first)
         assert prompt in shown(first)
-    assert "The branch api has ended: succeeded." in shown(of_api[2])
+    assert "Branch api has ended: succeeded." in shown(of_api[2])
     assert "Do the check." in shown(of_web[2])
     seen = [f"{requests[-1].seen()}{requests[-1].system()}" for requests in (of_api, of_web)]
     assert [word for word in (DRAWN, "Do the draw.", "Do the check.", "fan.web") if word in seen[0]] == []
@@ -210,7 +210,7 @@ def test_a_subagent_that_dies_leaves_its_branch_to_another(
     assert asked in question
     assert [one["stage"] for one in logged(assistant.project, "stage.asked")] == [FAN]
     taken_up = shown(next(one for one in api.asked_by(WEB) if DRAWN in one.seen() and "Do the draw." not in one.seen()))
-    assert "Now: build/fan.web.check" in taken_up
+    assert "Next: build/fan.web.check" in taken_up
     assert "Do the check." in taken_up
     assert "| pages | 1 |" in taken_up
     assert "**build/plan**: succeeded" in taken_up

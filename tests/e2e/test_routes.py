@@ -81,9 +81,9 @@ def test_a_review_leads_back_to_the_fix_and_then_to_the_approval(assistant: Assi
         block = turn.conversation[number].pieces()[-1][1] + turn.conversation[number].seen()
         assert f"The next step is {following}" in block, key
     review, fix, again, approve = (shown(turn, number) for number in (3, 5, 7, 9))
-    holds(review, "Do the review.", "The way on is one of “[F] Fix”, “[A] Approve”")
+    holds(review, "Do the review.", "result's JSON to one of “[F] Fix”, “[A] Approve”")
     assert "Do the fix." in fix
-    holds(again, "Do the review.", "(visit 2)")
+    holds(again, "Do the review.", "(2nd time)")
     assert "Do the approve." in approve
     opened = (run_folder(assistant.project) / "stages/003-build.fix@1/prompt.md").read_text(encoding="utf-8")
     holds(opened, "It drops the last column.", "finding")
@@ -98,7 +98,7 @@ def test_a_review_leads_back_to_the_fix_and_then_to_the_approval(assistant: Assi
     ]
     fixed = why(assistant, bundle, "fix")
     assert (fixed["after"]["stage"], fixed["way"]["reason"]) == ("002-build.review@1", "label")
-    assert [one["why"] for one in fixed["weighed"]] == ["chosen: label", "the label that was said goes before it"]
+    assert [one["why"] for one in fixed["weighed"]] == ["chosen: label", "the given label goes first"]
     assert why(assistant, bundle, "approve")["after"]["stage"] == "004-build.review@2"
     assert why(assistant, bundle, "review@2")["way"]["reason"] == "unconditional"
     assert any("completed" in line for line in turn.told_user())

@@ -44,7 +44,7 @@ def test_task_4_of_12_stands_after_a_compaction_and_the_run_goes_on_there(assist
         answers=[done(artifact="spec_path=spec.md"), done(), done(), done(), "I go on with the next part."],
     )
     told = first.conversation[-1].tool_results()[-1].text
-    assert f"Now: build/implement, task 4 of 12: {TASKS[3]}" in told
+    assert f"Next: build/implement, task 4 of 12: {TASKS[3]}" in told
     assert spec.read_text(encoding="utf-8").count("- [x] ") == 3
 
     turn = assistant.run(

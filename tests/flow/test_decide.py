@@ -228,7 +228,7 @@ def test_the_assistant_cannot_end_it(scene: Scene) -> None:
     for driven in (True, False):
         stopped = stop(scene, '{"preferred_next_label": "approve"}', told=GATE, driven=driven)
         assert (stopped.block, stopped.waits) == ("", driven)
-        assert ("waits for its user at build/gate" in stopped.line) is driven
+        assert ("waits for the user at build/gate" in stopped.line) is driven
     assert scene.state["status"] == "awaiting_feedback"
     assert not (scene.run_dir / "stages" / GATE / "candidate.md").exists()
 
@@ -326,7 +326,7 @@ def test_a_decision_on_what_is_asked_no_more_is_refused(scene: Scene, monkeypatc
     monkeypatch.setattr(deciding, "_gathered", late)
     with refused("DECIDED_MEANWHILE", exit_code=EXIT_HELD) as caught:
         decide(scene, "choose", "enough")
-    assert "Bea decided it" in caught.value.what
+    assert "Bea decided" in caught.value.what
     assert scene.state["pending_approvals"][0]["stage"] == "004-build.gate@2"
 
 
@@ -379,7 +379,7 @@ def test_a_session_is_told_what_is_asked(scene: Scene) -> None:
     at_the_gate(scene, *WAYS)
     told = scene.hook("session-start", source="resume", session=SESSION).context
     answers = (f"loomctl choose '{label}' {scene.handle}" for label in ("[A] Approve", "[F] Fix"))
-    for words in ("The run waits for its user.", "Look at it.", *answers, "leaves it to them"):
+    for words in ("The run waits for the user.", "Look at it.", *answers, "does not run them"):
         assert words in told
 
 

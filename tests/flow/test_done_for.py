@@ -46,8 +46,8 @@ def test_a_call_for_a_stage_that_has_ended_changes_nothing(begun: Scene, named: 
         assert again.json["next"]["id"] == "build/make"
     told = begun.loomctl("done", run_id, "--for", named, session=by).stdout
     assert told == (
-        "001-frame.ask@1 has ended already: partially_succeeded. Nothing was changed.\n"
-        "Now: build/make\n`loomctl next` shows that step; `loomctl done --for 002` ends it.\n"
+        "001-frame.ask@1 has ended already: partially_succeeded. Nothing changed.\n"
+        "Next: build/make\n`loomctl next` shows that step. `loomctl done --for 002` ends it.\n"
     )
     changed = {name for name, held in fingerprint(begun.run_dir).items() if before.get(name) != held}
     assert changed <= {"state.json", "state.backup.json"}  # let_go wrote it
@@ -115,7 +115,7 @@ def test_a_stages_number_implies_its_branch(scene: Scene) -> None:
     ended = scene.loomctl("done", "--for", "003", given="drawn").stdout
     assert all(words in ended for words in ("build/fan.web.b", "loomctl done --for 004"))
     again = scene.loomctl("done", "--for", "003").stdout
-    assert "`loomctl next --branch web` shows that step; `loomctl done --for 004` ends it." in again
+    assert "`loomctl next --branch web` shows that step. `loomctl done --for 004` ends it." in again
     standing = [[one["status"] for one in record["steps"]] for record in scene.state["steps"][0]["branches"]]
     assert standing == [["in_progress"], ["succeeded", "in_progress"]]
 

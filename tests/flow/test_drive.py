@@ -137,7 +137,7 @@ def test_the_final_message_closes_it_with_the_outcome_that_was_given(begun: Scen
     told = ("partially_succeeded", "conversation", "half")
     assert (status["status"], status["response_source"], status["note"]) == told
     assert begun.state["artifacts"] == {"spec_path": "{project_root}/x.md"}
-    assert line == "Loom: frame/ask partially_succeeded. Now: build/make"
+    assert line == "Loom: frame/ask partially_succeeded. Next: build/make"
     assert "closing" not in begun.state["steps"][0]
 
 
@@ -166,7 +166,7 @@ def test_a_closing_step_is_closed_with_what_can_be_found(
         driven = go_on(begun, seen)
         assert ((driven.ended or {})["stage"], driven.move.kind) == (ASK, "failed")
         (note,) = driven.notes
-        assert note.startswith("frame/ask was closing; it is closed with")
+        assert note.startswith("Ended frame/ask with")
     status = status_of(begun, ASK)
     assert (status["status"], status["response_source"]) == ("failed", source)
     assert (folder / "response.md").exists() == (response is not None)
@@ -282,7 +282,7 @@ def test_a_gate_waits_for_its_user(scene: Scene) -> None:
     assert [item["id"] for item in scene.state["pending_approvals"]] == ["phase:ship"]
     assert decide.approve(scene.space(), scene.run_dir.name).move.step == "ship/send"
     assert scene.state["pending_approvals"] == []
-    with pytest.raises(LoomError, match="asks for no approval"):
+    with pytest.raises(LoomError, match="does not wait for an approval"):
         decide.approve(scene.space(), scene.run_dir.name)
 
 

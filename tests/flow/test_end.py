@@ -186,7 +186,7 @@ def test_an_answer_that_nobody_here_can_judge_ends_nothing_and_says_why(
     monkeypatch.setattr(engine, "SCHEMA_TOTAL_SECONDS", 0.0)
     driven = done(scene, '{"risk": "low"}')
     assert (driven.ended, "repairs" in scene.state["steps"][0]) == (None, False)
-    assert "there was no time for it" in driven.repair
+    assert "it ran out of time" in driven.repair
     assert "loomctl done --for 001 --outcome failed" in driven.repair
     assert end(scene, "", outcome="failed") == "failed"
 
@@ -289,7 +289,7 @@ def test_a_draft_before_a_broken_directive_routes_no_run(scene: Scene) -> None:
     begin(scene, {"id": "one", "output_schema": "routing", "transitions": ways}, "fix", "ship")
     asked = done(scene, 'At first: {"preferred_next_label": "Ship"}\nBut then:\n{"preferred_next_label": "Fix",}')
     assert asked.ended is None
-    assert "a key in double quotes is expected, not a comma before it (line 3, column 32)" in asked.repair
+    assert "expected a key in double quotes, not a comma before it (line 3, column 32)" in asked.repair
     assert done(scene, '{"preferred_next_label": "Fix"}').ended
     assert scene.state["current_step"] == "build/fix"
 
@@ -300,7 +300,7 @@ def test_a_schema_is_said_before_the_first_answer(scene: Scene) -> None:
     expected = "Expected: one JSON object with at least one of outcome, "
     scene.write("status.json", '{"outcome": "failed",}')
     repair = done(scene).repair
-    assert "The response of step build/one (status.json)" in repair
+    assert "The result of step build/one (status.json)" in repair
     assert (expected in read(scene, ONE, "prompt.md"), expected in repair) == (True, True)
     done(scene, GOOD)
     assert "Expected" not in read(scene, TWO, "prompt.md")
@@ -314,7 +314,7 @@ def test_a_file_that_is_too_large_to_be_looked_at_is_named(scene: Scene, name: s
     driven = done(scene)
     assert driven.reading is not None
     (said,) = [one for one in (*driven.reading.errors, *driven.reading.warnings) if one.code == "PASSED_OVER"]
-    assert f"{name} is not looked at: the file is too large: 1,048,629 bytes" in said.message
+    assert f"Loom ignored {name}: the file is too large: 1,048,629 bytes" in said.message
     assert name in driven.repair or schema is None
     reading = done(scene, GOOD).reading
     assert reading is not None
@@ -327,7 +327,7 @@ def test_the_first_errors_follow_where_an_answer_never_fitted(scene: Scene) -> N
     bad = {"outcome": "fine", "failure_reason": 1, "preferred_next_label": 2, "suggested_next_ids": 3}
     shown = scene.loomctl("done", given=json.dumps(bad)).stdout
     reason = "output schema validation failed after 0 repair attempt(s)"
-    assert f"(001-build.one@1): {reason}: /outcome: 'fine' is no outcome" in shown
+    assert f"(001-build.one@1): {reason}: /outcome: unknown outcome 'fine'" in shown
     assert all(part in shown for part in ("; /failure_reason: ", "; and 1 more"))
     assert status_of(scene, ONE)["failure_reason"] == reason
 
@@ -392,10 +392,10 @@ def test_a_prompt_steps_answer_is_its_response_alone(scene: Scene) -> None:  # D
 def test_a_stop_with_a_directive_ends_the_step_and_hands_on_the_next(scene: Scene) -> None:
     """By a block in a turn that Loom drives, to its user in another; the last step ends the run."""
     begin(scene, "one", "two", "three")
-    block = "Loom: build/one succeeded. The next step is build/two: run `loomctl next`, and work on it."
+    block = "Loom: build/one succeeded. The next step is build/two: run `loomctl next` and work on it."
     assert stop(scene, GOOD).block == block
     stopped = stop(scene, GOOD, driven=False)
-    assert (stopped.block, stopped.line) == ("", "Loom: build/two succeeded. Now: build/three")
+    assert (stopped.block, stopped.line) == ("", "Loom: build/two succeeded. Next: build/three")
     last = stop(scene, GOOD)
     assert (last.block, last.line) == ("", "Loom: build/three succeeded. The run is completed.")
 
@@ -409,7 +409,7 @@ def test_a_stop_that_fails_a_step_says_why(scene: Scene) -> None:
     assert key not in first.block
     last = stop(scene, BAD)
     reason = "output schema validation failed after 0 repair attempt(s)"
-    assert last.line.startswith(f"Loom: build/one failed: {reason}: the JSON object does not parse: ")
+    assert last.line.startswith(f"Loom: build/one failed: {reason}: the JSON is invalid: ")
     assert scene.state["steps"][-1]["failure_reason"] == reason
     assert last.line.endswith(". The run failed. To try the step again: loomctl resume " + scene.handle)
 
@@ -450,7 +450,7 @@ def test_json_that_merely_has_such_a_key_ends_nothing(scene: Scene) -> None:  # 
 def test_a_message_that_is_too_long_to_be_read_whole_is_kept_whole_and_its_user_told(scene: Scene) -> None:
     begin(scene, "one", "two", autonomy="guarded")
     long = GOOD + "é" * LONGEST
-    assert f"the last {LONGEST:,} were looked at" in stop(scene, long).line
+    assert f"looked for a result in the last {LONGEST:,} of" in stop(scene, long).line
     assert read(scene, ONE, "candidate.md") == long
     assert "build/one succeeded" in stop(scene, long + GOOD).block
     assert read(scene, ONE, "response.md") == value(scene, "response.build/one") == long + GOOD
@@ -491,7 +491,7 @@ def test_two_stops_without_a_result_let_an_autonomous_run_wait(scene: Scene) -> 
     assert names == ["run.created", "stage.asked", "run.awaiting_feedback", "run.feedback_given"]
     stop(scene, "Which colour, then?", asked=True)
     assert scene.state["status"] == "awaiting_feedback"
-    assert stop(scene, GOOD, driven=False).line == "Loom: build/one succeeded. Now: build/two"
+    assert stop(scene, GOOD, driven=False).line == "Loom: build/one succeeded. Next: build/two"
     assert (scene.state["status"], "feedback" in scene.state) == ("in_progress", False)
 
 
@@ -615,7 +615,7 @@ def test_an_answer_that_comes_as_its_run_is_paused_counts(scene: Scene) -> None:
     assert stop(scene, "Which colour?") == stopping.Stopped()
     assert statuses(scene)[0] == "in_progress"
     last = stop(scene, GOOD)
-    assert (last.block, last.line.partition(". To go")[0]) == ("", "Loom: build/one succeeded. The run is paused")
+    assert (last.block, last.line.partition(". To continue")[0]) == ("", "Loom: build/one succeeded. The run is paused")
     assert read(scene, ONE, "response.md") == GOOD
     assert (scene.state["status"], statuses(scene)) == ("paused", ["succeeded"])
     resume.resume(scene.space(), scene.run_dir.name)
@@ -629,7 +629,7 @@ def test_an_answer_to_a_paused_run_that_ends_nothing_is_kept_and_told(scene: Sce
     for message in (BAD, GOOD):
         told = stop(scene, message)
         assert told.block == ""
-        assert told.line.startswith("Loom: build/one is not ended: the run is paused, and ")
+        assert told.line.startswith("Loom: build/one is not done: the run is paused, and ")
         assert "candidate" in told.line
         assert read(scene, ONE, "candidate.md") == message
     assert (scene.state["status"], statuses(scene)[0]) == ("paused", "in_progress")

@@ -152,8 +152,8 @@ TESTS: list[tuple[str, str, str]] = [
     ("pass", "exit 1", "command `exit 1`: exit code 1"),
     ("fail", "exit 1", ""),
     ("fail", "echo ran", "command `echo ran (must fail)`: the tests pass, and one has to fail"),
-    ("fail", "no-such-program", "the tests could not be run: exit code 127"),
-    ("fail", "exit 126", "the tests could not be run: exit code 126"),
+    ("fail", "no-such-program", "the tests did not start: exit code 127"),
+    ("fail", "exit 126", "the tests did not start: exit code 126"),
     ("fail", "kill -9 $$", "ended by"),
 ]
 
@@ -238,7 +238,7 @@ def test_a_command_that_still_runs_is_waited_for_again(scene: Scene, monkeypatch
     """It counts as no correction; the next end waits for the same command, and does not start another."""
     begin(scene, {"run": "echo once >> started; until test -f go; do sleep 0.05; done"})
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
-    assert "it still runs" in done(scene).repair
+    assert "it is still running" in done(scene).repair
     assert "repairs" not in scene.state["steps"][-1]
     end_once_awaited(scene, monkeypatch)
     assert end(scene) == "succeeded"
@@ -305,7 +305,7 @@ def test_without_the_note_of_its_beginning_no_change_is_shown(scene: Scene, forg
     noted.unlink() if forged is None else noted.write_text(json.dumps(forged), encoding="utf-8")
     scene.write("a", "1")
     for _ in range(4):
-        assert "what it was as the step began was not noted" in done(scene).repair
+        assert "Loom has no record of the file at the step's start" in done(scene).repair
     noted.write_bytes(whole)
     assert "it has not changed" in done(scene).repair
     scene.write("a", "2")
@@ -314,7 +314,11 @@ def test_without_the_note_of_its_beginning_no_change_is_shown(scene: Scene, forg
 
 def test_an_assistant_is_told_what_it_has_to_show(scene: Scene) -> None:
     begin(scene, "x.md", {"run": "pytest -q"}, {"state": "context.n"}, {"condition": "context.n > 1"})
-    for words in ("the file `x.md`, new or changed", "`pytest -q` ends with exit code 0", "`context.n > 1` is true"):
+    for words in (
+        "the file `x.md` is new or changed",
+        "Loom runs `pytest -q`, and the exit code is 0",
+        "`context.n > 1` is true",
+    ):
         assert words in read(scene, STAGE, "prompt.md")
 
 
@@ -406,7 +410,7 @@ def test_a_result_that_nobody_waited_for_is_of_another_tree(scene: Scene, monkey
     scene.write("a", "a\n")
     begin(scene, {"run": "until test -f go; do sleep 0.02; done; test $(cat a) = a"})
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
-    assert "it still runs" in done(scene, "first").repair
+    assert "it is still running" in done(scene, "first").repair
     scene.write("go", "")
     folder = scene.run_dir / "stages" / STAGE / "evidence-1"
     assert command_runs.wait(str(folder), time.monotonic() + 20).kind == command_runs.ENDED
@@ -419,8 +423,8 @@ def test_a_command_that_runs_for_another_answer_is_run_anew(scene: Scene, monkey
     """What was begun for one result is no witness of another: it is stopped, and its place is kept."""
     begin(scene, {"run": "echo once >> started; until test -f go; do sleep 0.02; done"})
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
-    assert "it still runs" in done(scene, "first").repair
-    assert "it still runs" in done(scene, "second").repair
+    assert "it is still running" in done(scene, "first").repair
+    assert "it is still running" in done(scene, "second").repair
     assert not processes_live(scene, "evidence-1.1")
     end_once_awaited(scene, monkeypatch)
     assert end(scene, "second") == "succeeded"
@@ -495,7 +499,7 @@ def closed_at_a_start(scene: Scene) -> None:
 
 
 LONG, FIRST = "sleep 60", "001-build.first@1"
-STOPPED = f"The evidence `{LONG}` was stopped."
+STOPPED = f"Stopped the evidence `{LONG}`."
 STOPS = [partial(stopped_as, outcome) for outcome in ("skipped", "failed")]
 
 
@@ -510,7 +514,7 @@ def test_a_command_does_not_outlive_what_it_was_to_show(
     trust(scene, run)
     done(scene)
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0")
-    assert "it still runs" in done(scene).repair
+    assert "it is still running" in done(scene).repair
     folder = scene.run_dir / "stages" / "002-build.make@1" / "evidence-1"
     record = command_runs.look(str(folder)).record
     assert processes.lives(record["supervisor"])
@@ -549,7 +553,7 @@ def test_a_stop_sends_to_done_twice_and_then_tells_the_user(scene: Scene) -> Non
     assert end(scene, candidate.read_text(encoding="utf-8")) == "succeeded"
 
 
-COVER = "- path into the state `$.context.cover`: wanted a value, neither null nor false; found"
+COVER = "- path into the state `$.context.cover`: expected a value other than null and false, found"
 
 
 @each(
@@ -560,11 +564,15 @@ COVER = "- path into the state `$.context.cover`: wanted a value, neither null n
         (
             {"condition": "context.cover >= 80 && context.name == 'x'"},
             {"cover": 61, "name": "ü"},
-            'wanted it to be true; found context.cover = 61, context.name = "ü"',
+            'it is not true: context.cover = 61, context.name = "ü"',
         ),
-        ({"condition": "context.key == 'x'"}, {"key": SECRET}, 'found context.key = "[masked: github token]"'),
+        (
+            {"condition": "context.key == 'x'"},
+            {"key": SECRET},
+            'it is not true: context.key = "[masked: github token]"',
+        ),
         ({"condition": "context.long == 'x'"}, {"long": "z" * 10_000}, "z…"),
-        ({"condition": "[context.a].length > 3"}, {"a": 1}, "wanted it to be true; found that it is not"),
+        ({"condition": "[context.a].length > 3"}, {"a": 1}, "it is not true"),
     ],
 )
 def test_what_a_value_should_be_and_what_it_is_are_both_said(

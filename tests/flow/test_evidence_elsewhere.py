@@ -22,7 +22,7 @@ from tests.helpers.tables import each
 from tests.helpers.verbs import read
 
 STAGE = "001-build.make@1"
-OLDER = "stands here as it was committed before that"
+OLDER = "it is as it was committed before the step began on another checkout"
 UNCHANGED = "it has not changed since the step began"
 LONG_AGO, LATER = "2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 

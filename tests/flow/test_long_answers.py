@@ -33,7 +33,9 @@ def test_an_object_that_begins_at_the_border_counts_and_one_before_it_does_not(s
     reading = read(filled("…", DIRECTIVE, LONGEST, sign))
     assert reading.outcome == "failed"
     assert [one.code for one in reading.warnings] == ["PARTLY_READ"]
-    assert f"of {LONGEST + 1:,} characters the last {LONGEST:,} were looked at" in reading.warnings[0].message
+    assert (
+        f"Loom looked for a result in the last {LONGEST:,} of {LONGEST + 1:,} characters" in reading.warnings[0].message
+    )
     reading = read(filled("", DIRECTIVE, LONGEST + 1, sign))
     assert (reading.found, reading.outcome) == (False, None)
     assert [one.code for one in reading.warnings] == ["PARTLY_READ"]

@@ -48,9 +48,9 @@ def test_files_and_tools_that_are_not_here_are_named(begun: Scene) -> None:
     (begun.root / "spec.md").unlink()
     (begun.root / "made.py").unlink()
     said = differences(begun)
-    (files,) = [line for line in said if "files of the run that are not here" in line]
-    assert files.endswith("files of the run that are not here: spec.md, made.py")
-    assert said[-1] == "tools that are not on PATH here: a-tool-of-evidence, no-such-tool-here, another-that-is-not"
+    (files,) = [line for line in said if "these files of the run are missing here" in line]
+    assert files.endswith("these files of the run are missing here: spec.md, made.py")
+    assert said[-1] == "these tools are not on PATH here: a-tool-of-evidence, no-such-tool-here, another-that-is-not"
     assert len(said) <= 3
 
 

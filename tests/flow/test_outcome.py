@@ -90,8 +90,8 @@ def test_it_survives_the_way_through_json_and_so_does_what_is_unknown(outcome: O
 
 BAD = [
     ([], "the outcome: expected an object"),
-    ({}, "None is no outcome"),
-    ({"status": "fine"}, "'fine' is no outcome"),
+    ({}, "unknown outcome None"),
+    ({"status": "fine"}, "unknown outcome 'fine'"),
     ({"status": "failed", "context_updates": []}, "context_updates: expected an object"),
     ({"status": "failed", "preferred_label": 1}, "preferred_label: expected text"),
     ({"status": "failed", "suggested_next": "a"}, "suggested_next: expected a list"),

@@ -80,7 +80,7 @@ def test_a_stages_prompt_is_its_preamble_and_its_text(begun: Scene) -> None:
     """`prompt.md` is assembled of both, and `loomctl debug preamble` prints the bytes that it begins with."""
     done(begun, "The first part is done.")
     made = of(begun)
-    assert prompt(begun, "002-build.s1@1") == f"{made.text}\n\n## Step build/s1: s1 (visit 1)\n\nDo the part 1."
+    assert prompt(begun, "002-build.s1@1") == f"{made.text}\n\n## Step build/s1: s1\n\nDo the part 1."
     assert "- **build/s0**: succeeded\n  - Response:\n    ```\n    The first part is done.\n    ```" in made.text
     assert prompt(begun, "001-build.s0@1").startswith("# Loom: what happened before this step\n\nRun ")
     assert "Completed stages" not in prompt(begun, "001-build.s0@1")
@@ -104,7 +104,7 @@ def test_a_large_response_and_a_large_value_are_named_by_a_file_that_holds_them(
     done(begun, large + json.dumps({"context_updates": {"report": "y" * 200_000, "small": "z"}}))
     text = of(begun).text
     (line,) = [one for one in text.split("\n") if one.startswith("  - Response: See: ")]
-    blob, _, rest = line.removeprefix("  - Response: See: ").partition(" (with its lines: ")
+    blob, _, rest = line.removeprefix("  - Response: See: ").partition(" (with line breaks: ")
     assert json.loads(Path(blob).read_text(encoding="utf-8")).startswith(large)
     assert Path(rest.removesuffix(")")).read_text(encoding="utf-8").startswith(large)
     rows = rows_of(text)
@@ -214,7 +214,7 @@ def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:
     assert "line 100\n" not in from_blob
     log = begun.run_dir / "stages" / "001-build.s0@1" / "command.log"
     log.write_text(output, encoding="utf-8")
-    assert f"(with its lines: {log}) (its end:)" in of(begun).text
+    assert f"(with line breaks: {log}) (the end:)" in of(begun).text
     log.write_text("all of it\n", encoding="utf-8")
     assert "  - Stdout:\n    ```\n    all of it\n    ```" in of(begun).text
 
@@ -222,7 +222,7 @@ def test_a_commands_script_end_and_output_are_told(begun: Scene) -> None:
 def test_a_failed_visit_is_told_to_the_next_one(scene: Scene) -> None:
     begin(scene, {"id": "a", "max_retries": 1})
     done(scene, 'No.\n{"outcome": "failed", "failure_reason": "the port is taken"}')
-    for words in ("step build/a, visit 2", "- **build/a**: failed — the port is taken\n"):
+    for words in ("step build/a, 2nd time", "- **build/a**: failed — the port is taken\n"):
         assert words in prompt(scene, "002-build.a@2")
 
 
@@ -278,7 +278,7 @@ def test_who_works_in_a_folder_of_its_own_is_told_so(scene: Scene, step: Json, f
     begin(scene, {"id": "a", "prompt": "A.", "workdir": "{project_root}/box", **step}, "b")
     told = prompt(scene, "001-build.a@1").partition("\n\nA.\n\n")[2]
     assert told.startswith(f"Work in `{scene.root}/box`.")
-    assert ("A `status.json` that is written there counts" in told) == falls_back
+    assert ("Loom reads `status.json` there" in told) == falls_back
     done(scene, '{"outcome": "succeeded"}')
     assert "Work in" not in prompt(scene, "002-build.b@1")
 
@@ -303,7 +303,7 @@ def test_the_fidelity_is_the_transitions_the_steps_the_workflows(scene: Scene) -
         (of(scene, "b", "summary:high"), ("summary:high", "asked")),
     ):
         assert (made.fidelity, made.source) == expected
-    with pytest.raises(LoomError, match="no fidelity"):
+    with pytest.raises(LoomError, match="unknown fidelity"):
         of(scene, "a", "most")
 
 
@@ -311,7 +311,7 @@ def test_what_is_no_fidelity_falls_through_with_a_warning(begun: Scene) -> None:
     begun.edit_plan(default_fidelity="everything")
     made = of(begun, transition="more")
     assert (made.fidelity, made.source, len(made.warnings)) == ("compact", "default", 2)
-    assert "Warning: 'everything' of the workflow is no fidelity" in made.text
+    assert "Warning: Loom ignores the unknown fidelity 'everything'" in made.text
     done(begun, "x")
     (started,) = [event for event in begun.events() if event["event"] == "stage.started"][1:]
     assert "'everything'" in started["properties"]["warnings"][0]
@@ -327,10 +327,10 @@ def test_full_after_a_resume_is_once_a_summary(scene: Scene) -> None:
     resume.resume(scene.space(OTHER), scene.run_dir.name, take_over=True)
     made = of(scene, session=OTHER)
     assert (made.fidelity, made.degraded, made.source) == ("summary:high", "full", "workflow")
-    assert "Told: summary:high." in prompt(scene, "002-build.s1@1")
+    assert "Detail: summary:high." in prompt(scene, "002-build.s1@1")
     done(scene, "second", session=OTHER)
     assert (of(scene, session=OTHER).fidelity, of(scene, session=OTHER).degraded) == ("full", None)
-    assert "Told: full." in prompt(scene, "003-build.s2@1")
+    assert "Detail: full." in prompt(scene, "003-build.s2@1")
     assert of(scene, None, "full", session=OTHER).fidelity == "full"
 
 
@@ -345,7 +345,7 @@ def test_a_conversation_is_not_told_what_it_did_itself(begun: Scene) -> None:
     done(begun, 'theirs {"context_updates": {"port": 1}}', session=OTHER)
     found = _there(news(space, begun))
     assert "- **build/s0**" not in found.text
-    assert "(1 earlier stage stands in this conversation already)\n- **build/s1**: succeeded" in found.text
+    assert "(1 earlier step is in this conversation already)\n- **build/s1**: succeeded" in found.text
     assert ("| port | 1 |" in found.text, "| host |" in found.text) == (True, False)
     assert "| host | 1 |" in of(begun).text
     assert found.text.endswith(f"\n\nLoom slip {found.id}")

@@ -22,7 +22,7 @@ def make(scene: Scene, *names: str, **more: Any) -> Scene:
 
 def lacking(driven: Driven) -> str:
     assert driven.ended is None
-    assert driven.repair.startswith("NOT_PRODUCED: the step build/make is not done")
+    assert driven.repair.startswith("NOT_PRODUCED: step build/make is not done")
     return driven.repair
 
 
@@ -37,7 +37,7 @@ def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scen
     kept = os.path.join(scene.run_dir, "stages", STAGE, "candidate.md")
     first = done(scene, artifacts={"notes": "{project_root}/specs/a b.md"})
     again = f"done {scene.handle} --for 001 --artifact 'notes={scene.root}/specs/a b.md' --artifact spec_path=PATH"
-    holds(lacking(first), "artifact `spec_path`: no file is registered under this name", again, kept, "1 of 2")
+    holds(lacking(first), "artifact `spec_path`: you registered no file under this name", again, kept, "1 of 2")
     assert "artifact `notes`" not in first.repair
     assert (read(scene, STAGE, "candidate.md"), statuses(scene)) == (DONE, ["in_progress"])
     both = dict.fromkeys(("spec_path", "notes"), "{project_root}/specs/a b.md")
@@ -150,7 +150,7 @@ def test_a_huge_file_is_there_and_is_not_read(scene: Scene) -> None:
 
 def test_commands_of_evidence_are_not_run_while_it_is_missing(scene: Scene) -> None:
     make(scene, "spec_path", evidence=[{"run": "touch ran"}])
-    holds(lacking(done(scene)), "not run while the rest is missing")
+    holds(lacking(done(scene)), "Loom runs it once the rest is there")
     assert not (scene.root / "ran").exists()
 
 
@@ -175,4 +175,4 @@ def test_a_step_of_a_branch_leaves_something_too(scene: Scene) -> None:
 def test_the_step_says_what_it_leaves_in_one_line(scene: Scene) -> None:
     make(scene, "spec_path", "notes")
     told = [line for line in read(scene, STAGE, "prompt.md").splitlines() if "spec_path" in line]
-    assert told == ["It leaves `spec_path`, `notes`: register each file with `--artifact NAME=PATH`."]
+    assert told == ["It has to leave `spec_path`, `notes`: register each file with `--artifact NAME=PATH`."]

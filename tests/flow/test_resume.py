@@ -122,7 +122,7 @@ def test_a_closing_step_is_settled_first(begun: Scene, outcome: str | None, stat
     taken = resume(begun)
     assert sessions.history(begun.state)[0]["end_reason"] == "lost"  # D24
     assert begun.state["steps"][1]["status"] == status
-    assert [note for note in taken.notes if "was closing" in note or "has no result yet" in note]
+    assert [note for note in taken.notes if note.startswith("Ended ") or "has no result yet" in note]
     assert taken.move.step == "build/make"
 
 

@@ -311,7 +311,7 @@ def test_a_running_command_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPa
     pending = drive.next_step(scene.space(), run_id).pending
     assert pending is not None
     assert pending.kind == run_commands.RUNNING
-    assert any("was stopped" in note for note in rewind(scene, "x").notes)
+    assert any("Stopped the" in note for note in rewind(scene, "x").notes)
     assert stages_of(scene.state) == ["001-a.x@1"]
     assert (scene.run_dir / "stages" / "002-a.run@1" / "command.undone-1.log").exists()
 

@@ -130,4 +130,4 @@ def test_what_takes_an_engine_is_false_and_the_rest_is_known() -> None:
     truths, warnings = simple_truths(STATE, {"transitions": transitions}, ENDED)
     assert truths == [True, None, False, False, False]
     named = ["context.missing.more", "/x/.test(state.goal)"]
-    assert [warning.partition(" — ")[0] for warning in warnings] == named
+    assert [warning.partition(" counts as false: ")[0] for warning in warnings] == named

@@ -72,7 +72,7 @@ WITH_WHAT_IS_NOT_SUPPORTED: Json = {"frame": {"steps": [{"id": "ask", "prompt": 
     [
         *((work, PHASES, "NO_WORK") for work in ("", "   ", "\n")),
         ("a goal", WITH_WHAT_IS_NOT_SUPPORTED, "NOT_SUPPORTED"),
-        ("a goal", {"frame": {"enabled": False, **PHASES["frame"]}}, "no step is left to do"),
+        ("a goal", {"frame": {"enabled": False, **PHASES["frame"]}}, "every step is disabled or skipped"),
     ],
 )
 def test_a_run_needs_work_and_a_workflow_that_can_be_run(scene: Scene, work: str, phases: Json, said: str) -> None:
@@ -192,7 +192,7 @@ def test_a_plan_is_frozen_with_its_sources(scene: Scene) -> None:
 def test_another_run_on_the_same_work_is_named_with_the_way_to_take_it(scene: Scene) -> None:
     scene.workflow()
     first = scene.begin("add dark mode").run.run_id
-    way = f"Another run on the same work is under way: loomctl resume {handle(first)}"
+    way = f"Another run on the same work is open. To continue it: loomctl resume {handle(first)}"
     assert f"{way} --take-over" in scene.begin("add dark mode", session=OTHER).notes
     scene.space().store.update(first, lambda state: (lease.released(state, clock.now()), []))
     assert way in scene.begin("add dark mode", session="third").notes

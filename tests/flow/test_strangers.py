@@ -165,7 +165,7 @@ def test_a_step_that_is_tried_again_says_so(scene: Scene) -> None:
     scene.workflow(phases={"a": {"steps": [{"id": "x", "prompt": "Try it.", "max_retries": 1}]}})
     scene.begin()
     answer = scene.loomctl("done", "--outcome", "failed", given="no").stdout
-    assert all(words in answer for words in ("✗ a/x: failed", "Now: a/x, tried again"))
+    assert all(words in answer for words in ("✗ a/x: failed", "Next: a/x, again"))
 
 
 def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> None:

@@ -63,7 +63,7 @@ def test_each_open_box_of_the_section_is_a_visit_and_the_run_goes_on_behind_the_
     prompt = read(scene, "002-build.each@1", "prompt.md")
     assert "This is task 2 of 3.\n\nDo this: one\nwith more" in prompt
     driven = done(scene)
-    assert (driven.move.step, driven.line) == ("build/each", "Now: build/each, task 3 of 3: three")
+    assert (driven.move.step, driven.line) == ("build/each", "Next: build/each, task 3 of 3: three")
     assert boxes(scene) == " xx  "
     assert task(scene)["text"] == "three"
     assert done(scene).move.step == "build/after"
@@ -220,9 +220,9 @@ EDITS = {
     "ticked": ("- [x] one\n- [ ] two\n", "x ", ""),
     "moved": ("- [ ] two\n- [ ] one\n", " x", ""),
     "reworded": ("- [ ] won\n- [ ] two\n", "x ", ""),
-    "removed": ("- [ ] two\n", " ", "no box was ticked: “one” stands no longer in spec.md"),
+    "removed": ("- [ ] two\n", " ", "Loom ticked no box: spec.md no longer has “one”"),
     "noted below and moved": ("- [ ] two\n- [ ] one\n  done in a1b2\n", " x", ""),
-    "reworded and moved": ("- [ ] two\n- [ ] won\n", "  ", "no box was ticked: “one” stands no longer in spec.md"),
+    "reworded and moved": ("- [ ] two\n- [ ] won\n", "  ", "Loom ticked no box: spec.md no longer has “one”"),
 }
 
 
@@ -291,7 +291,7 @@ def go_on_refused(scene: Scene) -> LoomError:
 @each(
     ("artifacts", "why"),
     [
-        ({}, "the run has no list, nor a file with one, at artifacts.spec"),
+        ({}, "the run has neither a list nor a file with one at artifacts.spec"),
         (
             {"spec": "{project_root}/gone.md"},
             "there is no file gone.md (artifacts.spec); write a line `- [ ] …` into it for each task",
@@ -339,7 +339,7 @@ def test_a_list_that_nobody_made_is_made_by_the_step_before(scene: Scene, step: 
     scene.write("spec.md", SPEC)
     done(scene)
     message = scene.state["errors"][-1]["message"]
-    assert message.endswith(f"`loomctl undo` opens the step before again: end it {way}" + " context" * ("parts" in way))
+    assert message.endswith(f"`loomctl undo` reopens the step before: end it {way}" + " context" * ("parts" in way))
     take_back(scene)
     updates = json.dumps({"context_updates": {"parts": ["no task"]}})
     done(scene, updates, artifacts={"spec": "{project_root}/spec.md"})
@@ -575,8 +575,8 @@ def leaves(scene: Scene, spec: str, **more: Any) -> Any:
 @each(
     ("spec", "why"),
     [
-        ("# Spec\n", "spec.md has no heading “Tasks”; build/each goes through them: write a line `- [ ] …` there"),
-        ("# Tasks\n- [x] a\n", "there is no open check box in spec.md under “Tasks”; build/each goes through them"),
+        ("# Spec\n", "spec.md has no heading “Tasks”; build/each needs them: write a line `- [ ] …` there"),
+        ("# Tasks\n- [x] a\n", "there is no open check box in spec.md under “Tasks”; build/each needs them"),
     ],
 )
 def test_the_step_that_leaves_the_list_does_not_end_without_a_task(scene: Scene, spec: str, why: str) -> None:

@@ -158,7 +158,7 @@ def test_what_differs_is_told_against_who_was_last_here_or_there(
     laptop: Machine, desktop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second resume here has nothing to tell, nor has a copy of what stood here; the laptop's next state has."""
-    moved = "the project is at another path; the run's paths were resolved afresh"
+    moved = "the project is at another path; Loom has adapted the run's paths"
     laptop.push(run_id)
     desktop.pull(run_id)
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")
@@ -333,7 +333,10 @@ def test_a_user_is_told_where_the_stages_are_that_a_plain_pull_took_from_the_run
     assert "a pull takes it, and saves yours as a new run" in desktop.loomctl("push", settled, "--yes").stderr
     said = desktop.loomctl("pull", settled).stdout
     (saved,) = [path.name for path in desktop.run_dirs if path.name != settled]
-    assert f"What was here is not a part of that; it is saved as {desktop.space().store.handle(saved)}" in said
+    assert (
+        f"Saved the earlier state, which the pulled one does not contain, as {desktop.space().store.handle(saved)}"
+        in said
+    )
     resume.resume(desktop.space(), settled, take_over=True)
     (pulled,) = [one for one in log_of(desktop, settled) if one["event"] == "run.pulled"]
     assert (pulled["properties"]["kind"], pulled["properties"]["saved"]) == ("forward", saved)
@@ -632,7 +635,7 @@ def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
     laptop.push(run_id)
     pulled = desktop.loomctl("pull").stdout
     assert f"loomctl resume {handle(run_id)} --take-over" in pulled
-    assert f"It is driven by the session {OTHER} (" in pulled
+    assert f"the session {OTHER} (" in pulled
     before = desktop.folder(run_id).joinpath("state.json").read_bytes()
     refused = desktop.loomctl("resume", run_id, "--json")
     assert (refused.code, refused.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
@@ -792,7 +795,7 @@ def test_what_went_missing_here_comes_again(laptop: Machine, desktop: Machine, r
         resume.resume(desktop.space(), run_id, take_over=True)
     for path in lost:
         path.unlink()
-    assert "What it names and lacked here came: 2 files" in desktop.loomctl("pull", run_id).stdout
+    assert "Fetched 2 files that the run refers to" in desktop.loomctl("pull", run_id).stdout
 
 
 @pytest.mark.slow

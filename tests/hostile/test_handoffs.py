@@ -239,7 +239,7 @@ def test_what_a_commit_sums_up_in_other_shapes_is_not_told(pushed: Machine, tmp_
         listed, told = other.loomctl("runs", "--remote"), other.loomctl("pull")
         assert (listed.code, told.code) == (0, 0)
         assert not [sign for sign in ("{", "[", "None", "True", "False") if sign in listed.stdout + told.stdout]
-        for words in ("pushed it ", "Did not come:\n  run/x: it is large\nTo go on"):
+        for words in ("pushed it ", "Not pulled:\n  run/x: it is large\nTo continue"):
             assert words in told.stdout
         git(tmp_path / "server.git", "update-ref", tree.ref, good)
 

@@ -459,7 +459,7 @@ def test_what_still_comes_back_is_pending_and_no_finding(begun: Scene) -> None:
     assert (code, document["lost"], document["pending"]) == (0, False, True)
     assert document["compactions"][-1]["pending"] == LOST
     assert "5 of 7 survived: kept 5, lost 2, put back 0, pending 2" in shown
-    assert f"  lost, pending: it comes back with the next tool result or prompt: {LOST[0]}" in shown
+    assert f"  lost; Loom gives it back with the next tool result or prompt: {LOST[0]}" in shown
     assert "lost 2, restored 0, pending 2" in " ".join(status.split())
     assert begun.loomctl("status", "--json").json["compactions"]["last"]["pending"] == LOST
     assert shown_by_the_report(begun)["pending"] == LOST

@@ -407,7 +407,9 @@ def test_a_closing_step_takes_the_final_message(begun: Scene, tmp_path: Path) ->
     file.says("first paragraph", message="m")
     file.says("second paragraph", message="m")
     answer = begun.hook("stop", last_assistant_message="second paragraph", transcript_path=str(file.path))
-    told = "Loom: frame/ask partially_succeeded. Now: build/make\nLoom: the run's beginning: lost: spec (loomctl prove)"
+    told = (
+        "Loom: frame/ask partially_succeeded. Next: build/make\nLoom: the run's beginning: lost: spec (loomctl prove)"
+    )
     assert answer.json == {"systemMessage": told}  # for nothing of the beginning stands in this transcript
     assert read(begun, ASK, "response.md") == "first paragraph\n\nsecond paragraph"
     assert begun.state["current_step"] == "build/make"
@@ -431,7 +433,7 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     answer = start(begun, "compact", transcript_path=str(file.path))
     state = begun.state_of(folder)
     assert (state["steps"][0]["status"], state["current_step"]) == ("skipped", "build/make")
-    assert "frame/ask was closing; it is closed without a response" in answer.message
+    assert "Ended frame/ask without a result" in answer.message
     assert ("The step build/make" in answer.context, '"closing"' in answer.context) == (True, False)
     ended = begun.loomctl("done", given="made it")  # the session was told of this step, so it may end it
     assert ended.code == 0, ended.stderr
@@ -442,7 +444,7 @@ def test_a_closing_step_outlasts_a_compaction_in_its_turn(begun: Scene) -> None:
     """The host compacts by itself and the turn goes on: its final message is the result, not that of the next step."""
     done(begun, None, outcome="skipped")
     begun.hook("pre-compact", trigger="auto")
-    assert "is closing: its result is expected as your final message" in start(begun, "compact").context
+    assert "End frame/ask with its result as your final message" in start(begun, "compact").context
     assert statuses(begun)[0] == "closing"
     begun.hook("stop", last_assistant_message="The result.")
     assert statuses(begun)[0] == "skipped"
@@ -519,7 +521,7 @@ def test_a_message_that_cannot_be_held_against_its_schema_is_kept_and_the_user_t
     """Without an environment: the line says that it could not be checked, and how the step is ended (D36)."""
     told = audited(scene, tmp_path, "guarded")
     line = scene.hook("stop", last_assistant_message='{"risk": "low"}', **told).message
-    assert line.startswith("Loom: build/audit is not ended; the message is kept as its candidate. What it answered ")
+    assert line.startswith("Loom: build/audit is not done. Loom kept the message. Loom cannot check the answer ")
     assert all(words in line for words in ("could not be held against its schema here: ", "loomctl done"))
     (visit,) = scene.state["steps"]
     assert (visit["status"], visit.get("repairs")) == ("in_progress", None)

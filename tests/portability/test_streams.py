@@ -44,7 +44,7 @@ EVENT = f'{{"session_id": "{SESSION}", "source": "resume"}}'
         ("loomctl nonsense 2>&-", 2, ""),
         ("loomctl nonsense --json >&- 2>&-", 2, ""),
         ("loomctl --debug nonsense 2>&-", 2, ""),
-        ("loomctl done <&-", 0, "is closing"),
+        ("loomctl done <&-", 0, "with your final message"),
         ("loomctl trust <&-", 0, "it is trusted"),
         ("loomctl runs rm shop --force <&-", 2, ""),
         ("loomctl run --arguments-from-stdin <&-", 2, ""),

@@ -52,7 +52,7 @@ def test_what_changed_is_sent_as_a_diff_that_gives_the_new_text(primed: Scene) -
     assert made.to_dict()["artifacts"][0]["base"] == base
     assert str(base)[:8] in made.text
     (told,) = [line for line in answer.slip_lines(made) if "spec" in line]
-    assert "✓ spec loaded, as what changed since it was given" in told
+    assert "✓ spec, as a diff" in told
     assert "lack of room" not in told
     assert (primed.events()[-1]["properties"]["loaded"], prime(primed).id) == ({"spec": "diff"}, "")
     assert not prime(primed).loaded

@@ -201,7 +201,7 @@ def test_what_was_injected_is_told_in_tokens(scene: Scene) -> None:
         (900, False), (1001, True), (900, True), (31, False), (2, True),
     ]  # fmt: skip
     made = page.page(document.link(report, {}, ""))
-    assert "about 2,834 tokens at 5 times; 3 of them (≈) tell none" in made
+    assert "about 2,834 tokens at 5 times; 3 of them (≈) guessed" in made
     assert "lost in a compaction: no second stylesheet" in made
 
 

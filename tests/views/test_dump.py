@@ -102,7 +102,7 @@ def test_what_cannot_be_brought_along_is_named_and_the_rest_is_there(finished: S
     assert sorted(one.code for one in told.troubles) == [
         *("DAMAGED_BLOB", "NOT_A_FILE", "NO_SUCH_BLOB", "RESPONSE_GONE", "RESPONSE_GONE", "STATUS_GONE", "STATUS_GONE"),
     ]
-    assert "stages/002-build.make@1/status.json is not in the dump: it is not there" in [
+    assert "stages/002-build.make@1/status.json is not in the dump: it is missing" in [
         one.what for one in told.troubles
     ]
     assert told.stages == 3

@@ -175,10 +175,10 @@ def test_a_run_that_was_taken_over_was_not_taken_back() -> None:
     report = a_report("z")
     over = [one for one in report["turns"] if one["kind"] == "lease.taken_over"]
     shown = page.page({**report, "turns": over})
-    assert "Taken back, forked" not in shown
+    assert "Rewound, forked" not in shown
     assert "Taken over by another session" in shown
     back = page.page({**report, "turns": [one for one in report["turns"] if one not in over]})
-    assert "Taken back, forked" in back
+    assert "Rewound, forked" in back
     assert "Taken over" not in back
 
 
@@ -262,7 +262,7 @@ def became(kept: str = "", lost: str = "", restored: str = "", pending: str = ""
 
 RECEIPTS = [
     (None, "", "calm"),
-    ({**became(), "proven": False}, "unproven: no summary came", "warn"),
+    ({**became(), "proven": False}, "unproven: there is no summary", "warn"),
     (became("a"), "all 1 kept", "good"),
     (became("a", "b", "b"), "1 kept, 1 lost, 1 put back", "good"),
     (became("", "b"), "0 kept, 1 lost, 0 put back, 1 still missing", "bad"),

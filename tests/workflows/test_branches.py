@@ -94,8 +94,8 @@ def test_the_way_through_two_branches(scene: Scene) -> None:
     done(scene, "web", sets(w=1, both="web"))
     driven = done(scene, "web", "Checked.")
     assert driven.line == (
-        "The branch web has ended: succeeded. All have ended: build/fan succeeded. "
-        "The run's own session goes on: loomctl next"
+        "Branch web has ended: succeeded. All have ended: build/fan succeeded. "
+        "The run's own session continues: loomctl next"
     )
     state = scene.state
     assert state["current_step"] == "build/sum"
@@ -144,7 +144,7 @@ def test_what_the_parallel_step_tells(scene: Scene) -> None:
     assert "stand so" not in told
     worked(scene, "api")
     shown = scene.loomctl("next").stdout
-    assert "Start a subagent only for one that has not ended and that none works on:" in shown
+    assert "Start a subagent only for an open one that nobody works on:" in shown
     assert "- `api`: ended, succeeded" in shown
     assert "- `web`: not begun" in shown
     assert "<<'LOOM'" not in shown
@@ -316,7 +316,7 @@ def test_what_is_refused_and_how_a_branch_that_was_not_begun_is_ended_by_hand(sc
     assert {**scene.state, "updated_at": 0, "revision": 0} == {**before, "updated_at": 0, "revision": 0}
     unbegun = refused("NO_OPEN_STEP", lambda: done(scene, "web"))
     assert unbegun.hint.startswith("loomctl next --branch web")
-    assert unbegun.what.startswith("no step of the branch web is being worked on")
+    assert unbegun.what.startswith("branch web has no open step")
     done(scene, "web", None, outcome="failed", note="nobody has time")
     assert statuses(scene) == {"api": "pending", "web": "failed"}
 
@@ -390,8 +390,8 @@ def test_a_cancel_stops_the_commands_of_branches(scene: Scene, monkeypatch: pyte
     for name in ("one", "two"):
         assert scene.loomctl("next", "--branch", name).code == 0
     told = scene.loomctl("cancel").stdout
-    assert "The command of build/fan.one.go was stopped." in told
-    assert "The command of build/fan.two.go was stopped." in told
+    assert "Stopped the command of build/fan.one.go." in told
+    assert "Stopped the command of build/fan.two.go." in told
     ended = events(scene, "command.ended")
     assert [(one["stage"], one["stopped"], one["branch"]) for one in ended] == [
         ("002-build.fan.one.go@1", True, "one"),
@@ -522,7 +522,7 @@ def test_a_person_decides_in_a_branch(scene: Scene) -> None:
     assert "web: Ship the pages?" in told
     assert "choose" in told
     driven = decide.choose(scene.space(), scene.run_dir.name, "n", by="Ada")
-    assert (driven.line, scene.state["status"]) == ("Now: build/fan.web.again", "in_progress")
+    assert (driven.line, scene.state["status"]) == ("Next: build/fan.web.again", "in_progress")
     done(scene, "web")
     assert scene.state["current_step"] == "build/sum"
     visit = fan_visit(scene)["branches"][1]["steps"][0]
@@ -667,7 +667,7 @@ def test_a_step_with_a_run_in_a_branch(scene: Scene) -> None:
     told = scene.loomctl("next", "--branch", "test")
     assert "✓ build/fan.test.go" in told.stdout
     assert "✗ build/fan.test.no" in told.stdout
-    assert "The branch test has ended: failed. Still open: api." in told.stdout
+    assert "Branch test has ended: failed. Still open: api." in told.stdout
     assert statuses(scene) == {"api": "pending", "test": "failed"}
 
 
@@ -738,7 +738,7 @@ def test_a_refused_undo_stops_no_command(scene: Scene, monkeypatch: pytest.Monke
     assert scene.loomctl("next", "--branch", "slow").code == 0
     refused("NOTHING_TO_UNDO", lambda: rewind.undo(scene.space(), scene.run_dir.name, "slow"))
     assert "command.ended" not in scene.event_names()
-    assert "was stopped" in scene.loomctl("cancel").stdout
+    assert "Stopped the" in scene.loomctl("cancel").stdout
 
 
 def test_what_was_approved_in_a_branch_stays_on_record(scene: Scene) -> None:

@@ -164,7 +164,7 @@ def test_an_older_file_is_judged_as_it_would_be_read(tmp_path: Path, monkeypatch
         (found,) = check_file(str(path), Places(str(tmp_path), str(tmp_path), str(ROOT)))
         assert (found.severity, found.code, found.where) == ("warning", "OLDER_SCHEMA", "$.schema_version")
         older = "schema 2 is older than 3" if kind == "state" else "schema 1 is older than 2"
-        assert found.message == f"{older}; it would be migrated by: give it a goal, mark it"
+        assert found.message == f"{older}; Loom would migrate it: give it a goal, mark it"
         assert path.read_bytes() == before
     assert checked(tmp_path, {**example("plan", "one-step"), "schema_version": 0}) == [
         ("error", "SCHEMA_TOO_OLD", "$.schema_version")

@@ -85,21 +85,21 @@ def test_it_is_true(source: str) -> None:
 
 
 WRONG = [
-    ("", "a key is wanted"), ("   ", "a key is wanted"), ("js:", "no JavaScript stands behind js:"),
-    (" js: \n", "no JavaScript stands behind js:"), ("=1", "a key is wanted"), ("a=", "a value is missing"),
-    ("a= && b", "a value is missing"), ("a &&", "a key is wanted"),
-    ("a & b", "what does '& b' in column 3 mean"), ("a | b", "what does '| b'"),
-    ("a and b", "what does 'and b'"), ("a = b c", "several words"), ("(a", "a ) is missing"),
-    ("a)", "what does ')'"), ("a > b", "compares with a number"), ("a > 0x10", "compares with a number"),
-    ('a > ""', "compares with a number"), ("a contains", "what does 'contains'"),
-    ("score=>80", "what does '=>80' mean"), ("score=<80", "what does '=<80' mean"),
-    ("score = =81", "what does '==81' mean"), ("score!=!ready", "what does '!=!ready' mean"),
-    ("score<>80", "what does '<>80' mean"), ("a AND b", "what does 'AND b' in column 3 mean"),
-    ("not a", "what does 'a' in column 5 mean"), ("a in (b, c)", "what does 'in (b, c)'"),
-    ("é=1", "a key is wanted"), ('context["a"]=1', "what does"), ("preferred_label=[F] Fix", "several words"),
-    ('a="b', "the quoted value in column 3 has no end"), ("toString=1", "no key of the context"),
-    ("context.__proto__", "no key of the context"), ("context.", "no key of the context"),
-    ("1=1", "a key is wanted"), ("a matches x\\", "single backslash"), ("(" * 200 + "a" + ")" * 200, "nested"),
+    ("", "expected a key"), ("   ", "expected a key"), ("js:", "there is no JavaScript after js:"),
+    (" js: \n", "there is no JavaScript after js:"), ("=1", "expected a key"), ("a=", "missing value"),
+    ("a= && b", "missing value"), ("a &&", "expected a key"),
+    ("a & b", "unexpected '& b' in column 3"), ("a | b", "unexpected '| b'"),
+    ("a and b", "unexpected 'and b'"), ("a = b c", "several words"), ("(a", "missing )"),
+    ("a)", "unexpected ')'"), ("a > b", "needs a number"), ("a > 0x10", "needs a number"),
+    ('a > ""', "needs a number"), ("a contains", "unexpected 'contains'"),
+    ("score=>80", "unexpected '=>80'"), ("score=<80", "unexpected '=<80'"),
+    ("score = =81", "unexpected '==81'"), ("score!=!ready", "unexpected '!=!ready'"),
+    ("score<>80", "unexpected '<>80'"), ("a AND b", "unexpected 'AND b' in column 3"),
+    ("not a", "unexpected 'a' in column 5"), ("a in (b, c)", "unexpected 'in (b, c)'"),
+    ("é=1", "expected a key"), ('context["a"]=1', "unexpected"), ("preferred_label=[F] Fix", "several words"),
+    ('a="b', "the quoted value in column 3 has no end"), ("toString=1", "is not a valid context key"),
+    ("context.__proto__", "is not a valid context key"), ("context.", "is not a valid context key"),
+    ("1=1", "expected a key"), ("a matches x\\", "single backslash"), ("(" * 200 + "a" + ")" * 200, "nested"),
     ("!" * 5000 + "a", "at most"), ("!" * 200 + "a", "nested"), ("a" * (LONGEST + 1), "at most"),
     (" && ".join(["a>1"] * 500), "too long"),
 ]  # fmt: skip
@@ -119,12 +119,12 @@ def test_an_outcome_that_no_step_has_is_warned_of() -> None:
 
 
 NEARLY = [
-    ("OUTCOME=succeeded", "OUTCOME is a key of the context here; did you mean outcome?"),
+    ("OUTCOME=succeeded", "OUTCOME means a context key here; did you mean outcome?"),
     ("Outcome", "did you mean outcome?"),
     ("preferred_next_label=fix", "did you mean preferred_label?"),
     ("Preferred_Label contains fix", "did you mean preferred_label?"),
-    ("true", "a transition that is always open has no condition"),
-    ("!false", "a transition that is always open has no condition"),
+    ("true", "leave the condition out if the transition is always open"),
+    ("!false", "leave the condition out if the transition is always open"),
 ]
 
 

@@ -79,7 +79,7 @@ def test_ok_ends_no_first_step(scene: Scene, name: str) -> None:
     scene.loomctl("run", "add dark mode", "--workflow", name).ends()
     before = scene.state["current_step"]
     ended = scene.loomctl("done", given="ok").ends(1)
-    holds(ended.stdout + ended.stderr, f"{before} is not ended", "--artifact", "_path=")
+    holds(ended.stdout + ended.stderr, f"{before} is not done", "--artifact", "_path=")
     assert scene.state["current_step"] == before
 
 
@@ -90,7 +90,7 @@ def test_ok_ends_no_step_of_core_however_often_it_is_said(scene: Scene) -> None:
         scene.loomctl(answer, *(() if answer == "done" else (scene.run_dir.name,)), given="ok")
     assert (scene.state["status"], scene.state["current_step"]) == ("failed", "frame/fetch-work")
     assert {visit["status"] for visit in scene.state["steps"][1:]} == {"failed"}
-    holds(scene.loomctl("status").stdout, "work_path", "no file is registered under this name")
+    holds(scene.loomctl("status").stdout, "work_path", "you registered no file under this name")
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_a_loop_names_its_steps_and_a_long_graph_is_looked_at_in_its_length() ->
     steps = [step(key, transitions=to(keys[(at + 1) % 12])) for at, key in enumerate(keys)]
     (problem,) = graph_checks.problems(plan({"p": steps}), lambda key: f"<{key}>")
     assert problem.where == "<p/00>"
-    assert problem.message.startswith("the run cannot get out of p/00, p/01,")
+    assert problem.message.startswith("the run cannot leave p/00, p/01,")
     assert "p/07 and 4 more" in problem.message
     steps = [step(f"p/{number}") for number in range(10_000)]
     steps[-1]["transitions"] = to("p/0", "end")
@@ -173,8 +173,8 @@ def test_where_a_way_may_lead(of: Workflow, where: str) -> None:
 
 def test_why_there_is_no_such_step_is_said_at_its_place() -> None:
     """Skipped, not enabled, ambiguous, or misspelt: each is said."""
-    assert "skip_steps leaves it out" in unknown(workflow(to("b"), skip_steps=["b"]))[0].message
-    assert "the phase q is not enabled" in unknown(workflow(to("q/c"), q={"enabled": False}))[0].message
+    assert "skip_steps skips it" in unknown(workflow(to("b"), skip_steps=["b"]))[0].message
+    assert "phase q is not enabled" in unknown(workflow(to("q/c"), q={"enabled": False}))[0].message
     assert "write phase/id" in unknown(workflow(retry_target="a"))[0].message
     assert unknown(workflow(to("bb")))[0].hint.startswith("known: a, b, p/a")
     parent, child = workflow(to("b")), workflow(to("b"), skip_steps=["b"])

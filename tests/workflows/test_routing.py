@@ -122,14 +122,14 @@ def test_a_step_without_transitions_has_no_choice_and_a_choice_what_its_transiti
 
 
 WEIGHED: list[tuple[str, str, str | None, tuple[str, ...], list[str]]] = [
-    ("a|?true b|?true|*-1 c", OK, None, (), ["chosen: condition", "another", "a condition that is true"]),
+    ("a|?true b|?true|*-1 c", OK, None, (), ["chosen: condition", "another", "a true condition"]),
     ("a|?false b", OK, None, (), ["its condition is false", "chosen: unconditional"]),
-    ("a|go b|go|*-1 c", OK, "go", (), ["chosen: label", "another", "the label that was said"]),
+    ("a|go b|go|*-1 c", OK, "go", (), ["chosen: label", "another", "the given label"]),
     ("a b c|?false", OK, None, ("b",), ["a suggested step", "chosen: suggested", "its condition is false"]),
-    ("a b|!", OK, None, (), ["chosen: unconditional", "it is for a step that failed"]),
+    ("a b|!", OK, None, (), ["chosen: unconditional", "it is only for failures"]),
     ("a b", OK, None, (), ["chosen: unconditional", "another"]),
-    ("a b|! c|!|*-1", BAD, None, (), ["what is meant for failure", "chosen: on_failure", "another"]),
-    ("a|?false b|!", OK, None, (), ["its condition is false", "it is for a step that failed"]),
+    ("a b|! c|!|*-1", BAD, None, (), ["a way for failures", "chosen: on_failure", "another"]),
+    ("a|?false b|!", OK, None, (), ["its condition is false", "it is only for failures"]),
 ]
 
 
@@ -149,7 +149,7 @@ def test_of_a_failed_step_the_transitions_are_told_too_and_no_two_reasons_have_o
     )
     assert told == [
         {"to": "p/a", "condition": "x", "truth": False, "why": "its condition is false"},
-        {"to": "end", "label": "Go", "why": "it is not meant for a step that failed"},
+        {"to": "end", "label": "Go", "why": "the step failed, and this is not for failures"},
     ]
     assert len(set(visits.REASONS)) == len(visits.REASONS) == 12
     assert all(one != other for one, other in itertools.combinations(visits.REASONS, 2))

@@ -193,18 +193,18 @@ def test_each_visit_keeps_its_way_on_also_in_order_and_none_in_a_run_of_fabers()
 
 def test_what_the_run_failed_of_is_said_and_a_routed_step_that_says_no_bound_has_one() -> None:
     walk = walked(ORDER, "done", "done", "done", "done")
-    assert walk.state["errors"][-1]["message"] == "a/x was visited 2 times, its max_visits"
+    assert walk.state["errors"][-1]["message"] == "a/x has run 2 times, its max_visits"
     assert nexts(walk)[-1] == {
         "step_id": None, "reason": "max_visits", "by": "unconditional", "transition": 0, "to": "a/x",
     }  # fmt: skip
     walk = walked(STRICT, "done")
-    assert walk.state["errors"][-1]["message"] == "no transition of build/review applies: it ended succeeded"
+    assert walk.state["errors"][-1]["message"] == "no transition of build/review applies, because it ended succeeded"
     walk = walked(STRICT, "partial+ship it")
     assert walk.state["errors"][-1]["message"].endswith("ended partially_succeeded with the label 'ship it'")
     loop = plan({"a": [step("a/x", transitions=[{"to": "a/x", "label": "again"}, *to("end", weight=1)])]})
     walk = walked(loop, *["done+again"] * 20)
     assert walk.state["status"] == "failed"
-    assert walk.state["errors"][-1]["message"] == "a/x was visited 20 times, its max_visits"
+    assert walk.state["errors"][-1]["message"] == "a/x has run 20 times, its max_visits"
     assert (
         frozen_plan.most_visits(plan({"a": [step("a/x")]}), frozen_plan.places(plan({"a": [step("a/x")]}))[0]) > 10**6
     )
@@ -288,12 +288,12 @@ HOW = [
     ({"step_id": "a/x", "reason": "order"}, ""),
     ({"step_id": None, "reason": "end", "by": "order"}, ""),
     ({"step_id": None, "reason": "none"}, ""),
-    ({"step_id": "a/x", "reason": "label", "by": "label", "label": "[F] Fix"}, "by the label “[F] Fix”"),
-    ({"step_id": None, "reason": "end", "by": "label", "label": "Go"}, "by the label “Go”"),
-    ({"step_id": "a/x", "reason": "condition"}, "by its condition"),
-    ({"step_id": "a/x", "reason": "retry"}, "tried again"),
-    ({"step_id": "a/x", "reason": "retry", "not_before": "T"}, "tried again, not before T"),
-    ({"step_id": "a/x", "reason": "retry_target"}, "for it failed"),
+    ({"step_id": "a/x", "reason": "label", "by": "label", "label": "[F] Fix"}, "because the choice is “[F] Fix”"),
+    ({"step_id": None, "reason": "end", "by": "label", "label": "Go"}, "because the choice is “Go”"),
+    ({"step_id": "a/x", "reason": "condition"}, "because its condition is true"),
+    ({"step_id": "a/x", "reason": "retry"}, "again"),
+    ({"step_id": "a/x", "reason": "retry", "not_before": "T"}, "again, not before T"),
+    ({"step_id": "a/x", "reason": "retry_target"}, "because the step failed"),
 ]
 
 

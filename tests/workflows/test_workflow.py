@@ -264,8 +264,8 @@ def test_a_name_stands_once() -> None:
         "error",
         "DUPLICATE_ID",
         "$.phases.build.post_steps[0].id",
-        "the step implement stands already at $.phases.build.steps[0]",
-        "a step is known by phase/id: give it another id",
+        "$.phases.build.steps[0] has the step implement already",
+        "phase/id names a step: give this one another id",
     )
     twice = with_artifact()
     twice["critical_artifacts"]["phase_specific"] = {"build": [ARTIFACT]}

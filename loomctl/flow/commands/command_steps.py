@@ -82,8 +82,8 @@ def expanded(space: Workspace, run: Run, step: Mapping[str, Any], *, task: str =
         what = f"{key} needs {{{found.missing[0]:.80}}}, which has no value in this run"
         raise LoomError("UNRESOLVED_PLACEHOLDER", what, where=run.plan_path, hint="loomctl paths")
     if found.refused:
-        what = f"{{{found.refused[0]:.80}}} has signs that mean something to a shell, in a place that Loom cannot quote"
-        why = 'outside of $(…), here-documents and comments it is quoted; so write it into a variable first: x="{…}"'
+        what = f"Loom cannot quote {{{found.refused[0]:.80}}} in this place, and its value has shell signs"
+        why = 'Loom cannot quote inside $(…), here-documents and comments; set a variable first: x="{…}"'
         raise LoomError("PLACEHOLDER_UNQUOTABLE", what, where=f"{run.plan_path} {key}", why=why, hint="loomctl paths")
     command = {"step": key, "run": found.text}
     if step.get("workdir"):
@@ -176,8 +176,8 @@ def workdir(space: Workspace, run: Run, declared: str | None) -> str:
     path = os.path.realpath(os.path.join(root, declared or ""))
     allowed = (root, run.folder, *space.settings.extra_roots)
     if "\0" in path or not any(artifact_paths.is_inside(path, artifact_paths.real(one)) for one in allowed):
-        what = "the step's workdir leads out of the project"
-        why = "links are followed first; a folder elsewhere is allowed under extra_roots in your own config.yaml"
+        what = "the step's workdir is outside of the project"
+        why = "to allow a folder elsewhere, add it to extra_roots in your own config.yaml"
         raise LoomError("PATH_ESCAPE", what, where=masked_line(declared or "", 300), why=why, hint="loomctl paths")
     return path if declared else root
 
@@ -334,7 +334,7 @@ def stored(space: Workspace, folder: str) -> tuple[Any, list[dict[str, str]]]:
     except (OSError, LoomError) as error:
         why = error.what if isinstance(error, LoomError) else str(error)
     end = _end(folder, _INLINE)[0].decode("utf-8", "replace")
-    message = f"{command_runs.size_of(folder):,} bytes are in command.log, the end of them in the state: {why}"
+    message = f"all {command_runs.size_of(folder):,} bytes are in command.log; the state has only the end: {why}"
     return end, [{"code": "NOT_OFFLOADED", "where": KEY, "message": message}]
 
 
@@ -350,12 +350,12 @@ def losses(folder: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Say what of an output is not in its log, as (code, words). result: as `command_runs.Standing` has it."""
     if result.get("log_error"):
         why = masked_line(str(result["log_error"]), 200)
-        return [("OUTPUT_LOST", f"the output could not be stored any more: {why}")]
+        return [("OUTPUT_LOST", f"Loom could not store the whole output: {why}")]
     if isinstance(result.get("stored"), int) and command_runs.size_of(folder) < result["stored"]:
-        return [("OUTPUT_LOST", f"of {result['stored']:,} bytes that were stored in command.log not all are there")]
+        return [("OUTPUT_LOST", f"command.log has lost a part of its {result['stored']:,} bytes")]
     most = command_runs.MOST_HEAD + command_runs.MOST_END
     if isinstance(result.get("bytes"), int) and result["bytes"] > most:
-        told = f"of {result['bytes']:,} bytes of output {most >> 20} MiB are stored: its beginning and its end"
+        told = f"Loom stored the beginning and the end, {most >> 20} MiB, of {result['bytes']:,} bytes of output"
         return [("OUTPUT_CUT", told)]
     return []
 
@@ -400,9 +400,9 @@ def stop_open(space: Workspace, run: Run) -> str:
         return ""
     standing = command_runs.stop(work.folder)
     if standing.kind == command_runs.RUNNING:
-        return f"The command of {work.step_id} could not be stopped; its processes are named in command.json."
+        return f"Loom could not stop the command of {work.step_id}; command.json names its processes."
     tell_end(space, run, work, standing)
-    return f"The command of {work.step_id} was stopped." if before.kind == command_runs.RUNNING else ""
+    return f"Stopped the command of {work.step_id}." if before.kind == command_runs.RUNNING else ""
 
 
 def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
@@ -414,8 +414,8 @@ def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
     if work is None:
         return False
     if space.caller.host != TERMINAL or outcome is None:
-        what = f"{work.step_id} is a command step: its exit code is its result"
-        why = "loomctl next runs it, or waits for it; a person may overrule it in a terminal, with --outcome"
+        what = f"{work.step_id} is a command, and its exit code is its result"
+        why = "loomctl next runs it or waits for it; a person may overrule it in a terminal with --outcome"
         raise LoomError("COMMAND_STEP", what, why=why, hint=f"loomctl next {run.handle}", exit_code=EXIT_USAGE)
     stop_open(leases.deciding(space), run)
     return True

@@ -54,7 +54,7 @@ def run(space: Workspace, run: Run, asked: Command) -> Item:
     try:
         if not command_steps.untrusted(space, run):
             return _run(space, run, asked)
-        why = f"this machine does not trust the run's commands: loomctl trust {run.handle}"
+        why = f"the user has not allowed this run's commands here: loomctl trust {run.handle}"
     except (LoomError, OSError) as error:
         why = masked_line(error.what if isinstance(error, LoomError) else str(error), 300)
     return Item(COMMAND, name_of(asked.wanted), passed=False, why=why, pending=True)
@@ -84,14 +84,14 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
     standing = command_runs.wait(at.folder, until)
     name = name_of(wanted)
     if standing.kind == command_runs.RUNNING:
-        why = "it still runs: give the very same result again, to wait on; of another result it is run anew"
+        why = "it is still running: give the same result again to wait for it; another result starts it anew"
         return Item(COMMAND, name, passed=False, why=why, pending=True)
     if not _is_of(standing, supervisor):
-        why = "it was stopped, or its record is of another command: give the result again"
+        why = "something stopped or replaced it: give the result again"
         return Item(COMMAND, name, passed=False, why=why, pending=True)
     if standing.result.get("stopped"):
         _put_aside(at)
-        return Item(COMMAND, name, passed=False, why="it was stopped: give the result again", pending=True)
+        return Item(COMMAND, name, passed=False, why="something stopped it: give the result again", pending=True)
     sha256 = digests.of_parts(command_runs.log_parts(at.folder))
     kept = _put_aside(at)
     why = _lacking(wanted, standing, seconds)
@@ -148,12 +148,12 @@ def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds
         return "the tests pass, and one has to fail"
     if standing.result.get("timed_out") or code is None:
         return _ended(standing.kind, standing.result, seconds)
-    return f"the tests could not be run: exit code {code}" if code in _NOT_STARTED else ""
+    return f"the tests did not start: exit code {code}" if code in _NOT_STARTED else ""
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
     if kind != command_runs.ENDED:
-        return "how it ended is not known"
+        return "nobody saw how it ended"
     if result.get("timed_out"):
         return f"timed out after {seconds:g} s"
     if result.get("exit_code") is None:
@@ -207,15 +207,15 @@ def stop(space: Workspace, run: Run, only: Collection[str] | None = None) -> lis
     for at in _begun(space, run, only):
         before, name = command_runs.look(at.folder).kind, masked_line(str(read(at).get("name")), 300)
         if command_runs.stop(at.folder, **how).kind == command_runs.RUNNING:
-            failed = "could not be stopped; its processes are named in command.json."
-            said.append(f"The evidence `{name}` {'is being stopped.' if how else failed}")
+            failed = f"Loom could not stop the evidence `{name}`; command.json names its processes."
+            said.append(f"Stopping the evidence `{name}`." if how else failed)
             continue
         try:
             _put_aside(at)
         except OSError:  # who waited for it did
             pass
         if before == command_runs.RUNNING:
-            said.append(f"The evidence `{name}` was stopped.")
+            said.append(f"Stopped the evidence `{name}`.")
     return said
 
 

@@ -184,7 +184,7 @@ def _work(run: Run) -> Work | None:
 def _refuse_within(work: Work, run: Run) -> None:
     if os.environ.get("LOOM_STAGE_DIR") == work.folder:
         what = f"the command of {work.step_id} cannot wait for its own end"
-        why = "loomctl next was called by the command that it would wait for"
+        why = "that command itself called loomctl next"
         raise LoomError("WITHIN_COMMAND", what, why=why, hint=f"loomctl show {run.handle}", exit_code=EXIT_USAGE)
 
 
@@ -202,8 +202,8 @@ def _cleared(space: Workspace, run: Run, work: Work) -> Standing:
 
 
 def _interrupted(run: Run, work: Work) -> LoomError:
-    what = f"the command of {work.step_id} goes on; only the waiting for it was interrupted"
-    why = "loomctl next waits for it again; loomctl cancel stops it with its run"
+    what = f"stopped waiting; the command of {work.step_id} keeps running"
+    why = "loomctl next waits for it again; loomctl cancel stops it and the run"
     hint = f"loomctl next {run.handle}"
     return LoomError("INTERRUPTED", what, where=work.log, why=why, hint=hint, exit_code=ON_INTERRUPT)
 
@@ -316,7 +316,7 @@ def _given(space: Workspace, work: Work, standing: Standing) -> finish_records.G
 def _reason(work: Work, standing: Standing, exit_code: int | None) -> str:
     told = standing.result
     if standing.kind == command_runs.LOST:
-        return "lost: what watched the command was ended (a kill, a restart), and how the command ended is not known"
+        return "lost: a kill or a restart ended Loom's watcher, and nobody saw how the command ended"
     if told.get("error"):
         return masked_line(str(told["error"]), 300)
     if told.get("timed_out"):

@@ -109,7 +109,7 @@ def _beside(roots: Sequence[str], source: str, path: str, since: int) -> _Beside
     try:
         return _Beside(source, shown, _written_since(there, since))
     except LoomError as error:
-        return _Beside(source, shown, fault=Fault("PASSED_OVER", "", f"{shown} is not looked at: {error.what}"))
+        return _Beside(source, shown, fault=Fault("PASSED_OVER", "", f"Loom ignored {shown}: {error.what}"))
 
 
 def _with_files(reading: Reading, beside: Sequence[_Beside]) -> Reading:
@@ -192,7 +192,7 @@ def repair_message(step: Mapping[str, Any], reading: Reading, attempt: int, allo
     attempt: the number of this corrective turn, from 1, of `allowed`.
     """
     file = f" ({_cut(reading.file, _LONGEST_ERROR)})" if reading.file else ""
-    lines = [f"The response of step {step['key']}{file} does not match its output schema, {_name(step)}:", ""]
+    lines = [f"The result of step {step['key']}{file} does not match its output schema, {_name(step)}:", ""]
     lines += [f"- {_told(one)}" for one in reading.errors[:MOST_ERRORS]]
     if len(reading.errors) > MOST_ERRORS:
         lines.append(f"- and {len(reading.errors) - MOST_ERRORS} more")
@@ -226,12 +226,12 @@ def instruction(step: Mapping[str, Any], plan_path: str | None) -> str:
     plan_path: where the whole schema stands, named where its words here leave something out.
     """
     told = (
-        f"The result is checked against the output schema {_name(step)}; the last JSON object in it counts. "
+        f"Loom checks the last JSON object of the result against the output schema {_name(step)}. "
         f"Expected: {_expected(step)}"
     )
     if _says_all(step) or not plan_path:
         return told
-    return f"{told}. All of it: `schema` of {step['key']} in {plan_path}"
+    return f"{told}. The whole schema: `schema` of {step['key']} in {plan_path}"
 
 
 def _says_all(step: Mapping[str, Any]) -> bool:
@@ -343,9 +343,9 @@ def _custom(schema: Any, looked: Part, environment_python: str | None) -> Readin
     if answer.status == "ok":
         errors = [Fault("SCHEMA", where, message) for where, message in answer.value]
     elif answer.status == "threw":
-        errors = [Fault("SCHEMA_FAILED", "", f"the object cannot be held against the schema: {answer.message}")]
+        errors = [Fault("SCHEMA_FAILED", "", f"Loom cannot check the object against the schema: {answer.message}")]
     else:
-        errors = [Fault("NEEDS_ENVIRONMENT", "", f"the schema cannot be asked here: {answer.message}")]
+        errors = [Fault("NEEDS_ENVIRONMENT", "", f"Loom cannot check the schema here: {answer.message}")]
     return Reading(found=True, source=RESPONSE, errors=errors)
 
 
@@ -382,7 +382,7 @@ def passed_over(name: str, text: str, looked: Part) -> list[Fault]:
     """Say what was not looked at. name: where the text stands."""
     if not looked.left:
         return []
-    seen = f"{name}: of {len(text):,} characters the last {len(looked.text):,} were looked at for a result"
+    seen = f"{name}: Loom looked for a result in the last {len(looked.text):,} of {len(text):,} characters"
     return [Fault("PARTLY_READ", "", seen)]
 
 

@@ -97,14 +97,14 @@ def read(sources: Sequence[Source], schema: str | None = None) -> Reading:
         if fault is not None and schema == ROUTING:
             return Reading(found=True, source=source.name, errors=[fault], warnings=passed)
         if fault is not None:
-            passed.append(Fault("MALFORMED_DIRECTIVE", "", f"{source.name}: {fault.message}; it is passed over"))
+            passed.append(Fault("MALFORMED_DIRECTIVE", "", f"{source.name}: {fault.message}; Loom ignores it"))
         if found is not None:
             reading = _understood(found.value, source.name, strict=schema == ROUTING)
             return reading._replace(warnings=[*passed, *reading.warnings])
     if schema != ROUTING:
         return Reading(warnings=passed)
     names = ", ".join(source.name for source in sources) or "nothing"
-    message = f"there is no JSON object with a routing field ({', '.join(FIELDS)}); looked in {names}"
+    message = f"found no JSON object with a routing field ({', '.join(FIELDS)}) in {names}"
     return Reading(errors=[Fault("NO_DIRECTIVE", "", message)])
 
 
@@ -126,7 +126,7 @@ def last_object(text: str) -> tuple[dict[str, Any] | None, Fault | None]:
     if broken:
         return None, _not_json(text, broken[0])
     if last is None:
-        return None, Fault("NO_OBJECT", "", "there is no JSON object in the response")
+        return None, Fault("NO_OBJECT", "", "the result has no JSON object")
     return mended(last.value), None
 
 
@@ -283,7 +283,7 @@ def _not_json(text: str, start: int) -> Fault:
 
     at, why = json_objects.read(text, start)[:2]
     line, column = text.count("\n", 0, int(at)) + 1, int(at) - text.rfind("\n", 0, int(at))
-    return Fault("MALFORMED_JSON", "", f"the JSON object does not parse: {why} (line {line}, column {column})")
+    return Fault("MALFORMED_JSON", "", f"the JSON is invalid: {why} (line {line}, column {column})")
 
 
 # ---- What it says.
@@ -296,7 +296,7 @@ def _understood(raw: dict[str, Any], source: str, *, strict: bool) -> Reading:
     outcome = _text(raw, "outcome", wrong)
     word = SPELLINGS.get(outcome, outcome) if outcome is not None else None
     if word is not None and word not in OUTCOMES:
-        message = f"{_shown(outcome)} is no outcome; known: {', '.join(OUTCOMES)}"
+        message = f"unknown outcome {_shown(outcome)} (expected {', '.join(OUTCOMES)})"
         wrong.append(Fault("UNKNOWN_OUTCOME", "/outcome", message))
         word = None
     reason = _text(raw, "failure_reason", wrong)
@@ -348,7 +348,7 @@ def _updates(raw: dict[str, Any], wrong: list[Fault]) -> dict[str, Any]:
         return {}
     for key in value:
         if is_reserved(key):
-            message = f"{_shown(key)} is a key that Loom itself writes; choose another"
+            message = f"Loom itself writes the key {_shown(key)}; choose another"
             wrong.append(Fault("RESERVED_KEY", pointer("context_updates", key[:_SHOWN]), message))
     return {key: item for key, item in value.items() if not is_reserved(key)}
 

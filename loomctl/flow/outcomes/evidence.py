@@ -35,12 +35,12 @@ NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be sh
 _LONGEST_WHY, _LONGEST_VALUE = 300, 120
 _SEEN = 4  # values of a condition that are told
 _UNKNOWN = (
-    "what it was as the step began was not noted, or not by Loom, so that no change can be shown: "
+    "Loom has no record of the file at the step's start, so it cannot see a change: "
     "end the step with --outcome failed or skipped"
 )
 _OLDER = (
-    "it is another than where the step began, on another checkout, but stands here as it was committed before that: "
-    "change it here, bring the change by git, or end the step where it was changed, or with --outcome failed or skipped"
+    "it is as it was committed before the step began on another checkout. "
+    "Change it here, fetch the change by git, or end the step with --outcome failed or skipped"
 )
 NOTED = "evidence.json"  # in the stage's folder
 HASHED = "evidence_sha256"  # in the visit's entry
@@ -108,12 +108,14 @@ def check(
             asked = Command(entry, step, one, number, claim)
             found[number - 1] = run_command(asked) if run_command else _not_run(one)
     elif commands:
-        found = [one._replace(why="not run while the rest is missing") if one.kind == COMMAND else one for one in found]
+        found = [
+            one._replace(why="Loom runs it once the rest is there") if one.kind == COMMAND else one for one in found
+        ]
     return Checked(tuple(found))
 
 
 def _not_run(wanted: Mapping[str, Any]) -> Item:
-    why = "it is run by `loomctl done`, with the result"
+    why = "`loomctl done` runs it when it gets the result"
     return Item(COMMAND, name_of(wanted), passed=False, why=why, pending=True)
 
 
@@ -138,7 +140,7 @@ def _produced(space: Workspace, run: Run, name: str, registers: Mapping[str, str
     item = Item(ARTIFACT, name, passed=False)
     path = registers.get(name) or run.state["artifacts"].get(name)
     if not isinstance(path, str) or not path:
-        return item._replace(why=refused.get(f"artifacts/{name}") or "no file is registered under this name")
+        return item._replace(why=refused.get(f"artifacts/{name}") or "you registered no file under this name")
     try:
         values = artifact_paths.placeholder_values(space.project, run)
         place = artifact_paths.locate(path, values, roots(space, run)._replace(plugin=""))
@@ -184,7 +186,7 @@ def _value(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any]
 
 
 def _met_at_path(value: Any) -> str:
-    return f"wanted a value, neither null nor false; found {'nothing' if value is MISSING else _as_json(value)}"
+    return f"expected a value other than null and false, found {'nothing' if value is MISSING else _as_json(value)}"
 
 
 def _met_by_condition(wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> str:
@@ -193,7 +195,7 @@ def _met_by_condition(wanted: Mapping[str, Any], scope: Mapping[str, Any]) -> st
 
     seen = values_of(wanted.get("condition_code"), scope)
     told = [masked_line(f"{path} = {_as_json(value)}", _LONGEST_VALUE) for path, value in list(seen.items())[:_SEEN]]
-    return f"wanted it to be true; found {', '.join(told) or 'that it is not'}"
+    return f"it is not true{': ' + ', '.join(told) if told else ''}"
 
 
 def _as_json(value: Any) -> str:
@@ -238,26 +240,26 @@ def instruction(step: Mapping[str, Any]) -> list[str]:
     every = asked_of(step)
     names = [f"`{one['artifact']}`" for one in every if one["kind"] == ARTIFACT]
     wanted = [one for one in every if one["kind"] != ARTIFACT]
-    leaves = [f"It leaves {', '.join(names)}: register each file with `--artifact NAME=PATH`."] if names else []
+    leaves = [f"It has to leave {', '.join(names)}: register each file with `--artifact NAME=PATH`."] if names else []
     if not wanted:
         return leaves
     lines = "\n".join(f"- {_asks(one)}" for one in wanted)
     own = "" if step.get("run") or not any(one["kind"] == COMMAND for one in wanted) else " End it with `loomctl done`."
-    return [*leaves, f"It counts as done only when Loom finds this evidence:{own}\n\n{lines}"]
+    return [*leaves, f"It is done when Loom finds this evidence:{own}\n\n{lines}"]
 
 
 def _asks(wanted: Mapping[str, Any]) -> str:
     name = name_of(wanted)
     if wanted["kind"] == FILE:
-        return f"the file `{name}`, " + ("new or changed since the step began" if wanted.get("changed") else "there")
+        return f"the file `{name}` " + ("is new or changed since the step began" if wanted.get("changed") else "exists")
     if wanted.get("tests") == "fail":
-        return f"the tests fail: `{wanted['run']}` runs and ends with another exit code than 0; Loom runs it"
+        return f"the tests fail: Loom runs `{wanted['run']}`, and the exit code is not 0"
     if wanted.get("tests"):
-        return f"the tests pass: `{name}` ends with exit code 0; Loom runs it"
+        return f"the tests pass: Loom runs `{name}`, and the exit code is 0"
     if wanted["kind"] == COMMAND:
-        return f"the command `{name}` ends with exit code 0; Loom runs it"
+        return f"Loom runs `{name}`, and the exit code is 0"
     if "state" in wanted:
-        return f"the run's state has a value at `{name}`, neither null nor false"
+        return f"the run's state has a value at `{name}` other than null and false"
     return f"`{name}` is true"
 
 
@@ -285,18 +287,18 @@ def message(
     again: the command that hands the same answer over once more.
     """
     code = NOT_PRODUCED if checked.not_produced else MISSING_EVIDENCE
-    lines = [f"{code}: the step {masked_line(str(step['key']), 120)} is not done: Loom did not find", ""]
+    lines = [f"{code}: step {masked_line(str(step['key']), 120)} is not done. Loom did not find", ""]
     for item in checked.items:
         lines += [] if item.passed else [f"- {item.word or item.kind} `{item.name}`: {item.why or 'missing'}"]
     if attempt and again:
-        asks = f"Mend that, and end the step again:\n\n    {again}\n\n(Correction {attempt} of {allowed}.)"
+        asks = f"Fix that and end the step again:\n\n    {again}\n\n(Correction {attempt} of {allowed}.)"
     elif attempt:
-        asks = f"Mend that, and end the step again with its result. (Correction {attempt} of {allowed}.)"
+        asks = f"Fix that and end the step again with its result. (Correction {attempt} of {allowed}.)"
     elif again:
-        asks = f"Your result is kept. Once it can be checked, end the step with this command:\n\n    {again}"
+        asks = f"Loom kept your result. Once it can check it, end the step with this command:\n\n    {again}"
     else:
         done = visits.done_command(entry)
-        asks = f"End it with `{done}` and its result on standard input, once that can be checked."
+        asks = f"Once Loom can check it, run `{done}` with the result on standard input."
     return "\n".join([*lines, "", asks])
 
 

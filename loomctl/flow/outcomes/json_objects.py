@@ -27,9 +27,9 @@ _BEGINNING = re.compile(  # a brace, and its end or a key with its colon
 _TOKEN = re.compile(r'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)|[{}\[\]]', re.DOTALL)
 _NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?(?:NaN|Infinity|[0-9][0-9.eE+-]*))', re.DOTALL)
 _WORDS = {
-    "Expecting property name": "a key in double quotes is expected",
-    "Expecting ':'": "a colon is missing behind the key",
-    "Expecting value": "a value is expected",
+    "Expecting property name": "expected a key in double quotes",
+    "Expecting ':'": "expected a colon after the key",
+    "Expecting value": "expected a value",
     "Unterminated string": "a string is not closed",
     "Invalid control": "a line break or control character in a string is not escaped",
     "Invalid \\": "a backslash in a string is not escaped",
@@ -115,7 +115,7 @@ def _refusal(part: str, at: int, why: str, start: int) -> Refusal:
         words = "the text ends before the object does"
     elif why.startswith("Expecting ','"):
         opened = [sign for _, sign, _ in _opened(part[:at], [])]
-        words = f"a comma or {'}' if opened[-1:] == ['{'] else ']'} is expected"
+        words = f"expected a comma or {'}' if opened[-1:] == ['{'] else ']'}"
     elif why.startswith("Expecting property name") and part[at] == "}":
         words += ", not a comma before it"
     return Refusal(start + at, words)

@@ -38,8 +38,8 @@ class Status(str, Enum):
         """Read a status by its word in files or by its name (`SUCCESS`). Raises BAD_OUTCOME."""
         if isinstance(word, str) and SPELLINGS.get(word, word) in OUTCOMES:
             return cls(SPELLINGS.get(word, word))
-        why = f"there are {', '.join(OUTCOMES)}, and {', '.join(SPELLINGS)}"
-        raise LoomError("BAD_OUTCOME", f"{word!r:.60} is no outcome", why=why, hint="loomctl done --help")
+        why = f"expected one of {', '.join((*OUTCOMES, *SPELLINGS))}"
+        raise LoomError("BAD_OUTCOME", f"unknown outcome {word!r:.60}", why=why, hint="loomctl done --help")
 
 
 class ErrorInfo(NamedTuple):

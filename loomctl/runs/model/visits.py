@@ -248,6 +248,12 @@ def how_it_ended(entry: Mapping[str, Any]) -> str:
     return "to be done again" if entry.get("reopened") else str(entry["status"])
 
 
+def nth(count: int) -> str:
+    """Give `2nd time` for 2."""
+    ending = "th" if 10 < count % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count}{ending} time"
+
+
 def reason_of(entry: Mapping[str, Any]) -> str:
     """Say why a visit failed, as far as anybody said; empty for one that did not fail."""
     return str(entry.get("failure_reason") or entry.get("note") or "") if entry["status"] == "failed" else ""

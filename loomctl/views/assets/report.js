@@ -152,7 +152,7 @@
       const made = document.createElement("tr");
       const name = element("code", data.kinds[row[2]], "term");
       made.append(cell("th", "#", String(row[0])), cell("td", "When", time(row[1])));
-      made.append(cell("td", "Event", name), cell("td", "What it says", said(row)));
+      made.append(cell("td", "Event", name), cell("td", "Details", said(row)));
       return made;
     });
     body.replaceChildren(...rows);
