@@ -13,7 +13,7 @@ import click
 
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish, finish_records, rewind
+from loomctl.flow import drive, finish_records
 from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import ROUTING, Reading
@@ -228,6 +228,8 @@ def _artifact(space: Workspace, run_id: str, given: str) -> tuple[str, str]:
         why = "an example: --artifact spec_path=specs/258.md"
         raise LoomError("USAGE", what, why=why, hint="loomctl done --help", exit_code=EXIT_USAGE)
 
+    from loomctl.flow import finish  # `next` has no use for it
+
     return name, finish.portable(space, run_id, path)
 
 
@@ -245,6 +247,8 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
       loomctl undo
       loomctl undo shop-258
     """
+    from loomctl.flow import rewind  # `next` and `done` have no use for it
+
     space = command_line.space()
     return told(space, rewind.undo(space, find.to_drive(space, run), branch), as_json=as_json)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.flow import finish, lines, route, settle, turn_ends
+from loomctl.flow import lines, route, settle, turn_ends
 from loomctl.flow.finish_records import Ended, Given, is_result, with_mark
 from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock
@@ -179,6 +179,8 @@ def _done(
     *,
     named: bool,
 ) -> Driven:
+    from loomctl.flow import finish  # nothing else has a use for what it stands on
+
     if branch:
         run = _begun_to_be_ended(space, lines.seen(run, branch), given.outcome)
         if not told:
@@ -242,6 +244,8 @@ def _gone_on(
     made = None if in_a_branch else settle.told_of(space, run, settled)
     notes += leases.noted_stage(space, run.state)
     if ended.entry is not None:
+        from loomctl.flow import finish
+
         notes += finish.unregistered(run, ended.entry)
     return Driven(run, settled.move, ended.entry, made, None, notes, ended.reading, ended.repair)
 
