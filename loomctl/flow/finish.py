@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 UNCHECKED = (
-    "Loom cannot check the answer against its schema here: {why}. `loomctl doctor` says how to fix that. Then end the "
-    "step with `{done}` and its result, or give it up with `{done} --outcome failed`."
+    "{why}. `loomctl doctor` says how to fix that. Then end the step with `{done}` and its result, or give it up with "
+    "`{done} --outcome failed`."
 )
 
 

@@ -45,7 +45,7 @@ EVENT = f'{{"session_id": "{SESSION}", "source": "resume"}}'
         ("loomctl nonsense --json >&- 2>&-", 2, ""),
         ("loomctl --debug nonsense 2>&-", 2, ""),
         ("loomctl done <&-", 0, "with your final message"),
-        ("loomctl trust <&-", 0, "it is trusted"),
+        ("loomctl trust <&-", 0, "Loom: allowed on this machine"),
         ("loomctl runs rm shop --force <&-", 2, ""),
         ("loomctl run --arguments-from-stdin <&-", 2, ""),
         ("loomctl --help >&-", 0, ""),

@@ -345,7 +345,9 @@ def _custom(schema: Any, looked: Part, environment_python: str | None) -> Readin
     elif answer.status == "threw":
         errors = [Fault("SCHEMA_FAILED", "", f"Loom cannot check the object against the schema: {answer.message}")]
     else:
-        errors = [Fault("NEEDS_ENVIRONMENT", "", f"Loom cannot check the schema here: {answer.message}")]
+        errors = [
+            Fault("NEEDS_ENVIRONMENT", "", f"Loom cannot check the answer against its schema here: {answer.message}")
+        ]
     return Reading(found=True, source=RESPONSE, errors=errors)
 
 
