@@ -12,7 +12,6 @@ import json
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import mask, masked, masked_line
-from loomctl.reduction import history
 from loomctl.reduction.tokens import Room, closely
 from loomctl.runs.model import visits
 
@@ -286,6 +285,8 @@ def _count(tokens: int) -> str:
 def _tools(facts: Facts, mode: Mode, room: Room) -> str:
     if not mode.tools or not facts.tools:
         return ""
+    from loomctl.reduction import history  # most fidelities tell no tools
+
     head = "## What tools did\n\n"
     for tokens in (mode.tools, mode.tools // 2, mode.tools // 4):
         compacted = history.compact_history(facts.tools, min(tokens, int(room.left)), index="loomctl steps")
