@@ -20,7 +20,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, config, find, leases, stages
 from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
 from loomctl.runs.model.state import ACTIVE
-from loomctl.runs.store import recovery, run_index
+from loomctl.runs.store import run_index
 from loomctl.runs.store.match import handles
 
 if TYPE_CHECKING:
@@ -285,9 +285,6 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
       loomctl show shop-258 implement@2
       loomctl show shop-258 3 --file response.md
     """
-    from loomctl.cli import answer
-    from loomctl.flow import prompts
-
     if file is not None and as_json:
         raise _misused("--file prints a file as it is; leave out --json")
     space = command_line.space()
@@ -300,6 +297,8 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
     if file is not None:
         raise _misused("--file needs a STAGE: loomctl show 3 --file response.md")
     if as_json:
+        from loomctl.cli import answer
+
         driver = leases.document(space, found.run_id, found.state)
         told = {
             "run_id": found.run_id,
@@ -310,6 +309,8 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         }
         output.document({**told, "step": answer.step_document(space, found)})
     else:
+        from loomctl.flow import prompts
+
         upcoming = prompts.upcoming(space.project, found, may_write=True)
         output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
     return EXIT_OK
@@ -388,6 +389,8 @@ def sessions_command(run: str | None, as_json: bool) -> int:
     found = space.store.read(command_line.run_id(space, run), to_show=True)
     held = sessions.history(found.state)
     names = {record.get("session_id") for record in held}
+    from loomctl.runs.store import recovery
+
     earlier = recovery.earlier_sessions(space.store.run_dir(found.run_id))
     records = [*(record for record in earlier if record["session_id"] not in names), *held]
     rows = [_row(record) for record in records]
