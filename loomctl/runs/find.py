@@ -13,9 +13,7 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import handle
-from loomctl.runs.store import run_index
 from loomctl.runs.store.layouts import shown
-from loomctl.runs.store.match import AmbiguousRunError, match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.project import Workspace
+    from loomctl.runs.store import run_index
 
 
 WAYS = 'loomctl run "what to do" starts one, loomctl resume RUN continues one'
@@ -53,6 +52,8 @@ def active_runs(space: Workspace) -> list[str]:
 
 
 def _standing(space: Workspace) -> run_index.Standing:
+    from loomctl.runs.store import run_index  # a bound session needs no list of runs
+
     look = run_index.standing_quick if space.caller.on_hook_path else run_index.standing
     return look(space.store)
 
@@ -63,6 +64,8 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     over: whether a bound run counts that is completed or cancelled; it is there to be looked at, and never active (D4).
     """
     if named is not None:
+        from loomctl.runs.store.match import match
+
         return Found(match(space.store, named), "named")
     binding = space.local.binding(space.caller.session_id)
     bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
@@ -211,6 +214,9 @@ def none(space: Workspace, found: Found) -> LoomError:
     alone keeps a run from being found ends as if it were named; so do several that a newer Loom wrote, for one update
     reads them all.
     """
+    from loomctl.runs.store import run_index
+    from loomctl.runs.store.match import AmbiguousRunError
+
     if found.candidates:
         return AmbiguousRunError(space.store, found.candidates)
     refused = [error for run_id in found.unreadable if (error := _refused(space, run_id)) is not None]

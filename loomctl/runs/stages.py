@@ -11,7 +11,6 @@ from loomctl.kit.records import NamedTuple
 from loomctl.runs import find
 from loomctl.runs.model import visits
 from loomctl.runs.store.layouts import shown
-from loomctl.runs.store.match import AmbiguousRunError, match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -403,6 +402,8 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
         return read_current(space, word), stage
     if "@" in word:  # no run's id has that
         return _with_stage(space, word), word
+    from loomctl.runs.store.match import AmbiguousRunError, match  # no hook is asked for a run by a word
+
     run_id: str | None = None
     trouble: LoomError | None = None
     try:
@@ -451,6 +452,8 @@ def _with_stage(space: Workspace, word: str) -> Run:
     try:
         return read_current(space)
     except LoomError as error:
+        from loomctl.runs.store.match import AmbiguousRunError
+
         having = _having(space, error.found, word) if isinstance(error, AmbiguousRunError) else None
         called = space.store.handle(having) if having is not None else error.meant.get("run")
         if called is not None:
