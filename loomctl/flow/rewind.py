@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.changes import stage_changes, working_tree
-from loomctl.flow import lines, route, settle
+from loomctl.flow import lines, route, settle, tasks
 from loomctl.flow.drive import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
@@ -75,7 +75,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         _refuse_begun(state)
         back = one_back(run, state, session_id)
         notes.extend(left_as_is(back.each))
-        notes.extend(still_ticked(back.state))
+        notes.extend(tasks.untick(space, run, state, {*(one.stage for one in back.each), *back.gone}))
         for one in back.each:
             stages.set_aside(run.folder, one.stage)
         happened = [one.happened for one in back.each]
@@ -161,15 +161,6 @@ def _refuse_begun(state: State) -> None:
 def left_as_is(found: list[Back]) -> list[str]:
     """Say of each stage what could not be taken back."""
     return [_LEFT.format(stage=back.stage, file=stages.STATUS) for back in found if back.unread]
-
-
-def still_ticked(state: State) -> list[str]:
-    """Say of the visit that is open again that its task's box stays as it is: files are not taken back (D65)."""
-    task = visits.task(state)
-    if not task or not task.get("ticked") or not task.get("file"):
-        return []
-    name, file = str(task["text"]).partition("\n")[0], str(task["file"]).replace("{project_root}/", "")
-    return [f"The box “{masked_line(name, 80)}” stays ticked in {masked_line(file, 200)}."]
 
 
 def _status_of(run: Run, state: State) -> dict[str, Any] | None:
@@ -330,7 +321,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     from_here = every[every.index(stage) :]
     changed = touched(run, from_here)
     had_patch = {name for name in from_here if os.path.isfile(patch_path(run, name))}
-    held: list[tuple[list[Back], list[str], settle.Settled | None]] = []
+    held: list[tuple[list[Back], list[str], list[str], settle.Settled | None]] = []
 
     def change(state: State) -> tuple[State, list[Event]]:
         held.clear()
@@ -341,14 +332,17 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         before, session_id = state, space.caller.session_id
         state, backs = back_to(run, state, stage, session_id)
         gone = _gone(before, state)
+        every = [one.stage for back in backs for one in back.each]
+        inner = _of_branches(before, state)
+        boxes = tasks.untick(space, run, before, {*every, *gone, *inner})
         left = [back.stage for back in backs if back.unread]
         told: dict[str, Any] = {"to": stage, "undone": [back.stage for back in backs], "gone": gone}
         told |= {"context_left": left} if left else {}
         happened = [*(one.happened for back in backs for one in back.each), Event("run.rewound", told, session_id)]
-        for name in dict.fromkeys([*_of_branches(before, state), *gone, stage]):
+        for name in dict.fromkeys([*inner, *gone, stage]):
             stages.set_aside(run.folder, name)
         state, opened = _branches_anew(space, run, state, stage)
-        held.append((backs, gone, opened))
+        held.append((backs, gone, boxes, opened))
         happened += opened.happened if opened is not None else []
         state = settle.asking(space, run, state, happened, at=clock.now())
         return sessions.active(sessions.forgotten(state), session_id, at=clock.now()), happened
@@ -356,8 +350,8 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     run = run._replace(state=space.store.update(run_id, change))
     if not held:
         return _open_already(space, run, stage, notes)
-    backs, gone, opened = held[0]
-    notes += [*left_as_is(backs), *still_ticked(run.state)]
+    backs, gone, boxes, opened = held[0]
+    notes += [*left_as_is(backs), *boxes]
     notes += context_history.set_by_hand(run, since)
     if opened is not None:
         settle.begun(space, run, opened)

@@ -13,6 +13,7 @@ from loomctl.flow import route
 from loomctl.kit import files, processes, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
@@ -20,7 +21,7 @@ from loomctl.workflows import task_lists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.kit.processes import Lock
@@ -177,10 +178,47 @@ def _tick_in_file(space: Workspace, run: Run, state: State, task: dict[str, Any]
         name = masked_line(str(task.get("text")).partition("\n")[0], 80)
         return Tick(task, is_left, f"Loom ticked no box: {found.shown} no longer has “{name}”")
     if not own.done:
-        mode = os.stat(found.path).st_mode & 0o7777
-        beside = os.path.join(os.path.dirname(found.path), _BESIDE)
-        files.write_atomically(found.path, found.boxes.ticked(own), mode=mode, locked=True, beside=beside)
+        _write(found.path, found.boxes.ticked(own))
     return Tick({**task, "ticked": True}, is_left)
+
+
+def _write(path: str, data: bytes) -> None:
+    mode = os.stat(path).st_mode & 0o7777
+    beside = os.path.join(os.path.dirname(path), _BESIDE)
+    files.write_atomically(path, data, mode=mode, locked=True, beside=beside)
+
+
+# ---- As its end is taken back.
+
+
+def untick(space: Workspace, run: Run, state: State, taken_back: Collection[str]) -> list[str]:
+    """Open the boxes of visits whose ends are taken back, before the state says so; for who holds the run's lock.
+
+    A kill in between leaves an open box, which comes again, never a ticked one that nobody works on. state: as it was;
+    taken_back: names of stages. Gives what to tell people. A box that cannot be opened stays as it is, and is named.
+    """
+    every = [one for entry in state["steps"] for one in (entry, *visits.within(entry))]
+    ticked = [one for one in every if one.get("stage") in taken_back and (visits.task_of(one) or {}).get("ticked")]
+    if not ticked:
+        return []
+    steps = {place.key: place.step for place in frozen_plan.with_branches(run.plan)}
+    try:
+        with _lock(space):
+            return [_untick(space, run, state, one, steps[one["step_id"]]["for_each"]) for one in ticked]
+    except (OSError, LoomError) as error:
+        return [f"The boxes of {counted(len(ticked), 'task')} stay ticked: {masked_line(trouble.said(error), 200)}"]
+
+
+def _untick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    task = visits.task_of(entry) or {}
+    found = _read(space, run, state, asked)
+    own = found.boxes.again(task) if found.boxes is not None else None
+    name = masked_line(str(task.get("text")).partition("\n")[0], 80)
+    if found.boxes is None or own is None:
+        return f"Loom opened no box: {found.missing or f'{found.shown} no longer has “{name}”'}"
+    if own.done:
+        _write(found.path, found.boxes.ticked(own, " "))
+    return f"The box “{name}” in {found.shown} is open again."
 
 
 # ---- The list.

@@ -80,9 +80,9 @@ class TaskList(NamedTuple):
         there = next((task for task in self.tasks if task.line == noted.get("line")), None)
         return there if there is not None and self._neighbours(there) == noted.get("between") else None
 
-    def ticked(self, task: Task) -> bytes:
-        """Give the file's bytes with one box ticked, and nothing else changed."""
-        return (self.text[: task.mark] + "x" + self.text[task.mark + 1 :]).encode("utf-8", "surrogateescape")
+    def ticked(self, task: Task, mark: str = "x") -> bytes:
+        """Give the file's bytes with one box ticked, or with a blank as its mark opened, and nothing else changed."""
+        return (self.text[: task.mark] + mark + self.text[task.mark + 1 :]).encode("utf-8", "surrogateescape")
 
     def _neighbours(self, task: Task) -> list[str]:
         at = self.tasks.index(task)

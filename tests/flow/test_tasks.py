@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, fork, resume
+from loomctl.flow import drive, fork, resume, rewind
 from loomctl.flow.commands import command_steps
 from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
@@ -410,14 +410,66 @@ def test_an_empty_json_list_fails_the_step(scene: Scene) -> None:
 # ---- Back, aside, and in parallel.
 
 
-def test_an_undo_opens_the_visit_with_its_task_and_says_that_the_box_stays_ticked(scene: Scene) -> None:
+def test_an_undo_opens_the_visit_with_its_task_and_its_box(scene: Scene) -> None:
     listed(scene, EACH, "after")
+    before = (scene.root / "spec.md").read_bytes()
     done(scene)
     driven = take_back(scene)
-    assert (task(scene)["text"], boxes(scene)) == ("one\nwith more", " xx  ")
-    assert "The box “one” stays ticked in spec.md." in driven.notes
+    assert (task(scene)["text"], boxes(scene)) == ("one\nwith more", "  x  ")
+    assert (scene.root / "spec.md").read_bytes() == before
+    assert "The box “one” in spec.md under “Tasks” is open again." in driven.notes
     done(scene)
     assert (task(scene)["text"], boxes(scene)) == ("three", " xx  ")
+
+
+def test_a_rewind_opens_the_boxes_of_all_that_it_takes_back(scene: Scene) -> None:
+    """What nobody has done any more is worked on again, in its turn; what others ticked stays as it is."""
+    listed(scene, ALL, "after")
+    done(scene)
+    done(scene)
+    done(scene)
+    assert boxes(scene) == "xxxx "
+    rewound = rewind.rewind(scene.space(), scene.run_dir.name, "each@2")
+    assert (task(scene)["text"], boxes(scene)) == ("one\nwith more", "x x  ")
+    assert [note for note in rewound.notes if "is open again" in note] == [
+        "The box “one” in spec.md is open again.",
+        "The box “three” in spec.md is open again.",
+    ]
+    done(scene)
+    assert (task(scene)["text"], boxes(scene)) == ("three", "xxx  ")
+
+
+def test_a_rewind_before_the_list_opens_all_that_was_ticked_for_it(scene: Scene) -> None:
+    listed(scene, EACH)
+    done(scene)
+    rewind.rewind(scene.space(), scene.run_dir.name, "spec")
+    assert boxes(scene) == "  x  "
+
+
+def test_an_undo_names_a_box_that_it_cannot_find(scene: Scene) -> None:
+    listed(scene, EACH, "after")
+    done(scene)
+    scene.write("spec.md", "# Spec\n\n## Tasks\n\n- [x] other\n- [ ] three\n")
+    driven = take_back(scene)
+    assert "Loom opened no box: spec.md under “Tasks” no longer has “one”" in driven.notes
+    assert boxes(scene) == "x "
+
+
+def test_a_box_is_opened_before_the_state_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the two leaves an open box, which comes again, and not a ticked one that nobody works on."""
+    listed(scene, EACH, "after")
+    done(scene)
+
+    def killed(*_given: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as there:
+        there.setattr(store.Store, "_save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            take_back(scene)
+    assert (statuses(scene)[-1], boxes(scene)) == ("in_progress", "  x  ")
+    take_back(scene)
+    assert (task(scene)["text"], boxes(scene)) == ("one\nwith more", "  x  ")
 
 
 def test_a_completed_run_that_is_reopened_has_its_last_task_again(scene: Scene) -> None:
