@@ -155,6 +155,10 @@ TESTS: list[tuple[str, str, str]] = [
     ("fail", "no-such-program", "the tests did not start: exit code 127"),
     ("fail", "exit 126", "the tests did not start: exit code 126"),
     ("fail", "kill -9 $$", "ended by"),
+    ("fail", "python3 -m no_such_runner -q", "the tests did not start: "),
+    ("fail", "echo 'npm error Missing script: \"test\"' >&2; exit 1; npm test", "Missing script"),
+    ("fail", "echo \"make: *** No rule to make target 'check'.  Stop.\"; exit 2; make check", "No rule to make target"),
+    ("fail", "echo \"ModuleNotFoundError: No module named 'dates'\"; exit 1; pytest", ""),
 ]
 
 

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 
 _NOT_STARTED = (126, 127)
+_NO_RUNNER = (
+    "No module named ",
+    "Missing script: ",
+    "No rule to make target ",
+)  # python -m, npm, make: what is missing
+_LAST = 4_000  # bytes of a log in which that is looked for
 
 
 class Place(NamedTuple):
@@ -93,8 +99,9 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
         _put_aside(at)
         return Item(COMMAND, name, passed=False, why="something stopped it: give the result again", pending=True)
     sha256 = digests.of_parts(command_runs.log_parts(at.folder))
+    said = command_steps.tail_of(at.folder, _LAST)
     kept = _put_aside(at)
-    why = _lacking(wanted, standing, seconds)
+    why = _lacking(wanted, standing, seconds, said)
     if not why:
         return Item(COMMAND, name, passed=True, sha256=sha256)
     return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
@@ -136,10 +143,11 @@ def _put_aside(at: Place) -> str:
     return os.path.join(f"{at.folder}.{number}", command_runs.LOG)
 
 
-def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds: float) -> str:
-    """Say why an ended command does not show what was wanted; empty where it does.
+def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds: float, said: str) -> str:
+    """Say why an ended command does not show what was wanted; empty where it does. said: the end of its log.
 
-    Tests that are to fail have to run: a shell says with 126 and 127 that it could not start them.
+    Tests that are to fail have to run: a shell says with 126 and 127 that it could not start them, and some runners
+    say it in words.
     """
     code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
     if wanted.get("tests") != "fail":
@@ -148,7 +156,24 @@ def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds
         return "the tests pass, and one has to fail"
     if standing.result.get("timed_out") or code is None:
         return _ended(standing.kind, standing.result, seconds)
-    return f"the tests did not start: exit code {code}" if code in _NOT_STARTED else ""
+    if code in _NOT_STARTED:
+        return f"the tests did not start: exit code {code}"
+    missing = _missing_runner(str(wanted["run"]), said)
+    return f"the tests did not start: {masked_line(missing, 200)}" if missing else ""
+
+
+def _missing_runner(command: str, said: str) -> str:
+    """Give the line in which a runner says that it lacks what the command calls; empty where none does.
+
+    A test that fails for want of a module names another one.
+    """
+    words = {word.strip("'\"`") for word in command.split()}
+    for line in said.splitlines():
+        for mark in _NO_RUNNER:
+            name = line.partition(mark)[2].split(" ")[0].rstrip(".").strip("'\"`")
+            if name and name in words:
+                return line.strip()
+    return ""
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
