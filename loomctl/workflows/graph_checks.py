@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.expressions import engine
 from loomctl.expressions.conditions import ROOTS
-from loomctl.kit.problems import at, choices, error, objects, shown, warning
+from loomctl.kit.problems import at, choices, error, nearest, objects, shown, warning
 from loomctl.runs.model.frozen_plan import after, is_human, is_routed, places
 from loomctl.runs.model.visits import END, FAILED, OUTCOMES, SPELLINGS
 from loomctl.workflows import artifacts, branches, routing, triggers
@@ -41,15 +41,7 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
     keys = [key for _, key, _ in merged.each_step()]
     step_ids = list(dict.fromkeys(key.partition("/")[2] for key in keys))
     steps = [*step_ids, *keys]
-    for index, name in enumerate(own.skip_steps):
-        if name not in steps:
-            message = f"skip_steps names {shown(name)}, but there is no such step"
-            yield warning("UNKNOWN_STEP", at("$", "skip_steps", index), message, choices(name, steps))
-    for index, name in enumerate((own.autonomy or {}).get("require_approval_for", ())):
-        if name not in phases and name not in steps:
-            where = at("$", "autonomy", "require_approval_for", index)
-            message = f"require_approval_for names {shown(name)}, but there is no such phase or step"
-            yield warning("UNKNOWN_STEP", where, message, choices(name, [*phases, *step_ids]))
+    yield from _unknown_names(own, phases, step_ids, steps)
     for artifact in own.artifacts:
         for index, trigger in enumerate(artifact.reload_triggers):
             for name in triggers.split(trigger)[1:]:
@@ -66,6 +58,26 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
     for index, entry in enumerate(own.must_survive):
         yield from unknown_artifact(entry, at("$", KEY, index), ids, said)
     yield from _unknown_targets(own, merged)
+
+
+def _unknown_names(own: Workflow, phases: list[str], step_ids: list[str], steps: list[str]) -> Iterator[Problem]:
+    """Find phases and steps that `own` names and nobody has; a misspelt approval is an error: no yes would be asked."""
+    for index, name in enumerate(own.skip_steps):
+        if name not in steps:
+            message = f"skip_steps names {shown(name)}, but there is no such step"
+            yield warning("UNKNOWN_STEP", at("$", "skip_steps", index), message, choices(name, steps))
+    for index, name in enumerate((own.autonomy or {}).get("require_approval_for", ())):
+        if name not in phases and name not in steps:
+            where = at("$", "autonomy", "require_approval_for", index)
+            message = f"require_approval_for names {shown(name)}, but there is no such phase or step"
+            known = [*phases, *steps]
+            severe = error if nearest(name, known) else warning
+            yield severe("UNKNOWN_STEP", where, message, choices(name, [*phases, *step_ids]))
+    for phase in own.phases:
+        others = [name for name in phases if name != phase.id]
+        if (phase.pre_steps or phase.post_steps) and not phase.steps and nearest(phase.id, others):
+            message = f"phase {shown(phase.id)} is a new one, and comes after the others"
+            yield warning("UNKNOWN_PHASE", at("$", "phases", phase.id), message, choices(phase.id, others))
 
 
 def _unknown_targets(own: Workflow, merged: Workflow) -> Iterator[Problem]:

@@ -203,6 +203,21 @@ def test_names_that_exist_nowhere_are_warned_of(places: Places, write: Write) ->
     assert resolved.workflow is not None
 
 
+def test_a_misspelt_approval_stops_the_run(places: Places, write: Write) -> None:
+    """It would go on without the yes that somebody asked for."""
+    write("child", extends="core", autonomy={"require_approval_for": ["releas", "build/implment"]})
+    resolved = resolve("child", places)
+    assert [(problem.severity, problem.code) for problem in resolved.problems] == [("error", "UNKNOWN_STEP")] * 2
+    assert "did you mean release?" in resolved.problems[0].hint
+
+
+def test_a_misspelt_phase_is_told_from_a_new_one(places: Places, write: Write) -> None:
+    write("child", extends="core", phases={"bild": {"post_steps": [STEP]}, "polish": {"post_steps": [STEP]}})
+    (problem,) = resolve("child", places).problems
+    assert (problem.severity, problem.code, problem.where) == ("warning", "UNKNOWN_PHASE", "$.phases.bild")
+    assert "did you mean build?" in problem.hint
+
+
 EMPTY: list[dict[str, Any]] = [
     {"phases": {}},
     {"phases": {"build": {"enabled": False, "steps": [STEP]}}},
