@@ -15,6 +15,7 @@ from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find
 from loomctl.runs.model import lease
+from loomctl.runs.model.state import TERMINAL as OVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -340,6 +341,9 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
     store = desk.space.store
     if run_notes.is_known(run_id, store.folder):
         return []
-    driver = store.held(run_id, store.read_state(run_id))  # where it came from, within the last half hour
+    state = store.read_state(run_id)
+    if state["status"] in OVER:
+        return [f"It is {state['status']}. To look at it: loomctl show {store.handle(run_id)}"]
+    driver = store.held(run_id, state)  # where it came from, within the last half hour
     resume = f"To continue it here: loomctl resume {store.handle(run_id)}"
     return [resume] if driver is None else [f"{lease.told(driver, clock.ago)} still drives it", f"{resume} --take-over"]

@@ -19,6 +19,7 @@ from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import lease, visits
+from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import accepted
 from loomctl.runs.model.visit_list import stored
 from loomctl.runs.store import arrivals, events, visit_files
@@ -240,6 +241,8 @@ def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done
 
 
 def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
+    if state["status"] in OVER:  # nobody goes on with it
+        return []
     holder = lease.holder(state)
     other = desk.space.store.held(run_id, state)
     if holder is None or (other is None and holder.session_id != desk.space.caller.session_id):

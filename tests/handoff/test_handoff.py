@@ -646,6 +646,17 @@ def test_a_driver_in_another_clone_on_this_machine_is_one_of_another_machine(
 
 
 @pytest.mark.slow
+def test_a_run_that_is_over_is_pulled_to_be_looked_at(laptop: Machine, desktop: Machine, run_id: str) -> None:
+    """Nobody goes on with it, so neither a push nor a pull says how."""
+    while laptop.state["status"] == "in_progress":
+        laptop.done(run_id, "Made.")
+    pushed = laptop.loomctl("push", run_id, "--yes")
+    pulled = desktop.loomctl("pull", run_id)
+    assert f"It is completed. To look at it: loomctl show {handle(run_id)}" in pulled.stdout
+    assert not any("loomctl resume" in ended.stdout for ended in (pushed, pulled))
+
+
+@pytest.mark.slow
 def test_a_driver_in_another_clone_holds_the_run_for_half_an_hour(
     laptop: Machine, desktop: Machine, run_id: str
 ) -> None:
