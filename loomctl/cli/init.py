@@ -92,11 +92,15 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
 def _asked_base(space: Workspace) -> str:
     known = init.bundled(space)
     width = max(map(len, known))
-    lines = [f"  {name.ljust(width)}  {description}" for name, description in known.items()]
-    lines = [fences.cut(line, output.columns()) for line in lines]
-    output.note("\n".join(["The workflows that come with Loom:", *lines]))
-    answer: str = click.prompt("Which one do you want to start from?", default=init.FALLBACK, err=True)
-    return answer.strip()
+    lines = ["The workflows that come with Loom:"]
+    for name, description in known.items():
+        first, *more = fences.wrapped(description, max(24, output.columns() - width - 4), 8) or [""]
+        lines += [f"  {name.ljust(width)}  {first}", *(f"{'':{width + 4}}{part}" for part in more)]
+    output.note("\n".join(lines))
+    kind = click.Choice(list(known))  # a slip of the pen is asked again
+    question = "Which one do you want to start from?"
+    answer: str = click.prompt(question, default=init.FALLBACK, type=kind, show_choices=False, err=True)
+    return answer
 
 
 def _asked_tests(found: Suite) -> str:

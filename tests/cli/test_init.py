@@ -25,10 +25,14 @@ def read(scene: Scene, path: str) -> str:
 
 
 def test_two_questions_make_a_workflow_and_set_the_test_command(scene: Scene) -> None:
-    """What was found is offered; the command that was agreed to runs unasked in every run from then on."""
+    """What was found is offered; the command that was agreed to runs unasked in every run from then on.
+
+    A misspelt answer is asked again, and what there is to choose from is told whole.
+    """
     scene.write("pytest.ini", "")
-    seen = at_a_terminal(scene, "init", typed="default\n\n")
-    holds(seen, "Which one do you want to start from?", "pytest -q", ".loom/workflows/my-default.yaml")
+    seen = at_a_terminal(scene, "init", typed="defualt\ndefault\n\n")
+    holds(seen, "Which one do you want to start from?", "pytest -q", ".loom/workflows/my-default.yaml", "'defualt'")
+    assert "…" not in seen
     assert "test_command: pytest -q\n" in read(scene, "config.yaml")
     first = read(scene, "workflows/my-default.yaml").partition("\n")[0]
     assert first == "# yaml-language-server: $schema=../workflow.schema.json"

@@ -30,6 +30,13 @@ def said(**more: Any) -> str:
     return json.dumps({"outcome": "succeeded", **more})
 
 
+def test_a_misspelt_name_is_told(scene: Scene) -> None:
+    make(scene, "spec_path")
+    scene.write("spec.md", "# Spec")
+    first = done(scene, artifacts={"spce_path": "{project_root}/spec.md"})
+    assert "you registered no file under this name, but one as `spce_path`" in first.repair
+
+
 def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scene) -> None:
     """The answer is kept, and the line to type registers what is missing beside what was given."""
     make(scene, "spec_path", "notes")
@@ -39,6 +46,7 @@ def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scen
     again = f"done {scene.handle} --for 001 --artifact 'notes={scene.root}/specs/a b.md' --artifact spec_path=PATH"
     holds(lacking(first), "artifact `spec_path`: you registered no file under this name", again, kept, "1 of 2")
     assert "artifact `notes`" not in first.repair
+    assert "but one as" not in first.repair
     assert (read(scene, STAGE, "candidate.md"), statuses(scene)) == (DONE, ["in_progress"])
     both = dict.fromkeys(("spec_path", "notes"), "{project_root}/specs/a b.md")
     assert end(scene, artifacts=both) == "succeeded"

@@ -135,12 +135,19 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
     return item._replace(passed=fate == CHANGED, why=why.get(fate, ""))
 
 
+def _unregistered(name: str, registers: Mapping[str, str]) -> str:
+    from loomctl.kit.problems import nearest
+
+    meant = nearest(name, registers)
+    return "you registered no file under this name" + (f", but one as `{masked_line(meant, 80)}`" if meant else "")
+
+
 def _produced(space: Workspace, run: Run, name: str, registers: Mapping[str, str], refused: Mapping[str, str]) -> Item:
     """Look for an artifact: registered now or before, inside the project or the run's folder, with something in it."""
     item = Item(ARTIFACT, name, passed=False)
     path = registers.get(name) or run.state["artifacts"].get(name)
     if not isinstance(path, str) or not path:
-        return item._replace(why=refused.get(f"artifacts/{name}") or "you registered no file under this name")
+        return item._replace(why=refused.get(f"artifacts/{name}") or _unregistered(name, registers))
     try:
         values = artifact_paths.placeholder_values(space.project, run)
         place = artifact_paths.locate(path, values, roots(space, run)._replace(plugin=""))
