@@ -363,9 +363,9 @@ def led_out(scene: Scene) -> None:
 @each(
     "scenery, said",
     [
-        (changed_workflow, "not as it was: {project_root}/.loom/workflows/tiny.json"),
+        (changed_workflow, "have changed: {project_root}/.loom/workflows/tiny.json"),
         (no_workflow, "tiny.json is gone"),
-        (no_record, "which workflow it was made of"),
+        (no_record, "names its workflow"),
         (led_out, "leads out of the project"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_log_with_a_zero_byte_reaches_the_server_masked(laptop: Machine, run_i
     put(laptop, LOG, f"a\0b\ntoken {SECRET}\n".encode())
     put(laptop, "core.dump", b"\0\0" + SECRET.encode())
     told = laptop.loomctl("push", run_id, "--yes")
-    assert f"Masked: 1 secret, in\n  run/{LOG}" in told.stderr
+    assert f"Loom masks 1 secret in\n  run/{LOG}" in told.stderr
     assert "run/core.dump: it holds a secret that cannot be masked: it is not text" in told.stderr
     assert SECRET.encode() not in everything(laptop)
     assert b"a\0b\ntoken [masked: github token]\n" in everything(laptop)

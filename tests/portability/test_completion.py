@@ -69,7 +69,7 @@ def test_what_each_shell_asks_is_answered(scene: Scene, tools: Path) -> None:
         scene, tools, "loomctl", _LOOMCTL_COMPLETE="zsh_complete", COMP_WORDS="loomctl und", COMP_CWORD="1"
     )
     assert zsh.splitlines()[:2] == ["plain", "undo"]
-    assert zsh.splitlines()[2].startswith("Take the last `done` back")
+    assert zsh.splitlines()[2].startswith("Undo the last `done`")
     fish = in_a_shell(
         scene, tools, "loomctl", _LOOMCTL_COMPLETE="fish_complete", COMP_WORDS="loomctl und", COMP_CWORD="und"
     )
