@@ -4,10 +4,13 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
+from pathlib import Path
 
 from tests.helpers.scenes import MAIN, Scene
 
@@ -50,6 +53,13 @@ class Terminal:
         while not all(self.seen.count(word) >= times for word in words):
             assert self._read(), f"{words} never came: {self.seen}"
         return self.seen
+
+    def interrupt(self) -> None:
+        """Interrupt the process as it waits for somebody to type; a moment before, Python would take no notice."""
+        stat = Path(f"/proc/{self.child.pid}/stat")
+        while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.01)
+        self.child.send_signal(signal.SIGINT)
 
     def end(self) -> str:
         while self._read():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -211,7 +210,7 @@ def asked(begun: Scene, typed: str) -> tuple[str, int]:
     if typed:
         terminal.type(typed)
     else:
-        terminal.child.send_signal(signal.SIGINT)
+        terminal.interrupt()
     return terminal.end(), terminal.child.returncode
 
 
