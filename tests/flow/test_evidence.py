@@ -159,6 +159,7 @@ TESTS: list[tuple[str, str, str]] = [
     ("fail", "echo 'npm error Missing script: \"test\"' >&2; exit 1; npm test", "Missing script"),
     ("fail", "echo \"make: *** No rule to make target 'check'.  Stop.\"; exit 2; make check", "No rule to make target"),
     ("fail", "echo \"ModuleNotFoundError: No module named 'dates'\"; exit 1; pytest", ""),
+    ("fail", "echo \"E   ModuleNotFoundError: No module named 'dates'\"; exit 1; pytest dates", ""),
 ]
 
 
