@@ -74,6 +74,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         session_id = space.caller.session_id
         _refuse_begun(state)
         back = one_back(run, state, session_id)
+        notes.append(f"Undone: {back.stage}. The project's files stay as they are.")
         notes.extend(left_as_is(back.each))
         notes.extend(tasks.untick(space, run, state, {*(one.stage for one in back.each), *back.gone}))
         for one in back.each:

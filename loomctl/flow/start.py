@@ -7,7 +7,7 @@ import os
 from loomctl.expressions import placeholders
 from loomctl.flow import route, settle, suites
 from loomctl.flow.commands import command_steps
-from loomctl.kit import clock, ids, machine
+from loomctl.kit import clock, git, ids, machine
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import mask
@@ -129,7 +129,8 @@ def new_store(space: Workspace) -> list[str]:
         why = "every folder below would share its runs; go to a project's folder first"
         hint = f"ls -d {quoted(root).rstrip(os.sep)}/*/.git"
         raise LoomError("NO_PROJECT", f"{root} is not a project", why=why, hint=hint, exit_code=EXIT_USAGE)
-    return [f"Loom keeps this project's runs in {space.store.folder} (git ignores them)."]
+    ignored = " (git ignores them)" if git.top_of(root) is not None else ""
+    return [f"Loom keeps this project's runs in {space.store.folder}{ignored}."]
 
 
 def _new_run(space: Workspace, run_id: str, state: State, plan: dict[str, Any]) -> Run:

@@ -37,6 +37,14 @@ def test_a_misspelt_name_is_told(scene: Scene) -> None:
     assert "you registered no file under this name, but one as `spce_path`" in first.repair
 
 
+def test_the_last_correction_says_what_comes_after_it(scene: Scene) -> None:
+    make(scene, "spec_path")
+    assert done(scene).repair.endswith("(Correction 1 of 2.)")
+    assert done(scene).repair.endswith("(Correction 2 of 2; after it the step fails.)")
+    done(scene)
+    assert statuses(scene) == ["failed"]
+
+
 def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scene) -> None:
     """The answer is kept, and the line to type registers what is missing beside what was given."""
     make(scene, "spec_path", "notes")

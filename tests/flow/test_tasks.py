@@ -417,7 +417,10 @@ def test_an_undo_opens_the_visit_with_its_task_and_its_box(scene: Scene) -> None
     driven = take_back(scene)
     assert (task(scene)["text"], boxes(scene)) == ("one\nwith more", "  x  ")
     assert (scene.root / "spec.md").read_bytes() == before
-    assert "The box “one” in spec.md under “Tasks” is open again." in driven.notes
+    assert driven.notes == [
+        "Undone: 002-build.each@1. The project's files stay as they are.",
+        "The box “one” in spec.md under “Tasks” is open again.",
+    ]
     done(scene)
     assert (task(scene)["text"], boxes(scene)) == ("three", " xx  ")
 

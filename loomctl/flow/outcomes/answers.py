@@ -197,7 +197,13 @@ def repair_message(step: Mapping[str, Any], reading: Reading, attempt: int, allo
     if len(reading.errors) > MOST_ERRORS:
         lines.append(f"- and {len(reading.errors) - MOST_ERRORS} more")
     asked = "Answer with the corrected JSON object alone: no other text, no code fence."
-    return "\n".join([*lines, "", f"Expected: {_expected(step)}", "", f"{asked} (Correction {attempt} of {allowed}.)"])
+    return "\n".join([*lines, "", f"Expected: {_expected(step)}", "", f"{asked} {correction(attempt, allowed)}"])
+
+
+def correction(attempt: int, allowed: int) -> str:
+    """Say which corrective turn this is, and of the last one what comes after it."""
+    last = "; after it the step fails" if attempt == allowed else ""
+    return f"(Correction {attempt} of {allowed}{last}.)"
 
 
 def exhausted(allowed: int) -> str:

@@ -251,8 +251,8 @@ def instruction(step: Mapping[str, Any]) -> list[str]:
     if not wanted:
         return leaves
     lines = "\n".join(f"- {_asks(one)}" for one in wanted)
-    own = "" if step.get("run") or not any(one["kind"] == COMMAND for one in wanted) else " End it with `loomctl done`."
-    return [*leaves, f"It is done when Loom finds this evidence:{own}\n\n{lines}"]
+    own = "" if step.get("run") or not any(one["kind"] == COMMAND for one in wanted) else "End it with `loomctl done`. "
+    return [*leaves, f"{own}It is done when Loom finds this evidence:\n\n{lines}"]
 
 
 def _asks(wanted: Mapping[str, Any]) -> str:
@@ -297,10 +297,11 @@ def message(
     lines = [f"{code}: step {masked_line(str(step['key']), 120)} is not done. Loom did not find", ""]
     for item in checked.items:
         lines += [] if item.passed else [f"- {item.word or item.kind} `{item.name}`: {item.why or 'missing'}"]
-    if attempt and again:
-        asks = f"Fix that and end the step again:\n\n    {again}\n\n(Correction {attempt} of {allowed}.)"
-    elif attempt:
-        asks = f"Fix that and end the step again with its result. (Correction {attempt} of {allowed}.)"
+    if attempt:
+        from loomctl.flow.outcomes.answers import correction
+
+        how = f":\n\n    {again}\n\n" if again else " with its result. "
+        asks = f"Fix that and end the step again{how}{correction(attempt, allowed)}"
     elif again:
         asks = f"Loom kept your result. Once it can check it, end the step with this command:\n\n    {again}"
     else:
