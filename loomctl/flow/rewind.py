@@ -76,7 +76,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         back = one_back(run, state, session_id)
         notes.append(f"Undone: {back.stage}. The project's files stay as they are.")
         notes.extend(left_as_is(back.each))
-        notes.extend(tasks.untick(space, run, state, {*(one.stage for one in back.each), *back.gone}))
+        notes.extend(tasks.untick(space, run, state, back.state))
         for one in back.each:
             stages.set_aside(run.folder, one.stage)
         happened = [one.happened for one in back.each]
@@ -286,7 +286,7 @@ class Rewound(NamedTuple):
 
     stage: which is open again; changed: False where it was open already. undone: the stages whose ends were taken back,
     newest first, the open one's own last if it had ended; gone: the stages that the run no longer has. files: what the
-    undone stages had touched in the project, which stays as it is; patches: where the changes they made are kept.
+    undone stages had touched in the project; patches: where the changes they made are kept.
     """
 
     run: Run
@@ -301,7 +301,7 @@ class Rewound(NamedTuple):
 
 
 def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
-    """Take a run back to where a stage was open; nothing on disk goes, and no file of the project is touched.
+    """Take a run back to where a stage was open; nothing on disk goes, and of the project only boxes change.
 
     to: as `find_stage` takes it. A command that runs by now is stopped. Whatever sessions were given of the run
     counts as not given, so that what is due is given whole (D15). Raises NO_SUCH_STAGE, IN_PARALLEL for a stage of a
@@ -333,17 +333,14 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
         before, session_id = state, space.caller.session_id
         state, backs = back_to(run, state, stage, session_id)
         gone = _gone(before, state)
-        every = [one.stage for back in backs for one in back.each]
-        inner = _of_branches(before, state)
-        boxes = tasks.untick(space, run, before, {*every, *gone, *inner})
         left = [back.stage for back in backs if back.unread]
         told: dict[str, Any] = {"to": stage, "undone": [back.stage for back in backs], "gone": gone}
         told |= {"context_left": left} if left else {}
         happened = [*(one.happened for back in backs for one in back.each), Event("run.rewound", told, session_id)]
-        for name in dict.fromkeys([*inner, *gone, stage]):
+        for name in dict.fromkeys([*_of_branches(before, state), *gone, stage]):
             stages.set_aside(run.folder, name)
         state, opened = _branches_anew(space, run, state, stage)
-        held.append((backs, gone, boxes, opened))
+        held.append((backs, gone, tasks.untick(space, run, before, state), opened))
         happened += opened.happened if opened is not None else []
         state = settle.asking(space, run, state, happened, at=clock.now())
         return sessions.active(sessions.forgotten(state), session_id, at=clock.now()), happened

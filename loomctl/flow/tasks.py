@@ -21,7 +21,7 @@ from loomctl.workflows import task_lists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.kit.processes import Lock
@@ -191,20 +191,21 @@ def _write(path: str, data: bytes) -> None:
 # ---- As its end is taken back.
 
 
-def untick(space: Workspace, run: Run, state: State, taken_back: Collection[str]) -> list[str]:
-    """Open the boxes of visits whose ends are taken back, before the state says so; for who holds the run's lock.
+def untick(space: Workspace, run: Run, before: State, after: State) -> list[str]:
+    """Open the boxes of visits that have no longer ended, before the state says so; for who holds the run's lock.
 
-    A kill in between leaves an open box, which comes again, never a ticked one that nobody works on. state: as it was;
-    taken_back: names of stages. Gives what to tell people. A box that cannot be opened stays as it is, and is named.
+    A kill in between leaves an open box, which comes again, never a ticked one that nobody works on. Gives what to tell
+    people. A box that cannot be opened stays as it is, and is named.
     """
-    every = [one for entry in state["steps"] for one in (entry, *visits.within(entry))]
-    ticked = [one for one in every if one.get("stage") in taken_back and (visits.task_of(one) or {}).get("ticked")]
+    ended = {one.get("stage") for one in visits.every(after) if visits.has_ended(one)}
+    ticked = [one for one in visits.every(before) if (visits.task_of(one) or {}).get("ticked")]
+    ticked = [one for one in ticked if one.get("stage") not in ended]
     if not ticked:
         return []
     steps = {place.key: place.step for place in frozen_plan.with_branches(run.plan)}
     try:
         with _lock(space):
-            return [_untick(space, run, state, one, steps[one["step_id"]]["for_each"]) for one in ticked]
+            return [_untick(space, run, before, one, steps[one["step_id"]]["for_each"]) for one in ticked]
     except (OSError, LoomError) as error:
         return [f"The boxes of {counted(len(ticked), 'task')} stay ticked: {masked_line(trouble.said(error), 200)}"]
 

@@ -500,6 +500,10 @@ def test_two_branches_go_through_a_section_each(scene: Scene) -> None:
         done(scene, branch=name)
     assert told == ["a1", "b1", "a2", "b2"]
     assert (boxes(scene), scene.state["current_step"]) == ("xxxx", "build/after")
+    take_back(scene)
+    assert boxes(scene) == "xxx "
+    rewind.rewind(scene.space(), scene.run_dir.name, "fan")
+    assert (boxes(scene), scene.state["current_step"]) == ("    ", "build/fan")
 
 
 def test_a_fork_goes_on_with_the_task_of_its_run(scene: Scene) -> None:

@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 
 _NOT_STARTED = (126, 127)
-_NO_RUNNER = (
-    "No module named ",
-    "Missing script: ",
-    "No rule to make target ",
-)  # python -m, npm, make: what is missing
+# How python -m, npm and make say that they lack what they are to run.
+_NO_RUNNER = ("No module named ", "Missing script: ", "No rule to make target ")
 _LAST = 4_000  # bytes of a log in which that is looked for
 
 
