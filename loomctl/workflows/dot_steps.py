@@ -142,8 +142,7 @@ _CHANGES: dict[str, dict[str, str]] = {
         "fallback_retry_target": "there is only one retry_target; after it the run fails",
     },
     "node": {
-        "goal_gate": "Loom does not check this step again at the end; a failure without a way of its own fails the "
-        "run at once",
+        "goal_gate": "Loom does not check it again at the end; a failure with no way on fails the run at once",
         "auto_status": "a failed step stays failed",
         "allow_partial": "a failed step stays failed",
         "selection": "Loom takes the heaviest way, then the first by name, never one by chance",

@@ -496,7 +496,5 @@ class _Finder:
             for way in leading:
                 parallel, branch = inside.get(way.to, ("", None))
                 if branch is not None and name not in branch.members:
-                    message = (
-                        f"{shown(way.to)} is in a branch of {shown(parallel)}; no arrow from outside may lead there"
-                    )
+                    message = f"an arrow from outside leads to {shown(way.to)}, in a branch of {shown(parallel)}"
                     self._fail("BAD_BRANCH", way.at, message, "lead to the parallel step itself")

@@ -336,9 +336,8 @@ def _read_output_schema(fields: Fields) -> str | None:
     if text is None or text == ROUTING or (text.startswith("@") and text[1:].strip()):
         return text
     hint = choices(text, (ROUTING,)) if not text.startswith("@") else '"@schemas/audit.schema.json"'
-    fields.fail(
-        "UNKNOWN_VALUE", "output_schema", f"unknown output schema {shown(text)}: write routing, or @ and a file", hint
-    )
+    message = f"unknown output schema {shown(text)}: write routing, or @ and a file"
+    fields.fail("UNKNOWN_VALUE", "output_schema", message, hint)
     return None
 
 
