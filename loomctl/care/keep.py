@@ -453,7 +453,7 @@ def driver(space: Workspace, wanted: Restoration, before: State | None) -> Holde
 def _refusal(space: Workspace, run_id: str, found: Holder, trouble: LoomError | None) -> LoomError:
     """Say that another session drives the run; one that cannot be read cannot be taken over either."""
     called, is_here = space.store.handle(run_id), drivers.is_here(space.local.folder, run_id, found)
-    error = lease.refusal(called, found, found.epoch, clock.ago, is_here=is_here)
+    error = drivers.refusal(called, found, is_here=is_here)
     if trouble is not None:
         error.why = (
             "its state cannot be read; only the session that drives it, or a person in a terminal, can restore it"

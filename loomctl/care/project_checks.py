@@ -8,7 +8,7 @@ import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from loomctl.kit import clock, files, machine, processes, trouble
+from loomctl.kit import files, machine, processes, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import holder
 from loomctl.kit.text.fences import counted
@@ -210,7 +210,7 @@ def _driven(patient: Patient, run_id: str, state: State, *, is_bound: bool) -> s
     if found.session_id == patient.session_id:
         return ", driven by this session"
     lives = drivers.lives(patient.local.folder, run_id, found)
-    told = lease.told(found, clock.ago)
+    told = drivers.told(found)
     return f", driven by {told}" if lives else f", its driver is gone: {told}"
 
 
@@ -283,7 +283,7 @@ def known(patient: Patient) -> Finding:
         if patient.store and not run_notes.is_known(run_id, patient.store.folder):
             found = f"the run {handle(state)} was not resumed here, so sessions hear of it but get no files"
             driver = _other_driver(patient, run_id, state)
-            found += f"; it is driven by {lease.told(driver, clock.ago)}" if driver is not None else ""
+            found += f"; it is driven by {drivers.told(driver)}" if driver is not None else ""
             way = f"loomctl resume {handle(state)}{' --take-over' if driver is not None else ''}"
             troubles.append(Finding(WARN, found, way))
     return gathered(troubles, f"this machine remembers its runs in {home}", facts={"machine_state": home})

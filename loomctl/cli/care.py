@@ -21,7 +21,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE,
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import run_blobs
 from loomctl.runs.machine import drivers
-from loomctl.runs.model import lease, visits
+from loomctl.runs.model import visits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -296,8 +296,8 @@ def _state_lines(standing: Standing, handle: str, done: Restored | None) -> list
 def _driver_lines(space: Workspace, run_id: str, driver: Holder | None) -> list[str]:
     if driver is None:
         return []
-    fate = lease.fate(is_here=drivers.is_here(space.local.folder, run_id, driver))
-    return [f"  driver    {lease.told(driver, clock.ago)}, {fate}"]
+    fate = drivers.fate(is_here=drivers.is_here(space.local.folder, run_id, driver))
+    return [f"  driver    {drivers.told(driver)}, {fate}"]
 
 
 def _lost_lines(wanted: Restoration) -> list[str]:

@@ -9,12 +9,11 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, json_option, run_argument, yes_option
-from loomctl.kit import clock, ids
+from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import find
-from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
 
 if TYPE_CHECKING:
@@ -336,7 +335,7 @@ def _pulled_lines(desk: Desk, pulled: Pulled) -> list[str]:
 
 
 def _taken_up(desk: Desk, run_id: str) -> list[str]:
-    from loomctl.runs.machine import run_notes
+    from loomctl.runs.machine import drivers, run_notes
 
     store = desk.space.store
     if run_notes.is_known(run_id, store.folder):
@@ -346,4 +345,4 @@ def _taken_up(desk: Desk, run_id: str) -> list[str]:
         return [f"It is {state['status']}. To look at it: loomctl show {store.handle(run_id)}"]
     driver = store.held(run_id, state)  # where it came from, within the last half hour
     resume = f"To continue it here: loomctl resume {store.handle(run_id)}"
-    return [resume] if driver is None else [f"{lease.told(driver, clock.ago)} still drives it", f"{resume} --take-over"]
+    return [resume] if driver is None else [f"{drivers.told(driver)} still drives it", f"{resume} --take-over"]

@@ -12,7 +12,7 @@ import click
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import Command, Listing, complete_runs, json_option, run_argument, yes_option
 from loomctl.cli.verbs import views_of
-from loomctl.kit import clock, machine
+from loomctl.kit import machine
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
@@ -340,11 +340,13 @@ def _standing(run: Run) -> list[str]:
 
 
 def _driver(space: Workspace, run: Run) -> list[str]:
+    from loomctl.runs.machine import drivers
+
     told = leases.document(space, run.run_id, run.state)
     found = lease.holder(run.state)
     if told is None or found is None:
         return []
-    return output.beside("driver    ", "this session" if told["here"] else lease.told(found, clock.ago))
+    return output.beside("driver    ", "this session" if told["here"] else drivers.told(found))
 
 
 def _course(run: Run) -> list[str]:

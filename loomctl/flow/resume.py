@@ -10,7 +10,7 @@ from itertools import islice
 from loomctl.changes import stage_changes
 from loomctl.flow import lines, preambles, route, settle, turn_ends
 from loomctl.flow.start import bind, others_under_way
-from loomctl.kit import clock, git, trouble
+from loomctl.kit import git, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
@@ -18,7 +18,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import run_notes
-from loomctl.runs.model import frozen_plan, lease, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
@@ -182,8 +182,8 @@ def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace
         return space, []
     from loomctl.runs.machine import drivers
 
-    fate = lease.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
-    return space, [f"Taken from {lease.told(driver, clock.ago)}, {fate}."]
+    fate = drivers.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
+    return space, [f"Taken from {drivers.told(driver)}, {fate}."]
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:

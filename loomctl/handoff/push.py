@@ -18,6 +18,7 @@ from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import accepted
@@ -249,7 +250,7 @@ def _driver_notes(desk: Desk, run_id: str, state: dict[str, Any]) -> list[str]:
         return []
     called = desk.space.store.handle(run_id)
     there = f"loomctl pull {called}{desk.remote.elsewhere}, then loomctl resume {called} --take-over"
-    drives = "This session drives the run" if other is None else f"The run is driven by {lease.told(other, clock.ago)}"
+    drives = "This session drives the run" if other is None else f"The run is driven by {drivers.told(other)}"
     return [f"{drives}. To continue on another machine: {there}"]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 
-from loomctl.kit import clock, git
+from loomctl.kit import git
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_SKEW, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import lease
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import handle
 from loomctl.runs.store.layouts import shown
@@ -195,13 +194,15 @@ def must_be_known(space: Workspace, run_id: str) -> None:
     """Refuse a run that this machine neither started nor resumed, here, since it came (D23). Raises NOT_KNOWN_HERE."""
     if run_notes.is_known(run_id, space.store.folder):
         return
+    from loomctl.runs.machine import drivers
+
     driver = _driver(space, run_id)
     why = "a run that came with a project or a pull loads nothing until you resume it"
     raise LoomError(
         "NOT_KNOWN_HERE",
         f"the run {space.store.handle(run_id)} was not resumed here",
         where=space.store.run_dir(run_id),
-        why=why if driver is None else f"{why}; it is driven by {lease.told(driver, clock.ago)}",
+        why=why if driver is None else f"{why}; it is driven by {drivers.told(driver)}",
         hint=way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )

@@ -90,7 +90,7 @@ def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
 
     found = space.store.held(run_id, state)
     if found is not None and drivers.is_here(space.local.folder, run_id, found):
-        raise lease.refusal(space.store.handle(run_id), found, found.epoch, clock.ago)
+        raise drivers.refusal(space.store.handle(run_id), found)
 
 
 def release(state: State, session_id: str, reason: str) -> tuple[State, list[Event]]:
@@ -141,9 +141,9 @@ def refresh(space: Workspace, run_id: str) -> None:
         found = lease.holder(state)
         if found is None or found.session_id != session_id:
             return state, []
-        told = lease.seconds(found.seen)
-        if told is not None and 0 <= now - told < REFRESHED_AFTER:
-            at = told
+        sign = clock.seconds_of(found.seen)
+        if 0 <= now - sign < REFRESHED_AFTER:
+            at = sign
             return state, []
         return lease.seen(state, clock.now()), []
 
@@ -157,10 +157,11 @@ def refresh(space: Workspace, run_id: str) -> None:
 def line(found: Holder, handle: str) -> str:
     """Say in one line who drives a run, to who does not, and how it is taken over."""
     from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
+    from loomctl.runs.machine import drivers
 
     sign = f", last sign {clock.ago(one_line(found.seen, 20))}" if found.seen else ""
     return (
-        f"the run {handle} is driven by {lease.told(found, clock.ago)}{sign}. You can read it here, "
+        f"the run {handle} is driven by {drivers.told(found)}{sign}. You can read it here, "
         f"or take it over: loomctl resume {handle} --take-over"
     )
 

@@ -359,7 +359,7 @@ def test_a_write_of_the_drivers_is_a_sign_and_needs_no_other(begun: Scene, host:
     long_ago = time.time() - leases.REFRESHED_AFTER - 1
     os.utime(path, (long_ago, long_ago))
     assert begun.loomctl("context", "set", "k", "1").code == 0
-    revision, seen = begun.state["revision"], lease.seconds(begun.state["lease"]["seen"])
+    revision, seen = begun.state["revision"], clock.seconds_of(begun.state["lease"]["seen"])
     begun.hook("user-prompt-submit", prompt="On.", environ=mine)
     assert (begun.state["revision"], path.stat().st_mtime) == (revision, seen)
     edit(begun, seen=clock.stamp(long_ago))

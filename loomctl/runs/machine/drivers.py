@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import files, processes, quick_json
-from loomctl.kit.errors import LoomError
+from loomctl.kit import clock, files, processes, quick_json
+from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
@@ -156,8 +156,8 @@ def _signs(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None
 
     A prompt with nothing to tell is the launcher's alone, which notes that its hook fired, for the last session (D80).
     """
-    told = lease.seconds(holder.seen)
-    found: list[float] = [] if told is None else [told]
+    sign = clock.seconds_of(holder.seen)
+    found: list[float] = [sign] if sign else []
     if known is not None:
         from loomctl.runs.machine import launcher_files
 
@@ -206,3 +206,50 @@ def _store(local: str) -> str:
 
 def _process(found: dict[str, Any]) -> dict[str, Any]:
     return quick_json.as_object(found.get("process"))
+
+
+# ---- What is said of a driver.
+
+
+def told(found: Holder) -> str:
+    """Say who drives, in a few words."""
+    from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
+
+    name = " on ".join(filter(None, (one_line(found.host, 40), one_line(found.hostname, 80))))
+    came = f"came {clock.ago(one_line(found.since, 20))}" if found.since else ""
+    known = ", ".join(filter(None, (name, came)))
+    return f"the session {one_line(found.session_id, 60)}" + (f" ({known})" if known else "")
+
+
+def fate(*, is_here: bool) -> str:
+    """Say what becomes of a driver from whom the run is taken. is_here: it drives in this store, and not in a copy."""
+    if is_here:
+        return "which can no longer write to it"
+    return "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
+
+
+def refusal(handle: str, found: Holder | None, *, is_here: bool = True) -> LoomError:
+    """Say that a run is another's to drive, and the ways that are left.
+
+    found: who drives it, None where nobody does by now; is_here: the driver drives in this store.
+    """
+    if found is None:
+        return LoomError(
+            "HELD_BY_ANOTHER",
+            f"the run {handle} got another driver while this command ran",
+            why="Loom wrote nothing: another session took the run over meanwhile",
+            hint=f"loomctl show {handle}",
+            exit_code=EXIT_HELD,
+        )
+    from loomctl.kit.text.fences import one_line
+
+    sign = f"its last sign was {clock.ago(one_line(found.seen, 20))}; " if found.seen else ""
+    return LoomError(
+        "HELD_BY_ANOTHER",
+        f"the run {handle} is driven by {told(found)}",
+        why=f"{sign}one session drives a run at a time. You can still read it: loomctl show {handle}, "
+        f"loomctl prime-context --run-id {handle}. "
+        f"To drive it from here, take it from that session, {fate(is_here=is_here)}",
+        hint=f"loomctl resume {handle} --take-over",
+        exit_code=EXIT_HELD,
+    )

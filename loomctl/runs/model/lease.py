@@ -7,13 +7,12 @@ number that every reader counts to comes 1, so that whatever stands there, the n
 
 from __future__ import annotations
 
-from loomctl.kit.errors import EXIT_HELD, LoomError
 from loomctl.kit.quick_json import LARGEST, as_object, following
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.model.state import State
@@ -135,69 +134,9 @@ def without(state: State) -> State:
     return {key: value for key, value in state.items() if key != KEY}
 
 
-def seconds(stamp: str) -> int | None:
-    """Give a time of the state's form in seconds since 1970; None for what is none."""
-    parts = (stamp[0:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:19])
-    if stamp[4:5] + stamp[7:8] + stamp[10:11] + stamp[13:14] + stamp[16:17] + stamp[19:] != "--T::Z":
-        return None
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        return None
-    year, month, day, hour, minute, second = (int(part) for part in parts)
-    year -= month < 3
-    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 719469
-    return ((days * 24 + hour) * 60 + minute) * 60 + second
-
-
-def told(found: Holder, ago: Callable[[str], str]) -> str:
-    """Say who drives, in a few words. ago: how a time is said to people, as `clock.ago` does."""
-    from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
-
-    name = " on ".join(filter(None, (one_line(found.host, 40), one_line(found.hostname, 80))))
-    came = f"came {ago(one_line(found.since, 20))}" if found.since else ""
-    known = ", ".join(filter(None, (name, came)))
-    return f"the session {one_line(found.session_id, 60)}" + (f" ({known})" if known else "")
-
-
 def brief(found: Holder) -> dict[str, Any]:
     """Give who drives as events and documents tell it."""
     return {key: value for key, value in found._asdict().items() if key != "epoch"}
-
-
-def fate(*, is_here: bool) -> str:
-    """Say what becomes of a driver from whom the run is taken. is_here: it drives in this store, and not in a copy."""
-    if is_here:
-        return "which can no longer write to it"
-    return "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
-
-
-def refusal(
-    handle: str, found: Holder | None, began: int, ago: Callable[[str], str], *, is_here: bool = True
-) -> LoomError:
-    """Say that a run is another's to drive, and the ways that are left.
-
-    found: who drives it, None where nobody does by now; began: the epoch at which the command that is refused began;
-    ago: as in `told`; is_here: the driver drives in this store.
-    """
-    if found is None:
-        return LoomError(
-            "HELD_BY_ANOTHER",
-            f"the run {handle} got another driver while this command ran",
-            why=f"Loom wrote nothing: another session took the run over after epoch {began}",
-            hint=f"loomctl show {handle}",
-            exit_code=EXIT_HELD,
-        )
-    from loomctl.kit.text.fences import one_line
-
-    sign = f"its last sign was {ago(one_line(found.seen, 20))}; " if found.seen else ""
-    return LoomError(
-        "HELD_BY_ANOTHER",
-        f"the run {handle} is driven by {told(found, ago)}",
-        why=f"{sign}one session drives a run at a time. You can still read it: loomctl show {handle}, "
-        f"loomctl prime-context --run-id {handle}. "
-        f"To drive it from here, take it from that session, {fate(is_here=is_here)}",
-        hint=f"loomctl resume {handle} --take-over",
-        exit_code=EXIT_HELD,
-    )
 
 
 def _with(state: State, held: dict[str, Any]) -> State:

@@ -96,16 +96,16 @@ class Fence:
         if why is None or not (_is_same(began, now) or (mine and now[0] == following(began[0]))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise self._refusal(before, None if why is not None else found, began[0])
+            raise self._refusal(before, None if why is not None else found)
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
 
-    def _refusal(self, state: State, found: Holder | None, began: int) -> LoomError:
+    def _refusal(self, state: State, found: Holder | None) -> LoomError:
         from loomctl.runs.machine import drivers
 
         is_here = found is not None and drivers.is_here(self._local, str(state["run_id"]), found)
-        return lease.refusal(handle(state), found, began, clock.ago, is_here=is_here)
+        return drivers.refusal(handle(state), found, is_here=is_here)
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]
