@@ -135,6 +135,36 @@ def test_a_steps_end_reads_no_visit_that_left_the_state(tmp_path: Path) -> None:
     assert (error.value.code, error.value.hint) == ("BAD_STATE", f"loomctl debug state restore {RUN_ID}")
 
 
+def test_a_record_of_before_rounds_were_counted_has_as_many_as_visits(tmp_path: Path) -> None:
+    store = made(tmp_path)
+    go_on(store, 130)
+    path = tmp_path / ".loom/runs" / RUN_ID / "state.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    for record in kept["earlier"]["steps"].values():
+        del record["rounds"]
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    state = store.read_state(RUN_ID)
+    counts = [visits.count(state, key) for key in ("build/a", "build/b")]
+    assert [visits.count_bounded(state, key) for key in ("build/a", "build/b")] == counts
+    state = go_on(store, 40)
+    assert sum(visits.count_bounded(state, key) for key in ("build/a", "build/b")) == 170
+
+
+def test_a_visit_that_goes_on_with_the_next_task_ends_no_round_where_it_moved() -> None:
+    def visit(number: int, reason: str) -> dict[str, Any]:
+        way = {"step_id": "build/a", "reason": reason}
+        return {"step_id": "build/a", "status": "succeeded", "task": {"text": str(number)}, "next": way}
+
+    leaving = [visit(1, visits.NEXT_TASK), visit(2, visits.NEXT_TASK), visit(3, "order"), visit(4, visits.NEXT_TASK)]
+    record = visits.record_of(None, leaving[:2])
+    assert record["steps"]["build/a"]["rounds"] == 0
+    assert visits.record_of(record, leaving[2:])["steps"]["build/a"] == {
+        "count": 4,
+        "rounds": 1,
+        "last": leaving[3],
+    }
+
+
 def test_the_log_holds_the_checksum_of_what_is_stored(tmp_path: Path) -> None:
     state = go_on(made(tmp_path), 100)
     folder = tmp_path / ".loom/runs" / RUN_ID

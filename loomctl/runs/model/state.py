@@ -131,7 +131,7 @@ _EARLIER = Shape(
     {},
     ("file", "sha256"),
 )
-_OF_STEP = Shape({"count": WHOLE, "rounds": WHOLE, "last": OBJECT}, {})
+_OF_STEP = Shape({"count": WHOLE, "last": OBJECT}, {"rounds": WHOLE})
 
 
 def accepted(

@@ -56,8 +56,14 @@ def count(state: Mapping[str, Any], key: str) -> int:
 def count_bounded(state: Mapping[str, Any], key: str) -> int:
     """Count a step's visits as `max_visits` does: the visits that go through a task list once are one (D65)."""
     earlier = _moved(state)["steps"].get(key)
-    before: int = earlier["rounds"] if earlier is not None else 0
+    before = _rounds(earlier) if earlier is not None else 0
     return before + sum(_ends_a_round(entry) for entry in recent(state) if entry["step_id"] == key)
+
+
+def _rounds(record: Mapping[str, Any]) -> int:
+    """Read how many rounds are known of a step; a record of before they were counted has as many as visits."""
+    rounds: int = record.get("rounds", record["count"])
+    return rounds
 
 
 def _ends_a_round(entry: Mapping[str, Any]) -> bool:
@@ -187,8 +193,8 @@ def record_of(earlier: Mapping[str, Any] | None, leaving: list[dict[str, Any]], 
     known = earlier or {"count": 0, **_NONE}
     how, steps = dict(known["ended"]), dict(known["steps"])
     for entry in every({"steps": leaving}):
-        before = steps.get(entry["step_id"], {"count": 0, "rounds": 0})
-        rounds = before["rounds"] + _ends_a_round(entry)
+        before = steps.get(entry["step_id"], {"count": 0})
+        rounds = _rounds(before) + _ends_a_round(entry)
         steps[entry["step_id"]] = {"count": before["count"] + 1, "rounds": rounds, "last": entry}
     for entry in filter(has_ended, leaving):
         how[how_it_ended(entry)] = how.get(how_it_ended(entry), 0) + 1
