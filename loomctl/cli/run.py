@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -99,7 +98,7 @@ def run(
         later=later,
     )
     if begun.slip is not None:
-        begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, may_ask=not as_json)])
+        begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, as_json=as_json)])
     if later and begun.slip is not None:
         prime_run.add_to_owed(space, [*_warned(begun), *begun.notes])
         output.text(_body(begun.run))
@@ -189,7 +188,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     later = command_line.in_a_body() and not as_json
     with command_line.offered_again():
         taken = resume.resume(space, named, reopen=reopen, take_over=take_over, later=later)
-    taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, may_ask=not as_json)])
+    taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, as_json=as_json)])
     if as_json:
         output.document(_resumed_document(space, taken))
     elif later:
@@ -208,7 +207,7 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
     return {**_run_document(space, taken.run, taken.slip), **told}
 
 
-def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
+def _ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
     try:
         commands = command_steps.untrusted(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
@@ -216,8 +215,8 @@ def _ask_trust(space: Workspace, run: Run, *, may_ask: bool) -> list[str]:
     if not commands:
         return []
     later = f"See and allow {'it' if len(commands) == 1 else 'them'}: loomctl trust {run.handle}"
-    has_terminal = may_ask and sys.stdin.isatty() and sys.stderr.isatty()
-    if not has_terminal or space.caller.host != TERMINAL or not command_line.decides(space, "trust"):
+    is_person = output.may_ask(as_json=as_json) and space.caller.host == TERMINAL
+    if not is_person or not command_line.decides(space, "trust"):
         tests = command_steps.test_command(space, run)
         if tests and {one["run"] for one in commands} == {tests}:
             return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]
@@ -246,8 +245,8 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
     """Go back to an earlier step and undo what came after it.
 
     This is `loomctl undo` repeated, in one go. The step opens again with the context of that time. Loom keeps the
-    undone results beside it. It touches none of your files, and lists those that the undone steps changed.
-    `loomctl show --stages` lists the steps and their numbers.
+    undone results beside it. It touches none of your files except the boxes of tasks, and lists those that the undone
+    steps changed. `loomctl show --stages` lists the steps and their numbers.
 
     \b
     Examples:
@@ -285,7 +284,7 @@ def _rewound(rewound: Rewound) -> list[str]:
         lines.append(f"  undone    {counted(len(rewound.gone), 'step')}: {_listed(rewound.gone)}")
     if rewound.undone:
         lines.append("  results   kept in the steps' folders, as *.undone-N")
-    lines.append("  files     Loom touched none of yours" + _what_stays(rewound.files))
+    lines.append("  files     Loom changed none of yours but task boxes" + _what_stays(rewound.files))
     return [*lines, *(f"  patch     {masked_line(path, 400)}" for path in rewound.patches)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.changes import stage_changes, working_tree
-from loomctl.flow import lines, route, settle, tasks
+from loomctl.flow import lines, route, settle
 from loomctl.flow.drive import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
@@ -63,6 +63,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     """
     notes = recording.noted(space)
     run = lines.read(space, run_id, branch)
+    from loomctl.flow import tasks
     from loomctl.flow.commands import command_steps, evidence_commands
 
     if visits.open_visit(run.state) is not None:
@@ -314,6 +315,7 @@ def rewind(space: Workspace, run_id: str, to: str) -> Rewound:
     _refuse(run, run.state, stage)
     if _is_untouched(run.state, stage):
         return _open_already(space, run, stage, notes)
+    from loomctl.flow import tasks
     from loomctl.flow.commands import evidence_commands
 
     notes += evidence_commands.stop_all(space, run)

@@ -13,7 +13,6 @@ from loomctl.flow import route
 from loomctl.kit import files, processes, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
-    from loomctl.workflows.task_lists import TaskList
+    from loomctl.workflows.task_lists import Task, TaskList
 
 NO_TASKS = "NO_TASKS"
 _WRITE = "write a line `- [ ] …`"
@@ -140,7 +139,7 @@ def lacking(space: Workspace, run: Run, key: str, name: str, registered: Mapping
         found = _read(space, run, {**run.state, "artifacts": dict(registered)}, asked)
         if found.boxes is None or found.boxes.next() is None:
             why = found.missing or f"there is no open check box in {found.shown}"
-            return f"{why}; {place.key} needs them: write a line `- [ ] …` there for each task"
+            return f"{why}; {place.key} needs them: {_WRITE} there for each task"
     return ""
 
 
@@ -154,9 +153,9 @@ def tick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], ask
     is ticked for it.
     """
     task = dict(visits.task_of(entry) or {})
-    found = _read(space, run, state, asked)
-    if found.items is not None:
-        return Tick(task, int(task.get("index", -1)) + 1 < len(found.items))
+    items = _value(space, run, state, asked["path_steps"])
+    if isinstance(items, list):
+        return Tick(task, int(task.get("index", -1)) + 1 < len(items))
     with _lock(space):  # another run may tick the same file, or one beside it
         return _tick_in_file(space, run, state, task, asked)
 
@@ -195,7 +194,7 @@ def untick(space: Workspace, run: Run, before: State, after: State) -> list[str]
     """Open the boxes of visits that have no longer ended, before the state says so; for who holds the run's lock.
 
     A kill in between leaves an open box, which comes again, never a ticked one that nobody works on. Gives what to tell
-    people. A box that cannot be opened stays as it is, and is named.
+    people; a box that cannot be opened is named. Raises HELD.
     """
     ended = {one.get("stage") for one in visits.every(after) if visits.has_ended(one)}
     ticked = [one for one in visits.every(before) if (visits.task_of(one) or {}).get("ticked")]
@@ -203,23 +202,31 @@ def untick(space: Workspace, run: Run, before: State, after: State) -> list[str]
     if not ticked:
         return []
     steps = {place.key: place.step for place in frozen_plan.with_branches(run.plan)}
+    with _lock(space):
+        return [_untick(space, run, before, one, steps[one["step_id"]]["for_each"]) for one in ticked]
+
+
+def _opened(path: str, boxes: TaskList, own: Task) -> str:
+    """Open a box; gives why it could not be, else nothing."""
     try:
-        with _lock(space):
-            return [_untick(space, run, before, one, steps[one["step_id"]]["for_each"]) for one in ticked]
+        if own.done:
+            _write(path, boxes.ticked(own, " "))
     except (OSError, LoomError) as error:
-        return [f"The boxes of {counted(len(ticked), 'task')} stay ticked: {masked_line(trouble.said(error), 200)}"]
+        return masked_line(trouble.said(error), 200)
+    return ""
 
 
 def _untick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     task = visits.task_of(entry) or {}
-    found = _read(space, run, state, asked)
-    own = found.boxes.again(task) if found.boxes is not None else None
     name = masked_line(str(task.get("text")).partition("\n")[0], 80)
-    if found.boxes is None or own is None:
-        return f"Loom opened no box: {found.missing or f'{found.shown} no longer has “{name}”'}"
-    if own.done:
-        _write(found.path, found.boxes.ticked(own, " "))
-    return f"The box “{name}” in {found.shown} is open again."
+    found = _in_file(space, run, state, task.get("file"), asked)
+    own = found.boxes.again(task) if found.boxes is not None else None
+    why = found.missing or f"{found.shown} no longer has it"
+    if found.boxes is not None and own is not None:
+        why = _opened(found.path, found.boxes, own)
+    return (
+        f"Loom could not open the box “{name}”: {why}" if why else f"The box “{name}” in {found.shown} is open again."
+    )
 
 
 # ---- The list.
@@ -228,8 +235,12 @@ def _untick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], 
 def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) -> _List:
     source = str(asked["list"])
     value = _value(space, run, state, asked["path_steps"])
-    if isinstance(value, list):
-        return _List(source, items=value)
+    return _List(source, items=value) if isinstance(value, list) else _in_file(space, run, state, value, asked)
+
+
+def _in_file(space: Workspace, run: Run, state: State, value: object, asked: Mapping[str, Any]) -> _List:
+    """Read the list of a file. value: its path, as an artifact or a visit has it."""
+    source = str(asked["list"])
     if not isinstance(value, str) or not value:
         said = f"the run has neither a list nor a file with one at {masked_line(source, 120)}"
         return _List(source, missing=said, mend=_way_back(asked))

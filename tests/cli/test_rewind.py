@@ -29,7 +29,7 @@ def test_a_rewind_and_what_is_damaged_are_told_in_words(worked: Scene, cli: Cli)
         f"Loom: {worked.handle} is back at 002-build.make@1",
         "  undone    1 step: 003-build.polish@1",
         "  results   kept in the steps' folders, as *.undone-N",
-        "  files     Loom touched none of yours; the undone steps changed none that Loom knows of",
+        "  files     Loom changed none of yours but task boxes; the undone steps changed none that Loom knows of",
     ]
     assert "Next: build/make" in lines
     assert "Make it." in lines
@@ -81,7 +81,7 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     assert lines == [
         f"Loom: {handle(new)} is a copy of {handle(first)} after 002-build.make@1",
         "  copied    2 steps, 0 tool calls and the context of that time",
-        "  files     Loom touched none of yours; later steps changed none that Loom knows of",
+        "  files     Loom changed none of yours but task boxes; later steps changed none that Loom knows of",
         f"{handle(first)} is unchanged. To continue the copy: loomctl resume {handle(new)}",
     ]
     assert cli("show", "--json").json["run_id"] == first

@@ -454,7 +454,7 @@ def test_an_undo_names_a_box_that_it_cannot_find(scene: Scene) -> None:
     done(scene)
     scene.write("spec.md", "# Spec\n\n## Tasks\n\n- [x] other\n- [ ] three\n")
     driven = take_back(scene)
-    assert "Loom opened no box: spec.md under “Tasks” no longer has “one”" in driven.notes
+    assert "Loom could not open the box “one”: spec.md under “Tasks” no longer has it" in driven.notes
     assert boxes(scene) == "x "
 
 
