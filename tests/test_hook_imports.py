@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from loomctl.flow import drive
-from tests.helpers.scenes import MAIN, SESSION, Json, Scene, TranscriptFile, artifact
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, TranscriptFile, artifact
 
 # What costs too much, or is not there before any set-up.
 FORBIDDEN = {
@@ -75,13 +75,13 @@ def ground() -> set[str]:
     return set(done.stderr.split())
 
 
-def modules_of(scene: Scene, event: str, **told: object) -> tuple[set[str], str]:
+def modules_of(scene: Scene, event: str, session: str = SESSION, **told: object) -> tuple[set[str], str]:
     """Run a hook as the launcher does; gives the modules it ended with, and what it said."""
-    body = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": event, **told}
+    body = {"session_id": session, "cwd": str(scene.root), "hook_event_name": event, **told}
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", PROGRAM, str(MAIN), "hook", event],
         cwd=scene.root,
-        env={**scene.environ(), "CLAUDE_PID": str(os.getpid())},
+        env={**scene.environ(session), "CLAUDE_PID": str(os.getpid())},
         input=json.dumps(body),
         capture_output=True,
         text=True,
@@ -177,6 +177,14 @@ def test_a_start_that_owes_nothing_imports_nothing_that_drives(scene: Scene) -> 
         "priming.state_text",
     )
     assert not loaded & {f"loomctl.{name}" for name in (*TO_DRIVE, *unused)}
+
+
+def test_a_start_beside_a_driver_imports_little(begun: Scene, ground: set[str]) -> None:
+    loaded, said = modules_of(begun, "session-start", OTHER, source="startup")
+    assert f"is driven by the session {SESSION}" in said
+    assert sorted(loaded & FORBIDDEN) == []
+    allowed = ground | DIGEST | GIT | set(sys.builtin_module_names)
+    assert {name for name in loaded - allowed if not name.startswith(("loomctl", "encodings."))} == {"__future__"}
 
 
 ANSWERS: list[tuple[Json, str]] = [
