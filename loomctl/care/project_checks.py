@@ -277,7 +277,11 @@ def known(patient: Patient) -> Finding:
     named = os.environ.get("LOOM_STATE_HOME", "")
     if named and not os.path.isabs(named):
         troubles.append(
-            Finding(WARN, f"Loom ignores LOOM_STATE_HOME, no absolute path: {named}", "unset LOOM_STATE_HOME")
+            Finding(
+                WARN,
+                f"Loom ignores LOOM_STATE_HOME, because it is not an absolute path: {named}",
+                "unset LOOM_STATE_HOME",
+            )
         )
     for run_id, state in patient.active.items() if patient.store else ():
         if patient.store and not run_notes.is_known(run_id, patient.store.folder):
@@ -305,7 +309,7 @@ def tool_calls(patient: Patient) -> Finding:
         return _NO_PROJECT._replace(found="no project, so no tool calls")
     aside = launcher_files.spooled(patient.store.local, launcher_files.UNFINISHED)
     if not aside:
-        return Finding(PASS, "every tool call is recorded")
+        return Finding(PASS, "no hook was killed while it recorded a tool call")
     details = [f"{one.path}: {one.bytes:,} bytes" for one in aside[:5]]
     found = f"{counted(len(aside), 'tool call')} not recorded yet: a hook was killed"
     return Finding(WARN, found, "loomctl steps", details)
@@ -345,9 +349,15 @@ def ledgers(patient: Patient) -> Finding:
             called = patient.store.handle(run_id)
             found = f"the log of {called} is damaged at line {fault.line}: {fault.what}"
             troubles.append(Finding(WARN, found, f"loomctl prove --log {called}"))
-    fine = f"the logs of the active runs are intact ({read})" if read else "no active run has a log"
+    fine = (
+        f"the logs of the active runs are intact ({read})"
+        if read
+        else "no log was read"
+        if unread
+        else "no active run has a log"
+    )
     if unread:
-        fine += f"; {counted(unread, 'log')}beyond {MOST_READ >> 20} MB in all not read: loomctl prove --log --all"
+        fine += f"; {counted(unread, 'log')} beyond {MOST_READ >> 20} MB in all not read: loomctl prove --log --all"
     return gathered(troubles, fine)
 
 
@@ -377,9 +387,9 @@ def blobs(patient: Patient) -> Finding:
             error = _blob_trouble(patient, run_id, ref) if is_read else None
             if error is not None:
                 troubles.append(_unreadable(state, error))
-    fine = f"all blobs of the runs are intact ({len(seen):,})" if seen else "no run has blobs"
+    fine = f"all blobs that were read are intact ({len(seen) - unread:,})" if seen else "no run has blobs"
     if unread:
-        fine += f"; {unread} of them, beyond {MOST_READ >> 20} MB in all, not read"
+        fine += f"; {unread:,} beyond {MOST_READ >> 20} MB in all not read"
     return gathered(troubles, fine, facts={"blobs": len(seen)})
 
 

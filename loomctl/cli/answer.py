@@ -148,7 +148,8 @@ def slip_lines(made: Slip, *, done: bool = True) -> list[str]:
     """Say for people what was loaded; done: False for a dry run."""
     head = f"{'Loaded' if done else 'Would load'} {counted(len(made.loaded), 'file')}{_occasion(made.event)}"
     if not made.loaded:
-        head = "Nothing to load" + _occasion(made.event)
+        failed = any(entry.decision == "error" for entry in made.entries)
+        head = ("Loaded nothing" if failed and done else "Nothing to load") + _occasion(made.event)
     elif made.used:
         head += f" ({made.used / 1000:.1f} of {made.limit / 1000:.3g} kB)"
     if made.fresh:
@@ -181,9 +182,9 @@ def _restored(entry: Entry) -> str:
     if entry.decision == "load" and entry.form == "diff":
         return f"✓ {name}, as a diff{f' of {size}' if size else ''}"
     if entry.decision == "load" and entry.form is not None:
-        part = {"head": "its beginning", "pointer": "its path"}.get(entry.form, entry.form)
+        part = {"head": "its beginning fits", "pointer": "its path fits"}.get(entry.form, f"{entry.form} fits")
         path = masked_line(entry.path or "", 200)
-        return f"◐ {name}: only {part}{f' of {size}' if size else ''}; no room for all: {path}"
+        return f"◐ {name}{f', {size}' if size else ''}: only {part}; read the rest: {path}"
     if entry.decision == "load":
         return f"✗ {name}: no room"
     if entry.reason == "fresh":

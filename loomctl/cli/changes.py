@@ -128,9 +128,10 @@ def _notes(one: StageChanges) -> list[str]:
 
 def _stat(one: StageChanges) -> list[str]:
     lines = [f"{one.stage}  {_counted(one)}"]
-    named = [(f"  {path_line(file['path'])}", file) for file in one.files]
-    rows = [[name, str(file.get("change") or "by a tool"), changed_lines(file)] for name, file in named]
-    lines += [output.table(["  FILE", "CHANGE", "LINES"], rows, paths=(0,))] if rows else []
+    rows = [
+        [path_line(file["path"]), str(file.get("change") or "by a tool"), changed_lines(file)] for file in one.files
+    ]
+    lines += [output.table(["FILE", "CHANGE", "LINES"], rows, paths=(0,))] if rows else []
     lines += [line for said in _notes(one) for line in output.beside("  ! ", said)] if one.told else []
     return [*lines, ""]
 

@@ -11,7 +11,6 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option
 from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
-from loomctl.kit.text import fences
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
 
@@ -94,8 +93,7 @@ def _asked_base(space: Workspace) -> str:
     width = max(map(len, known))
     lines = ["The workflows that come with Loom:"]
     for name, description in known.items():
-        first, *more = fences.wrapped(description, max(24, output.columns() - width - 4), 8) or [""]
-        lines += [f"  {name.ljust(width)}  {first}", *(f"{'':{width + 4}}{part}" for part in more)]
+        lines += output.beside(f"  {name.ljust(width)}  ", description)
     output.note("\n".join(lines))
     kind = click.Choice(list(known))  # a slip of the pen is asked again
     question = "Which one do you want to start from?"

@@ -293,7 +293,7 @@ def in_words(error: OSError, again: str) -> LoomError:
 
 def bug(error: Exception, again: str) -> LoomError:
     """Make the error of what no user did: code BUG, exit 70. again: as above."""
-    why = "this is a bug in Loom, not your fault; please report it with the output of this command"
+    why = "this is a bug in Loom, not your fault; please report it with the output of the --debug command below"
     return LoomError("BUG", f"{type(error).__name__}: {error}", why=why, hint=again, exit_code=EXIT_BUG)
 
 

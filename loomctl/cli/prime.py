@@ -327,7 +327,7 @@ def _proof_lines(found: Proof) -> list[str]:
     from loomctl.priming import prove as proving
 
     if not found.items and not found.starts and not any(one.receipt for one in found.compactions):
-        return [f"{found.handle} has no open step, and no session has started yet. Nothing to show"]
+        return [f"{found.handle} has no open step, and Loom has checked no session's start yet. Nothing to show"]
     items = counted(len(found.items), "item")
     lines = [f"{found.handle}: {items} must survive, {counted(len(found.compactions), 'compaction')} so far"]
     lines += [f"  {_item(item)}" for item in found.items]

@@ -113,9 +113,9 @@ def simulate(
     if workflow is None:
         of_a_workflow = {"--outcomes": outcomes, "--context": begins, "--goal": goal, "--at": where}
         return _at_a_run(event, run_id, session, {**of_a_workflow, "--work-id": work_id}, as_json=as_json)
-    _refuse_options({"--run": run_id, "--session": session}, "leave out WORKFLOW to take a run as it stands")
+    _refuse_options({"--run": run_id, "--session": session}, "only a run without WORKFLOW takes this")
     if event is None:
-        _refuse_options({"--at": where, "--work-id": work_id}, "they need --event")
+        _refuse_options({"--at": where, "--work-id": work_id}, "only --event takes this")
     command_line.only_one_from_stdin(outcomes, begins, hint=_HELP)
     space = command_line.space(make=True, writes=False)
     plan = _plan(space, workflow)
@@ -252,7 +252,7 @@ def _at_a_run(
 ) -> int:
     if event is None:
         raise _usage("name a WORKFLOW", "only --event works without one: it takes a run as it stands")
-    _refuse_options(others, "they need a WORKFLOW; without one Loom takes a run as it stands")
+    _refuse_options(others, "only a WORKFLOW takes this; without one Loom takes a run as it stands")
     _check_event(event)
     space = unwritten(command_line.space(writes=False))
     run_id = command_line.run_id(space, named)
@@ -343,7 +343,7 @@ def _place(plan: Mapping[str, Any], named: str) -> tuple[str, int]:
 def _check_event(event: str) -> None:
     if event not in SOURCES and triggers.from_word(event) is None:
         words = ", ".join((*SOURCES, "phase_start:build", "phase_transition:frame->build", "manual"))
-        raise _usage(f"nothing is loaded at the event {event!r:.80}", f"examples: {words}", code="UNKNOWN_EVENT")
+        raise _usage(f"unknown event {event!r:.80}", f"examples: {words}", code="UNKNOWN_EVENT")
 
 
 def _check_phases(event: str, plan: Mapping[str, Any]) -> None:
@@ -377,7 +377,7 @@ def _print(
 def _refuse_options(options: Mapping[str, str | None], why: str) -> None:
     given = [name for name, value in options.items() if value]
     if given:
-        raise _usage(f"{' and '.join(given)} does not work here", why)
+        raise _usage(f"leave out {' and '.join(given)}", why)
 
 
 def _usage(what: str, why: str, *, code: str = "USAGE") -> LoomError:

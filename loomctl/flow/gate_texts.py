@@ -65,9 +65,7 @@ def question(run: Run) -> str:
 
 def upcoming(run: Run) -> str:
     """Say the same for a text that ends with the one next thing to do, of a gate that is no step."""
-    told = "; ".join(_asked(item) for item in run.state["pending_approvals"])
-    decides = f"Ask the user to run `{_by(run)}`."
-    return f"## Next\n\nThe run waits for the user: {told}{_refused(run.state)}. {decides}"
+    return f"## Next\n\nThe run waits for the user: {question(run)}. Ask the user to run `{_by(run)}`."
 
 
 def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None) -> str:
@@ -86,7 +84,7 @@ def at_a_step(run: Run, place: Place, prompt: str, budget: Budget | None = None)
         return f"{head}\n\n{ending}"
     ending = cut_lines(ending, room * 2 // 3, budget.measure)
     path = os.path.join(stages.folder(run.folder, str(entry["stage"])), stages.PROMPT)
-    rest = f"(`loomctl next` prints the whole question: {path})"
+    rest = f"(the whole question is in {path}; `loomctl next` prints it)"
     left = room - budget.measure(ending) - budget.measure(rest) - 4
     return f"{cut_lines(head, max(0, left), budget.measure)}\n\n{rest}\n\n{ending}"
 

@@ -133,7 +133,7 @@ def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str
     folder = os.path.join(known.get("project_root") or "", placeholders.expand(declared, known).text)
     told = f"Work in `{masked_line(folder, 400)}`."
     if step.get("kind", "agent") == "agent" and step.get("output_schema") in (None, "routing"):
-        told += " If the result has no JSON object, Loom reads `status.json` there."
+        told += " If no JSON object in the result says how the step ended, Loom reads `status.json` there."
     return [told]
 
 
@@ -234,7 +234,8 @@ def _shortened(prompt: str, path: str, budget: Budget, ending: str, done: str = 
     limit = budget.share(NEXT_SHARE) - budget.measure(short_ending) - 2
     if budget.measure(head) <= limit:
         return f"{head}\n\n{short_ending}"
-    rest = f"(`loomctl next` prints the whole prompt: {path}, {len(prompt.encode('utf-8', 'replace')):,} bytes)"
+    size = len(prompt.encode("utf-8", "replace"))
+    rest = f"(the whole prompt is in {path}, {size:,} bytes; `loomctl next` prints it)"
     return f"{cut_lines(head, max(0, limit - budget.measure(rest) - 2), budget.measure)}\n\n{rest}\n\n{short_ending}"
 
 

@@ -163,7 +163,7 @@ class Looker:
         data, masked = form(path, raw)
         if data is None:
             kind = "named after its hash" if path.startswith(_BY_HASH) else "not text"
-            return LeftOut(path, f"it holds a secret that cannot be masked: it is {kind}")
+            return LeftOut(path, f"it holds a secret that Loom cannot mask, because the file is {kind}")
         oid = oid_of(data, self._algorithm)
         named = is_blob(path) or path.endswith((".json", ".jsonl", ".md"))
         refs = frozenset(blobs.named_in(data)) if named else frozenset[str]()

@@ -167,7 +167,7 @@ def refusal(done: Done) -> str:
     if not reason:
         return ""
     if is_stale(done):
-        helps = "it lists another state than it compares with: its addresses differ, or it hides refs/loom/"
+        helps = "git fetch and git push see different states there: its addresses differ, or it hides refs/loom/"
     elif "hook declined" in reason:
         helps = "a hook of the remote decides that; another remote may accept the run"
     else:

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
             print(json.dumps({"schema_version": 1, "error": error.to_dict()}))  # noqa: T201 - as above
         return error.exit_code
     except KeyboardInterrupt:
-        _say("interrupted; the unfinished environment was removed")
+        _say("interrupted; nothing unfinished was left")
         return 128 + signal.SIGINT
     return 0
 

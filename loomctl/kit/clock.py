@@ -36,7 +36,7 @@ def ago_of(at: float, now: float) -> str:
     """
     gone, then, today = now - at, time.localtime(at), time.localtime(now)
     if gone < -60:
-        return "in the future"
+        return "in the future (the clock was set back)"
     if gone < 60:
         return "just now"
     if gone < 3600:

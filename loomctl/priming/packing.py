@@ -19,17 +19,14 @@ _HEADING_UNITS = 200
 _FOR_PAGES = 8  # Loom's own have at most this part of the room where a text of the user's is cut anyway
 _LEAST_FRAGMENT = 240  # units of text that are worth a heading of their own
 
-# By what an artifact is of: what stands before its fence, which says that these are not Loom's words (D21), and how it
-# is called where a part of it is given.
+# By what an artifact is of: what stands before its fence, and how it is called where a part of it is given. That fences
+# hold data and no words of Loom's is said in the head (D21).
 _OF = {
     "": ("File", "the file"),
     "listing": ("A folder's listing, without the content of its files", "the listing of a folder"),
     "newest": ("A folder's newest file", "a folder's newest file"),
     "files": ("A folder's files", "a folder's files"),
-    "some": (
-        "The readable files of a folder",
-        "the readable files of a folder",
-    ),
+    "some": ("The readable files of a folder", "the readable files of a folder"),
     "command": ("Output", "the output of a command"),
 }
 _IN_DIFF = "Changes in {what} since you were given it in full (then {base}), as a unified diff:"

@@ -229,7 +229,7 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
                 at = _first_misfit(value) if name == "reduce.rules" else ""
                 place = f"{name}[{at}]" if at else name
                 message = f"{place} is {masked_line(repr(value[int(at)] if at else value), 60)}"
-                where, why = f"{path} $.{place}", f"expected {'in a rule: ' if at else ''}{expected}"
+                where, why = f"{path} $.{place}", f"expected {expected}"
                 raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
             settings[name] = _kept(name, value)
         else:
@@ -343,21 +343,21 @@ def _misfit_rule(rule: Any) -> str:
         return "tool, keep, template and threshold, and nothing else"
     keep = rule.get("keep", [])
     if not isinstance(keep, list) or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in keep):
-        return "for keep a list of arguments, by name or by a JSON path such as $.unit.name"
+        return "for keep: a list of arguments, by name or by a JSON path such as $.unit.name"
     for name in keep:
         if name.startswith("$") and _is_no_path(name):
-            return f"for keep names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
+            return f"for keep: names and plain JSON paths such as $.unit.name or $.stops[0]; {name!r:.80} is neither"
     template = rule.get("template", "")
     if not isinstance(template, str) or len(template) > 400 or "\n" in template:
-        return "for template one line of text, with {argument} and {result.key}"
+        return "for template: one line of text, with {argument} and {result.key}"
     for part in template.split("{")[1:]:
         named, closed, _ = part.partition("}")
         if not closed or _is_no_path(named.strip()):
             shown = repr("{" + named + closed)
-            return f"for template {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
+            return f"for template: {{argument}} and {{result.key}} in one line of text; {shown:.80} is neither"
     threshold = rule.get("threshold", 0)
     fits = type(threshold) is int and 0 <= threshold <= 1_000_000
-    return "" if fits else "for threshold a number of bytes up to 1000000, 0 for always"
+    return "" if fits else "for threshold: a number of bytes up to 1000000, 0 for always"
 
 
 def _is_no_path(text: str) -> bool:

@@ -40,8 +40,7 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
     phases = [phase.id for phase in merged.phases]
     keys = [key for _, key, _ in merged.each_step()]
     step_ids = list(dict.fromkeys(key.partition("/")[2] for key in keys))
-    steps = [*step_ids, *keys]
-    yield from _unknown_names(own, phases, step_ids, steps)
+    yield from _unknown_names(own, phases, [*step_ids, *keys])
     for artifact in own.artifacts:
         for index, trigger in enumerate(artifact.reload_triggers):
             for name in triggers.split(trigger)[1:]:
@@ -60,7 +59,7 @@ def dangling(own: Workflow, merged: Workflow, raw: Mapping[str, Any]) -> Iterato
     yield from _unknown_targets(own, merged)
 
 
-def _unknown_names(own: Workflow, phases: list[str], step_ids: list[str], steps: list[str]) -> Iterator[Problem]:
+def _unknown_names(own: Workflow, phases: list[str], steps: list[str]) -> Iterator[Problem]:
     """Find phases and steps that `own` names and nobody has; a misspelt approval is an error: no yes would be asked."""
     for index, name in enumerate(own.skip_steps):
         if name not in steps:
@@ -72,7 +71,7 @@ def _unknown_names(own: Workflow, phases: list[str], step_ids: list[str], steps:
             message = f"require_approval_for names {shown(name)}, but there is no such phase or step"
             known = [*phases, *steps]
             severe = error if nearest(name, known) else warning
-            yield severe("UNKNOWN_STEP", where, message, choices(name, [*phases, *step_ids]))
+            yield severe("UNKNOWN_STEP", where, message, choices(name, known))
     for phase in own.phases:
         others = [name for name in phases if name != phase.id]
         if (phase.pre_steps or phase.post_steps) and not phase.steps and nearest(phase.id, others):

@@ -443,7 +443,8 @@ def _made(space: Workspace, folder: str, recipe: Recipe) -> dict[str, Any]:
     if resolved.sources != recipe.sources:
         now = {source["path"]: source["sha256"] for source in resolved.sources}
         other = [one["path"] for one in recipe.sources if now.get(one["path"]) != one["sha256"]]
-        raise _lost(folder, f"these files of its workflow have changed: {', '.join(other) or 'the chain of files'}")
+        changed = f"these files of its workflow have changed: {', '.join(other)}"
+        raise _lost(folder, changed if other else "its workflow extends other files now")
     merged = resolved.checked()
     if recipe.autonomy is not None:
         said = merged.get("autonomy")

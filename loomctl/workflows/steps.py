@@ -458,7 +458,7 @@ def _read_branch_id(fields: Fields, known: dict[str, str]) -> str:
 
 def _check_name(name: str, of: Fields, seen: dict[str, str]) -> None:
     if name in seen and seen[name] != of.where:
-        message = f"the step would be called {shown(name)}, as the one at {seen[name]}"
+        message = f"the step would have the same name as the one at {seen[name]}: {shown(name)}"
         of.fail("DUPLICATE_ID", "", message, "give one of them another id")
     elif len(name) > LONGEST_INNER:
         message = f"the ids of parallel step, branch and step together have over {LONGEST_INNER} characters"

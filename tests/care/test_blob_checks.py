@@ -32,7 +32,7 @@ def blob(scene: Scene) -> Path:
 
 def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
     found = project_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "all blobs of the runs are intact (2)")
+    assert (found.status, found.found) == (PASS, "all blobs that were read are intact (2)")
     begun.edit(context={})
     assert project_checks.blobs(patient(begun)).found == "no run has blobs"
     (tmp_path / "empty").mkdir()
@@ -42,7 +42,7 @@ def test_blobs_that_are_whole_pass(begun: Scene, tmp_path: Path) -> None:
 def test_a_text_within_a_value_is_no_reference(begun: Scene) -> None:
     begun.edit(context={**begun.state["context"], "n": {"x": f"blob://sha256/{'a' * 64}"}})
     found = project_checks.blobs(patient(begun))
-    assert (found.status, found.found) == (PASS, "all blobs of the runs are intact (2)")
+    assert (found.status, found.found) == (PASS, "all blobs that were read are intact (2)")
 
 
 @each("damage", ["gone", "damaged", "a link"])
@@ -78,7 +78,7 @@ def test_more_than_it_reads_is_only_looked_for(begun: Scene, monkeypatch: pytest
     blob(begun).write_bytes(b"rubbish " * 1000)
     found = project_checks.blobs(patient(begun))
     assert found.status == PASS
-    assert "1 of them" in found.found
+    assert "; 1 beyond" in found.found
     blob(begun).unlink()
     assert project_checks.blobs(patient(begun)).status == FAIL
 

@@ -96,9 +96,9 @@ def test_names_numbers_and_all_of_it_are_told_on_request(cli: Cli, worked: Scene
     assert cli("show", "--diff", "shop", "--names").stdout == "a.txt\nb\nc\nnotes.md\n"
     assert cli("show", "--diff", MAKE, "--stat").stdout == cli("show", "--diff", "shop", "002", "--stat").stdout
     assert cli("show", "--diff", MAKE, "--stat").stdout.splitlines() == [
-        f"{MAKE}  2 files", "  FILE   CHANGE   LINES", "  a.txt  deleted  +0 -2", "  b␤c    added    +1 -0", "",
+        f"{MAKE}  2 files", "FILE   CHANGE   LINES", "a.txt  deleted  +0 -2", "b␤c    added    +1 -0", "",
     ]  # fmt: skip
-    assert "  notes.md  by a tool" in cli("show", "--diff", "--stat").stdout
+    assert "notes.md  by a tool" in cli("show", "--diff", "--stat").stdout
     told = cli("show", "--diff", "--json").json["stages"]
     assert [one["stage"] for one in told] == [ASK, MAKE, "003-build.polish@1"]
     assert [one["told"] for one in told] == [True, True, False]

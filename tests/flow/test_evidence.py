@@ -310,7 +310,7 @@ def test_without_the_note_of_its_beginning_no_change_is_shown(scene: Scene, forg
     noted.unlink() if forged is None else noted.write_text(json.dumps(forged), encoding="utf-8")
     scene.write("a", "1")
     for _ in range(4):
-        assert "Loom has no record of the file at the step's start" in done(scene).repair
+        assert "Loom has no record, or not its own, of the file at the step's start" in done(scene).repair
     noted.write_bytes(whole)
     assert "it has not changed" in done(scene).repair
     scene.write("a", "2")

@@ -124,7 +124,7 @@ def test_a_log_with_a_zero_byte_reaches_the_server_masked(laptop: Machine, run_i
     put(laptop, "core.dump", b"\0\0" + SECRET.encode())
     told = laptop.loomctl("push", run_id, "--yes")
     assert f"Loom masks 1 secret in\n  run/{LOG}" in told.stderr
-    assert "run/core.dump: it holds a secret that cannot be masked: it is not text" in told.stderr
+    assert "run/core.dump: it holds a secret that Loom cannot mask, because the file is not text" in told.stderr
     assert SECRET.encode() not in everything(laptop)
     assert b"a\0b\ntoken [masked: github token]\n" in everything(laptop)
 

@@ -239,7 +239,7 @@ def test_a_bad_rule_is_named_by_its_number_and_says_why(store: Path) -> None:
     keep = "keep: [location, $.unit.name, \"$['a b']\"]"
     good = f"{{tool: 'weather:*', {keep}, template: '{{location}}: {{result.days[0].t}}'}}"
     for rule, why in [
-        ("{keep: [a]}", "expected in a rule: a tool: "),
+        ("{keep: [a]}", "expected a tool: "),
         ("{tool: b, keep: ['$[?(@.a)]']}", "'$[?(@.a)]' is neither"),
         ("{tool: b, keep: ['$..a']}", "'$..a' is neither"),
         ("{tool: b, template: 'at {a.b[*]}'}", "'{a.b[*]}' is neither"),

@@ -208,7 +208,8 @@ def test_a_misspelt_approval_stops_the_run(places: Places, write: Write) -> None
     write("child", extends="core", autonomy={"require_approval_for": ["releas", "build/implment"]})
     resolved = resolve("child", places)
     assert [(problem.severity, problem.code) for problem in resolved.problems] == [("error", "UNKNOWN_STEP")] * 2
-    assert "did you mean release?" in resolved.problems[0].hint
+    hints = [problem.hint.partition("?")[0] for problem in resolved.problems]
+    assert hints == ["did you mean release", "did you mean build/implement"]
 
 
 def test_a_misspelt_phase_is_told_from_a_new_one(places: Places, write: Write) -> None:

@@ -35,12 +35,13 @@ NEEDED = ("succeeded", "partially_succeeded")  # the outcomes that have to be sh
 _LONGEST_WHY, _LONGEST_VALUE = 300, 120
 _SEEN = 4  # values of a condition that are told
 _UNKNOWN = (
-    "Loom has no record of the file at the step's start, so it cannot see a change: "
-    "end the step with --outcome failed or skipped"
+    "Loom has no record, or not its own, of the file at the step's start, so it cannot see a change. "
+    "End the step with --outcome failed or skipped"
 )
 _OLDER = (
     "it is as it was committed before the step began on another checkout. "
-    "Change it here, fetch the change by git, or end the step with --outcome failed or skipped"
+    "Change it here, fetch the change by git, or end the step where you changed it. "
+    "Or end it with --outcome failed or skipped"
 )
 NOTED = "evidence.json"  # in the stage's folder
 HASHED = "evidence_sha256"  # in the visit's entry
