@@ -60,7 +60,7 @@ def test_a_remote_that_takes_too_long_gave_no_answer() -> None:
     [
         ("[remote rejected] (pre-receive hook declined)", "a hook of the remote decides that", True),
         ("[remote rejected] (deny updating a hidden ref)", "ask its administrator to allow refs", True),
-        ("[rejected] (stale info)", "it lists another state than it compares with", True),
+        ("[rejected] (stale info)", "git fetch and git push see different states there", True),
         ("[remote failure] (remote failed to report status)", "ask its administrator to allow refs", False),
     ],
 )

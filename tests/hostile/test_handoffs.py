@@ -320,7 +320,7 @@ def test_a_remote_that_takes_no_such_refs_is_quoted(pushed: Machine) -> None:
     server = pushed.root.parent / "server.git"
     git(server, "config", "receive.hideRefs", "refs/loom")
     why = refusal(pushed)
-    assert why.startswith("it says: [rejected] (stale info); it lists another state than it compares with")
+    assert why.startswith("it says: [rejected] (stale info); git fetch and git push see different states there")
     assert why.endswith("or it hides refs/loom/")
     assert REFS not in why
     git(server, "update-ref", "-d", f"refs/loom/runs/{pushed.run_dir.name}")
