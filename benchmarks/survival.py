@@ -9,7 +9,8 @@ LOOM_TEST_CLAUDE names (else the one that ./scripts/test has installed) and a sc
 
 Who: `loom`, this checkout, with a workflow that declares the four files; `memory`, the same after `loomctl memory on`;
 `core`, `default`, `bugfix` and the others that are bundled, as they are, at their longest step: the specification, with
-its task list of which three are done, and the work item, with all else, are registered, and nothing is declared;
+its task list of which three are done, and the work item, with all else, are registered, nothing is declared, and what
+`loomctl done` asks for is read on before an edit;
 `line`, a CLAUDE.md that imports the four files and holds the goal and the next step; `read`, no tool, the model has
 Read the four files; `nothing`; a bundle is a plugin of another folder, the files lie in the project; one with a
 loomctl in it is another Loom, and does what `loom` does.
@@ -263,6 +264,12 @@ class Work:
             self.loomctl("memory", "on", "--yes")
         return session
 
+    def rest_that_is_asked_for(self) -> list[Reply | str]:
+        """Read on in a specification of which `loomctl done` printed the beginning, as it asks."""
+        if self.who not in BUNDLED or len(self.spec(self.version)) <= PRINTED:
+            return []
+        return [reply(tool("Read", file_path=str(self.project / FILES["spec"])))]
+
     def _state(self) -> dict[str, Any]:
         (state,) = self.project.glob(".loom/runs/*/state.json")
         found: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
@@ -365,7 +372,7 @@ def resumed(work: Work) -> Given:
 def edited(work: Work) -> Given:
     """Somebody edits the specification between two prompts."""
     session = work.begin()
-    session.say("go on")
+    session.say("go on", *work.rest_that_is_asked_for(), "Under way.")
     work.edit(1)
     requests, told = session.say("and on")
     session.end()
@@ -507,8 +514,7 @@ def measured(base: Path, who: str, plugin: Path | None, event: str, size: int, e
 def misses(cell: Cell) -> list[str]:
     """Say which goals one of Loom's cells misses."""
     by_hooks = cell.who != "memory" or cell.event in ("edited between prompts", "cloned, /loom:resume")
-    given = PRINTED if cell.who in BUNDLED and cell.event == "edited between prompts" else ROOM
-    is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > given)
+    is_far = cell.event.startswith("laptop") or (by_hooks and cell.size * 1_000 > ROOM)
     share = cell.reachable if is_far else cell.present
     found = [] if share == 100 else ["facts"]
     found += ["stale"] if cell.stale else []
