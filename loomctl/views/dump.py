@@ -270,12 +270,14 @@ def check_target(path: str, *, force: bool, again: str, printed: str, own: Itera
             hint=f"ls -ld {quoted(there)}" if is_barred else f"mkdir -p {quoted(folder)}",
             exit_code=EXIT_USAGE,
         )
-    why, hint = "Loom did not write this file; --force replaces it", again
+    why, hint = "", again
     if os.path.isdir(path):
         why, hint = "it is a folder", f"ls -ld {quoted(path)}"
     elif os.path.lexists(path) and not files.is_replaceable(path):
         why, hint = f"{files.NO_FILE}; -o - prints the page", printed
-    elif force or not os.path.lexists(path) or _is_report(path):
+    elif not force and os.path.lexists(path):
+        why = _why_kept(path)
+    if not why:
         return
     what = f"refusing to overwrite {one_line(os.path.basename(path), 120)}"
     raise LoomError("FILE_EXISTS", what, where=path, why=why, hint=hint, exit_code=EXIT_USAGE)
@@ -287,13 +289,14 @@ def _first_there(path: str) -> str:
     return path
 
 
-def _is_report(path: str) -> bool:
+def _why_kept(path: str) -> str:
+    """Say why a file is not replaced; empty for a report."""
     try:
         descriptor = files.open_regular(path)
-    except OSError:
-        return False
+    except OSError as error:
+        return f"Loom cannot tell whether it wrote this file: {error.strerror or error}; --force replaces it"
     with os.fdopen(descriptor, "rb") as held:
-        return _GENERATOR in held.read(_LOOKED_AT)
+        return "" if _GENERATOR in held.read(_LOOKED_AT) else "Loom did not write this file; --force replaces it"
 
 
 def write(path: str, page: str) -> int:

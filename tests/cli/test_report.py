@@ -1,5 +1,6 @@
 """`loomctl report`: where the page goes, what it replaces and what not, its links and copies, its data."""
 
+import errno
 import hashlib
 import json
 import os
@@ -169,6 +170,27 @@ def test_a_report_is_replaced_and_nothing_else(begun: Scene, cli: Cli) -> None:
     assert cli("report", "-o", "s.html", "--with-files", "--force").code == 2
     assert not (begun.root / "s.html").exists()
     assert (begun.root / "s_files/x").read_text() == "mine"
+
+
+def test_a_page_that_cannot_be_read_is_not_called_somebody_elses(
+    begun: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loom says that it cannot tell whose it is, and why."""
+    page = begun.root / "r.html"
+    cli("report", "-o", "r.html").ends()
+    before, opened = page.read_bytes(), files.open_regular
+
+    def barred(path: str) -> int:
+        if path == str(page):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_regular", barred)
+        error = cli("report", "-o", "r.html", "--json").json["error"]
+        said = "Loom cannot tell whether it wrote this file: Permission denied; --force replaces it"
+        assert (error["code"], error["why"], page.read_bytes()) == ("FILE_EXISTS", said, before)
+        cli("report", "-o", "r.html", "--force").ends()
 
 
 @pytest.mark.parametrize("words", [[], ["--with-files"], ["RUN"], ["shop-add", "--with-files", "-o", "a b.html"]])
