@@ -193,6 +193,10 @@ def _keep(level: _Level, compiled: dict[str, Any]) -> None:
     if level.names is _PROJECT:
         files.refuse_links(os.path.dirname(folder), level.compiled)
     try:
+        if level.names is _PROJECT and not os.path.isdir(folder):
+            from loomctl.runs.store import ignored  # a run has written it, where there was one
+
+            ignored.write(os.path.dirname(folder), commit_runs=compiled["settings"].get("commit_runs", False))
         files.make_folder(folder)
         files.write_atomically(level.compiled, files.to_json(compiled), durable=False)
     except OSError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,21 @@ def test_the_projects_word_comes_before_the_users(store: Path, user: Path) -> No
     loaded = load(str(store), with_yaml=True)
     assert loaded == Settings(6000, 9000, "mine", True, ("/srv/docs", f"{os.environ['HOME']}/notes"))
     assert load(str(store), with_yaml=False) == loaded
+
+
+def test_what_is_compiled_before_a_first_run_stays_out_of_git(store: Path) -> None:
+    """As a run would write it: with the runs, where the settings say so."""
+    subprocess.run(["git", "init", "-q"], cwd=store.parent, check=True)
+    for said, runs in (("hook_budget: 5000\n", []), ("commit_runs: true\n", [".loom/runs/a/state.json"])):
+        shutil.rmtree(store / "local", ignore_errors=True)
+        (store / "config.yaml").write_text(said)
+        (store / "runs/a").mkdir(parents=True, exist_ok=True)
+        (store / "runs/a/state.json").write_text("{}")
+        load(str(store), with_yaml=True)
+        assert (store / "local/config.json").is_file()
+        shown = ["git", "ls-files", "--others", "--exclude-standard"]
+        seen = subprocess.run(shown, cwd=store.parent, check=True, capture_output=True, text=True).stdout.split()
+        assert seen == [".loom/.gitignore", ".loom/config.yaml", *runs]
 
 
 @pytest.mark.parametrize("source", ["project", "user"])

@@ -32,25 +32,6 @@ if TYPE_CHECKING:
 
 LOCAL = "local"  # the folder of the store that means something on this machine alone
 OPEN = "open-runs.json"  # in it: which runs are open (`run_index`); dropped when one that was over is under way again
-# What git leaves alone of a store, as the project's settings ask for it.
-_IGNORE = """# written by Loom: only this file, config.yaml and workflows/ are the project's; the rest is this machine's
-*
-!.gitignore
-!config.yaml
-!workflows/
-!workflows/**
-"""
-_COMMIT_RUNS = """!runs/
-!runs/**
-runs/*/outputs/
-runs/*/blobs/
-runs/*/tool_steps.jsonl
-runs/*/reads.json
-runs/*/assets/
-runs/*/stages/*/changes*.patch
-runs/*/stages/*/command.*
-runs/**/*.tmp
-"""
 
 
 class Run(NamedTuple):
@@ -116,17 +97,9 @@ class Store:
         files.refuse_links(os.path.dirname(self.folder), os.path.join(self.folder, "local"))
         files.make_folder(self.runs_folder, mode=0o755)
         files.make_folder(self.local)
-        path = os.path.join(self.folder, ".gitignore")
-        wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
-        try:
-            present = files.read_bytes(path, limit=1 << 20)
-        except FileNotFoundError:
-            present = b""
-        except (OSError, LoomError):  # the user's own, whatever it is
-            return
-        ours = not present or present.startswith(b"# written by Loom")
-        if ours and present != wanted:
-            files.write_atomically(path, wanted, mode=0o644)
+        from loomctl.runs.store import ignored
+
+        ignored.write(self.folder, commit_runs=commit_runs)
 
     def unlogged(self, run_id: str) -> Sequence[ToolStep]:  # noqa: ARG002 - of a store that is never written
         """Give the tool steps that stand behind those in a run's log and in no file: none."""
