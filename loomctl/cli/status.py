@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LABELS = 10  # columns of what stands before each line
 _NARROWEST, _WIDEST = 24, 100
-_EVENTS = 3
+_EVENTS, _CHOICES = 3, 12
 _SECONDS, _SHORTEST, _LONGEST = 2.0, 0.1, 3600  # between two looks at a run that is watched
 _CLEAR = "\033[2J"
 _LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it, and for receipts
@@ -196,6 +196,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "step": overview.open_step(run),
         "waits": {"for": waits.who, "why": waits.why},
         "next": waits.command or None,
+        "choices": [*waits.choices],
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
         "driver": driver,
         "compactions": _compactions(space, run),
@@ -314,8 +315,8 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     yield from _course(told, now, room)
     waits = told["waits"]
     yield _Row("waits", f"for {_WHO[waits['for']]}: {waits['why']}", 3, _YELLOW if waits["for"] == "user" else "")
-    if told["next"]:
-        yield _Row("next", told["next"], 0)
+    for number, command in enumerate([told["next"]] if told["next"] else told["choices"][:_CHOICES]):
+        yield _Row("next" if number == 0 else "       or", command, 0)
     yield _sessions(told, now)
     if told["compactions"]["last"] is not None:
         yield _compacted(told["compactions"], now)

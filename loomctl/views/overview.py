@@ -47,13 +47,15 @@ _LARGEST = 1 << 14
 class Waits(NamedTuple):
     """Who is to do what. who: `user`, `assistant`, `loom` or `nobody`; why: in a line.
 
-    word: what comes next, in one word; command: the one that leads on, empty where there is none.
+    word: what comes next, in one word; command: the one that leads on, empty where there is none; choices: the
+    commands among which a person chooses, where there are several.
     """
 
     who: str
     why: str
     word: str
     command: str
+    choices: tuple[str, ...] = ()
 
 
 def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> Waits:
@@ -107,8 +109,9 @@ def _answer(run: Run) -> Waits:
         offered = gates.choices(found[1].step) if found is not None else first.get("choices") or []
         branch = str(first.get("branch") or "")
         if offered:
-            label = str(offered[0])
-            return Waits("user", why, "choose", gates.command(gates.CHOOSE, handle, label, branch))
+            commands = tuple(gates.command(gates.CHOOSE, handle, str(label), branch) for label in offered)
+            several = commands if len(commands) > 1 else ()
+            return Waits("user", why, "choose", "" if several else commands[0], several)
         return Waits("user", why, "approve", gates.command(gates.APPROVE, handle, "", branch))
     raw = state.get("feedback")
     message = masked_line(str(raw.get("message") or ""), _REASON) if isinstance(raw, dict) else ""

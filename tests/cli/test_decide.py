@@ -40,6 +40,16 @@ def test_an_assistant_is_told_who_decides(waiting: Scene, cli: Cli) -> None:
     assert document["pending_approvals"][0]["choices"] == ["[A] Approve", "[F] Fix"]
 
 
+def test_status_shows_every_choice_and_prefers_none(waiting: Scene, cli: Cli) -> None:
+    commands = [f"loomctl choose '{label}' {waiting.handle}" for label in ("[A] Approve", "[F] Fix")]
+    told = cli("status", "--json").json
+    assert (told["waits"]["for"], told["next"], told["choices"]) == ("user", None, commands)
+    lines = cli("status").stdout.splitlines()
+    at = lines.index(f"next      {commands[0]}")
+    assert lines[at + 1] == f"       or {commands[1]}"
+    assert cli("statusline").stdout.rstrip().endswith("next: choose")
+
+
 @each(
     "words, told",
     [
