@@ -179,7 +179,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
     mine = driver is not None and driver["here"]
     held = driver is not None and not mine
     where = str(driver["hostname"] or "") if driver is not None else ""
-    waits = overview.waits(run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
+    waits = overview.waits(space, run, is_driven=asks_itself or mine or bool(living), held=held, where=where)
     phases = stages.progress(run)
     tally = _tally(run)
     return {

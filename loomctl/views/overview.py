@@ -58,13 +58,18 @@ class Waits(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def waits(run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> Waits:
+def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> Waits:
     """Say what a run waits for, and by which one command it goes on.
 
     is_driven: a live session here works on it; held: another than the caller does, so that driving it takes it over;
     where: the machine of that one, for people, where it is known.
     """
     found = _waits(run, is_driven=is_driven or held)
+    if not held and found.who != "user" and (commands := _untrusted(space, run)):
+        from loomctl.runs.model import standing
+
+        why = f"trust in its commands: {standing.commands_named(commands)}"
+        return Waits("user", why, "trust", standing.trust_command(run.handle))
     if held and not is_driven and found.why == _RESULT:
         of = f"its session on {masked_line(where, 40)}" if where else "the session that drives it"
         found = found._replace(why=f"{_RESULT}, from {of}")
@@ -148,6 +153,27 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
     if frozen_plan.is_human(place.step):
         return Waits("user", "a decision", "next", onward)
     return Waits("assistant", _RESULT, "", visits.done_command(entry))
+
+
+def _untrusted(space: Workspace, run: Run) -> Sequence[Mapping[str, str]]:
+    """List the run's commands if one keeps the open step from going on and this machine does not trust them.
+
+    A command that is evidence does so once a result was given.
+    """
+    entry = visits.open_visit(run.state)
+    place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
+    if entry is None or place is None or run.state["status"] != "in_progress":
+        return ()
+    is_evidence = any(one.get("kind") == "command" for one in place.step.get("evidence") or ())
+    if not place.step.get("run") and not is_evidence:
+        return ()
+    from loomctl.flow.commands import command_steps
+
+    try:
+        given = os.path.join(stages.folder(run.folder, str(entry.get("stage"))), stages.CANDIDATE)
+        return command_steps.untrusted(space, run) if place.step.get("run") or os.path.lexists(given) else ()
+    except (LoomError, OSError):  # of a run that was made elsewhere: `next` says what cannot be filled in here
+        return ()
 
 
 def open_step(run: Run) -> dict[str, Any] | None:
@@ -256,7 +282,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
     phases = stages.progress(run)
     step = open_step(run)
     is_driven = session_id is not None or bool(space.local.live_sessions(run.run_id))
-    waiting = waits(run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
+    waiting = waits(space, run, is_driven=is_driven, held=space.store.held(run.run_id, run.state) is not None)
     return Line(
         label=run.handle,
         step=_at(step) if step else str(run.state.get("current_step") or ""),

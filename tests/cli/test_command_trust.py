@@ -50,6 +50,24 @@ def test_a_run_that_lacks_trust_waits_for_it_and_says_so(scene: Scene, monkeypat
     assert scene.event_names().count("run.feedback_given") == 1
 
 
+@pytest.mark.parametrize("kind", ["a command step", "evidence"])
+def test_status_says_that_trust_is_what_a_step_lacks(scene: Scene, kind: str) -> None:
+    """Of a command step before anybody tried it; of evidence once a result was given that it keeps open."""
+    step = {"id": "c1", "run": "touch sprung"} if kind == "a command step" else {"id": "c1", "prompt": "Make it."}
+    evidence = {"evidence": [{"run": "touch sprung"}]} if kind == "evidence" else {}
+    scene.workflow(phases={"build": {"steps": [{**step, **evidence}]}})
+    scene.begin()
+    if evidence:
+        assert scene.loomctl("status", "--json").json["waits"]["for"] == "assistant"
+        scene.loomctl("done", given="It is made.")
+    told = scene.loomctl("status", "--json").json
+    assert told["waits"] == {"for": "user", "why": "trust in its commands: build/c1 (touch sprung)"}
+    assert told["next"] == f"loomctl trust {scene.handle}"
+    assert scene.loomctl("statusline").stdout.rstrip().endswith("next: trust")
+    scene.loomctl("trust", "--yes")
+    assert scene.loomctl("status", "--json").json["waits"]["for"] == ("assistant" if evidence else "loom")
+
+
 def test_a_run_that_waits_for_trust_goes_on_where_it_is_trusted_already(scene: Scene) -> None:
     begin(scene, "touch fine", trusted=False)
     scene.loomctl("next")
