@@ -162,6 +162,11 @@ class Examiner:
             return "false"
         return "true" if answer.value else "false"
 
+    def applies(self, artifact: Mapping[str, Any]) -> bool:
+        """Tell whether an artifact's condition may hold and the state may have its path; its file is not looked at."""
+        problem = self._declared(artifact)[1]
+        return self.condition(artifact) != "false" and (problem is None or problem[0] != "missing")
+
     def examine(
         self, artifact: Mapping[str, Any], verdict: Verdict, given: Given | None, *, force: bool
     ) -> tuple[Entry, Piece | None]:

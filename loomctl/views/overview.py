@@ -195,15 +195,25 @@ def open_step(run: Run) -> dict[str, Any] | None:
 
 
 def given(space: Workspace, run: Run, session_id: str | None) -> dict[str, Any]:
-    """Give what of the run's artifacts a session's conversation has: `{session_id, given, not_given}`, names."""
+    """Give what of the run's artifacts a session's conversation has: `{session_id, given, not_given}`, names.
+
+    What the run has not made yet, and what has a condition that does not hold, is in neither.
+    """
+    has = _given(space, run, session_id)
+    others = [artifact for artifact in run.plan["artifacts"] if str(artifact["id"]) not in has]
+    if any(artifact.get("condition") or artifact.get("path_from_state") for artifact in others):
+        from loomctl.priming.examine import Examiner
+        from loomctl.workflows import triggers
+
+        reader = Examiner(space, run, triggers.manual(), artifacts=others)
+        others = [artifact for artifact in others if reader.applies(artifact)]
+    return {"session_id": session_id, "given": has, "not_given": [str(artifact["id"]) for artifact in others]}
+
+
+def _given(space: Workspace, run: Run, session_id: str | None) -> list[str]:
     primed = space.local.primed(session_id)
     has = primed["artifacts"] if primed.get("run_id") == run.run_id else {}
-    names = [str(artifact["id"]) for artifact in run.plan["artifacts"]]
-    return {
-        "session_id": session_id,
-        "given": [name for name in names if name in has],
-        "not_given": [name for name in names if name not in has],
-    }
+    return [name for artifact in run.plan["artifacts"] if (name := str(artifact["id"])) in has]
 
 
 def verdict(found: Verdict) -> dict[str, Any]:
@@ -289,7 +299,7 @@ def line_of(space: Workspace, run: Run, session_id: str | None, tally: Tally, *,
         status=run.state["status"],
         done=sum(phase["done"] for phase in phases),
         total=sum(phase["steps"] for phase in phases),
-        artifacts=len(given(space, run, session_id)["given"]),
+        artifacts=len(_given(space, run, session_id)),
         saved=tally.percent,
         word="" if waiting.who == "assistant" and waiting.word == "next" else waiting.word,
         alarm=alarm,

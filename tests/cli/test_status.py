@@ -77,6 +77,19 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
     assert fields(cli("status").stdout)["step"] == "frame/ask@1 for 3 h"
 
 
+def test_what_a_run_has_not_made_yet_is_not_said_to_be_missing(scene: Scene, cli: Cli) -> None:
+    """An artifact counts once its condition holds and the state has its path."""
+    common = {"type": "markdown", "required": False, "reload_triggers": ["manual"]}
+    spec = {**common, "id": "spec", "path_from_state": "artifacts.spec_path"}
+    later = {**common, "id": "later", "path": "{project_root}/c.md"}
+    held_back = {**common, "id": "held-back", "path": "{project_root}/b.md", "condition": "state.context.b"}
+    scene.workflow([spec, later], conditional=[held_back])
+    scene.begin()
+    assert cli("status", "--json").json["context"] == {"session_id": SESSION, "given": [], "not_given": ["later"]}
+    scene.edit(artifacts={"spec_path": "{project_root}/spec.md"}, context={"b": True})
+    assert cli("status", "--json").json["context"]["not_given"] == ["spec", "later", "held-back"]
+
+
 STANDINGS: dict[str, tuple[Json, str, str]] = {
     "paused": ({"status": "paused"}, "for you: it is paused", "loomctl resume {run}"),
     "failed": ({"status": "failed"}, "for you: it failed", "loomctl resume {run}"),
