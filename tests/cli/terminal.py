@@ -9,10 +9,10 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 from tests.helpers.scenes import MAIN, Scene
+from tests.helpers.waiting import until
 
 PATIENCE = 60.0  # seconds: a bound for what hangs, never a claim about speed
 ALL = ("stdin", "stdout", "stderr")
@@ -57,8 +57,8 @@ class Terminal:
     def interrupt(self) -> None:
         """Interrupt the process as it waits for somebody to type; a moment before, Python would take no notice."""
         stat = Path(f"/proc/{self.child.pid}/stat")
-        while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
-            time.sleep(0.01)
+        if stat.exists():  # of a process that nobody has waited for it stays: `S` sleeps, `Z` has ended
+            until(lambda: stat.read_text().rpartition(")")[2].split()[0] in "SZ", "the process waits, or has ended")
         self.child.send_signal(signal.SIGINT)
 
     def end(self) -> str:
