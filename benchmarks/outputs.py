@@ -165,13 +165,14 @@ def append(most: int | None) -> list[Row]:
     """Measure one event's append to a short log and to a long one."""
     rows = []
     with _folder() as base:
-        logs = {count: base / str(count) for count in stand.at_most([FEW_EVENTS, MANY_EVENTS], most)}
-        for count, folder in logs.items():
+        logs = [base / "few", base / "many"]
+        for folder, size in zip(logs, (FEW_EVENTS, MANY_EVENTS), strict=True):
+            (count,) = stand.at_most([size], most)
             folder.mkdir()
             events.append(str(folder), "bench", [_event(number) for number in range(count)], durable=False)
         for name, durable in (("without a sync", False), ("synced", True)):
             few, many = best(
-                *(partial(_append, str(folder), durable=durable) for folder in logs.values()), clock=time.perf_counter
+                *(partial(_append, str(folder), durable=durable) for folder in logs), clock=time.perf_counter
             )
             values = {"per second": APPENDED / many, "100,000 / 10": many / few}
             rows.append(Row("Appending an event", name, values, {"100,000 / 10": FLAT}))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = str(ROOT / "loomctl" / "__main__.py")
+FEWEST = 2  # what a graph with branches needs
 SESSION = "5f0c9a52-0000-4000-8000-00000000bench"
 
 
@@ -34,7 +35,9 @@ def folder() -> Iterator[Path]:
 
 
 def at_most(sizes: Sequence[int], most: int | None) -> list[int]:
-    """Cut sizes to the one that `--most` gives, if it gives one."""
+    """Cut sizes to the one that `--most` gives, if it gives one; ends the benchmark where that is too small."""
+    if most is not None and most < FEWEST:
+        raise SystemExit(f"--most is at least {FEWEST}, not {most}")
     return sorted({size if most is None else min(size, most) for size in sizes})
 
 
