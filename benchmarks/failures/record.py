@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,11 +21,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from benchmarks.failures import zoo
+from loomctl.kit import processes
 
 TOOLS = Path(os.environ.get("ZOO_TOOLS", "/opt/zoo"))
 HOME = str(Path.home())
 LONGEST = 400  # seconds of one case
 HUGE = 2_000_000  # bytes
+SETUP_LOG = ".setup.log"
 DUE = {"warnings": 0, "timeout": 124}
 
 
@@ -64,11 +64,9 @@ def _version(tool: zoo.Tool) -> str | None:
     command = tool.head["version"]
     if command.startswith("made by us"):
         return command
-    done = subprocess.run(  # noqa: S602 - the zoo's own commands
-        command, shell=True, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    lines = [line for line in zoo.ANSI.sub("", done.stdout.decode(errors="replace")).splitlines() if line.strip()]
-    return lines[0].strip() if lines and done.returncode == 0 else None
+    ended = _bash(command, Path.cwd())
+    lines = [line for line in zoo.ANSI.sub("", ended.stdout.decode(errors="replace")).splitlines() if line.strip()]
+    return lines[0].strip() if lines and ended.code == 0 else None
 
 
 def _record(tool: zoo.Tool, case: zoo.Case) -> dict[str, Any]:
@@ -104,43 +102,27 @@ def _run(tool: zoo.Tool, case: zoo.Case, folder: Path) -> tuple[int, str]:
         target.write_text(text, encoding="utf-8")
         if text.startswith("#!"):
             target.chmod(0o755)
-    _quietly(tool.head.get("setup", ""), folder)
+    _run_or_raise(tool.head.get("setup", ""), folder)
     try:
-        with subprocess.Popen(
-            ["bash", "-c", case.command],
-            cwd=folder,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process:
-            try:
-                raw, _ = process.communicate(timeout=LONGEST)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise ValueError(f"longer than {LONGEST} seconds") from None
+        ended = _bash(case.command, folder)
     finally:
-        _quietly(tool.head.get("teardown", ""), folder)
-    code = process.returncode
-    return code if code >= 0 else 128 - code, _neutral(raw.decode("utf-8", errors="replace"), folder)
+        _run_or_raise(tool.head.get("teardown", ""), folder)
+    if ended.code is None:
+        raise ValueError(f"longer than {LONGEST} seconds")
+    code = ended.code if ended.code >= 0 else 128 - ended.code
+    return code, _neutral(ended.stdout.decode("utf-8", errors="replace"), folder)
 
 
-def _quietly(command: str, folder: Path) -> None:
-    if command:
-        log = folder / ".setup.log"
-        with log.open("wb") as to:
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=folder,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=to,
-                stderr=to,
-                check=False,
-            )
-        if done.returncode:
-            raise ValueError(f"setup: {log.read_text(errors='replace')[-400:]}")
+def _run_or_raise(command: str, folder: Path) -> None:
+    """Run a tool's setup or teardown; raise ValueError where it fails."""
+    if command and _bash(command, folder, to=f">{SETUP_LOG}").code != 0:
+        raise ValueError(f"setup: {(folder / SETUP_LOG).read_text(errors='replace')[-400:]}")
+
+
+def _bash(command: str, folder: Path, *, to: str = "") -> processes.Ended:
+    """Run a command, its errors among its output. to: a file; a server that the command leaves would hold a pipe."""
+    whole = ["bash", "-c", f'exec bash -c "$1" </dev/null {to} 2>&1', "bash", command]
+    return processes.run(whole, cwd=str(folder), environ=_environment(), patience=LONGEST)
 
 
 def _environment() -> dict[str, str]:
