@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from loomctl.cli import main
 from loomctl.kit import errors as exits
+from tests.docs.messages import assigned_by, of_launcher
 from tests.helpers.scenes import CHECKOUT
 
 CODE = re.compile(r"[A-Z]{2,}(_[A-Z0-9]+)*")
@@ -20,7 +21,6 @@ _SAYERS = {
     **dict.fromkeys(("warning", "warn"), (WARNING, 2)),
     "note": (NOTE, 2),
 }
-_LAUNCHER = re.compile(r"\bfail ([A-Z][A-Z_]+) '([^']+)'")
 
 
 class Said(NamedTuple):
@@ -39,8 +39,7 @@ class Said(NamedTuple):
 @functools.cache
 def said() -> list[Said]:
     found = {one for path in CHECKOUT.glob("loomctl/**/*.py") for one in in_module(path)}
-    launcher = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
-    found |= {Said(code, ENDS, exits.EXIT_SETUP, words) for code, words in _LAUNCHER.findall(launcher)}
+    found |= {Said(code, ENDS, exits.EXIT_SETUP, words) for _, code, words in of_launcher()}
     return sorted(found)
 
 
@@ -69,15 +68,8 @@ def _known(assigned: list[tuple[int, str, ast.expr]], node: ast.expr) -> dict[st
 def assigned_in(function: ast.FunctionDef) -> Iterator[tuple[int, str, ast.expr]]:
     """Give what local names are assigned: the line, the name, the value."""
     for node in ast.walk(function):
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield node.lineno, target.id, node.value
-            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                for name, value in zip(target.elts, node.value.elts, strict=False):
-                    if isinstance(name, ast.Name):
-                        yield node.lineno, name.id, value
+        if isinstance(node, ast.Assign):
+            yield from ((node.lineno, name, value) for name, value in assigned_by(node))
 
 
 def _in_call(node: ast.Call, code: str, known: dict[str, ast.expr]) -> Iterator[Said]:

@@ -252,17 +252,19 @@ def _kinds(tree: ast.AST) -> dict[int, str]:
                 if keyword.arg in ("what", "why", "hint", "where", "help"):
                     _mark(keyword.value, keyword.arg, kinds)
         elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                _mark_assigned(target, node.value, kinds)
+            for name, value in assigned_by(node):
+                if name in ("what", "why", "hint", "where"):
+                    _mark(value, name, kinds)
     return kinds
 
 
-def _mark_assigned(target: ast.expr, value: ast.expr, kinds: dict[int, str]) -> None:
-    if isinstance(target, ast.Name) and target.id in ("what", "why", "hint", "where"):
-        _mark(value, target.id, kinds)
-    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for name, one in zip(target.elts, value.elts, strict=False):
-            _mark_assigned(name, one, kinds)
+def assigned_by(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Give the local names that an assignment sets, each with its value."""
+    for target in node.targets:
+        pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        yield from ((name.id, value) for name, value in pairs if isinstance(name, ast.Name))
 
 
 def _mark(node: ast.expr, kind: str, kinds: dict[int, str]) -> None:
@@ -296,9 +298,15 @@ def _in_bundle() -> Iterator[Message]:
             else:
                 values = [one for one in _values(yaml.safe_load(text)) if _is_message(one)]
                 yield from (Message(room, file, 0, "text", one) for one in values)
-    launcher = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
-    for match in re.finditer(r"\bfail ([A-Z][A-Z_]+) '([^']+)'", launcher):
-        yield Message("launcher", "bin/loomctl", launcher.count("\n", 0, match.start()) + 1, "what", match[2])
+    for line, _, what in of_launcher():
+        yield Message("launcher", "bin/loomctl", line, "what", what)
+
+
+def of_launcher() -> Iterator[tuple[int, str, str]]:
+    """Give the errors of the launcher: line, code, what happened."""
+    text = (CHECKOUT / "bin" / "loomctl").read_text(encoding="utf-8")
+    for match in re.finditer(r"\bfail ([A-Z][A-Z_]+) '([^']+)'", text):
+        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
 
 
 def _values(value: object) -> Iterator[str]:
