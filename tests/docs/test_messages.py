@@ -7,18 +7,17 @@ import pytest
 from tests.docs import messages
 from tests.docs.messages import Message
 
-HELD = (
-    *("__init__", "__main__", "care", "changes", "expressions", "handoff", "hosts", "install", "kit", "launcher"),
-    *("priming", "reduction", "runs", "cli", "flow", "views", "workflows", "simulate", "commands", "skills", "prompts"),
-)
 
-
-@pytest.mark.parametrize("room", HELD)
+@pytest.mark.parametrize("room", messages.rooms())
 def test_a_room_speaks_plainly(room: str) -> None:
     """No word of our insides, no sentence of more than 25 words, none that begins without its subject."""
     assert messages.of(room)
     broken = [str(one) for one in messages.faults(messages.of(room))]
     assert not broken, "\n".join(broken)
+
+
+def test_no_message_is_outside_the_rooms() -> None:
+    assert {one.room for one in messages.catalogue()} == {*messages.rooms()}
 
 
 def test_every_exception_is_still_needed() -> None:
