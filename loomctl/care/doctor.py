@@ -300,7 +300,7 @@ def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have on
     """Git, which tells what changed and answers git_info artifacts; branch and commit are read without it."""
     path = shutil.which("git")
     if path is None:
-        return Finding(WARN, "git is not on PATH: Loom sees no uncommitted changes and loads no git_info artifacts")
+        return Finding(WARN, "git is not on PATH: Loom sees no uncommitted changes and loads no git_info")
     said = git.said("--version", patience=5)
     if said is None:
         return Finding(WARN, f"{path} does not answer", f"{shlex.quote(path)} --version")

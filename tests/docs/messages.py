@@ -20,6 +20,8 @@ import yaml
 from tests.helpers.scenes import CHECKOUT
 
 COLUMNS, WORDS = 80, 25
+# Who says what happened, and as which argument.
+_WHAT = {"LoomError": 1, "Finding": 1, **dict.fromkeys(("error", "fail", "_fail", "warning", "warn", "note"), 2)}
 BUNDLE = {"commands": "commands/*.md", "skills": "skills/*/*.md", "prompts": "config/workflows/*.yaml"}
 _PATTERNS = ("compile", "match", "fullmatch", "search", "sub", "split", "findall", "finditer")
 
@@ -110,8 +112,9 @@ def faults(messages: Iterable[Message]) -> Iterator[Fault]:
     for message in messages:
         if excepted(message):
             continue
-        if message.kind == "what" and len(message.text) > COLUMNS:
-            yield Fault(f"over {COLUMNS} columns", message, str(len(message.text)))
+        columns = len(message.text.partition("\n")[0])
+        if message.kind == "what" and columns > COLUMNS:
+            yield Fault(f"over {COLUMNS} columns", message, str(columns))
         for sentence in sentences(message.text):
             for rule in RULES:
                 broken = rule.breaks.search(rule.but.sub(" `` ", sentence))
@@ -248,8 +251,8 @@ def _kinds(tree: ast.AST) -> dict[int, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called == "LoomError" and len(node.args) > 1:
-                _mark(node.args[1], "what", kinds)
+            for argument in node.args[_WHAT.get(called, len(node.args)) :][:1]:
+                _mark(argument, "what", kinds)
             for keyword in node.keywords:
                 if keyword.arg in ("what", "why", "hint", "where", "help"):
                     _mark(keyword.value, keyword.arg, kinds)

@@ -29,6 +29,8 @@ def test_every_exception_is_still_needed() -> None:
     ("source", "kind", "text"),
     [
         ("raise LoomError('A_CODE', f'{name} is gone', why='nobody has it')", "what", "X is gone"),
+        ("yield Finding(FAIL, f'{name} is gone', 'ls')", "what", "X is gone"),
+        ("note.warn('A_CODE', 'key', 'it is gone' if gone else 'it is here')", "what", "it is here"),
         ("what, why = 'it is gone', f'{who} took it'", "why", "X took it"),
         ("hint = 'loomctl run' if new else f'loomctl resume {name}'", "hint", "loomctl resume X"),
         ("say('One.' + f' Two of {count}.')", "text", "One. Two of X."),
