@@ -30,10 +30,10 @@ text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mon
 .heading{font-weight:700}.typed{fill:var(--typed)}.good{fill:var(--good);font-weight:700}.dim{fill:var(--dim)}
 .cover rect{fill:var(--ground)}.cover .cursor,.done{fill:var(--typed)}
 .screen,.cover{opacity:0}.last{opacity:1}
-.screen,.screen text,.cover,.done{animation:20s step-end infinite}
+.screen,.screen text,.cover,.done{animation:{seconds}s step-end infinite}
 .done{animation-name:done;animation-timing-function:linear}
 @keyframes done{0%{transform:scaleX(0)}}
-@media (prefers-reduced-motion:reduce){*{animation:none!important}}"""
+@media (prefers-reduced-motion:reduce){*{animation:none!important}}""".replace("{seconds}", str(SECONDS))
 _FRAME = """\
 <rect x=".5" y=".5" width="{width}" height="{height}" rx="9" style="fill:var(--ground);stroke:var(--edge)"/>
 <path d="M.5 33.5v-24a9 9 0 0 1 9-9h{inner}a9 9 0 0 1 9 9v24z" style="fill:var(--bar);stroke:var(--edge)"/>
