@@ -58,6 +58,15 @@ class StageChanges(NamedTuple):
     passed_over: Sequence[PassedOver]
     patch_path: str
 
+    @property
+    def unknown_line(self) -> str:
+        """Say that git could not tell what the stage changed, and why; empty where it could."""
+        if not self.unknown:
+            return ""
+        if self.total:
+            return f"Loom only knows the files that tools were called for: {self.unknown}"
+        return f"Loom does not know what it changed in your files: {self.unknown}"
+
     def patch(self) -> bytes | None:
         """Give the changes in git's words, as they were; None where there are none. Raises UNSAFE_LINK, TOO_LARGE."""
         files.refuse_links(os.path.dirname(os.path.dirname(os.path.dirname(self.patch_path))), self.patch_path)

@@ -110,7 +110,7 @@ def _patches(handle: str, told: Sequence[StageChanges], *, alone: bool) -> Itera
 def _counted(one: StageChanges) -> str:
     if not one.told:
         return "nothing recorded" if one.ended else "not ended yet"
-    return counted(one.total, "file")
+    return "files unknown" if one.unknown and not one.total else counted(one.total, "file")
 
 
 def _say(told: Sequence[StageChanges]) -> None:
@@ -122,8 +122,7 @@ def _say(told: Sequence[StageChanges]) -> None:
 def _notes(one: StageChanges) -> list[str]:
     if not one.told:
         return [_counted(one)]
-    unknown = [f"Loom only knows the files that tools were called for: {one.unknown}"] if one.unknown else []
-    return [*unknown, *(one_line(said, 500) for said in one.warnings)]
+    return [one_line(said, 500) for said in (one.unknown_line, *one.warnings) if said]
 
 
 def _stat(one: StageChanges) -> list[str]:

@@ -68,7 +68,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
         return EXIT_OK
     table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS, spare=_SPARE)
     summary = output.beside("", f"{found.handle}: {_summary(every, len(records))}")
-    output.text("\n".join([table, "", *summary]))
+    output.text("\n".join([table, "", *_unknown(found.handle, records), *summary]))
     return EXIT_OK
 
 
@@ -80,6 +80,14 @@ def _summary(every: Sequence[Mapping[str, Any]], shown: int) -> str:
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     left_out = f"the last {shown:,} of " if shown < len(every) else ""
     return f"{left_out}{counted(len(every), 'step')}: {told}"
+
+
+def _unknown(handle: str, records: Sequence[Record]) -> list[str]:
+    unknown = sum(1 for record in records if record.status.get("files_unknown") and not record.files_touched)
+    if not unknown:
+        return []
+    why = f"To see why: loomctl show --diff {handle}"
+    return output.beside("", f"Loom does not know what {counted(unknown, 'step')} changed in your files. {why}")
 
 
 def _row(record: Record) -> list[str]:
@@ -334,6 +342,8 @@ def _changes(found: Run, record: Record) -> Iterator[tuple[str, str]]:
         return
     if told.total:
         yield "files", f"{told.total:,}" + (f" ({told.unknown})" if told.unknown else "")
+    elif told.unknown:
+        yield "files", f"unknown: {_words(told.unknown)}"
     for one in told.files[:20]:
         added, removed = one.get("added"), one.get("removed")
         lines = f" +{added} -{removed}" if type(added) is int and type(removed) is int else ""

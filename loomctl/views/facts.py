@@ -352,12 +352,13 @@ def _changes(run: Run, entry: Mapping[str, Any], fail: Fail) -> dict[str, Any]:
         told = stage_changes.of_visit(run, entry)
     except (LoomError, OSError) as error:
         fail(error)
-        return {"files": [], "files_total": 0, "assets": [], "passed_over": [], "touched": []}
+        return {"files": [], "files_total": 0, "files_unknown": "", "assets": [], "passed_over": [], "touched": []}
     touched = [_change(one) for one in told.files]
     return {
         "files": touched[:_FILES],
         "touched": touched,
         "files_total": told.total,
+        "files_unknown": told.unknown_line,
         "assets": [
             {"path": one.path, "bytes": number(one.bytes) or 0, "there": one.there, "at": one.stored}
             for one in told.assets

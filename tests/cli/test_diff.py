@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.changes import asset_files, track
-from loomctl.flow import drive
+from loomctl.flow import drive, rewind
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
 from tests.cli.conftest import Cli
@@ -154,6 +154,32 @@ def test_what_is_not_known_or_not_there_is_said(begun: Scene, cli: Cli) -> None:
         in cli("show", "--diff", "--stat").stdout
     )
     assert cli("show", "--diff", "--names").stdout == "x\n"
+
+
+def test_a_step_that_two_undos_opened_says_that_its_changes_are_unknown(scene: Scene, cli: Cli) -> None:
+    """Loom keeps the snapshots of two steps; that of the first is gone by then (D31)."""
+    git(scene.root, "init", "-q", "-b", "main")
+    scene.write(".gitignore", ".loom/\n")
+    scene.workflow()
+    scene.begin("add dark mode")
+    for name in ("one.txt", "two.txt"):
+        scene.write(name, "x")
+        end(scene)
+    rewind.undo(scene.space(), scene.run_dir.name)
+    rewind.undo(scene.space(), scene.run_dir.name)
+    scene.write("again.txt", "x")
+    end(scene)
+    why = "this machine has no snapshot from the start of the step"
+    said = f"Loom does not know what it changed in your files: {why}"
+    ended = cli("show", "--diff", "shop")
+    assert f"# {scene.handle} {ASK}: files unknown\n" in ended.stdout
+    assert f"{ASK}: {said}\n" in ended.stderr
+    assert f"{ASK}  files unknown\n  ! {said}\n" in cli("show", "--diff", "--stat").stdout
+    assert f"\nfiles     unknown: {why}\n" in cli("show", "shop", "001").stdout
+    unknown = f"Loom does not know what 1 step changed in your files. To see why: loomctl show --diff {scene.handle}\n"
+    assert unknown in cli("show", "--stages").stdout
+    cli("report", "-o", "page.html").ends()
+    assert f"Loom does not know what it changed in your files: {why}.</p>" in (scene.root / "page.html").read_text()
 
 
 def test_assets_are_copied_where_their_user_wants_them_and_listed(worked: Scene, cli: Cli, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_strangers_wrote_stays_in_its_row(worked: Scene, cli: Cli) -> None:
     change_status(worked, MAKE, command={"exit_code": 3, "script": "x"}, failure_reason=["odd"], usage=[])
     (folder(worked, AGAIN) / "status.json").write_text("[1]")
     ended = cli("show", "--stages")
-    assert (ended.code, len(ended.stdout.splitlines())) == (0, 7)
+    assert (ended.code, len(ended.stdout.splitlines())) == (0, 8)
     assert max(map(len, ended.stdout.splitlines())) < 260
     said = ("! the status is not a JSON object", "exit code 3; the database is missing")
     holds(ended.stdout, *said, but=("\x1b", TOKEN))

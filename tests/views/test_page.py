@@ -38,7 +38,7 @@ def a_report(text: str) -> dict[str, Any]:
         "visit": 2, "rank": 1, "seconds": 61, "attempt": 2, "task": text, "repairs": 1, "branch": None,
         "branches": [{"id": text, "status": text, "reason": text}], "models": [text],
         "tokens": {"in": 5, "out": 6}, "context": [text], "evidence": [item], "files": [touched],
-        "files_total": 2, "assets": [asset], "passed_over": [{"path": text, "reason": text}],
+        "files_total": 2, "files_unknown": text, "assets": [asset], "passed_over": [{"path": text, "reason": text}],
         "texts": [{"name": text, "at": text, "bytes": 9, "text": text, "cut": "begin", "href": text}],
         "others": [{"name": text, "at": text, "href": text}],
     }  # fmt: skip
