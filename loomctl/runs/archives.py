@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
-from loomctl.kit.ids import checked_id
+from loomctl.kit.ids import checked_id, mark
 from loomctl.kit.text.fences import one_line
 
 if TYPE_CHECKING:
@@ -234,9 +234,9 @@ def _bad(path: str, why: str) -> LoomError:
 
 
 def named_archive(store_folder: str, named: str) -> str:
-    """Give the archive that is meant: a file, or the beginning of an id below `.loom/archive`.
+    """Give the archive that is meant: a file, or a handle or the beginning of an id below `.loom/archive`.
 
-    Raises NO_SUCH_ARCHIVE.
+    Of a handle its letters count, for its words stand within the archive (D69). Raises NO_SUCH_ARCHIVE.
     """
     if os.path.isfile(named):
         return os.path.abspath(named)
@@ -245,7 +245,12 @@ def named_archive(store_folder: str, named: str) -> str:
         names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
     except OSError:
         names = []
-    found = [name for name in names if name == named + SUFFIX] or [name for name in names if name.startswith(named)]
+    letters = named.rpartition("-")[2]
+    found = (
+        [name for name in names if name == named + SUFFIX]
+        or [name for name in names if name.startswith(named)]
+        or [name for name in names if mark(name.removesuffix(SUFFIX)) == letters]
+    )
     if named and len(found) == 1:
         return os.path.join(folder, found[0])
     what = f"there is no archive {named[:120]!r} in {folder}"

@@ -172,14 +172,14 @@ def test_what_holds_no_run_is_no_archive_of_one(over: Scene, left: list[str], co
     assert over.space().store.run_ids() == [run_id]
 
 
-def test_an_archive_is_found_by_its_beginning(over: Scene) -> None:
+def test_an_archive_is_found_by_its_beginning_or_handle(over: Scene) -> None:
     """A file is meant if there is one; else the one archive whose name begins so; several and none are said."""
-    run_id = over.run_dir.name
+    run_id, handle = over.run_dir.name, over.space().store.handle(over.run_dir.name)
     path = keep.archive_path(over.space(), run_id, None)
     with pytest.raises(LoomError, match="NO_SUCH_ARCHIVE"):
         archives.named_archive(over.space().store.folder, "shop")
     keep.archive(over.space(), run_id, path)
-    for named in ("shop", run_id, path):
+    for named in ("shop", run_id, handle, path):
         assert archives.named_archive(over.space().store.folder, named) == path
     Path(path).with_name("shop-other.tar.gz").write_text("x")
     for named in ("shop", "", "nowhere", "../x"):
