@@ -33,12 +33,11 @@ def shell_lines(text: str) -> list[list[str]]:
 
 
 def test_the_commands_do_what_the_page_says(begun: Scene, cli: Cli) -> None:
-    run_id = begun.run_dir.name
+    run_id, handle = begun.run_dir.name, begun.space().store.handle(begun.run_dir.name)
     begun.space().local.mark_ended(SESSION)
+    pages = (RECOVER + AWAY).replace("shop-258-run-2026-01-01T00-00-00Z", run_id).replace("258-k3f9", handle)
     lines = [
-        [os.path.expanduser(word).replace("shop-258-run-2026-01-01T00-00-00Z", run_id) for word in words]
-        for words in shell_lines(RECOVER + AWAY)
-        if words[1] in ("debug", "runs")
+        [os.path.expanduser(word) for word in words] for words in shell_lines(pages) if words[1] in ("debug", "runs")
     ]
     torn = (begun.run_dir / "state.json").read_bytes()[:-100]
     (begun.run_dir / "state.json").write_bytes(torn)
