@@ -94,6 +94,27 @@ def group_lives(group: int) -> bool:
     return False
 
 
+def session_is_empty(leader: int) -> bool:
+    """Tell whether no process of a session, named by the process that began it, runs any more.
+
+    False where that cannot be seen: without /proc, and where it hides other users' processes.
+    """
+    try:
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return False
+    return {1, os.getpid()} <= set(numbers) and not any(_is_in(number, leader) for number in numbers)
+
+
+def _is_in(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader and bool(started(pid))
+    except ProcessLookupError:  # it ended meanwhile
+        return False
+    except OSError:
+        return True
+
+
 def arguments(pid: int) -> list[str]:
     """Give the command line of a process, as far as the system tells; else an empty list."""
     try:

@@ -191,6 +191,27 @@ def test_of_two_terminals_one_drives_until_its_shell_is_gone(begun: Scene) -> No
     assert lease.epoch(begun.state) == epoch + 1
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="nothing else tells which processes a session has")
+def test_a_script_that_outlived_its_shell_drives_until_it_ends(begun: Scene) -> None:
+    """It has no leader that could be asked. While it runs nobody takes the run; then the next command has it."""
+    begun.let_go()
+    loomctl = f'"{sys.executable}" -I "{MAIN}" resume {begun.run_dir.name}'
+    wait = "while kill -0 $(cut -d' ' -f6 /proc/$$/stat) 2>/dev/null; do sleep 0.02; done"
+    begun.write("script.sh", f"{wait}\n{loomctl} && echo drives >said\nread x <go\n")
+    os.mkfifo(begun.root / "go")
+    in_a_shell_of_its_own(begun, "/bin/sh", "-c", "sh script.sh >/dev/null 2>&1 &")
+    until((begun.root / "said").exists)
+    second = [sys.executable, "-I", str(MAIN), "resume", begun.run_dir.name, "--json"]
+
+    ended = in_a_shell_of_its_own(begun, *second)
+    assert (ended.code, ended.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    epoch = lease.epoch(begun.state)
+    (begun.root / "go").write_text("on\n")
+    until(lambda: in_a_shell_of_its_own(begun, *second).code == 0)
+    (*_, taken) = [one for one in begun.events() if one["event"] == "lease.taken"]
+    assert (taken["properties"]["why"], lease.epoch(begun.state)) == ("gone", epoch + 1)
+
+
 @pytest.mark.slow
 def test_many_that_come_at_once_to_a_free_run_make_one_driver(begun: Scene) -> None:
     """Each in a process of its own, without a word of taking over: one gets it, all others are told."""

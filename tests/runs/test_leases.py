@@ -98,6 +98,7 @@ def test_a_second_session_is_told_who_drives_and_what_it_may_do_and_a_fork_gets_
         "loomctl show",
     ):
         assert part in said
+    assert "counts as gone" not in said  # its process can be asked
     assert f"hint: loomctl resume {begun.handle} --take-over" in said
     assert begun.space(OTHER).local.binding(OTHER) is None
     with subprocess.Popen(
@@ -234,7 +235,8 @@ def test_the_sessions_end_frees_the_run_and_a_clear_does_not(begun: Scene, host:
 def test_another_machines_driver_counts_for_half_an_hour(begun: Scene, silent: int, held: bool) -> None:
     edit(begun, hostname="machine-b", session_id="theirs", seen=clock.stamp(time.time() - silent))
     if held:
-        refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name))
+        said = str(refused(lambda: resume.resume(begun.space(OTHER), begun.run_dir.name)))
+        assert ", and it counts as gone 30 minutes after that; one session drives" in said
     else:
         resume.resume(begun.space(OTHER), begun.run_dir.name)
         assert holder(begun) == OTHER

@@ -32,8 +32,9 @@ def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None) 
     from loomctl.kit import machine  # few commands take a lease
 
     process = processes.identity(pid)
-    if not process["started"]:  # a number of another namespace's
+    if not process["started"]:  # a number of another namespace's, or of a shell that ended before its command
         process["pid"] = None
+        process |= {"session": pid} if pid == os.getsid(0) else {}
     told = {
         "epoch": epoch,
         "session_id": session_id,
@@ -84,6 +85,13 @@ def is_here(local: str, run_id: str, holder: Holder) -> bool:
     return _of(local, run_id, holder) is not None
 
 
+def is_seen(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether the process of a run's driver can be asked from here whether it lives."""
+    process = _process(_of(local, run_id, holder) or {})
+    here = (process.get("boot_id"), process.get("namespace")) == (processes.boot_id(), processes.namespace())
+    return here and bool(process.get("pid"))
+
+
 def of_own_session(local: str, run_id: str, holder: Holder, pid: int | None) -> str:
     """Tell of a driver with the caller's session id whether it is another process: `alive`, `gone`; empty: it is not.
 
@@ -119,12 +127,15 @@ def _lives(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None
     same_boot = known is not None and process.get("boot_id") == processes.boot_id()
     same_names = known is not None and process.get("namespace") == processes.namespace()
     pid = bool(process.get("pid"))
+    left = process.get("session")
+    if same_boot and same_names and not pid and type(left) is int:
+        pid = processes.session_is_empty(left)  # nothing of it runs any more
     sight = lease.Sight(
         known=known is not None,
         same_boot=same_boot,
         same_names=same_names,
         pid=pid,
-        running=same_boot and same_names and pid and processes.lives(process),
+        running=same_boot and same_names and processes.lives(process),
         same_host=holder.hostname == here or (known is not None and known.get("hostname") == here),
         came=came,
         ages=[time.time() - at for at in _signs(local, run_id, holder, known)],
@@ -228,10 +239,11 @@ def fate(*, is_here: bool) -> str:
     return "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
 
 
-def refusal(handle: str, found: Holder | None, *, is_here: bool = True) -> LoomError:
+def refusal(handle: str, found: Holder | None, *, is_here: bool = True, is_seen: bool = True) -> LoomError:
     """Say that a run is another's to drive, and the ways that are left.
 
-    found: who drives it, None where nobody does by now; is_here: the driver drives in this store.
+    found: who drives it, None where nobody does by now; is_here: the driver drives in this store; is_seen: as the
+    function of that name tells.
     """
     if found is None:
         return LoomError(
@@ -243,7 +255,8 @@ def refusal(handle: str, found: Holder | None, *, is_here: bool = True) -> LoomE
         )
     from loomctl.kit.text.fences import one_line
 
-    sign = f"its last sign was {clock.ago(one_line(found.seen, 20))}; " if found.seen else ""
+    silent = "" if is_seen else f", and it counts as gone {lease.SILENT_AFTER // 60} minutes after that"
+    sign = f"its last sign was {clock.ago(one_line(found.seen, 20))}{silent}; " if found.seen else ""
     return LoomError(
         "HELD_BY_ANOTHER",
         f"the run {handle} is driven by {told(found)}",

@@ -104,8 +104,10 @@ class Fence:
     def _refusal(self, state: State, found: Holder | None) -> LoomError:
         from loomctl.runs.machine import drivers
 
-        is_here = found is not None and drivers.is_here(self._local, str(state["run_id"]), found)
-        return drivers.refusal(handle(state), found, is_here=is_here)
+        if found is None:
+            return drivers.refusal(handle(state), None)
+        at = (self._local, str(state["run_id"]), found)
+        return drivers.refusal(handle(state), found, is_here=drivers.is_here(*at), is_seen=drivers.is_seen(*at))
 
     def written(
         self, run_id: str, claim: Claim, before: State, after: State, happened: Sequence[Event]
