@@ -141,7 +141,7 @@ def config(patient: Patient) -> Finding:
         return Finding(PASS, "settings have not changed")
     troubles = []
     for error in read:
-        unused = error["code"] == "UNKNOWN_SETTING"
+        unused = error["code"] == settings.UNKNOWN
         why = [part for part in (error.get("where", ""), error.get("why", "")) if part]
         where = error.get("where", "").partition(" ")[0] or settings.project_config(folder)
         hint = error.get("hint") or ("loomctl paths" if unused else f"${{EDITOR:-vi}} {shlex.quote(where)}")

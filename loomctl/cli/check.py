@@ -13,10 +13,10 @@ from loomctl.cli.command_line import complete_workflows, json_option, run_argume
 from loomctl.flow import suites
 from loomctl.handoff import copies
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_INVALID, EXIT_OK, EXIT_USAGE, LoomError
-from loomctl.kit.problems import Problem, errors, is_id
+from loomctl.kit.problems import Problem, errors, is_id, warning
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
-from loomctl.runs import log_verdict
+from loomctl.runs import config, log_verdict
 from loomctl.runs.store import events, visit_files
 from loomctl.workflows import workflow_files
 from loomctl.workflows.check import check_file, commands_of
@@ -39,9 +39,9 @@ _SHOWN = 5  # faults behind the first one that are listed
 def check(targets: tuple[str, ...], as_json: bool) -> int:
     """Check workflows and a run's files for mistakes.
 
-    It reads workflow, plan and state files and a run's events. It names each problem, its place and what to do, and
-    lists the commands that a run of a workflow would execute. Without a target it checks the project's own workflows,
-    FABER's too. Exit code 5 if it finds an error.
+    It reads workflow, plan and state files, settings and a run's events. It names each problem, its place and what to
+    do, and lists the commands that a run of a workflow would execute. Without a target it checks the settings and the
+    project's own workflows, FABER's too. Exit code 5 if it finds an error.
 
     \b
     Examples:
@@ -53,7 +53,13 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     places, tests = workflow_files.places_of(space.project), suites.of(space).command
     found: dict[str, list[Problem]] = {}
     runs: dict[str, list[dict[str, str]]] = {}
+    settings = _settings(space)
+    if not targets:
+        found |= {path: problems for path, problems in settings.items() if problems}
     for target in targets or _own(places):
+        if os.path.realpath(target) in settings:
+            found[target] = settings[os.path.realpath(target)]
+            continue
         is_file = os.path.exists(target) and not (is_id(target) and os.path.isdir(target))
         path = target if is_file else workflow_files.locate(target, places).path
         found[target] = check_file(path, places, by_user=bool(targets))
@@ -69,6 +75,17 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
         as_json=as_json,
     )
     return EXIT_INVALID if failed else EXIT_OK
+
+
+def _settings(space: Workspace) -> dict[str, list[Problem]]:
+    """Give what is wrong with each file of settings that is there; one that cannot be read was refused before."""
+    found: dict[str, list[Problem]] = {}
+    for path in (config.user_config(), config.project_config(space.store.folder)):
+        said = [text for code, text in space.settings.warnings if code == config.UNKNOWN]
+        own = [text.removeprefix(f"{path}: ") for text in said if text.startswith(f"{path}: ")]
+        if os.path.isfile(path):
+            found[os.path.realpath(path)] = [warning(config.UNKNOWN, "$", text) for text in own]
+    return found
 
 
 def _own(places: workflow_files.Places) -> list[str]:

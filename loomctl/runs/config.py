@@ -66,6 +66,9 @@ _MOST_DAYS, _MOST_RULES = 36500, 100
 _LIVE = ("large", "off")
 
 
+UNKNOWN = "UNKNOWN_SETTING"  # the code of a warning
+
+
 class _Level(NamedTuple):
     """One source and what it may say. path: None where only the last compilation knows it (a hook, the user's file)."""
 
@@ -136,7 +139,7 @@ def project_config(store: str) -> str:
 def troubles(store: str) -> list[LoomError]:
     """Give what is wrong with the sources of the settings, each file's first; needs PyYAML and writes nothing.
 
-    What a source says and Loom does not use is a trouble with the code UNKNOWN_SETTING.
+    What a source says and Loom does not use is a trouble with the code UNKNOWN.
     """
     found = []
     for level in _levels(store, with_yaml=True):
@@ -237,9 +240,20 @@ def _parsed(path: str, names: tuple[str, ...]) -> tuple[dict[str, Any], list[tup
                 raise LoomError("BAD_CONFIG", message, where=where, why=why, hint=_edit(path))
             settings[name] = _kept(name, value)
         else:
-            note = "is allowed in your own config.yaml only" if name in _USER else "is not a setting"
-            warnings.append(("UNKNOWN_SETTING", f"{path}: {shown(name)} {note}"))
+            warnings.append((UNKNOWN, f"{path}: {shown(name)} {_unused(name, names)}"))
     return settings, warnings
+
+
+def _unused(name: object, names: tuple[str, ...]) -> str:
+    """Say why a source's word is no setting of its own, with the name that is near to it."""
+    from loomctl.kit.problems import nearest
+
+    if name in _USER:
+        return "is allowed in your own config.yaml only"
+    if name in _PROJECT:
+        return "is allowed in a project's config.yaml only"
+    meant = nearest(str(name), names)
+    return "is not a setting" + (f"; did you mean {meant}?" if meant else "")
 
 
 def _edit(path: str) -> str:

@@ -86,6 +86,19 @@ def test_a_hook_that_no_command_came_before_says_so(store: Path) -> None:
     assert (loaded.hook_budget, [code for code, _ in loaded.warnings]) == (38000, ["STALE_CONFIG"])
 
 
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("hook_budgt: 9500", "'hook_budgt' is not a setting; did you mean hook_budget?"),
+        ("retention: {local_day: 9}", "'retention.local_day' is not a setting; did you mean retention.local_days?"),
+        ("colour: red", "'colour' is not a setting"),
+    ],
+)
+def test_a_slip_in_a_settings_name_is_told_with_the_name_that_is_near(store: Path, said: str, message: str) -> None:
+    (store / "config.yaml").write_text(f"{said}\n")
+    assert [one.what for one in config.troubles(str(store))] == [f"{store}/config.yaml: {message}"]
+
+
 @pytest.mark.shows("in a project's settings the word means nothing")
 def test_what_a_project_may_not_say_is_told_and_has_no_effect(store: Path) -> None:
     """A root that a project would allow itself, and a word that is no setting, are warnings."""
