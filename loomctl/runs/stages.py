@@ -474,6 +474,8 @@ def _having(space: Workspace, run_ids: Sequence[str], word: str) -> str | None:
 def _led_on(space: Workspace, error: LoomError, here: Run | None, word: str) -> LoomError:
     if error.code != "NO_SUCH_RUN":
         return error
+    if here is not None and error.meant:  # the word is near to a run's name
+        return error
     if here is not None:
         error.why = f"nor a step of the current run, {here.handle}"
         error.hint = f"loomctl show --stages {here.handle}"

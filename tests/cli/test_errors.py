@@ -25,6 +25,7 @@ from tests.cli.test_help import ALL
 from tests.docs.errors import assigned_in
 from tests.helpers.scenes import CHECKOUT, OTHER, Scene, handle
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 SOURCES = sorted(CHECKOUT.glob("loomctl/**/*.py"))
 
@@ -454,6 +455,18 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
     ):
         ended = cli(*words).ends(2)
         assert meant in ended.stderr, ended
+
+
+def test_a_slip_in_a_runs_name_is_answered_with_the_run(scene: Scene, cli: Cli) -> None:
+    """By its handle, by its handle without the mark, or by the beginning of it; what is near to no run, as before."""
+    scene.workflow()
+    scene.begin("add dark mode")
+    for word in ("add-drak-mode", f"ad{scene.handle[3:]}", "add-drk", f"{scene.handle[:-1]}x"):
+        for verb in ("status", "show", "resume"):
+            ended = cli(verb, word).ends(3)
+            holds(ended.stderr, f"why: did you mean {scene.handle}?", f"hint: loomctl {verb} {scene.handle}")
+    assert "did you mean" not in cli("status", "nowhere").ends(3).stderr
+    assert "did you mean" not in cli("status", "xy").ends(3).stderr
 
 
 MISSING_VALUES = [

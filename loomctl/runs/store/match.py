@@ -65,7 +65,24 @@ def match(store: Store, word: str) -> str:
     found = [run_id for run_id in every if run_id.startswith(word) or called.get(run_id, "").startswith(word)]
     if len(found) > 1:
         raise AmbiguousRunError(store, found)
-    return found[0] if found else store.home(word).run_id
+    if found:
+        return found[0]
+    try:
+        return store.home(word).run_id
+    except LoomError as error:
+        raise _led_on(error, word, [*called.values()]) from None
+
+
+def _led_on(error: LoomError, word: str, called: Sequence[str]) -> LoomError:
+    """Name the run whose handle, with or without its mark, or whose beginning is near to a word that means none."""
+    if error.code == "NO_SUCH_RUN":
+        from loomctl.kit.problems import nearest
+
+        forms = {form: one for one in called for form in (one[: len(word)], one.rpartition("-")[0], one)}
+        meant = forms.get(nearest(word, forms) or "")
+        if meant is not None:
+            error.why, error.meant = f"did you mean {meant}?", {"run": meant}
+    return error
 
 
 def handles(store: Store, summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
