@@ -11,7 +11,7 @@ import click
 from loomctl.changes import stage_changes
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument
-from loomctl.kit import files
+from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -410,7 +410,7 @@ def _way_lines(told: Mapping[str, Any]) -> list[str]:
     ended = f"{after['step_id']}@{after['visit']}, which ended {one_line(str(after['status']), 40)}"
     if not told["way"]:
         return [f"{name} came after {ended}, because somebody resumed the run there."]
-    how = routing.how(told["way"]) or "the next step in order"
+    how = routing.how(told["way"], at=lambda stamped: clock.day_and_time(stamped)[1]) or "the next step in order"
     came = "comes next" if is_ahead else "came"
     lines = output.beside("", f"{name} {came} after {ended}, {masked_line(how, _WEIGHED)}")
     rows = [_transition_row(one) for one in told["weighed"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow import route
+from loomctl.kit import clock
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
@@ -13,7 +14,7 @@ from loomctl.workflows import branches, gates, routing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.flow.route import Move
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 _MOST = 12  # choices that stand in a line
-_SHORT = 60  # characters of a condition that is said as it stands
 _NOT_YOURS = "Only the user decides, with one of these commands. An assistant shows them and does not run them:"
 _STEPS_NAMED = 6
 _JOINS = {
@@ -197,22 +197,19 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
     if move.kind == "paused":
         return f"The run is paused. To continue: loomctl resume {run.handle}"
     way = route.way_to(state, move.step)
-    how = _because(run, way) if is_new or way.get("not_before") else ""
+    how = ""
+    if is_new or way.get("not_before"):
+        how = routing.how(way, _transitions(run, way), at=lambda stamped: clock.day_and_time(stamped)[1])
     if (task := visits.task(state)) and not way.get("not_before"):
         how = visits.task_line(task) + (f" ({how})" if way.get("reason") == visits.RETRY and how else "")
     return f"Next: {move.step}" + (f", {masked_line(how, 120)}" if how else "")
 
 
-def _because(run: Run, way: Mapping[str, Any]) -> str:
-    """Say how a way was chosen, as `routing.how` does; a short condition in its own words."""
-    if way.get("reason") == visits.CONDITION and isinstance(way.get("transition"), int):
-        last = next((one for one in reversed(run.state["steps"]) if one.get("next") == way), None)
-        place = frozen_plan.place_of(run.plan, last["step_id"]) if last is not None else None
-        listed = (place.step.get("transitions") or []) if place is not None else []
-        condition = str(listed[way["transition"]].get("condition") or "") if way["transition"] < len(listed) else ""
-        if condition and len(condition) <= _SHORT:
-            return f"because {condition}"
-    return routing.how(way)
+def _transitions(run: Run, way: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Give the transitions of the step that was left by a way."""
+    last = next((one for one in reversed(run.state["steps"]) if one.get("next") == way), None)
+    place = frozen_plan.place_of(run.plan, last["step_id"]) if last is not None else None
+    return (place.step.get("transitions") or ()) if place is not None else ()
 
 
 def _say_branch(run: Run, move: Move) -> str:

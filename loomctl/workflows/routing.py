@@ -351,6 +351,7 @@ def _to(state: Mapping[str, Any], plan: Mapping[str, Any], way: Way, found: dict
     return way._replace(next=found, asks=False, why=why)
 
 
+_SHORT = 60  # characters of a condition that is said as it stands
 _SAID = {
     CONDITION: "because its condition is true",
     SUGGESTED: "because the result suggests it",
@@ -362,12 +363,23 @@ _SAID = {
 }
 
 
-def how(way: Mapping[str, Any]) -> str:
-    """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order."""
+def how(
+    way: Mapping[str, Any], transitions: Sequence[Mapping[str, Any]] = (), *, at: Callable[[str], str] = str
+) -> str:
+    """Say in some words how a way was chosen, as a visit keeps it; empty where it is the next in the plan's order.
+
+    transitions: of the step that was left; a short condition of theirs stands in its own words. at: gives a time, which
+    is in UTC, as its reader knows it.
+    """
     by = way.get("by") if way.get("reason") == END else way.get("reason")
     if by == LABEL:
         return f"because the choice is “{way.get('label') or ''}”"
-    waits = f", not before {way['not_before']}" if way.get("not_before") else ""
+    index = way.get("transition")
+    if by == CONDITION and isinstance(index, int) and index < len(transitions):
+        condition = str(transitions[index].get("condition") or "")
+        if 0 < len(condition) <= _SHORT:
+            return f"because {condition}"
+    waits = f", not before {at(str(way['not_before']))}" if way.get("not_before") else ""
     return _SAID.get(str(by), "") + waits
 
 

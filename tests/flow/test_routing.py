@@ -6,7 +6,11 @@ import json
 import os
 import shutil
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from loomctl.flow import decide, drive, preambles, resume, route
 from loomctl.flow.commands import command_steps
@@ -268,8 +272,18 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
     assert drive.next_step(space, run.run_id).line == "Next: build/yes"
 
 
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
 def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
-    """In the state and in its status; a retry of what passes waits, and `next` says until when."""
+    """In the state and in its status; a retry of what passes waits, and `next` says until when, in local time."""
     begin(scene, {"id": "ask", "max_retries": 2})
     driven = done(scene, outcome="failed", note="HTTP 503")
     error = {"type": "TRANSIENT", "message": "HTTP 503", "retryable": True, "details": {}}
@@ -277,8 +291,9 @@ def test_a_failed_visit_says_what_kind_of_failure_it_is(scene: Scene) -> None:
     assert first["error"] == error == status_of(scene, ASK)["error"]
     assert second["attempt"] == 2
     waits = first["next"]["not_before"]
-    assert driven.line == f"Next: build/ask, again, not before {waits}"
-    assert go_on(scene).line.endswith(f"not before {waits}")
+    here = f"{(int(waits[11:13]) + 9) % 24:02}{waits[13:19]}"
+    assert driven.line == f"Next: build/ask, again, not before {here}"
+    assert go_on(scene).line.endswith(f"not before {here}")
     done(scene)
     assert status_of(scene, "002-build.ask@2")["attempt"] == 2
     assert status_of(scene, "002-build.ask@2")["error"] is None

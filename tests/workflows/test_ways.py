@@ -303,6 +303,16 @@ def test_a_way_in_words(way: dict[str, Any], wanted: str) -> None:
     assert routing.how(way) == wanted
 
 
+def test_a_way_says_its_short_condition_and_its_time_as_the_reader_knows_it() -> None:
+    way, ways = {"step_id": "a/x", "reason": "condition", "transition": 0}, [{"condition": "outcome == 'failed'"}]
+    assert routing.how(way, ways) == "because outcome == 'failed'"
+    unsaid: list[list[dict[str, Any]]] = [[], [{"condition": "x" * 61}], [{}]]
+    for others in unsaid:
+        assert routing.how(way, others) == "because its condition is true"
+    waits = {"step_id": "a/x", "reason": "retry", "not_before": "T"}
+    assert routing.how(waits, at=str.lower) == "again, not before t"
+
+
 # ---- Any plan, any outcomes.
 
 KEYS = [f"{phase}/{name}" for phase in ("p", "q", "r") for name in "ab"]
