@@ -443,7 +443,9 @@ def _option(param: click.Option, value: object) -> Iterator[str]:
         return
     for one in value if isinstance(value, tuple) else (value,):
         name, text = param.opts[0], str(one)
-        if name.startswith("--") and text.startswith("-"):
+        if not text and param.flag_value == "":  # it was typed without a value
+            yield name
+        elif name.startswith("--") and text.startswith("-"):
             yield f"{name}={text}"
         else:
             yield from (name, text)

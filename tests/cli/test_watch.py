@@ -67,6 +67,13 @@ def test_seconds_that_are_none_are_refused(begun: Scene, given: str) -> None:
     assert f"USAGE: --watch takes 0.1 to 3,600 seconds, not '{given}'" in said
 
 
+def test_the_hint_of_a_watch_without_seconds_has_none(begun: Scene) -> None:
+    begun.edit(status="completed")
+    for given in ("--watch", "--watch="):
+        said = at_a_terminal(begun, "status", given).splitlines()
+        assert f"  hint: loomctl status {begun.handle} --watch" in [line.rstrip() for line in said]
+
+
 def test_without_a_terminal_it_says_what_to_do(begun: Scene) -> None:
     ended = begun.loomctl("status", "--watch").ends(2)
     assert "USAGE: --watch needs a terminal" in ended.stderr
