@@ -241,7 +241,7 @@ def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:
     entry = visits.open_visit(run.state)
     where = f"{run.folder}/stages/{entry['stage']}/prompt.md" if entry else run.folder
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
-    ending = prompts.ENDING
+    ending = ""
     if place is not None and frozen_plan.is_human(place.step):
         ending = gate_texts.ways(run, place)
     elif place is not None:

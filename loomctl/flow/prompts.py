@@ -10,7 +10,8 @@ from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
 from loomctl.runs.artifact_paths import TASK_LINE, prompt_values
-from loomctl.runs.model import frozen_plan, standing, visits
+from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import frozen_plan, lease, standing, visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ ENDING = """When the step is done, end it with its result:
     LOOM
 
 If you cannot do it, add `--outcome failed`. `--artifact NAME=PATH` registers a file that later steps need.
-A plain `{done}` takes your next final message as the result."""
+"""
+_PLAIN = "A plain `{done}` takes your next final message as the result."
+_AT_A_TERMINAL = "A plain `{done}` asks for the result."
 
 BRANCH_ENDING = """When the step is done, end it with its result; that shows the branch's next step:
 
@@ -122,7 +125,13 @@ def ending(run: Run, step: Mapping[str, Any]) -> str:
         from loomctl.flow import gate_texts
 
         return gate_texts.ENDING
-    return (BRANCH_ENDING if branch else ENDING).replace("{done}", visits.done_command(visits.open_visit(run.state)))
+    text = BRANCH_ENDING if branch else _ending(run)
+    return text.replace("{done}", visits.done_command(visits.open_visit(run.state)))
+
+
+def _ending(run: Run) -> str:
+    holder = lease.holder(run.state)
+    return ENDING + (_AT_A_TERMINAL if holder is not None and holder.host == TERMINAL else _PLAIN)
 
 
 def _where(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
@@ -168,7 +177,7 @@ def upcoming(project: Project, run: Run, *, may_write: bool, budget: Budget | No
     path = os.path.join(stages.folder(run.folder, entry["stage"]), stages.PROMPT)
     prompt = prompt if place.step.get("run") else prompt + _before(state)
     done = visits.done_command(entry)
-    return _shortened(prompt, path, budget, how, done if how == ENDING.replace("{done}", done) else "")
+    return _shortened(prompt, path, budget, how, done if how == _ending(run).replace("{done}", done) else "")
 
 
 def _for_a_reader(project: Project, run: Run, budget: Budget | None) -> str:

@@ -7,6 +7,7 @@ from loomctl.kit.text.fences import utf8_bytes
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import OTHER, SESSION, Scene, TranscriptFile
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
 
 STEPS = {"build": {"steps": [{"id": f"s{n}", "prompt": f"Do the part {n}."} for n in range(5)]}}
 HOSTILE = (
@@ -68,6 +69,16 @@ def test_next_tells_what_another_session_did_until_the_conversation_holds_it(beg
     assert "Do the part 2." in step
     assert step.strip().endswith("takes your next final message as the result.")
     assert "Theirs." in cli("next").stdout  # there is no transcript that shows it
+
+
+def test_a_person_at_a_terminal_is_not_told_of_a_final_message(scene: Scene) -> None:
+    """There a plain `done` asks; a session that takes the run over has a final message again."""
+    scene.workflow()
+    for words in (["run", "add dark mode", "--workflow", "tiny"], ["next"], ["resume"]):
+        told = scene.loomctl(*words, session=None).ends().stdout
+        holds(told, "A plain `loomctl done --for 001` asks for the result.", but=("final message",))
+    told = scene.loomctl("resume", "--take-over").ends().stdout
+    assert "A plain `loomctl done --for 001` takes your next final message as the result." in told
 
 
 def test_what_a_transcript_shows_is_not_told_again(begun: Scene) -> None:
