@@ -1,6 +1,6 @@
 """Run Loom's reducer over the zoo of failures: which lines that matter it keeps, and what it saves.
 
-    python benchmarks/failures/score.py [--reveal] [--lost] [TOOL ...]
+    python benchmarks/failures/score.py [--tuned | --reveal] [--lost] [TOOL ...]
 
 Run it with a Python that has the packages of `requirements-dev.lock` (an exact tokenizer). Each recording goes through
 the reducer as the result of a Bash call with its exit code. A line that matters counts as kept if it stands in what is
@@ -9,7 +9,7 @@ is told of outputs over 1,000 tokens: of their tokens together, which the output
 outputs' shares. Beside it stands plain head and tail with as many characters as Loom used.
 
 Of the tools that were kept aside only totals are shown, so that who writes rules does not see them; `--reveal` shows
-all. `--lost` lists the lines that were lost.
+all, and `--tuned` leaves their recordings unread. `--lost` lists the lines that were lost.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", nargs="*", metavar="TOOL")
     parser.add_argument("--reveal", action="store_true", help="show the tools that were kept aside, too")
+    parser.add_argument("--tuned", action="store_true", help="only the tools that rules are tuned on")
     parser.add_argument("--lost", action="store_true", help="list the lines that were lost")
     options = parser.parse_args()
     aside, halves = zoo.aside(), {name: Score() for name in BARS}
     base = tempfile.mkdtemp(prefix="loom-zoo-")
     print(_ROW.format("", "matter", "Loom", "plain", "outputs", "tokens", "left", "saved", "each"))
     try:
-        for name in options.tools or zoo.names():
-            if name in aside and options.tools and not options.reveal:
+        for name in options.tools or [name for name in zoo.names() if not (options.tuned and name in aside)]:
+            if name in aside and options.tools and (options.tuned or not options.reveal):
                 parser.error(f"{name} is kept aside; --reveal shows it")
             recording = zoo.load(name)
             if recording is None:
