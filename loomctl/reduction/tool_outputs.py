@@ -260,9 +260,12 @@ MOST_VALUES = 10_000  # texts, numbers and the like that are looked at in one va
 
 WHOLE = 200_000  # characters of a text that is looked at whole
 HEAD, TAIL = 40_000, 60_000
-_HITS = 200  # lines that are taken for each word of trouble
-_WIDEST = 1000  # characters of such a line, and of the lines below it that may explain it
-_BELOW = 3
+_HITS = 200  # lines without a word of trouble that few are like
+_FEW = 3  # lines that are alike: so few are rare, and so many stand for all
+_LIKE = 200  # characters by which lines are alike
+_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
+_WIDEST = 1000  # characters of such a line, and of those beside it that may explain it
+_ABOVE, _BELOW = 2, 3
 _MARGINS = 2  # times what is looked at: so much of a text is masked
 
 
@@ -305,44 +308,66 @@ def _bounded(value: Any, room: list[int], depth: int) -> Any:
 
 
 def looked_at(text: str, times: int = 1) -> str:
-    """Give a text, or of a large one its ends and between them, in their order, lines that tell of trouble.
+    """Give a text, or of a large one its ends and between them, in their order, lines that stand out.
 
     At most `WHOLE` characters; nothing in it is changed but lines that are cut. times: so much larger is everything.
     """
-    whole, head, tail, widest = (times * size for size in (WHOLE, HEAD, TAIL, _WIDEST))
+    whole, head, tail = (times * size for size in (WHOLE, HEAD, TAIL))
     if len(text) <= whole:
         return text
     first = text.rfind("\n", 0, head) + 1 or head
     last = text.find("\n", len(text) - tail) + 1 or len(text) - tail
+    lines = text[first:last].split("\n")
     room = whole - first - (len(text) - last) - 2
-    parts: list[str] = []
-    end = first
-    for place in _troubled(text, first, last):
-        if place < end:
-            continue
-        start = max(text.rfind("\n", end, place) + 1, end, place - widest // 2)
-        end = start
-        for _ in range(1 + _BELOW):
-            at = text.find("\n", end, last)
-            end = at + 1 if at >= 0 else last
-        part = text[start : min(end, start + widest)].rstrip("\n") + "\n"
-        room -= len(part)
+    chosen: dict[int, str] = {}
+    for number in _standing_out(lines):
+        for at in range(max(0, number - _ABOVE), min(len(lines), number + _BELOW + 1)):
+            if at not in chosen:
+                line = _window(lines[at])
+                room -= len(line) + 1
+                if room < 0:
+                    break
+                chosen[at] = line
         if room < 0:
             break
-        parts.append(part)
-    return f"{text[:first]}\n{''.join(parts)}\n{text[last:]}"
+    between = "".join(f"{chosen[number]}\n" for number in sorted(chosen))
+    return f"{text[:first]}\n{between}\n{text[last:]}"
 
 
-def _troubled(text: str, first: int, last: int) -> list[int]:
-    """Give places of words that tell of trouble, in their order; of a line one for each word at most."""
-    places: list[int] = []
-    for word in TROUBLES:
-        for form in dict.fromkeys((word, word.capitalize(), word.upper())):
-            at = text.find(form, first, last)
-            for _ in range(_HITS):
-                if at < 0:
-                    break
-                places.append(at + (form[0] == "\n"))
-                at = text.find("\n", at + 1, last)
-                at = text.find(form, at, last) if at >= 0 else -1
-    return sorted(places)
+def _standing_out(lines: list[str]) -> list[int]:
+    """Give the numbers of lines worth a look: those with words of trouble that few others are like, some of the others.
+
+    Lines are alike if they differ in digits alone; of many that are, the first ones stand for all.
+    """
+    shapes = [line[:_LIKE].translate(_NO_DIGITS) for line in lines]
+    counts: dict[str, int] = {}
+    ranks: list[tuple[int, int]] = []
+    for shape in shapes:
+        counts[shape] = counts.get(shape, 0) + 1
+    taken: dict[str, int] = {}
+    few = sum(count <= _FEW for count in counts.values()) <= _HITS
+    for number, shape in enumerate(shapes):
+        taken[shape] = taken.get(shape, 0) + 1
+        if taken[shape] > _FEW or not shape.strip():
+            continue
+        is_rare = counts[shape] <= _FEW
+        if _is_troubled(lines[number]):
+            ranks.append((0 if is_rare else 1, number))
+        elif is_rare and few:
+            ranks.append((2, number))
+    return [number for _, number in sorted(ranks)]
+
+
+def _is_troubled(line: str) -> bool:
+    low = line.lower()
+    return any(word in low for word in TROUBLES)
+
+
+def _window(line: str) -> str:
+    """Give a line, or of a long one what stands around its trouble."""
+    if len(line) <= _WIDEST:
+        return line
+    low = line.lower()
+    place = min((at for at in map(low.find, TROUBLES) if at >= 0), default=0)
+    start = max(0, min(place - _WIDEST // 2, len(line) - _WIDEST))
+    return line[start : start + _WIDEST]
