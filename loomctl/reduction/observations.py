@@ -25,6 +25,7 @@ from loomctl.reduction.tool_outputs import (
     without_exit_code,
 )
 from loomctl.reduction.tool_steps import EDIT, LIST, MATCHES, OTHER, READ, SEARCH, SHELL, VISIT, WRITE, Rule
+from loomctl.reduction.trouble import Rooms, trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,16 +39,18 @@ _LARGEST_PARSED = 4_000_000  # characters; what is larger is judged by its two e
 _LINES_TRIED = 20
 _CONTROLS = frozenset(map(chr, (*range(9), 11, *range(14, 27), *range(28, 32), 0x7F)))
 # All in estimated tokens. An output as small as this stands for itself.
-SMALL = 50
+SMALL, SMALL_FAILED = 50, 120
 # What a step may say of files and of names: this share of the original, and these bounds; lists of files get more.
 FILES_SHARE, FILES_LEAST, FILES_MOST = 0.02, 12, 60
 NAMES_SHARE, NAMES_LEAST, NAMES_MOST = 0.07, 12, 280
 ADDRESSES_MOST = 16
 LIST_SHARE, LIST_MOST = 0.8, 300
 # The same for lines that tell of trouble, and for the line that sums up.
-ERRORS_SHARE, ERRORS_LEAST, ERRORS_MOST = 0.3, 180, 1000
-WARNINGS_MOST = 50
+ERRORS_SHARE, ERRORS_LEAST, ERRORS_MOST = 0.3, 420, 1000
+WELL_LEAST = 240  # of a call that went well
+HINTS = 50
 SUMMARY_MOST = 60
+LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
 LONGEST_WORDS = 400  # characters of an argument that is quoted
 _NO_WORDS = ("image", "pdf", "parts", "file_unchanged")  # forms of what was read that hold no text
 _KEYS = re.compile(r"^[\w.$-]{1,80}: ", re.MULTILINE)  # before a value's words
@@ -91,41 +94,51 @@ def _quoted(value: str) -> str:
 
 def _signal(call: Call) -> list[str]:
     # Masked first: a name, a path or a part does not show any more what it was assigned to.
-    output = call.output
+    output, action = call.output, call.rule.action
     is_text = output.at is not None or isinstance(output.result, str)
     given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(bounded(output.result)))
     text, errors = (looked_at(cleaned(one, signal.plain)) for one in (given, output.errors))
-    found: list[str] = []
-    if call.rule.action == READ and output.facts.get("form") in _NO_WORDS:
+    if action == READ and output.facts.get("form") in _NO_WORDS:
         return []
-    if call.size <= SMALL and call.rule.action != READ:
-        stands = text if is_text or call.rule.action in (LIST, MATCHES) or not text else _compact(output.result)
+    found: list[str] = []
+    if call.size <= (SMALL if output.success else SMALL_FAILED) and action != READ:
+        stands = text if is_text or action in (LIST, MATCHES) or not text else _compact(output.result)
         stands = "" if errors and not is_text and not output.success else stands  # `errors` says it
         found = [line.strip() for line in stands.split("\n") if line.strip() and stands != errors]
         text = ""
-    is_difference = call.rule.action == SHELL and signal.is_difference(text)
-    found += _trouble(call, found, errors, "" if is_difference and call.output.success else text)
+    is_difference = action == SHELL and signal.is_difference(text)
+    said = _trouble(call, found, errors, "" if is_difference and output.success else text)
+    found += said
     if not text.strip():
         return found
     if is_text and call.kind in (JSON, JSONL):
         text = text.replace("\\n", "\n").replace("\\t", "\t")  # for names do not begin with the letter of an escape
-    listed = signal.listed_files(text) if call.rule.action == SHELL else []
+    listed = signal.listed_files(text) if action == SHELL else []
     files = listed or signal.paths(text)
     is_list_of_files = bool(listed) or sum(map(len, files)) > len(text) / 3
-    if call.rule.action in (SHELL, OTHER) and call.kind == TEXT and not is_difference:
-        sums_up = text.split("\n", 1)[0] if signal.is_status(text) else signal.summary(text)
-        if not (is_list_of_files and sums_up in files):
-            found += signal.within([sums_up], SUMMARY_MOST, known="\n".join(found))
-    if call.rule.action in (SEARCH, VISIT):
+    if action in (SHELL, OTHER) and call.kind == TEXT and not is_difference:
+        found += _last_words(call, text, files if is_list_of_files else [], found, has_trouble=bool(said))
+    if action in (SEARCH, VISIT):
         found += _listed("at", signal.addresses(text), found, ADDRESSES_MOST)
     room = min(FILES_MOST, max(FILES_LEAST, FILES_SHARE * call.size))
     if is_list_of_files:
         room = max(room, min(LIST_MOST, LIST_SHARE * call.size))
     found += _listed("in", files, found, room)
-    if call.rule.action in (WRITE, EDIT) and not call.output.success:
+    if action in (WRITE, EDIT) and not output.success:
         return found  # the names in it are those that the call itself held
     room = min(NAMES_MOST, max(NAMES_LEAST, NAMES_SHARE * call.size))
     return found + _listed("names", _names(call, text, is_text=is_text), found, room)
+
+
+def _last_words(call: Call, text: str, files: list[str], found: list[str], *, has_trouble: bool) -> list[str]:
+    """Give the line that sums up, and of what failed the last lines."""
+    sums_up = text.split("\n", 1)[0] if signal.is_status(text) else signal.summary(text)
+    last = [] if sums_up in files else list(signal.within([sums_up], SUMMARY_MOST, known="\n".join(found)))
+    if call.output.success:
+        return last
+    times = 1 if has_trouble else 2
+    ends = signal.ending(text, times * LAST_LINES)
+    return last + list(signal.within(ends, times * SUMMARY_MOST, known="\n".join([*found, *last])))
 
 
 def _names(call: Call, text: str, *, is_text: bool) -> list[str]:
@@ -149,18 +162,25 @@ def _trouble(call: Call, said: list[str], errors: str, text: str) -> list[str]:
     """Give what went wrong: all that was said on the second stream, and of the first what tells of trouble."""
     if call.rule.action != SHELL and call.output.success:
         return []
-    budget = min(ERRORS_MOST, max(ERRORS_LEAST, ERRORS_SHARE * call.size))
-    minor = WARNINGS_MOST if call.output.success else 2 * WARNINGS_MOST
+    rooms = _rooms(call)
     failed = call.rule.action != SHELL and not call.output.success
-    begins = signal.opening(errors.strip() or text, budget / 2) if failed else []
-    found = [line for line in (*begins, *signal.trouble(errors, budget, minor)) if line not in said]
+    begins = signal.opening(errors.strip() or text, rooms.others / 2) if failed else []
+    found = [line for line in (*begins, *trouble(errors, rooms, failed=not call.output.success)) if line not in said]
     if failed and call.rule.action in (WRITE, EDIT):  # what a failed edit is quoted with is no trouble
         held = "\n".join(value for value in call.args.values() if isinstance(value, str))
         found = [line for line in found if line.strip() not in held]
     found = list(dict.fromkeys(found))
     if errors.strip() and not found and not call.output.success:
         found.append(masked_line(errors, LONGEST_WORDS))
-    return [*found, *(line for line in signal.trouble(text, budget, minor) if line not in found)]
+    return [*found, *(line for line in trouble(text, rooms, failed=not call.output.success) if line not in found)]
+
+
+def _rooms(call: Call) -> Rooms:
+    share = ERRORS_SHARE * call.size
+    if call.output.success:
+        room = min(ERRORS_MOST, max(WELL_LEAST, share))
+        return Rooms(room, room, HINTS)
+    return Rooms(ERRORS_MOST, min(ERRORS_MOST, max(ERRORS_LEAST, share)), 2 * HINTS)
 
 
 def _listed(word: str, items: list[str], found: list[str], room: float) -> list[str]:

@@ -26,6 +26,7 @@ from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
 from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
+from loomctl.reduction.trouble import Rooms, trouble
 from loomctl.runs.tools import recording
 from loomctl.workflows import dot_conditions, dot_workflow, git_commands, graph_checks, survival
 
@@ -66,7 +67,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "reduce values": reduced("mcp__x__y", lambda text: [text[at : at + 8] for at in range(0, len(text), 8)]),
     "cut JSON": lambda text: recording.read_cut('{"a": ["' + text, text),
     "plain": signal.plain,
-    "trouble": lambda text: signal.trouble(text, 1000, 50),
+    "trouble": lambda text: trouble(text, Rooms(1000, 1000, 50)),
     "paths": signal.paths,
     "names": signal.names,
     "kind": observations.kind_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from loomctl.reduction.calls import reduce_call
-from loomctl.reduction.signal import trouble
+from loomctl.reduction.trouble import Rooms, trouble
 from tests.helpers.tables import each
 
 GO = """\
@@ -145,7 +145,7 @@ TOLD = [
 def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     output: str, told: list[str], not_told: list[str]
 ) -> None:
-    lines = "\n".join(["", *trouble(output, 1000, 100)])
+    lines = "\n".join(["", *trouble(output, Rooms(1000, 1000, 100))])
     assert [text for text in told if text not in lines] == []
     assert [text for text in not_told if text in lines] == []
 
@@ -158,12 +158,12 @@ def test_lines_of_trouble_are_told_and_what_stands_around_them_is_not(
     ],
 )  # fmt: skip
 def test_a_line_that_says_that_there_is_no_trouble_is_none(line: str) -> None:
-    assert trouble(f"{line}\n", 1000, 100) == []
+    assert trouble(f"{line}\n", Rooms(1000, 1000, 100), failed=False) == []
 
 
 def test_a_long_line_is_cut_around_its_trouble() -> None:
     line = json.dumps({"items": [{"id": n, "name": f"item {n}"} for n in range(400)], "state": "connection refused"})
-    (told,) = trouble(line, 1000, 1000)
+    (told,) = trouble(line, Rooms(1000, 1000, 1000))
     assert "connection refused" in told
     assert len(told) < 260
 

@@ -1,0 +1,351 @@
+"""What a line of a tool's output is by its form: how bad, at which place, a heading, a detail, a frame of a trace.
+
+Words lower a line's kind or raise it; which tool printed it is never asked (D49).
+"""
+
+from __future__ import annotations
+
+import re
+
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_LINE = 240  # characters of a line that is quoted
+_LOOKED_AT = 2000  # characters of a line
+
+# The kinds of lines, the worst first.
+ERROR, WARNING, NOTE, WEAK, PLAIN, NOISE = range(6)
+
+
+class Line(NamedTuple):
+    """A line. text: without indent, cut; place: of a file in it, "" if none; own: a file of the code at hand.
+
+    frame: a place of a trace, without a message; bare_place: line and column of the file that a heading named;
+    detail: a labelled value or a line of a difference; trace: the beginning of a trace that ends with its message.
+    """
+
+    number: int
+    text: str
+    indent: int
+    kind: int
+    shape: str
+    place: str
+    own: bool
+    frame: bool
+    heading: bool
+    detail: bool
+    bare_place: bool
+    trace: bool
+
+
+# ---- Places.
+
+_PLACE = re.compile(
+    r"(?<![^\s:()\[\]{}'\"`<>,=;|])(?:"  # where a word begins, so that no line is looked at more than once
+    r"(?P<colon>(?:[A-Za-z]:(?=[\\/]))?(?:[^\s:()\[\]{}'\"`<>,=;|]{0,200}\.[A-Za-z]\w{0,9}"
+    r"|[^\s:()\[\]{}'\"`<>,=;|]{0,200}[/\\][^\s:()\[\]{}'\"`<>,=;|]{1,200}|[A-Z][A-Za-z]{0,20}file"
+    r"|^[A-Za-z_.][\w.+-]{0,60}(?=:\d+: ))):\[?(?P<line>\d+)(?:[:,](?P<column>\d+))?(?![\w.]\d)\]?"
+    r"|(?P<round>[^\s()'\"`<>,=]{1,200}\.[A-Za-z]\w{0,9})\((?P<row>\d+)(?:[,:]\d+)?\)"
+    r"|(?P<worded>[^\s'\"`,()]{0,200}[\w/.-])[\"'`]?,?:? (?:on |at )?line (?P<at>\d+))"
+)
+_BARE_PLACE = re.compile(r"\d+:\d+\s+\S")
+# Below these folders stands what others wrote.
+_OF_OTHERS = re.compile(
+    r"node:|\bnode_modules/|\b(?:site|dist)-packages/|/python3?[.\d]*/|\binternal/|/vendor/|/\.cargo/|/rustc/|/gems/"
+    r"|^/usr/|^/opt/|^/nix/|^/lib|/toolchains?/|^<|/\.(?:[\w-]+)/|/go/(?:src|pkg)/|/deps/|\w/\.\./"
+)
+_FRAME = re.compile(
+    r"(?:at|from|in|by|called from|raised at|re-raised at|File|#\d+|\d+[:.]|\[\d+\]|↳|→|➜|\u276f|\u203a|#|-->|:::)\s"
+)
+_OTHERS_FRAME = re.compile(
+    r"at (?:async )?(?:java|javax|jdk|sun|kotlin|scala|node)\b[.:]|at \S+ ?(?:\(native|\(<anonymous>\)|\[native)"
+)
+_OPENS = re.compile(r"(?:[^\w/.~\\<\"'@-]|In |File |\[\d+/\d+\] )*")  # before a place that begins a line
+
+# ---- Words.
+
+_SEVERITY = re.compile(
+    r"(?:^|[\s:\[<|#-]|(?<!\w)\()(?:fatal |syntax |parse |internal |compile |runtime )?"
+    r"(?P<word>error|fatal|panic|failure|critical|severe|emerg|alert|err|warning|warn|note|info|information|hint|help|style|notice|debug|trace"
+    r"|remark|suggestion|convention|refactor|verbose)"
+    r"(?:\[[\w:./-]+\]|\s?\([\w:, ./-]{1,40}\)|\s(?=[A-Z]+\d+\b))?(?:\s?[:)\]>]|\s{2,}|\t| - |\s(?=[A-Z]+\d+:))",
+    re.IGNORECASE,
+)
+# A log's own word for how bad a line is.
+_LEVEL = re.compile(r"\b(?:level|severity|lvl|loglevel)[\"']?\s?[:=]\s?[\"']?(?P<word>[a-z]+)", re.IGNORECASE)
+_LOWERED = {
+    **dict.fromkeys(("warning", "warn"), WARNING),
+    **dict.fromkeys(
+        (
+            "note", "info", "information", "hint", "help", "style", "notice", "debug", "trace", "remark", "suggestion",
+            "convention", "refactor", "verbose",
+        ),
+        NOTE,
+    ),
+}  # fmt: skip
+_LEVELS = frozenset({*_LOWERED, "error", "fatal", "critical", "panic", "severe", "err", "emerg", "alert"})
+_WORST = re.compile(
+    r"\b(?:error|errors|err!|fatal|panic|panicked|traceback|exception|uncaught|fail|fails|failed|failure|failures|failing"
+    r"|denied|refused|rejected|abort(?:ed|ing)?|segmentation|crash(?:ed)?|killed|overflow|corrupt(?:ed)?"
+    r"|cannot|can't|could not|couldn't|unable to|no such|not found|undefined|unresolved|(?:un)?expected|mismatch(?:ed)?"
+    r"|timed out|conflict|unhealthy|evicted|oomkilled|exit(?:ed)? (?:code|status|with)|invalid|illegal|missing"
+    r"|(?-i:\w{0,40}BackOff)|HTTP/[\d.]{1,4} [45]\d\d)\b"
+    r"|[a-z](?-i:Error|Exception|Fault)\b|[a-z]_error\b|^E\s{1,6}\S|[✗✕✖❌❎\u2a2f⛔💥]|(?:^|\s)[\u00d7✘●]\s"
+    r"|npm ERR!|^not ok\b|\bexited \([1-9]|^\*\* \(",
+    re.IGNORECASE,
+)
+_WARNED = re.compile(
+    r"\b(?:warn(?:ing)?s?|deprecat(?:ed|ion|ions)|unused|never (?:used|read|reassigned)|vulnerab\w+|unreachable"
+    r"|skipped|todo|fixme|blocked|degraded|pending)\b|[a-z](?-i:Warning)\b|⚠|^(?:\S+:\d+:? +)?[A-Z]{1,5}\d{2,5}\b",
+    re.IGNORECASE,
+)
+_WEAK = re.compile(
+    r"\b(?:assert(?:ion)?s?|forbidden|unauthorized|lost|broken|bad|must|would|unknown|unsupported|incompatible|timeout"
+    r"|violat(?:es|ed|ion)|requires?|required|unable|nothing to|not (?:exist|installed|allowed|recognized|defined"
+    r"|permitted|supported|assignable|valid|known|granted|working|ready)"
+    r"|(?:does|do|is|are|was|were|has|have|had)(?: not|n't)|didn't|won't"
+    r"|no \w+ found|waiting|retry(?:ing)?|already|e\d{3,4}|ts\d{3,5})\b",
+    re.IGNORECASE,
+)
+# A line of a program, which names trouble and is none. A pair of JSON, an error with its message, and a list's or a
+# build's mark (`* `, `#8 `) at the line's begin are not of that kind.
+_CODE = re.compile(
+    r"(?!\*{1,3} |\s*\"[^\"]{1,60}\": |\[?(?:[A-Z]\w*)?(?:Error|Exception)\b[^=(){]{0,40}: )"
+    r"(?:\s*(?:\d+[:|│→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const"
+    r"|let|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@*}\])]|\#(?!\d+ )|//|/\*|\"\"\")"
+    r"|.*[{;(,]\s*$)"
+)
+# What says that there is none.
+_GOOD = re.compile(
+    r"\b(?:0|no|without|zero) (?:[a-z]+ )?(?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b"
+    r"|(?<!\S)--?[a-z][\w-]*|\b\w{0,40}(?:error|fail|warn|unreachable|skipped|exception|invalid|missing)\w{0,40}[\"']?\s?[:=]\s?"
+    r"(?:null|none|nil|false|0|\"\"|''|\[\]|\{\})(?![\w.\"'])",
+    re.IGNORECASE,
+)
+# What passed, though its name may have a word of trouble in it.
+_PASSED = re.compile(
+    r"(?:[✓✔√✅]|ok\b|(?:PASS|PASSED|OK)\b(?! ?\()|\[\s*(?:ok|pass|passed|success)\s*\]|--- PASS)"
+    r"|.*(?:\s|\.{3})(?:PASSED|ok|OK|✓|✔)(?:\s+\[\s*\d+%\]|\s\([\d.]+ ?m?s\))?\Z"
+)
+# A line that says no more than that there is trouble, or nothing at all.
+_BARE_WORD = re.compile(r"[\W_]*(?:npm )?(?:errors?|failures?|failed (?:examples|tests)|fail)?[\W_]*\Z", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://\S")
+
+# ---- Forms.
+
+_GUTTER = re.compile(r"(?:[>→»*]\s*)?\d+\s*[|│┃:→\t](?!\d)")
+_NUMBERED = re.compile(r"\s*\d+(?:[|│→\t]|:(?!\d))")
+_DRAWN = re.compile(r"[|│┃]\s?(?=\s*\S)")
+_QUOTES = re.compile(r"E\s{2,}(?=\S)")  # before what a failed assertion said
+_MARKER = re.compile(r"[\^~\s|+\-'`.:]+(?=\S)")
+_HEADING = re.compile(r"(?:-{3,} |={3,} |>{1,3} |#{1,4} )?(?:[\w.@+-]*/|[A-Za-z]:\\)\S*\.\w{1,8}:?\Z")
+_ENUMERATED = re.compile(r"\d+\)\s\S|● \S|In \S+ line \d+:\Z|([-=_*#])\1{1,}\s[^-=_*].*\s\1{2,}\Z")
+_LABELLED = re.compile(
+    r"(?:expected|actual|received|got|want(?:ed)?|left|right|but was|found|given|symbol|location|reason|caused? by)\b"
+    r"[\w ]{0,20}\s*[:=]\s*\S",
+    re.IGNORECASE,
+)
+_LABELLED_BELOW = re.compile(r"[A-Za-z][\w /-]{0,24}\s{0,8}[:=]\s+\S|[-+] ?\S|[\^~]+-* ?[A-Za-z]")
+_TRACE = re.compile(r"Traceback \(most recent call last\)")
+
+# What differs between two that say the same: times, addresses, long numbers.
+_CHANGING = re.compile(r"\b\d+(?:\.\d+)?(?:ms|s|m|us|µs)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d\S*|\b\d{5,}\b")
+_VARYING = re.compile(
+    r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`|‘[^’]{0,80}’|\S*[/\\]\S*|\S+\.\w{1,5}:\d\S*|\d+|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b"  # noqa: RUF001
+)
+_QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`|‘[^’]{1,60}’")  # noqa: RUF001
+
+
+def read(text: str, *, failed: bool) -> Iterator[Line]:
+    """Give the lines of a text with what their form says."""
+    lines = _bare(text.split("\n"))
+    numbered = [bool(_NUMBERED.match(line)) for line in lines]
+    if 2 * sum(numbered) > len(lines):  # a listing of a file, whose lines are content
+        lines = ["" if is_content else line for line, is_content in zip(lines, numbered, strict=True)]
+    context = _Context(failed=failed)
+    quoted = False
+    for number, line in enumerate(lines):
+        quoted = (quoted or line.startswith("<<<<<<<")) and not line.startswith(">>>>>>>")
+        found = _line(number, "" if quoted else line, len(lines), context)
+        if found.text and not found.indent:
+            context.under_file = found.heading
+        yield found
+
+
+def _bare(lines: list[str]) -> list[str]:
+    """Leave out what a runner puts before each line of a job: `[CI/test] | `, `app-1  | `."""
+    counts: dict[str, int] = {}
+    for line in lines:
+        mark = line.find("| ", 0, 48)
+        if mark > 0:
+            counts[line[: mark + 2]] = counts.get(line[: mark + 2], 0) + 1
+    often = tuple(
+        prefix
+        for prefix, count in counts.items()
+        if count > 3 and prefix.strip(" |") and not prefix.strip(" |").isdigit()
+    )
+    return [line[line.find("| ") + 2 :] if line.startswith(often) else line for line in lines] if often else lines
+
+
+def _line(number: int, line: str, count: int, context: _Context) -> Line:
+    bare = line.strip()
+    indent = len(line) - len(line.lstrip())
+    drawn, quotes = _DRAWN.match(bare), _QUOTES.match(bare)
+    if drawn:
+        inner = bare[drawn.end() :]
+        bare = inner.strip()
+        indent += drawn.end() + len(inner) - len(inner.lstrip())
+    seen = bare[quotes.end() if quotes else 0 : _reach(bare, count)]
+    at = _PLACE.search(seen) if any(map(str.isdigit, seen)) else None
+    place = _named(at) if at else ""
+    says = at is not None and _says(seen[at.end() :])
+    opens = at is not None and _OPENS.fullmatch(seen, 0, at.start()) is not None
+    bare_place = context.under_file and not place and _BARE_PLACE.match(seen) is not None
+    form = context.form(seen, is_message=bare_place or (opens and says))
+    own = bool(place) and not _OF_OTHERS.search(place) and not _OTHERS_FRAME.match(seen)
+    frame = bool(place) and not form.heading and (form.frame or (opens and not says))
+    kind = PLAIN if frame and form.frame and form.kind != NOISE else form.kind  # a function's name is no trouble
+    if quotes and not context.quotes and not drawn:
+        kind = ERROR
+    context.quotes = quotes is not None
+    detail = form.labelled or (indent > 0 and form.labelled_below) or context.quotes
+    return Line(
+        number, cut_around(bare, form.told_at), indent, kind, form.shape, place, own, frame, form.heading, detail,
+        bare_place, form.trace,
+    )  # fmt: skip
+
+
+class _Form(NamedTuple):
+    """What is the same for all lines of a form, whatever numbers are in them."""
+
+    kind: int
+    told_at: int
+    shape: str
+    heading: bool
+    frame: bool
+    labelled: bool
+    labelled_below: bool
+    trace: bool
+
+
+class _Context:
+    """What is known of a text while its lines are read: the forms that it has, and whether a file was named."""
+
+    def __init__(self, *, failed: bool) -> None:
+        self.failed = failed
+        self.under_file = False
+        self.quotes = False
+        self._forms: dict[tuple[str, bool], _Form] = {}
+
+    def form(self, seen: str, *, is_message: bool) -> _Form:
+        key = (seen.translate(_DIGITS), is_message)
+        known = self._forms.get(key)
+        if known is None:
+            known = self._forms[key] = _form(seen, says=is_message and self.failed)
+        return known
+
+
+# Digits that no pattern tells from one another.
+_DIGITS = str.maketrans("123456789", "111446666")
+_ONE_DIGIT = str.maketrans("123456789", "000000000")
+
+
+def _form(seen: str, *, says: bool) -> _Form:
+    kind, told_at = _kind(seen, says=says)
+    return _Form(
+        kind,
+        told_at,
+        (_CHANGING if seen.startswith("{") else _VARYING).sub("#", seen[:LONGEST_LINE].translate(_ONE_DIGIT)),
+        bool(_ENUMERATED.match(seen) or (len(seen) < LONGEST_LINE and _HEADING.match(seen))),
+        bool(_FRAME.match(seen)),
+        bool(_LABELLED.match(seen)),
+        bool(_LABELLED_BELOW.match(seen)),
+        bool(_TRACE.match(seen)),
+    )
+
+
+def _kind(seen: str, *, says: bool) -> tuple[int, int]:
+    """Give a line's kind, and where in it the trouble is. says: it is a place with a message, of what failed."""
+    if not any(map(str.isalnum, seen)) or _BARE_WORD.match(seen[:80]) or _GUTTER.match(seen):
+        return NOISE, 0
+    if _PASSED.match(seen):
+        return PLAIN, 0
+    if _ADDRESS.match(seen):
+        return NOTE if " " in seen else NOISE, 0
+    severity = _SEVERITY.search(seen[:LONGEST_LINE])
+    if severity:
+        return _LOWERED.get(severity["word"].lower(), ERROR), severity.start()
+    if _CODE.match(seen):
+        return PLAIN, 0
+    level = _LEVEL.search(seen[:LONGEST_LINE])
+    if level and level["word"].lower() in _LEVELS:
+        lowered = _LOWERED.get(level["word"].lower(), ERROR)
+        return (WEAK if _WORST.search(seen) else PLAIN) if lowered == NOTE else lowered, level.start()
+    good = _GOOD.sub(lambda found: " " * len(found.group()), seen)
+    for pattern, kind in ((_WORST, ERROR), (_WARNED, WARNING)):
+        found = pattern.search(good)
+        if found:
+            return kind, found.start()
+    found = _WEAK.search(good)
+    if says:
+        return ERROR, 0
+    return (WEAK, found.start()) if found else (PLAIN, 0)
+
+
+def _says(rest: str) -> bool:
+    """Tell whether words follow a place: a message, and no name of a function."""
+    words = rest.strip(" :-(),.").split()
+    return len(words) > 1 and sum(word.strip("'\"`:,.()").isalpha() for word in words[:6]) > 1
+
+
+def _reach(line: str, count: int) -> int:
+    """Say how far a line is looked at: JSON on a few long lines further than what programs write."""
+    return max(_LOOKED_AT, 40_000 // count) if line.startswith(("{", "[")) else _LOOKED_AT
+
+
+def _named(at: re.Match[str]) -> str:
+    file = at["colon"] or at["round"] or at["worded"]
+    line = at["line"] or at["row"] or at["at"]
+    return f"{file}:{line}" + (f":{at['column']}" if at["column"] else "")
+
+
+def place_of(text: str) -> str:
+    """Give the first place that a text names as `file:line[:column]`, "" where it names none."""
+    at = _PLACE.search(text)
+    return _named(at) if at else ""
+
+
+def file_of(text: str) -> str:
+    """Give the file of the place that a text begins with."""
+    at = _PLACE.match(text)
+    return at["colon"] or "" if at else ""
+
+
+def words_of(text: str) -> str:
+    """Give the words that tell one message from others of its shape: what it quotes, else its end."""
+    quoted = _QUOTED.findall(_PLACE.sub("", text))
+    return " ".join(quoted[:2]) if quoted else " ".join(_PLACE.sub("", text, count=1).split()).strip(" :")[:60]
+
+
+def unchanging(text: str) -> str:
+    """Give a text without what differs each time it is said."""
+    return _CHANGING.sub("#", text)
+
+
+def tells_trouble(text: str) -> bool:
+    """Tell a text with any word of trouble in it."""
+    return any(pattern.search(text) for pattern in (_WORST, _WARNED, _WEAK))
+
+
+def cut(line: str) -> str:
+    """Cut a line to what is quoted of it."""
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
+
+
+def cut_around(line: str, at: int) -> str:
+    """Cut a line to what stands around a place in it."""
+    start = at - LONGEST_LINE // 3
+    return cut(line) if at < LONGEST_LINE - 40 else "…" + cut(line[start:])

@@ -1,0 +1,291 @@
+"""What went wrong, told from the form of an output and not from the tool that made it (D49).
+
+Lines get a kind and a place (`marks.py`), a message and what belongs to it are a unit, the lines of all units get a
+rank, the best are chosen while there is room, and what is left is folded into its places.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from loomctl.kit.records import NamedTuple
+from loomctl.reduction import marks
+from loomctl.reduction.marks import ERROR, NOISE, NOTE, PLAIN, WARNING, WEAK, Line
+from loomctl.reduction.tokens import estimate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# The ranks of lines, in the order in which they are chosen.
+MESSAGE, WARNED, DETAIL, AROUND, HINT, ASIDE = range(6)
+_FRAMES = 3  # places of a trace that are told from each of its ends
+_AROUND = 8  # lines of a unit that have no mark of their own, and as many details
+_PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
+_ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
+_FILES = 3  # in so many files a message is told before others of its shape make room for those of other shapes
+_FOLDED = 0.25  # of the room for messages: for the places of what is folded
+_OFTEN = 5  # so many lines of one shape without a mark are a tool's progress
+
+
+class Rooms(NamedTuple):
+    """How much may be told, in estimated tokens.
+
+    messages: messages, names of tests, places; others: these and what explains them; hints: words of trouble in prose.
+    """
+
+    messages: float
+    others: float
+    hints: float
+
+
+class Unit(NamedTuple):
+    """A message with what belongs to it. kind: of its worst line; trace: it ends with an unindented line."""
+
+    kind: int
+    lines: list[Line]
+    trace: bool = False
+    closed: bool = False
+
+
+class Ranked(NamedTuple):
+    """A line in the order of choice. alike: how many of its shape, in its file, come before it."""
+
+    rank: int
+    alike: int
+    number: int
+    text: str
+    line: Line
+
+
+def trouble(text: str, rooms: Rooms, *, failed: bool = True) -> list[str]:
+    """Give the lines that tell of trouble, in their order, the most telling where there is no room for all.
+
+    failed: the tool said that it did; then a place with a message is trouble whatever its words.
+    """
+    lines = _without_progress(list(marks.read(text, failed=failed)))
+    ranked = sorted(_ranked(_units(lines), failed=failed))
+    chosen, left = _chosen(ranked, rooms)
+    return _told(chosen) + _folded(left, rooms.messages * _FOLDED)
+
+
+def _without_progress(lines: list[Line]) -> list[Line]:
+    """Take what is printed again and again for no trouble: passing tests, files that were compiled."""
+    counts: dict[str, int] = {}
+    for line in lines:
+        if _may_be_progress(line):
+            counts[line.shape] = counts.get(line.shape, 0) + 1
+    often = {shape for shape, count in counts.items() if count >= _OFTEN and shape}
+    return (
+        [line._replace(kind=NOISE) if line.shape in often and _may_be_progress(line) else line for line in lines]
+        if often
+        else lines
+    )
+
+
+def _may_be_progress(line: Line) -> bool:
+    return line.kind == PLAIN and not (line.detail or line.heading or line.own)
+
+
+# ---- Units.
+
+
+def _units(lines: Iterable[Line]) -> Iterator[Unit]:
+    """Group lines: a message, a heading or a place begins a unit, and what stands below it belongs to it."""
+    unit: Unit | None = None
+    blanks = gap = 0
+    for line in lines:
+        if not line.text:
+            blanks, gap = blanks + (not gap), True
+            continue
+        if unit is None or _begins(line, unit, blanks if gap else 0):
+            if unit is not None:
+                yield unit
+            unit, blanks = None if line.kind == NOISE else Unit(line.kind, [line], line.trace), 0
+        else:
+            unit = _joined(unit, line)
+        gap = False
+    if unit is not None:
+        yield unit
+
+
+def _joined(unit: Unit, line: Line) -> Unit:
+    closes = unit.trace and line.indent <= unit.lines[0].indent and not line.trace
+    if closes and line.kind != NOISE:  # an exception, though its name may have no word of trouble in it
+        line = line._replace(kind=ERROR)
+    unit.lines.append(line)
+    return Unit(min(unit.kind, line.kind), unit.lines, (unit.trace or line.trace) and not closes, closes)
+
+
+def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
+    """Tell a line that belongs to nothing above it. paragraphs: so many ended since the unit began, if one did."""
+    first = unit.lines[0]
+    is_open = first.heading and unit.kind > WARNING  # a heading still without what it is the heading of
+    if line.heading:
+        return True
+    if paragraphs:
+        if line.indent > first.indent:
+            return line.kind <= WARNING and not first.heading
+        if line.kind <= NOTE:
+            return not (is_open and paragraphs == 1)
+        return paragraphs > (_PARAGRAPHS if line.place or line.detail else 1) or (unit.kind != ERROR and not line.place)
+    if unit.trace:
+        return False
+    if unit.closed:
+        return line.indent <= first.indent
+    if line.indent > first.indent or line.detail or is_open:
+        return False
+    if line.trace or line.kind <= WARNING:
+        return not first.heading and (unit.kind <= WARNING or not any(one.place for one in unit.lines))
+    return line.kind != NOTE and not line.place and not first.indent and unit.kind > WARNING
+
+
+# ---- Ranks.
+
+
+def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
+    """Give the lines of all units that may be told, each text once."""
+    seen: set[str] = set()
+    shapes: dict[tuple[str, str], int] = {}
+    for unit in units:
+        kind = _kind(unit, failed=failed)
+        if kind > WEAK:
+            continue
+        frames, ends, sources = _frames(unit.lines)
+        worst = next((line for line in unit.lines if line.kind == unit.kind), unit.lines[0])
+        file = next((line.place for line in unit.lines if line.own), unit.lines[0].text).partition(":")[0]
+        alike = _count(shapes, worst.shape, file)
+        room = {AROUND: _AROUND, DETAIL: _AROUND}
+        for line in unit.lines:
+            rank = MESSAGE if line.number in ends and kind == ERROR else _rank(line, unit, kind)
+            if rank is None or (line.number not in frames if line.frame else line.number in sources):
+                continue
+            text = _with_file(line, unit)
+            same = marks.unchanging(text)
+            if same in seen:
+                continue
+            if line.kind <= WARNING:
+                room = {AROUND: _AROUND, DETAIL: _AROUND}
+            if rank in room and not line.frame:
+                room[rank] -= 1
+                if room[rank] < 0:
+                    continue
+            seen.add(same)
+            if line.kind <= WARNING and line is not worst:
+                alike = max(alike, _count(shapes, line.shape, file))
+            yield Ranked(rank, alike, line.number, text, line)
+
+
+def _count(shapes: dict[tuple[str, str], int], shape: str, file: str) -> int:
+    """Count a message of a shape, and say how many of it were in its file; one more where it is in many files."""
+    inside = shapes[shape, file] = shapes.get((shape, file), -1) + 1
+    everywhere = shapes[shape, ""] = shapes.get((shape, ""), -1) + 1
+    return inside + (everywhere >= _FILES)
+
+
+def _with_file(line: Line, unit: Unit) -> str:
+    return f"{unit.lines[0].text}:{line.text}" if line.bare_place and unit.lines[0].heading else line.text
+
+
+def _kind(unit: Unit, *, failed: bool) -> int:
+    """Say how bad a unit is: what is listed by number with a place is worth a warning, whatever its words."""
+    has_place = any(line.own for line in unit.lines)
+    if unit.kind > WARNING and has_place and unit.lines[0].heading and len(unit.lines) > 1:
+        return WARNING
+    return NOTE if failed and has_place and unit.kind > NOTE else unit.kind
+
+
+def _rank(line: Line, unit: Unit, kind: int) -> int | None:
+    """Say how much of a unit's trouble a line tells; None where it tells none."""
+    if line.kind == NOISE:
+        return None
+    is_named = line.heading or (bool(line.place) and not line.frame)
+    first = unit.lines[0]
+    is_named = is_named or (first.heading and not first.place and line.number == first.number + 1)
+    if kind == ERROR:
+        if line.kind == ERROR or is_named:
+            return MESSAGE
+        if line.frame or line.detail:
+            return DETAIL
+        return {WARNING: WARNED, NOTE: ASIDE}.get(line.kind, AROUND if line.indent > first.indent else ASIDE)
+    if kind == WARNING:
+        return WARNED if line.kind in (WARNING, unit.kind) or line.place or is_named else ASIDE
+    if kind == NOTE:
+        return ASIDE if line.kind <= NOTE or line.place or is_named else None
+    return HINT if line.kind == WEAK else None
+
+
+def _frames(lines: list[Line]) -> tuple[set[int], set[int], set[int]]:
+    """Choose the places of a trace, by their numbers: of the code at hand if there are any, and the last of all.
+
+    The first and the last of the code at hand, given second, are told as soon as the message is. Given third are the
+    lines of a program below places, but for the last ones: these are not told.
+    """
+    frames = [line for line in lines if line.frame]
+    own = [line for line in frames if line.own]
+    chosen = own if len(own) <= 2 * _FRAMES else [*own[:_FRAMES], *own[-_FRAMES:]]
+    last = {line.number for line in (*own[-1:], *frames[-1:])}
+    sources = {
+        line.number
+        for above, line in pairwise(lines)
+        if above.frame and not line.frame and line.indent > above.indent and above.number not in last
+    }
+    return {line.number for line in (*chosen, *frames[-1:])}, {line.number for line in (*own[:1], *own[-1:])}, sources
+
+
+# ---- Choice.
+
+
+def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Ranked]]:
+    """Choose while there is room, and give the messages, too, for which there was none."""
+    first = [one for one in ranked if one.rank == MESSAGE and one.alike < _ALIKE]
+    is_tight = sum(estimate(one.text) + 1 for one in first) > rooms.messages
+    messages = rooms.messages * (1 - _FOLDED if is_tight else 1)
+    spent, hints = 0.0, rooms.hints
+    chosen: list[Ranked] = []
+    left: list[Ranked] = []
+    for one in ranked:
+        cost = estimate(one.text) + 1
+        is_message = one.rank in (MESSAGE, WARNED)
+        most = messages if is_message else min(messages, spent + hints if one.rank == HINT else rooms.others)
+        if spent + cost <= most and (one.alike < _ALIKE or not is_message):
+            spent += cost
+            hints -= cost if one.rank == HINT else 0
+            chosen.append(one)
+        elif is_message:
+            left.append(one)
+    return chosen, left
+
+
+# ---- Telling.
+
+
+def _told(chosen: list[Ranked]) -> list[str]:
+    """Give the chosen lines in their order, a file's folders once where lines in a row share them."""
+    told: list[str] = []
+    before = ""
+    for one in sorted(chosen, key=lambda one: one.number):
+        text = one.text
+        file = marks.file_of(text)
+        if file and file == before:
+            text = text[len(file) - len(file.rpartition("/")[2]) :]
+        before = file or before
+        told.append(text)
+    return told
+
+
+def _folded(left: list[Ranked], room: float) -> list[str]:
+    """Tell the messages that there was no room for by their number, and by their places as far as there is room."""
+    told: list[str] = []
+    file = words = ""
+    for one in sorted(left, key=lambda one: (one.rank, one.number)):
+        place = marks.place_of(one.text)
+        name, _, at = place.partition(":")
+        same, words = words, marks.words_of(one.text)
+        text = " ".join(part for part in (at if name == file and at else place, words if words != same else "") if part)
+        room -= estimate(text) + 1
+        if room < 0:
+            break
+        file = name or file
+        told += [text] if text else []
+    return [f"[{len(left):,} more{': ' if told else ''}{'; '.join(told)}]"] if left else []
