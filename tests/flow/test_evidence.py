@@ -172,6 +172,27 @@ def test_the_projects_tests_have_to_pass_or_to_fail(scene: Scene, wanted: str, c
     assert lacking in driven.repair
 
 
+def test_a_refusal_shows_the_end_of_what_the_tests_said(scene: Scene) -> None:
+    """Twelve lines that say something, at most 800 characters, masked and as data (D21)."""
+    lines = "".join(f"line {number}\\n\\n" for number in range(30))
+    with_tests(scene, f"printf '{lines}'; echo '```'; echo {SECRET}; exit 1", {"tests": "pass"})
+    asked = done(scene).repair
+    shown = asked.partition("````\n")[2].partition("\n````")[0].splitlines()
+    assert (shown[0], shown[9], len(shown), SECRET in asked) == ("line 20", "line 29", 12, False)
+    scene.write(".loom/config.yaml", "{}")
+    (failed,) = [one["items"][0] for one in checked(scene)]
+    assert set(failed) == {"kind", "name", "passed", "sha256", "why"}
+
+
+@each("text", ["x" * 5000, "é " * 3000, ("y" * 300 + "\n") * 9])
+def test_a_refusal_stays_short_however_much_the_tests_said(scene: Scene, text: str) -> None:
+    scene.write("said", text)
+    with_tests(scene, "cat said; exit 1", {"tests": "pass"})
+    shown = done(scene).repair.partition("```\n")[2].partition("\n```")[0]
+    assert 500 < len(shown) <= 800
+    assert text.rstrip().endswith(shown[-200:])
+
+
 @pytest.mark.slow
 def test_tests_that_take_too_long_have_not_failed(scene: Scene) -> None:
     with_tests(scene, "sleep 60", {"tests": "fail", "timeout": 0.3})

@@ -368,8 +368,11 @@ def _end(folder: str, most: int) -> tuple[bytes, bool]:
         return b"", True
 
 
-def tail_of(folder: str, most: int) -> str:
-    """Give the last lines of a command's log for showing: masked, controls visible, `most` UTF-8 bytes at most."""
+def tail_of(folder: str, most: int, count: int = _TAIL_LINES) -> str:
+    """Give the last lines of a command's log for showing: masked, controls visible, `most` UTF-8 bytes at most.
+
+    count: lines of the log that are looked at.
+    """
     data, whole = _end(folder, _WINDOW)
     text = data.decode("utf-8", "replace").rstrip("\n")
     if not whole and "\n" in text:
@@ -378,7 +381,7 @@ def tail_of(folder: str, most: int) -> str:
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in mask(text)[0].split("\n")]
     shown: list[str] = []
     left = most
-    for line in reversed([visible(line) for line in lines[-_TAIL_LINES:]]):
+    for line in reversed([visible(line) for line in lines[-count:]]):
         size = utf8_bytes(line) + 1
         if size > left:
             if not shown:

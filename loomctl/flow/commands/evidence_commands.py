@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _NOT_STARTED = (126, 127)
 # How python -m, npm and make say that they lack what they are to run.
 _NO_RUNNER = ("No module named ", "Missing script: ", "No rule to make target ")
-_LAST = 4_000  # bytes of a log in which that is looked for
+_LAST, _LAST_LINES = 4_000, 60  # bytes and lines of a log in which that is looked for
+_SHOWN_LINES, _SHOWN = 12, 800
 
 
 class Place(NamedTuple):
@@ -96,12 +97,23 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
         _put_aside(at)
         return Item(COMMAND, name, passed=False, why="something stopped it: give the result again", pending=True)
     sha256 = digests.of_parts(command_runs.log_parts(at.folder))
-    said = command_steps.tail_of(at.folder, _LAST) if wanted.get("tests") == "fail" else ""
+    said = command_steps.tail_of(at.folder, _LAST, _LAST_LINES)
     kept = _put_aside(at)
     why = _lacking(wanted, standing, seconds, said)
     if not why:
         return Item(COMMAND, name, passed=True, sha256=sha256)
-    return Item(COMMAND, name, passed=False, sha256=sha256, why=f"{why}; its output: {kept}")
+    why = f"{why}; its output: {kept}"
+    return Item(COMMAND, name, passed=False, sha256=sha256, why=why, output=_end_of(said))
+
+
+def _end_of(said: str) -> str:
+    """Give the last lines that say something, at most `_SHOWN_LINES` of them and `_SHOWN` characters."""
+    shown: list[str] = []
+    for line in reversed([line.rstrip() for line in said.split("\n") if line.strip()][-_SHOWN_LINES:]):
+        if shown and sum(map(len, shown)) + len(shown) + len(line) > _SHOWN:
+            break
+        shown.append(line if len(line) <= _SHOWN else f"…{line[1 - _SHOWN :]}")
+    return "\n".join(reversed(shown))
 
 
 def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:

@@ -15,6 +15,7 @@ from loomctl.flow import lines
 from loomctl.kit import clock, digests, files, machine
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
+from loomctl.kit.text.fences import fenced
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, stages
 from loomctl.runs.model import frozen_plan, visits
@@ -298,6 +299,7 @@ def message(
     lines = [f"{code}: step {masked_line(str(step['key']), 120)} is not done. Loom did not find", ""]
     for item in checked.items:
         lines += [] if item.passed else [f"- {item.word or item.kind} `{item.name}`: {item.why or 'missing'}"]
+        lines += [fenced(item.output)] if item.output and not item.passed else []
     if attempt:
         from loomctl.flow.outcomes.answers import correction
 
@@ -420,7 +422,8 @@ class Item(NamedTuple):
     """One piece of evidence.
 
     sha256: of the file, the command's output or the value; pending: nobody could judge it here, and another answer
-    would not help. word: what people call its kind, where that is not the kind's own name.
+    would not help. word: what people call its kind, where that is not the kind's own name. output: the end of what a
+    command printed, for who has to mend it: masked, and kept nowhere.
     """
 
     kind: str
@@ -430,6 +433,7 @@ class Item(NamedTuple):
     why: str = ""
     pending: bool = False
     word: str = ""
+    output: str = ""
 
     @property
     def code(self) -> str:
