@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
-_NOT_STARTED = (126, 127)
-# How python -m, npm and make say that they lack what they are to run.
-_NO_RUNNER = ("No module named ", "Missing script: ", "No rule to make target ")
-_LAST, _LAST_LINES = 4_000, 60  # bytes and lines of a log in which that is looked for
+_LAST, _LAST_LINES = 4_000, 60  # bytes and lines of a log that are looked at
 _SHOWN_LINES, _SHOWN = 12, 800
 
 
@@ -155,36 +152,21 @@ def _put_aside(at: Place) -> str:
 def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds: float, said: str) -> str:
     """Say why an ended command does not show what was wanted; empty where it does. said: the end of its log.
 
-    Tests that are to fail have to run: a shell says with 126 and 127 that it could not start them, and some runners
-    say it in words.
+    Tests that are to fail have to run (`missing_runners`).
     """
     code = standing.result.get("exit_code") if standing.kind == command_runs.ENDED else None
-    if wanted.get("tests") != "fail":
-        return "" if code == 0 else _ended(standing.kind, standing.result, seconds)
     if code == 0:
-        return "the tests pass, and one has to fail"
-    if standing.result.get("timed_out") or code is None:
-        return _ended(standing.kind, standing.result, seconds)
-    if code in _NOT_STARTED:
-        return f"the tests did not start: exit code {code}"
-    missing = _missing_runner(str(wanted["run"]), said)
-    return f"the tests did not start: {masked_line(missing, 200)}" if missing else ""
+        return "the tests pass, and one has to fail" if wanted.get("tests") == "fail" else ""
+    how = _ended(standing.kind, standing.result, seconds)
+    if standing.result.get("timed_out") or code is None or not wanted.get("tests"):
+        return how
+    from loomctl.flow.commands import missing_runners  # tests that ran and failed as they should are few
 
-
-def _missing_runner(command: str, said: str) -> str:
-    """Give the line in which a runner says that it lacks what the command calls; empty where none does.
-
-    A test that fails for want of a module names another one.
-    """
-    words = {word.strip("'\"`") for word in command.split()}
-    for line in said.splitlines():
-        if "ModuleNotFoundError" in line:  # a test's own, or of what it tests
-            continue
-        for mark in _NO_RUNNER:
-            name = line.partition(mark)[2].split(" ")[0].rstrip(".").strip("'\"`")
-            if name and name in words:
-                return line.strip()
-    return ""
+    if code in missing_runners.NOT_STARTED:
+        return f"the tests did not start: {how}"
+    if missing := missing_runners.missing(str(wanted["run"]), said):
+        return f"the tests did not start: {masked_line(missing, 200)}"
+    return "" if wanted["tests"] == "fail" else how
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
