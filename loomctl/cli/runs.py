@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from loomctl.flow.tasks import Listed
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
@@ -273,6 +274,8 @@ _STEP = 40  # columns of a step's id, of which longer ones stand out
 def show(run: str | None, stage: str | None, file: str | None, as_json: bool) -> int:
     """Show a run: what is done and what is next; or one STAGE.
 
+    A step that goes through a task list shows 20 of its tasks; --json has them all.
+
     STAGE is a finished or open step: its number (3), its name or id (implement, the last time), or which time
     (implement@2). Without a RUN before it, it belongs to the current one. You see how it ended, what it set and
     changed, its prompt, its result and the last lines of its command. --json prints the last 1 MiB of each file.
@@ -307,13 +310,39 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
             "driver": driver,
             "state": found.state,
         }
-        output.document({**told, "step": answer.step_document(space, found)})
+        lists = [one.to_dict() for one in _task_lists(space, found)]
+        output.document({**told, "step": answer.step_document(space, found), "task_lists": lists})
     else:
         from loomctl.flow import prompts
 
         upcoming = prompts.upcoming(space.project, found, may_write=True)
-        output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), "", upcoming]))
+        tasks = [line for one in _task_lists(space, found) for line in _tasks(found.handle, one)]
+        output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), *tasks, "", upcoming]))
     return EXIT_OK
+
+
+def _task_lists(space: Workspace, run: Run) -> list[Listed]:
+    from loomctl.flow import lines, tasks
+
+    return [found for line in lines.every(run) if (found := tasks.listed(space, line)) is not None]
+
+
+_BOXES = {"done": "[x]", "now": "[▸]", "open": "[ ]"}
+_TASKS, _BEFORE_IT = 20, 6  # tasks of a list that are shown, and how many of them stand before the current one
+
+
+def _tasks(handle: str, found: Listed) -> list[str]:
+    """Show a list of tasks around the current one."""
+    states = [state for _, state in found.tasks]
+    told = found.missing or f"{states.count('done'):,} of {len(states):,} done, {found.source}"
+    lines = ["", *output.beside("tasks     ", f"{one_line(found.step_id, 80)}: {one_line(told, 300)}")]
+    now = states.index("now") if "now" in states else 0
+    first = max(0, min(now - _BEFORE_IT, len(states) - _TASKS))
+    for text, state in found.tasks[first : first + _TASKS]:
+        line = f"{_BOXES[state]} {masked_line(text.strip().partition(chr(10))[0], 300)}"
+        lines.append(fences.cut(line, output.columns()))
+    left = len(states) - _TASKS
+    return [*lines, f"{left:,} more: loomctl show {handle} --json"] if left > 0 else lines
 
 
 def _misused(what: str) -> LoomError:

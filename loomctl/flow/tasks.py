@@ -114,9 +114,12 @@ def _item(
     index = int((task or {}).get("index", -1)) + (0 if again else 1)
     if not 0 <= index < len(items):
         return None
-    item = items[index]
-    text = item if isinstance(item, str) and item.strip() else files.to_json_line(item).decode().strip()
+    text = _text_of(items[index])
     return {"text": text[: task_lists.LONGEST], "number": index + 1, "of": len(items), "index": index}
+
+
+def _text_of(item: Any) -> str:
+    return item if isinstance(item, str) and item.strip() else files.to_json_line(item).decode().strip()
 
 
 def _box(boxes: TaskList, again: Mapping[str, Any] | None, *, reopened: bool) -> dict[str, Any] | None:
@@ -230,6 +233,45 @@ def _untick(space: Workspace, run: Run, state: State, entry: Mapping[str, Any], 
 
 
 # ---- The list.
+
+DONE, NOW, OPEN = "done", "now", "open"
+
+
+class Listed(NamedTuple):
+    """A list as it stands. source: its file, or its place in the state; tasks: text and DONE, NOW or OPEN of each.
+
+    missing: why it cannot be read, else empty.
+    """
+
+    step_id: str
+    source: str
+    tasks: Sequence[tuple[str, str]]
+    missing: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as documents tell it."""
+        told = [{"text": text, "state": state} for text, state in self.tasks]
+        return {"step_id": self.step_id, "source": self.source, "tasks": told, "missing": self.missing}
+
+
+def listed(space: Workspace, line: Run) -> Listed | None:
+    """Give the list that a line's open visit goes through; None where it goes through none."""
+    entry = visits.open_visit(line.state)
+    task = visits.task_of(entry)
+    place = frozen_plan.place_of(line.plan, str(entry["step_id"])) if entry is not None and task is not None else None
+    asked = place.step.get("for_each") if place is not None else None
+    if place is None or task is None or not asked:
+        return None
+    found = _read(space, line, line.state, asked)
+    told: list[tuple[str, str]] = []
+    if found.boxes is not None:
+        now = found.boxes.again(task)
+        told = [(one.text, NOW if one is now else DONE if one.done else OPEN) for one in found.boxes.tasks]
+    elif found.items is not None:
+        at = int(task.get("index", 0))
+        states = [DONE if index < at else NOW if index == at else OPEN for index in range(len(found.items))]
+        told = list(zip(map(_text_of, found.items), states, strict=True))
+    return Listed(place.key, found.shown, told, found.missing)
 
 
 def _read(space: Workspace, run: Run, state: State, asked: Mapping[str, Any]) -> _List:

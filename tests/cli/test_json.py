@@ -65,7 +65,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["memory"], MEMORY),
     (["memory", "on", "--yes"], MEMORY | {"changed"}),
     (["memory", "off"], {"on", "changed"}),
-    (["show"], {"run_id", "handle", "run_dir", "state", "step"}),
+    (["show"], {"run_id", "handle", "run_dir", "state", "step", "task_lists"}),
     (
         ["show", "shop", "001-frame.ask@1"],
         {"run_id", "handle", "stage", "entry", "status", "trouble", "folder", "files", "sizes"},

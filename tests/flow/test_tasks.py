@@ -494,6 +494,13 @@ def test_two_branches_go_through_a_section_each(scene: Scene) -> None:
     fan = {"id": "fan", "parallel": {"branches": [branch("a"), branch("b")]}, "prompt": "Both."}
     listed(scene, fan, "after", spec="# A\n- [ ] a1\n- [ ] a2\n# B\n- [ ] b1\n- [ ] b2\n")
     told = []
+    for name in ("a", "b"):
+        go_on(scene, branch=name)
+    lists = scene.loomctl("show", "--json").json["task_lists"]
+    assert [[(task["text"], task["state"]) for task in one["tasks"]] for one in lists] == [
+        [("a1", "now"), ("a2", "open")],
+        [("b1", "now"), ("b2", "open")],
+    ]
     for name in ("a", "b", "a", "b"):
         driven = go_on(scene, branch=name)
         told.append((visits.task(driven.run.state) or {})["text"])
@@ -620,6 +627,48 @@ def test_every_screen_says_which_task_it_is(scene: Scene, monkeypatch: pytest.Mo
     ).forms()
     assert "build/each task 3/3" in forms[0]
     assert "build/each, task 2 of 3: one: succeeded" in scene.hook("session-start", source="compact").context
+
+
+def test_a_run_is_shown_with_the_whole_list_of_its_step(scene: Scene) -> None:
+    listed(scene, EACH, spec=SPEC.replace("three\n", "th\x1b[31mree\n"))
+    shown = scene.loomctl("show").stdout
+    assert "\n\ntasks     build/each: 1 of 3 done, spec.md under “Tasks”\n[▸] one\n[x] two\n[ ] th␛[31mree\n\n" in shown
+    assert scene.loomctl("show", "--json").json["task_lists"] == [
+        {
+            "step_id": "build/each",
+            "source": "spec.md under “Tasks”",
+            "tasks": [
+                {"text": "one\nwith more", "state": "now"},
+                {"text": "two", "state": "done"},
+                {"text": "th\x1b[31mree", "state": "open"},
+            ],
+            "missing": "",
+        }
+    ]
+    (scene.root / "spec.md").unlink()
+    assert "\ntasks     build/each: there is no file spec.md (artifacts.spec)\n\n" in scene.loomctl("show").stdout
+    done(scene)
+    assert "\ntasks " not in scene.loomctl("show").stdout
+
+
+@each(("at", "first", "last"), [(0, 1, 20), (20, 15, 34), (44, 26, 45)])
+def test_of_a_long_list_twenty_tasks_around_the_current_one_are_shown(
+    scene: Scene, at: int, first: int, last: int
+) -> None:
+    spec = "## Tasks\n" + "".join(f"- [{'x' if n < at else ' '}] task {n + 1}.\n" for n in range(45))
+    listed(scene, EACH, spec=spec)
+    shown = scene.loomctl("show").stdout.partition("\ntasks ")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line[4:] for line in shown[:-1]] == [f"task {n}." for n in range(first, last + 1)]
+    assert (f"[▸] task {at + 1}." in shown, shown[-1]) == (True, f"25 more: loomctl show {scene.handle} --json")
+    assert len(scene.loomctl("show", "--json").json["task_lists"][0]["tasks"]) == 45
+
+
+def test_a_json_list_is_shown_by_its_place(scene: Scene) -> None:
+    begin(scene, "plan", {"id": "each", "prompt": "Do {task}.", "for_each": "context.parts"})
+    done(scene, json.dumps({"context_updates": {"parts": ["one", {"a": 1}]}}))
+    done(scene)
+    told = scene.loomctl("show", "--json").json["task_lists"]
+    assert [(one["text"], one["state"]) for one in told[0]["tasks"]] == [("one", "done"), ('{"a":1}', "now")]
 
 
 # ---- Told by the step that leaves the list.
