@@ -11,6 +11,8 @@ from loomctl.expressions import state_paths
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked
 from loomctl.reduction import observations
+from loomctl.reduction.first_lines import Call
+from loomctl.reduction.kinds import kind_of
 from loomctl.reduction.live import with_text
 from loomctl.reduction.tool_outputs import Output, as_text, read_output
 from loomctl.reduction.tool_steps import LIST, SHELL, WRITE, rule_for
@@ -56,14 +58,14 @@ def reduce_call(
     if error and result is None:
         result = error
     output = read_output(rule, given, result, failed=bool(error))
-    kind = observations.kind_of(output.text)
+    kind = kind_of(output.text)
     size = observations.measured(output.text, output.errors)
     asked = observations.measured(as_text(given), "") if given else 0
     kept = kept_args(rule, given)
     text = output.text if _is_large(rule, output) else None
     return Reduction(
         kept,
-        observations.observation(observations.Call(tool_name, rule, given, output, kind, size)),
+        observations.observation(Call(tool_name, rule, given, output, kind, size)),
         output.success,
         text,
         kind,

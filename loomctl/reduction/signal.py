@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from loomctl.kit.text.fences import visible
+from loomctl.reduction.lists import within
 from loomctl.reduction.marks import cut, tells_trouble
 from loomctl.reduction.tokens import estimate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_]|[()][0-9A-B])"
@@ -37,6 +38,12 @@ _MAIL = re.compile(r"[\w.+-]+@[A-Za-z][\w-]*\.[A-Za-z.]+\Z")
 _STATUS = ("On branch ", "HEAD detached ", "Not currently on any branch")
 _LISTED = re.compile(
     r"^([-dlbcps])[rwxsStT-]{9}[.+@]? +\d+ +\S+ +\S+ +[\d.,]+[KMGT]? +\S+ +\S+ +\S+ (?!\.{1,2}$)(.+?)(?: -> .+)?$",
+    re.MULTILINE,
+)
+# A file at a line's begin: of a search's finds, of changes with their letter before them, of a count behind them.
+_BEGINS = re.compile(
+    r"^(?:[ MADRCU?!]{2} |[AMDRCTU]\d{0,3}\t|\./| )?"
+    r"((?:[\w.@+~-]{0,80}/){1,14}[\w.@+-]{0,80}|[\w@+-][\w.@+-]{0,80}\.[A-Za-z]\w{0,9})(?=:\d+[:-]|-\d+-|:| +\|| *$)",
     re.MULTILINE,
 )
 _DEFINED = re.compile(
@@ -72,7 +79,10 @@ def is_status(text: str) -> bool:
 
 
 def listed_files(text: str) -> list[str]:
-    """Give the files that a diff changes, `git status` names, or `ls -l` lists; of other texts none."""
+    """Give the files that a text lists: a diff's, those of `git status` and `ls -l`, what begins most of its lines.
+
+    Of texts that list none there are none.
+    """
     if is_difference(text):
         found = [line.partition(" b/")[2] for line in text.split("\n") if line.startswith("diff --git ")]
         found += [line[4:].split("\t")[0].removeprefix("b/") for line in text.split("\n") if line.startswith("+++ ")]
@@ -82,7 +92,8 @@ def listed_files(text: str) -> list[str]:
         return _once((path or first).strip() for first, _, path in named)
     if text.startswith(("total ", "-r", "dr", "lr")):
         return [name + "/" * (kind == "d") for kind, name in _LISTED.findall(text)]
-    return []
+    found = _BEGINS.findall(text)
+    return _once(found) if 2 * len(found) > sum(1 for line in text.split("\n") if line.strip(" -")) else []
 
 
 def opening(text: str, budget: float) -> list[str]:
@@ -145,17 +156,6 @@ def names(text: str) -> list[str]:
 def is_common(name: str) -> bool:
     """Tell words with a hyphen and hashes, which stand everywhere, from the names of things in programs."""
     return "-" in name or not name.strip("0123456789abcdef")
-
-
-def within(items: Iterable[str], budget: float, *, known: str = "") -> Iterator[str]:
-    """Give the items for which there is room, in estimated tokens; what `known` already says is left out."""
-    for item in items:
-        if item in known:
-            continue
-        budget -= estimate(item) + 1
-        if budget < 0:
-            return
-        yield item
 
 
 def _is_number(text: str) -> bool:

@@ -98,6 +98,8 @@ class Rule(NamedTuple):
     template: str = ""
 
 
+REPORTS = ("Task", "Agent")  # whose text is the report of a subagent
+
 # The document's tools, and what Claude Code calls the same.
 RULES = (
     Rule(("fs:read_file", "Read", "NotebookRead"), READ, ("path", "file_path", "notebook_path", "offset", "limit")),
@@ -112,7 +114,7 @@ RULES = (
     Rule(("web:search", "WebSearch"), SEARCH, ("query",), 0),
     Rule(("browser:navigate", "WebFetch"), VISIT, ("url",), 0),
     Rule(("system:shell", "Bash", "BashOutput"), SHELL, ("command", "bash_id", "run_in_background"), 500),
-    Rule(("Task", "Agent"), OTHER, ("description", "subagent_type"), 500),
+    Rule(REPORTS, OTHER, ("description", "subagent_type"), 500),
     Rule(("TodoWrite",), OTHER, (), 500),
     Rule(("*",), OTHER, (), 500),
 )

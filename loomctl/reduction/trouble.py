@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The ranks of lines, in the order in which they are chosen.
 MESSAGE, WARNED, DETAIL, AROUND, HINT, ASIDE = range(6)
 _FRAMES = 3  # places of a trace that are told from each of its ends
-_AROUND = 8  # lines of a unit that have no mark of their own, and as many details
+_MOST = {DETAIL: 8, AROUND: 8, ASIDE: 4}  # lines of a rank that a message may have
 _PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
 _ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
 _FILES = 3  # in so many files a message is told before others of its shape make room for those of other shapes
@@ -155,7 +155,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
         worst = next((line for line in unit.lines if line.kind == unit.kind), unit.lines[0])
         file = next((line.place for line in unit.lines if line.own), unit.lines[0].text).partition(":")[0]
         alike = _count(shapes, worst.shape, file)
-        room = {AROUND: _AROUND, DETAIL: _AROUND}
+        room = dict(_MOST)
         for line in unit.lines:
             rank = MESSAGE if line.number in ends and kind == ERROR else _rank(line, unit, kind)
             if rank is None or (line.number not in frames if line.frame else line.number in sources):
@@ -165,7 +165,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
             if same in seen:
                 continue
             if line.kind <= WARNING:
-                room = {AROUND: _AROUND, DETAIL: _AROUND}
+                room = dict(_MOST)
             if rank in room and not line.frame:
                 room[rank] -= 1
                 if room[rank] < 0:
@@ -207,7 +207,8 @@ def _rank(line: Line, unit: Unit, kind: int) -> int | None:
             return MESSAGE
         if line.frame or line.detail:
             return DETAIL
-        return {WARNING: WARNED, NOTE: ASIDE}.get(line.kind, AROUND if line.indent > first.indent else ASIDE)
+        plain = HINT if line.kind == WEAK else ASIDE
+        return {WARNING: WARNED, NOTE: ASIDE}.get(line.kind, AROUND if line.indent > first.indent else plain)
     if kind == WARNING:
         return WARNED if line.kind in (WARNING, unit.kind) or line.place or is_named else ASIDE
     if kind == NOTE:
@@ -242,15 +243,18 @@ def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Rank
     is_tight = sum(estimate(one.text) + 1 for one in first) > rooms.messages
     messages = rooms.messages * (1 - _FOLDED if is_tight else 1)
     spent, hints = 0.0, rooms.hints
+    files: set[str] = set()  # of which the folders are told
     chosen: list[Ranked] = []
     left: list[Ranked] = []
     for one in ranked:
-        cost = estimate(one.text) + 1
+        file = marks.file_of(one.text)
+        cost = estimate(_without_folders(one.text, file) if file in files else one.text) + 1
         is_message = one.rank in (MESSAGE, WARNED)
         most = messages if is_message else min(messages, spent + hints if one.rank == HINT else rooms.others)
         if spent + cost <= most and (one.alike < _ALIKE or not is_message):
             spent += cost
             hints -= cost if one.rank == HINT else 0
+            files.add(file)
             chosen.append(one)
         elif is_message:
             left.append(one)
@@ -267,11 +271,13 @@ def _told(chosen: list[Ranked]) -> list[str]:
     for one in sorted(chosen, key=lambda one: one.number):
         text = one.text
         file = marks.file_of(text)
-        if file and file == before:
-            text = text[len(file) - len(file.rpartition("/")[2]) :]
+        told.append(_without_folders(text, file) if file and file == before else text)
         before = file or before
-        told.append(text)
     return told
+
+
+def _without_folders(text: str, file: str) -> str:
+    return text[len(file) - len(file.rpartition("/")[2]) :]
 
 
 def _folded(left: list[Ranked], room: float) -> list[str]:

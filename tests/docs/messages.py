@@ -90,8 +90,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ),
     ("loomctl/runs/model/state.py", "let old visits"): "the events of migrated runs keep the name",
     ("loomctl/reduction/tokens.py", "\n"): "lists of words that make one token each",
-    ("loomctl/reduction/observations.py", "Visited X"): "a page was visited by a browser",
-    ("loomctl/reduction/observations.py", "Could not visit X"): "a page was not visited by a browser",
+    ("loomctl/reduction/first_lines.py", "Visited X"): "a page was visited by a browser",
+    ("loomctl/reduction/first_lines.py", "Could not visit X"): "a page was not visited by a browser",
 }
 
 

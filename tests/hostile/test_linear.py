@@ -24,7 +24,7 @@ from loomctl.hosts.claude import transcript
 from loomctl.kit import files, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
-from loomctl.reduction import calls, history, live, observations, signal, tokens, tool_outputs
+from loomctl.reduction import calls, history, kinds, live, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.reduction.trouble import Rooms, trouble
 from loomctl.runs.tools import recording
@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "trouble": lambda text: trouble(text, Rooms(1000, 1000, 50)),
     "paths": signal.paths,
     "names": signal.names,
-    "kind": observations.kind_of,
+    "kind": kinds.kind_of,
     "estimate": tokens.estimate,
     "at most": tokens.at_most,
     "looked at": tool_outputs.looked_at,

@@ -12,7 +12,7 @@ import os
 from loomctl.kit import clock, digests, files
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
-from loomctl.reduction import history, live, observations
+from loomctl.reduction import history, kinds, live
 from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_steps import LIST, SHELL, ToolStep, rule_for
@@ -115,9 +115,9 @@ class StepReducer:
 
 def _extension(tool_name: str, kind: str, rules: Sequence[Rule]) -> str:
     action = rule_for(tool_name, rules).action
-    if kind == observations.TEXT and action == SHELL:
+    if kind == kinds.TEXT and action == SHELL:
         return "log"
-    return "txt" if action == LIST and kind == observations.TEXT else observations.EXTENSIONS[kind]
+    return "txt" if action == LIST and kind == kinds.TEXT else kinds.EXTENSIONS[kind]
 
 
 def _json(value: object) -> str:
