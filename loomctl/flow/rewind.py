@@ -76,6 +76,7 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
         _refuse_begun(state)
         back = one_back(run, state, session_id)
         notes.append(f"Undone: {back.stage}. The project's files stay as they are.")
+        notes.extend(_unapproved(state, back))
         notes.extend(left_as_is(back.each))
         notes.extend(tasks.untick(space, run, state, back.state))
         for one in back.each:
@@ -87,6 +88,18 @@ def undo(space: Workspace, run_id: str, branch: str | None = None) -> Driven:
     run = lines.update(space, run, change)
     notes += leases.noted_stage(space, run.state)
     return Driven(run, standing(run.state), notes=notes)
+
+
+def _unapproved(before: State, back: Back) -> list[str]:
+    """Say that an approval between two steps goes with the step before it."""
+    held = {str(item["id"]) for item in back.state.get("approvals", [])}
+    lost = [str(item["id"]) for item in before.get("approvals", []) if "granted_at" in item and "lapsed" not in item]
+    if all(name in held or name == gates.PREFIX + back.stage for name in lost):
+        return []
+    ended = str(back.happened.step_id)
+    are = "are" if back.gone[1:] else "is"
+    closed = f" {', '.join(back.gone)} had begun after it and {are} closed." if back.gone else ""
+    return [f"The approval after {back.stage} is undone with it.{closed} Loom asks again when {ended} ends."]
 
 
 def standing(state: State) -> route.Move:

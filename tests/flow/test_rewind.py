@@ -160,6 +160,26 @@ def test_approvals_given_since_lapse(scene: Scene) -> None:
     assert done(scene).move.kind == "approval"
 
 
+def test_an_undo_after_an_approval_names_both_steps(scene: Scene) -> None:
+    """The step before the approval is what opens again, and that is not what a user has before them."""
+    step = {"id": "x", "prompt": "Do it."}
+    scene.workflow(phases={"a": {"steps": [step]}, "b": {"require_approval": True, "steps": [step]}})
+    scene.begin()
+    done(scene)
+    decide.approve(scene.space(), scene.run_dir.name)
+    notes = rewinding.undo(scene.space(), scene.run_dir.name).notes
+    closed = "002-b.x@1 had begun after it and is closed. Loom asks again when a/x ends."
+    assert list(notes)[:2] == [
+        "Undone: 001-a.x@1. The project's files stay as they are.",
+        f"The approval after 001-a.x@1 is undone with it. {closed}",
+    ]
+    done(scene)
+    decide.approve(scene.space(), scene.run_dir.name)
+    done(scene)
+    notes = rewinding.undo(scene.space(), scene.run_dir.name).notes
+    assert "The approval" not in " ".join(notes)  # it was given before this step, and holds
+
+
 def test_two_stages_may_be_meant(scene: Scene) -> None:
     scene.workflow(phases={name: {"steps": [{"id": "same", "prompt": "X."}]} for name in ("a", "b")})
     scene.begin()
