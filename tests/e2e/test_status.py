@@ -44,10 +44,11 @@ def asked(assistant: Assistant, bundle: Path, *words: str) -> Any:
 
 def work(assistant: Assistant, session_id: str) -> None:
     """End a step, have the conversation compacted, and go on: what is watched is called for all of it."""
-    looks = reply(bash("loomctl show"))
-    assistant.run("go on", answers=[done(), "It is done."], resume=session_id, allowed_tools=LOOMCTL_ALLOWED)
-    assistant.run("/compact", resume=session_id)
-    assistant.run("go on", answers=[looks, "I see."], resume=session_id, allowed_tools=LOOMCTL_ALLOWED)
+    session = assistant.conversation("--resume", session_id, "--allowedTools", LOOMCTL_ALLOWED)
+    session.say("go on", done(), "It is done.")
+    session.say("/compact")
+    session.say("go on", reply(bash("loomctl show")), "I see.")
+    session.end()
 
 
 def heartbeats(assistant: Assistant, bundle: Path) -> Any:
