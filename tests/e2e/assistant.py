@@ -266,6 +266,10 @@ class Conversation:
             late.cancel()
         raise AssertionError(f"the session ended at {prompt!r}")
 
+    def ask(self, prompt: str, *answers: Reply | str) -> Request:
+        """Give a prompt; returns the last request of the conversation itself that it led to."""
+        return [request for request in self.say(prompt, *answers)[0] if request.kind == "main"][-1]
+
     def end(self) -> None:
         """Close it as its user would, and wait."""
         self._process.communicate(timeout=TIME_LIMIT)

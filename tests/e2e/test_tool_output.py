@@ -12,7 +12,7 @@ import pytest
 
 from loomctl.runs.tools import tool_log
 from tests.e2e import mcp_server
-from tests.e2e.assistant import Assistant
+from tests.e2e.assistant import Assistant, Conversation
 from tests.e2e.scenes import run_folder, start_run
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
 from tests.helpers.texts import holds
@@ -34,28 +34,31 @@ def big(project: Path) -> dict[str, Any]:
     return bash("cat big.txt")
 
 
+def going_on(assistant: Assistant) -> Conversation:
+    """Start a run, and take its conversation up for as many prompts as there are."""
+    return assistant.conversation("--resume", start_run(assistant).session_id, "--allowedTools", ALLOWED)
+
+
 def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patient: Assistant) -> None:
-    first = start_run(patient)
-    asked = reply(big(patient.project))
-    turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[asked, "seen"])
-    result = turn.conversation[-1].tool_results()[-1]
+    session = going_on(patient)
+    request = session.ask("go on", reply(big(patient.project)), "seen")
+    result = request.tool_results()[-1]
     told = result.text.split("\n")
     assert told[0] == f"cat: 1,200 lines, {len(OUTPUT):,} bytes; shortened by Loom"
     assert LINES[600] in told
     assert len(result.text) < 4000
-    assert LINES[300] not in turn.conversation[-1].seen()
+    assert LINES[300] not in request.seen()
     path = told[-1].removeprefix("The whole output: ")
     assert Path(path).read_text(encoding="utf-8") == OUTPUT
 
     pieces = [reply(bash(f"sed -n '{start},{start + 299}p' {path}")) for start in range(1, 1201, 300)]
-    back = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*pieces, "seen"])
-    shown = [result.text for result in back.conversation[-1].tool_results()][-4:]
+    shown = [result.text for result in session.ask("go on", *pieces, "seen").tool_results()][-4:]
     assert "\n".join(shown) == OUTPUT
 
-    whole = reply(bash(f"cat {path}"))
-    turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[whole, "seen"])
-    assert "shortened by Loom" not in turn.conversation[-1].tool_results()[-1].text
-    patient.run("/compact", resume=first.session_id)
+    whole = session.ask("go on", reply(bash(f"cat {path}")), "seen")
+    assert "shortened by Loom" not in whole.tool_results()[-1].text
+    session.say("/compact")
+    session.end()
     last = list(tool_log.read(str(run_folder(patient.project))))[-1]
     assert last.minimal_args["command"] == f"cat {path}"
     assert (run_folder(patient.project) / str(last.outcome_ref)).read_text(encoding="utf-8") == OUTPUT
@@ -63,21 +66,20 @@ def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patie
 
 def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant) -> None:
     """Where the host itself keeps 60 kB back and shows two of them: Loom's excerpt stands for all of it."""
-    first = start_run(assistant)
-    asked = reply(big(assistant.project))
-    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[asked, "seen"])
-    told = turn.conversation[-1].tool_results()[-1].text.split("\n")
+    session = going_on(assistant)
+    told = session.ask("go on", reply(big(assistant.project)), "seen").tool_results()[-1].text.split("\n")
     assert told[0] == f"cat: 1,200 lines, {len(OUTPUT) + 1:,} bytes; shortened by Loom"
     assert LINES[600] in told
     path = told[-1].removeprefix("The whole output: ")
     assert Path(path).read_text(encoding="utf-8") == OUTPUT + "\n"
     pieces = [reply(bash(f"sed -n '{start},{start + 399}p' {path}")) for start in range(1, 1201, 400)]
-    turn = assistant.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*pieces, "seen"])
-    assert "\n".join(result.text for result in turn.conversation[-1].tool_results()[-3:]) == OUTPUT
+    shown = session.ask("go on", *pieces, "seen").tool_results()[-3:]
+    assert "\n".join(result.text for result in shown) == OUTPUT
+    session.end()
 
 
 def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact(patient: Assistant) -> None:
-    first = start_run(patient)
+    session = going_on(patient)
     note = patient.project / "note.txt"
     note.write_text(OUTPUT[:24_000], encoding="utf-8")
     calls = [
@@ -86,13 +88,12 @@ def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact
         reply(bash("ls /nope; exit 3")),
         reply(bash("loomctl show --json; yes loomctl | head -3000")),
     ]
-    turn = patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*calls, "seen"])
-    read, small, failed, own = turn.conversation[-1].tool_results()[-4:]
+    read, small, failed, own = session.ask("go on", *calls, "seen").tool_results()[-4:]
     assert all(line in read.text for line in OUTPUT[:24_000].split("\n"))
     assert small.text == "small"
     assert (failed.is_error, "cannot access '/nope'" in failed.text, "Exit code 3" in failed.text) == (True, True, True)
     assert "shortened by Loom" not in own.text
-    patient.run("/compact", resume=first.session_id)
+    session.say("/compact")
     steps = list(tool_log.read(str(run_folder(patient.project))))[-4:]
     assert [(step.tool_name, step.success) for step in steps] == [
         ("Read", True), ("Bash", True), ("Bash", False), ("Bash", True),
@@ -105,9 +106,10 @@ def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact
         reply(bash("cat /absent/heliotrope.txt")),
         *(reply(bash(f"echo step-{number}")) for number in range(6)),
     ]
-    patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=[*calls, "seen"])
-    patient.run("/compact", resume=first.session_id)
-    seen = patient.run("go on", resume=first.session_id).conversation[0].seen()
+    session.ask("go on", *calls, "seen")
+    session.say("/compact")
+    seen = session.ask("go on").seen()
+    session.end()
     history = seen[seen.index("Tool calls in this run so far") :]
     assert seen.count("Tool calls in this run so far") == 1
     holds(history, str(made), "/absent/heliotrope.txt", "echo step-5", "loomctl steps")
@@ -126,18 +128,20 @@ def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
 
 
 def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
-    first = start_run(patient)
+    session = going_on(patient)
     call = tool(
         "Agent", description="look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
     )
     answers: list[Reply | str] = [reply(call), reply(bash("echo from-within")), "found nothing", "seen"]
-    patient.run("go on", resume=first.session_id, allowed_tools=ALLOWED, answers=answers)
-    assert patient.run("/compact", resume=first.session_id).session_id == first.session_id
+    session.say("go on", *answers)
+    begun = session.session_id
+    session.say("/compact")
+    assert session.session_id == begun
     steps = list(tool_log.read(str(run_folder(patient.project))))
     (within,) = [step for step in steps if step.minimal_args.get("command") == "echo from-within"]
     assert within.more.get("agent_id")
-    after = patient.run("go on", resume=first.session_id)
-    assert "from-within" not in json.dumps(after.conversation[0].body["messages"])
+    assert "from-within" not in json.dumps(session.ask("go on").body["messages"])
+    session.end()
 
 
 def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
