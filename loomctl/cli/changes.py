@@ -18,11 +18,12 @@ from loomctl.runs import context_values, stages
 from loomctl.runs.store import blobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from click.shell_completion import CompletionItem
 
     from loomctl.changes.stage_changes import StageChanges
+    from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 
@@ -65,8 +66,11 @@ def diff(run: str | None, stage: str | None, stat: bool, names: bool, as_json: b
         raise LoomError(
             "USAGE", "give --stat or --names, not both", hint="loomctl show --diff --help", exit_code=EXIT_USAGE
         )
+    space = command_line.space()
     with command_line.offered_again():
-        read, meant = stages.find_with_run(command_line.space(), run, stage)
+        read, meant, is_last = stages.find_with_run(space, run, stage)
+    if is_last:
+        command_line.say_last(space, read.run_id)
     run_id, told = read.run_id, stage_changes.of_run(read, meant)
     if as_json:
         output.document({"run_id": run_id, "handle": read.handle, "stages": [_document(one) for one in told]})
@@ -145,9 +149,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [*words, *complete_runs(ctx, param, incomplete)]
 
 
-def _read(named: str | None) -> Run:
+def _read(named: str | None, find: Callable[[Workspace, str | None], str] = command_line.run_id) -> Run:
     space = command_line.space()
-    return space.store.read(command_line.run_id(space, named), to_show=True)
+    return space.store.read(find(space, named), to_show=True)
 
 
 @click.group(cls=Listing, invoke_without_command=True)
@@ -169,7 +173,7 @@ def assets(context: click.Context, *, run: str | None = None, as_json: bool = Fa
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    found = _read(run)
+    found = _read(run, command_line.shown_run_id)
     changes = stage_changes.of_run(found)
     held = [one for stage in changes for one in stage.assets]
     over = [one for stage in changes for one in stage.passed_over]

@@ -137,7 +137,7 @@ def verify(run: str | None, every: bool, as_json: bool) -> int:
         raise LoomError("USAGE", "give RUN or --all, not both", hint="loomctl prove --log --all", exit_code=EXIT_USAGE)
     space = command_line.space()
     if not every:
-        return _print([_examine(space, command_line.run_id(space, run))], [], as_json=as_json)
+        return _print([_examine(space, command_line.shown_run_id(space, run))], [], as_json=as_json)
     found, unread = _every(space)
     return _print(found, unread, as_json=as_json, every=True)
 

@@ -431,6 +431,21 @@ def run_id(space: Workspace, named: str | None) -> str:
         return find.run_to_read(space, named)
 
 
+def shown_run_id(space: Workspace, named: str | None) -> str:
+    """Find a run that is only shown, and say where it is the last one. Raises as `find.to_show`."""
+    with offered_again():
+        found = find.to_show(space, named)
+    assert found.run_id is not None  # to_show raises instead
+    if found.how == "last":
+        say_last(space, found.run_id)
+    return found.run_id
+
+
+def say_last(space: Workspace, run_id: str) -> None:
+    """Say on standard error that no run is under way, and which is shown in its place."""
+    output.note(f"loomctl: no run is under way. This is the last one: {space.store.handle(run_id)}")
+
+
 def _path(context: click.Context) -> list[str]:
     """Give the names of the command and its groups; a path of click's own names the groups' arguments, too."""
     above = _path(context.parent) if context.parent is not None else []

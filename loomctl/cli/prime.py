@@ -316,7 +316,7 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
     for one in doubtful:
         hint = f"\n  hint: {one_line(one.hint, 400)}" if one.hint else ""
         output.note(f"loomctl: {one.code}: {one_line(one.message, 400)}{hint}")
-    found = proving.proof(space, command_line.run_id(space, run))
+    found = proving.proof(space, command_line.shown_run_id(space, run))
     verdict = log_verdict.verify(space.store, found.run_id)
     log = f"log: {'✓' if verdict.ok else '✗'} {verdict.summary} (loomctl prove --log)"
     output.answer({**found.to_dict(), "log": verdict.to_dict()}, [*_proof_lines(found), log], as_json=as_json)

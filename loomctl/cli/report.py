@@ -57,7 +57,7 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
     """
     _check_words(target, with_files=with_files, as_json=as_json)
     space = command_line.space()
-    with document.open_run(space, run, partial(command_line.run_id, space)) as (where, run_id):
+    with document.open_run(space, run, partial(command_line.shown_run_id, space)) as (where, run_id):
         called = where.store.handle(run_id)
         path = (
             None

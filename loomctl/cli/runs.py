@@ -292,7 +292,9 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
         raise _misused("--file prints a file as it is; leave out --json")
     space = command_line.space()
     with command_line.offered_again():
-        found, meant = stages.find_with_run(space, run, stage)
+        found, meant, is_last = stages.find_with_run(space, run, stage)
+    if is_last:
+        command_line.say_last(space, found.run_id)
     if meant is not None:
         from loomctl.cli.stages import show_stage
 

@@ -55,7 +55,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
       loomctl show --stages shop-258 --json
     """
     space = command_line.space()
-    run_id = command_line.run_id(space, run)
+    run_id = command_line.shown_run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     every = stages.entries(found)
     records = stages.of_run(found, last)
@@ -387,7 +387,7 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     space = command_line.space()
     if named and run and _is_run(space, named) and not _is_run(space, run):  # as in `show RUN STAGE`
         named, run = run, named
-    run_id = command_line.run_id(space, run)
+    run_id = command_line.shown_run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     told = explain.why(space, found, named)
     lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)

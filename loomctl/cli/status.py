@@ -89,7 +89,7 @@ def status(run: str | None, watch: str | None, as_json: bool) -> int:
         run, seconds = _watched(run, watch, as_json=as_json)
         return _watch(space, command_line.run_id(space, run), seconds)
     now = time.time()
-    told = _document(space, space.store.read(command_line.run_id(space, run), to_show=True), now)
+    told = _document(space, space.store.read(command_line.shown_run_id(space, run), to_show=True), now)
     if as_json:
         output.document(told)
         return EXIT_OK

@@ -48,7 +48,7 @@ def _complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _record(space: Workspace, run: str | None) -> recall.Record:
-    found = recall.record(space, command_line.run_id(space, run))
+    found = recall.record(space, command_line.shown_run_id(space, run))
     if found.trouble:
         output.note(f"loomctl: {found.trouble}; this list lacks the newest tool calls")
     return found

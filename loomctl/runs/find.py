@@ -29,7 +29,7 @@ NEED_THE_LEASE = ("context set",)  # of what a person does without naming the ru
 
 
 class Found(NamedTuple):
-    """how: `named`, `bound`, `only` (never driven, never written to) or `none`.
+    """how: `named`, `bound`, `only` (never driven, never written to), `last` (the same, and over) or `none`.
 
     candidates: active runs, for a list; unreadable: runs whose state cannot be read, which is not the same as none.
     """
@@ -132,6 +132,23 @@ def to_read(space: Workspace, named: str | None = None) -> Found:
     return found
 
 
+def to_show(space: Workspace, named: str | None = None) -> Found:
+    """Find a run that is only shown: as `to_read`, but without one under way the one that was worked on last.
+
+    It is over, and who shows it says so.
+    """
+    found = find(space, named)
+    if found.run_id is not None:
+        return found
+    if not found.candidates and not found.unreadable:
+        from loomctl.runs.store import run_index
+
+        last = run_index.last(space.store)
+        if last is not None and last["status"] in (*OVER, "failed"):
+            return Found(last["run_id"], "last")
+    raise none(space, found)
+
+
 def run_to_read(space: Workspace, named: str | None = None) -> str:
     """Give the id of a run to look at. Raises as `to_read`."""
     run_id = to_read(space, named).run_id
@@ -211,9 +228,9 @@ def must_be_known(space: Workspace, run_id: str) -> None:
 def none(space: Workspace, found: Found) -> LoomError:
     """Give the error for a run that is not found: AMBIGUOUS_RUN; what is wrong with the one state; or NO_ACTIVE_RUN.
 
-    A run that is over is never taken for the one that is meant (D1), and the hint names the last one. A state that
-    alone keeps a run from being found ends as if it were named; so do several that a newer Loom wrote, for one update
-    reads them all.
+    The hint names the last run: one that is over is taken for the one that is meant by `to_show` alone (D1). A state
+    that alone keeps a run from being found ends as if it were named; so do several that a newer Loom wrote, for one
+    update reads them all.
     """
     from loomctl.runs.store import run_index
     from loomctl.runs.store.match import AmbiguousRunError

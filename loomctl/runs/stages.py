@@ -392,16 +392,24 @@ def progress(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tuple[Run, str | None]:
-    """Give the run to look at, and the word for its stage, if one is meant.
+class Meant(NamedTuple):
+    """A run that is to be shown, and the word for its stage, if one is meant. is_last: as `find.to_show` has it."""
 
-    word: a run, or the only word: then also a stage of the current run (bound or the only active one, D1), by whatever
-    `find_stage` knows it. Raises what finding and reading a run do, and AMBIGUOUS_WORD.
+    run: Run
+    stage: str | None
+    is_last: bool = False
+
+
+def find_with_run(space: Workspace, word: str | None, stage: str | None) -> Meant:
+    """Give the run to show, and the word for its stage, if one is meant.
+
+    word: a run, or the only word: then also a stage of the current run (D1), as `find_stage` knows it. Raises what
+    finding and reading a run do, and AMBIGUOUS_WORD.
     """
     if word is None or stage is not None:
-        return read_current(space, word), stage
+        return _shown(space, word, stage)
     if "@" in word:  # no run's id has that
-        return _with_stage(space, word), word
+        return _with_stage(space, word)
     from loomctl.runs.store.match import AmbiguousRunError, match  # no hook is asked for a run by a word
 
     run_id: str | None = None
@@ -411,19 +419,18 @@ def find_with_run(space: Workspace, word: str | None, stage: str | None) -> tupl
     except LoomError as error:
         trouble = error
     if run_id == word:
-        return space.store.read(run_id, to_show=True), None
-    here = _current(space)
-    stages = [entry["stage"] for entry in matches(here, word)] if here is not None else []
-    if here is not None and stages:
-        if run_id is not None or isinstance(trouble, AmbiguousRunError):
-            raise _ambiguous(word, space.store.handle(run_id) if run_id is not None else None, here, stages)
-        return here, word
-    if isinstance(trouble, AmbiguousRunError):
-        raise trouble
+        return Meant(space.store.read(run_id, to_show=True), None)
+    is_run = run_id is not None or isinstance(trouble, AmbiguousRunError)
+    current = _current(space, under_way=is_run)  # a run that is over comes behind the one that was named
+    stages = [entry["stage"] for entry in matches(current.run, word)] if current is not None else []
+    if current is not None and stages:
+        if is_run:
+            raise _ambiguous(word, space.store.handle(run_id) if run_id is not None else None, current.run, stages)
+        return current._replace(stage=word)
     if trouble is not None:
-        raise _led_on(space, trouble, here, word)
+        raise _led_on(space, trouble, current.run if current is not None else None, word)
     assert run_id is not None  # it was matched, or there is trouble
-    return space.store.read(run_id, to_show=True), None
+    return Meant(space.store.read(run_id, to_show=True), None)
 
 
 def read_current(space: Workspace, named: str | None = None) -> Run:
@@ -431,9 +438,14 @@ def read_current(space: Workspace, named: str | None = None) -> Run:
     return space.store.read(find.run_to_read(space, named), to_show=True)
 
 
-def _current(space: Workspace) -> Run | None:
+def _shown(space: Workspace, named: str | None = None, stage: str | None = None) -> Meant:
+    found = find.to_show(space, named)
+    return Meant(space.store.read(str(found.run_id), to_show=True), stage, is_last=found.how == "last")
+
+
+def _current(space: Workspace, *, under_way: bool) -> Meant | None:
     try:
-        return read_current(space)
+        return Meant(read_current(space), None) if under_way else _shown(space)
     except (LoomError, OSError):
         return None
 
@@ -447,10 +459,10 @@ def _ambiguous(word: str, handle: str | None, here: Run, stages: list[str]) -> L
     return error
 
 
-def _with_stage(space: Workspace, word: str) -> Run:
+def _with_stage(space: Workspace, word: str) -> Meant:
     """Read the current run, of which a stage is meant; a hint names of several runs one that has such a stage."""
     try:
-        return read_current(space)
+        return _shown(space, stage=word)
     except LoomError as error:
         from loomctl.runs.store.match import AmbiguousRunError
 

@@ -146,7 +146,7 @@ sys.path.insert(0, sys.argv[1])
 from loomctl.runs import find
 def fails(*_, **__):
     raise RuntimeError("nobody expected this")
-find.to_read = fails
+find.find = fails
 from loomctl.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """

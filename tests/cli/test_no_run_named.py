@@ -1,4 +1,4 @@
-"""Where no run is named and none is under way: the last one is named, and what is wrong with the only one is said."""
+"""Where no run is named and none is under way the last is shown or named; what is wrong with the only one is said."""
 
 import shlex
 from collections.abc import Callable
@@ -11,32 +11,32 @@ from tests.cli.test_exit_codes import begin, broken_state, newer_state, no_state
 from tests.helpers.scenes import OTHER, Scene, handle
 from tests.helpers.tables import each
 
-# What only looks: it takes RUN as its last word, so that the hint is the same command for the last run.
-LOOKING = [
+# What shows a run takes the last one where none is under way.
+SHOWING = [
     ["status"],
     ["report"],
     ["prove"],
     ["prove", "--log"],
     ["show"],
-    ["sessions"],
+    ["show", "ask"],
+    ["show", "001-frame.ask@1"],
     ["show", "--stages"],
-    ["events"],
-    ["debug", "state", "show"],
     ["show", "--assets"],
+    ["show", "--diff"],
+    ["show", "--why"],
     ["steps"],
     ["steps", "--history"],
     ["steps", "--savings"],
-    ["debug", "preamble"],
-    ["show", "--diff"],
-    ["push", "--dry-run"],
 ]
+# What only looks besides: it takes RUN as its last word, so that the hint is the same command for the last run.
+LOOKING = [["sessions"], ["events"], ["debug", "state", "show"], ["debug", "preamble"], ["push", "--dry-run"]]
 OTHERS = [
     ["next"],
     ["done"],
-    ["show", "--why"],
     ["statusline"],
     ["fork", "--at", "1"],
     ["show", "--assets", "cp", "out"],
+    ["prove", "--add", "x"],
     ["pause"],
 ]
 
@@ -58,6 +58,23 @@ def _edit(scene: Scene, run_id: str, **changes: str) -> None:
 
     path = scene.store / "runs" / run_id / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_what_shows_a_run_shows_the_last_one_and_says_so(over: Scene, cli: Cli) -> None:
+    """In any session and shell; one that is named or under way is shown without a word, one that never began is not."""
+    last = max(over.run_dirs, key=lambda folder: over.state_of(folder)["updated_at"])
+    called = handle(over.state_of(last))
+    for session in (OTHER, None):
+        for words in SHOWING:
+            ended = cli(*words, "--json", session=session)
+            found = int(words == ["prove", "--log"])  # the scene edited the state by hand
+            assert (ended.code, f'"{called}"' in ended.stdout) == (found, True), words
+            assert ended.stderr == f"loomctl: no run is under way. This is the last one: {called}\n", words
+    assert cli("show", called, session=OTHER).stderr == ""
+    _edit(over, last.name, status="pending")
+    assert cli("show", session=OTHER).code == 3
+    _edit(over, last.name, status="paused")
+    assert cli("show", session=OTHER).stderr == ""
 
 
 def test_what_only_looks_names_the_last_run_and_what_drives_has_it_shown(over: Scene, cli: Cli) -> None:
