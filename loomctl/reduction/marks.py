@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LONGEST_LINE = 240  # characters of a line that is quoted
 _LOOKED_AT = 2000  # characters of a line
 
+_PROSE = 8  # blanks before a word of trouble that make it one of prose, in the output of what went well
+
 # The kinds of lines, the worst first.
 ERROR, WARNING, NOTE, WEAK, PLAIN, NOISE = range(6)
 
@@ -99,11 +101,12 @@ _WORST = re.compile(
 )
 _WARNED = re.compile(
     r"\b(?:warn(?:ing)?s?|deprecat(?:ed|ion|ions)|unused|never (?:used|read|reassigned)|vulnerab\w+|unreachable"
-    r"|skipped|todo|fixme|blocked|degraded|pending)\b|[a-z](?-i:Warning)\b|⚠|^(?:\S+:\d+:? +)?[A-Z]{1,5}\d{2,5}\b",
+    r"|degraded)\b|(?<![\w./-])(?:skipped|pending|todo|blocked)(?![\w./-])"
+    r"|[a-z](?-i:Warning)\b|⚠|^(?:\S+:\d+:? +)?[A-Z]{1,5}\d{2,5}\b",
     re.IGNORECASE,
 )
 _WEAK = re.compile(
-    r"\b(?:assert(?:ion)?s?|forbidden|unauthorized|lost|broken|bad|must|would|unknown|unsupported|incompatible|timeout"
+    r"\b(?:assert(?:ion)?s?|forbidden|unauthorized|lost|broken|bad|must|would|unknown|unsupported|incompatible|timeout|skipped|pending|blocked"
     r"|violat(?:es|ed|ion)|requires?|required|unable|nothing to|not (?:exist|installed|allowed|recognized|defined"
     r"|permitted|supported|assignable|valid|known|granted|working|ready)"
     r"|(?:does|do|is|are|was|were|has|have|had)(?: not|n't)|didn't|won't"
@@ -118,10 +121,10 @@ _CODE = re.compile(
     r"|let|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@*}\])]|\#(?!\d+ )|//|/\*|\"\"\")"
     r"|.*[{;(,]\s*$)"
 )
-# What says that there is none.
+# What says that there is none, and what only is called so: options and paths.
 _GOOD = re.compile(
     r"\b(?:0|no|without|zero) (?:[a-z]+ )?(?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b"
-    r"|(?<!\S)--?[a-z][\w-]*|\b\w{0,40}(?:error|fail|warn|unreachable|skipped|exception|invalid|missing)\w{0,40}[\"']?\s?[:=]\s?"
+    r"|(?<!\S)--?[a-z][\w-]*|(?<!\S)(?-i:[a-z0-9.@~_-][\w.@~-]*)?/\S*|\b\w{0,40}(?:error|fail|warn|unreachable|skipped|exception|invalid|missing)\w{0,40}[\"']?\s?[:=]\s?"
     r"(?:null|none|nil|false|0|\"\"|''|\[\]|\{\})(?![\w.\"'])",
     re.IGNORECASE,
 )
@@ -171,7 +174,7 @@ def read(text: str, *, failed: bool) -> Iterator[Line]:
         quoted = (quoted or line.startswith("<<<<<<<")) and not line.startswith(">>>>>>>")
         found = _line(number, "" if quoted else line, len(lines), context)
         if found.text and not found.indent:
-            context.under_file = found.heading
+            context.under_file = found.heading and _HEADING.match(found.text) is not None
         yield found
 
 
@@ -244,7 +247,7 @@ class _Context:
         key = (seen.translate(_DIGITS), is_message)
         known = self._forms.get(key)
         if known is None:
-            known = self._forms[key] = _form(seen, says=is_message and self.failed)
+            known = self._forms[key] = _form(seen, failed=self.failed, says=is_message and self.failed)
         return known
 
 
@@ -253,8 +256,10 @@ _DIGITS = str.maketrans("123456789", "111446666")
 _ONE_DIGIT = str.maketrans("123456789", "000000000")
 
 
-def _form(seen: str, *, says: bool) -> _Form:
+def _form(seen: str, *, failed: bool, says: bool) -> _Form:
     kind, told_at = _kind(seen, says=says)
+    if not failed and kind <= WARNING and seen.count(" ", 0, told_at) > _PROSE:
+        kind = WEAK  # of what went well, a word far behind in a line is prose
     return _Form(
         kind,
         told_at,
@@ -322,6 +327,12 @@ def file_of(text: str) -> str:
     """Give the file of the place that a text begins with."""
     at = _PLACE.match(text)
     return at["colon"] or "" if at else ""
+
+
+def without_folders(text: str) -> str:
+    """Give a text that begins with a place without the folders of its file."""
+    file = file_of(text)
+    return text[len(file) - len(file.rpartition("/")[2]) :]
 
 
 def words_of(text: str) -> str:

@@ -15,8 +15,17 @@ from loomctl.reduction.first_lines import LONGEST_WORDS, Call, first_line
 from loomctl.reduction.gist import facts, gist
 from loomctl.reduction.kinds import BINARY, JSON, JSONL, TEXT
 from loomctl.reduction.lists import files, ranges, within
+from loomctl.reduction.marks import without_folders
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_outputs import bounded, cleaned, looked_at, masked_head, spoken, without_exit_code
+from loomctl.reduction.tool_outputs import (
+    bounded,
+    cleaned,
+    is_a_search,
+    looked_at,
+    masked_head,
+    spoken,
+    without_exit_code,
+)
 from loomctl.reduction.tool_steps import EDIT, LIST, MATCHES, OTHER, READ, REPORTS, SEARCH, SHELL, VISIT, WRITE
 from loomctl.reduction.trouble import Rooms, trouble
 
@@ -30,7 +39,7 @@ SMALL, SMALL_FAILED = 50, 120
 NEVER_LONGER = 400  # what stands for an output of up to so many tokens is never longer than it
 # Of what may be told this is the share of the original, the least and the most. Lists of files get more, and their
 # folders still more.
-FILES, NAMES, LISTS, FOLDERS = (0.03, 12, 80), (0.07, 12, 280), (0.8, 0, 300), (0.3, 0, 150)
+FILES, NAMES, LISTS, FOLDERS = (0.04, 16, 120), (0.1, 16, 300), (0.8, 0, 300), (0.3, 0, 150)
 ADDRESSES, FACTS, PAGES, REPORT, PROSE = (
     (0.4, 40, 300),
     (0.12, 30, 120),
@@ -39,7 +48,7 @@ ADDRESSES, FACTS, PAGES, REPORT, PROSE = (
     (0.2, 60, 160),
 )
 # The same for messages of trouble and what explains them.
-TROUBLE, TROUBLE_IF_WELL = (0.3, 420, 1000), (0.3, 240, 1000)
+TROUBLE, TROUBLE_IF_WELL = (0.3, 420, 1000), (0.3, 320, 1000)
 HINTS = 50
 SUMMARY = 60
 LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
@@ -152,7 +161,8 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
     found = list(dict.fromkeys(found))
     if errors.strip() and not found and not output.success:
         found.append(masked_line(errors, LONGEST_WORDS))
-    text = "" if seen.is_difference and output.success else seen.text
+    is_content = output.success and (seen.is_difference or is_a_search(seen.call.args))
+    text = "" if is_content else seen.text
     return [*found, *(line for line in trouble(text, rooms, failed=not output.success) if line not in found)]
 
 
@@ -185,12 +195,14 @@ def _prose(seen: _Seen, found: list[str], *, has_trouble: bool) -> list[str]:
 
 def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     sums_up = seen.text.split("\n", 1)[0] if signal.is_status(seen.text) else signal.summary(seen.text)
-    last = [] if sums_up in seen.files else list(within([sums_up], SUMMARY, known=known))
+    is_entry = bool(seen.files) and (sums_up.startswith("total ") or any(file in sums_up for file in seen.files))
+    last = [] if is_entry else list(within([sums_up], SUMMARY, known=known))
     if seen.call.output.success:
         return last
     times = 1 if has_trouble else 2
-    ends = signal.ending(seen.text, times * LAST_LINES)
-    return last + list(within(ends, times * SUMMARY, known="\n".join([known, *last])))
+    ends = [line for line in signal.ending(seen.text, times * LAST_LINES) if without_folders(line) not in known]
+    newest = list(within(reversed(ends), times * SUMMARY, known="\n".join([known, *last])))
+    return sorted([*last, *newest], key=lambda line: ends.index(line) if line in ends else -1)
 
 
 def _facts(seen: _Seen) -> list[str]:

@@ -34,6 +34,7 @@ _NAME = re.compile(
     r"\b(?:[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Za-z][a-z0-9]*(?:_[A-Za-z0-9]+)+"
     r"|_+[a-z][a-z0-9_]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[0-9a-f]{7,12}|[a-z0-9]+(?:-[a-z0-9]+)+|(?!UTF-|SHA-|ISO-|RFC-)[A-Z]{2,10}-\d+)\b"
 )
+_OFTEN = 3  # so many times words with a hyphen are a name
 _MAIL = re.compile(r"[\w.+-]+@[A-Za-z][\w-]*\.[A-Za-z.]+\Z")
 _STATUS = ("On branch ", "HEAD detached ", "Not currently on any branch")
 _LISTED = re.compile(
@@ -147,7 +148,7 @@ def names(text: str) -> list[str]:
         counts[name] = counts.get(name, 0) + 1
     order = {name: place for place, name in enumerate(counts)}
     often = sorted(
-        (name for name in counts if 3 < len(name) < 60),
+        (name for name, count in counts.items() if 3 < len(name) < 60 and (count >= _OFTEN or not _is_of_words(name))),
         key=lambda name: (is_common(name), -min(counts[name], 4), order[name]),
     )
     return _once([*(name for name in defined if 3 < len(name) < 60), *often])
@@ -156,6 +157,11 @@ def names(text: str) -> list[str]:
 def is_common(name: str) -> bool:
     """Tell words with a hyphen and hashes, which stand everywhere, from the names of things in programs."""
     return "-" in name or not name.strip("0123456789abcdef")
+
+
+def _is_of_words(name: str) -> bool:
+    """Tell words with a hyphen between them, and no digit, that are as likely prose as a name."""
+    return "-" in name and not any(map(str.isdigit, name))
 
 
 def _is_number(text: str) -> bool:

@@ -97,7 +97,7 @@ def read_output(rule: Rule, args: Mapping[str, Any], result: object, *, failed: 
         code = _exit_code_said(text if failed or isinstance(result, str) else "")
     said_no = any(held.get(key) is True for key in ("is_error", "isError")) or bool(held.get("error"))
     said_no = said_no or held.get("success") is False
-    is_none_found = rule.action in (SHELL, MATCHES) and code == 1 and _is_a_search(args)
+    is_none_found = rule.action in (SHELL, MATCHES) and code == 1 and ends_with_a_search(args)
     failed = failed and not (is_none_found and not without_exit_code(text).strip())
     facts = {"items": _count(rule, held, result, text), **_facts(held, is_visit=rule.action == VISIT)}
     facts["images"] = sum(block.get("type") == "image" for block in blocks)
@@ -134,13 +134,19 @@ _FACTS = (
 )  # fmt: skip
 
 
-def _is_a_search(args: Mapping[str, Any]) -> bool:
+def ends_with_a_search(args: Mapping[str, Any]) -> bool:
     """Tell a command whose exit code 1 says that nothing was found: its last, or its only one, is a search."""
     command = _QUOTED.sub("q", str(args.get("command", "")))
     words = [word.rpartition("/")[2] for word in main_words(command.rpartition("|")[2])[:2]]
     if "||" in command or main_words(command) != main_words(command.replace("&&", ";").rpartition(";")[2]):
         return False  # of several commands it is not told which one ended so
     return (words[:1] == ["git"] and words[1:] in (["grep"], ["diff"])) or (bool(words) and words[0] in _SEARCHES)
+
+
+def is_a_search(args: Mapping[str, Any]) -> bool:
+    """Tell a command that is a search from its begin on: what it prints is content, whatever words are in it."""
+    words = [word.rpartition("/")[2] for word in main_words(_QUOTED.sub("q", str(args.get("command", ""))))[:2]]
+    return words == ["git", "grep"] or (bool(words) and words[0] in _SEARCHES)
 
 
 def lines_of(text: str) -> int:

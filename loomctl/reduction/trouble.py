@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # The ranks of lines, in the order in which they are chosen.
 MESSAGE, WARNED, DETAIL, AROUND, HINT, ASIDE = range(6)
 _FRAMES = 3  # places of a trace that are told from each of its ends
-_MOST = {DETAIL: 8, AROUND: 8, ASIDE: 4}  # lines of a rank that a message may have
+# Lines of a rank that a message may have, of what failed and of what went well.
+_MOST, _MOST_IF_WELL = {DETAIL: 8, AROUND: 8, ASIDE: 4}, {DETAIL: 4, AROUND: 4, ASIDE: 2}
 _PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
 _ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
 _FILES = 3  # in so many files a message is told before others of its shape make room for those of other shapes
@@ -64,7 +65,7 @@ def trouble(text: str, rooms: Rooms, *, failed: bool = True) -> list[str]:
     failed: the tool said that it did; then a place with a message is trouble whatever its words.
     """
     lines = _without_progress(list(marks.read(text, failed=failed)))
-    ranked = sorted(_ranked(_units(lines), failed=failed))
+    ranked = sorted(_ranked(_headed(_units(lines)), failed=failed))
     chosen, left = _chosen(ranked, rooms)
     return _told(chosen) + _folded(left, rooms.messages * _FOLDED)
 
@@ -140,6 +141,19 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     return line.kind != NOTE and not line.place and not first.indent and unit.kind > WARNING
 
 
+def _headed(units: Iterable[Unit]) -> Iterator[Unit]:
+    """Tell a heading that nothing belongs to, such as a test's name, with the first error behind it."""
+    heading: list[Line] = []
+    for unit in units:
+        first = unit.lines[0]
+        if first.heading:
+            heading = unit.lines[:1] if unit.kind > WEAK and not any(line.place for line in unit.lines) else []
+        elif unit.kind == ERROR and heading:
+            yield Unit(ERROR, heading)
+            heading = []
+        yield unit
+
+
 # ---- Ranks.
 
 
@@ -147,6 +161,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
     """Give the lines of all units that may be told, each text once."""
     seen: set[str] = set()
     shapes: dict[tuple[str, str], int] = {}
+    most = _MOST if failed else _MOST_IF_WELL
     for unit in units:
         kind = _kind(unit, failed=failed)
         if kind > WEAK:
@@ -155,7 +170,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
         worst = next((line for line in unit.lines if line.kind == unit.kind), unit.lines[0])
         file = next((line.place for line in unit.lines if line.own), unit.lines[0].text).partition(":")[0]
         alike = _count(shapes, worst.shape, file)
-        room = dict(_MOST)
+        room = dict(most)
         for line in unit.lines:
             rank = MESSAGE if line.number in ends and kind == ERROR else _rank(line, unit, kind)
             if rank is None or (line.number not in frames if line.frame else line.number in sources):
@@ -165,7 +180,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
             if same in seen:
                 continue
             if line.kind <= WARNING:
-                room = dict(_MOST)
+                room = dict(most)
             if rank in room and not line.frame:
                 room[rank] -= 1
                 if room[rank] < 0:
@@ -248,7 +263,7 @@ def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Rank
     left: list[Ranked] = []
     for one in ranked:
         file = marks.file_of(one.text)
-        cost = estimate(_without_folders(one.text, file) if file in files else one.text) + 1
+        cost = estimate(marks.without_folders(one.text) if file in files else one.text) + 1
         is_message = one.rank in (MESSAGE, WARNED)
         most = messages if is_message else min(messages, spent + hints if one.rank == HINT else rooms.others)
         if spent + cost <= most and (one.alike < _ALIKE or not is_message):
@@ -271,13 +286,9 @@ def _told(chosen: list[Ranked]) -> list[str]:
     for one in sorted(chosen, key=lambda one: one.number):
         text = one.text
         file = marks.file_of(text)
-        told.append(_without_folders(text, file) if file and file == before else text)
+        told.append(marks.without_folders(text) if file and file == before else text)
         before = file or before
     return told
-
-
-def _without_folders(text: str, file: str) -> str:
-    return text[len(file) - len(file.rpartition("/")[2]) :]
 
 
 def _folded(left: list[Ranked], room: float) -> list[str]:
