@@ -24,6 +24,22 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 _NONE = "-"  # typed for: no test command
+# What a run of each bundled workflow is begun with, to be replaced by whoever pastes the command.
+WORK = {
+    "bugfix": "which bug to fix",
+    "core": "what to build",
+    "default": "what to build",
+    "docs": "what to document",
+    "migration": "what to migrate",
+    "refactor": "what to restructure",
+    "review": "what to review",
+    "spike": "which question to answer",
+    "tdd": "what to build",
+}
+_UNTESTED = (
+    "Loom found no test command. With one it runs the tests itself before a step that needs them can end.",
+    "To set it (test_command in .loom/config.yaml): loomctl init --tests 'pytest -q'",
+)
 
 
 def _complete_bundled(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -75,6 +91,8 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
         wanted = wanted._replace(tests=found.command)
     made = init.init(space, wanted)
     notes = [*made.notes, *_allowed(space, wanted, is_said=is_said)]
+    if not wanted.tests and tests is None and found.source != suites.SETTINGS:
+        notes += _UNTESTED
     told = {
         "workflow": wanted.name if made.path else None,
         "extends": base or None,
@@ -139,5 +157,5 @@ def _lines(space: Workspace, wanted: Wanted, made: Made, notes: list[str]) -> li
         lines.append(f"Wrote test_command to {os.path.relpath(made.settings, root)}{before}.")
     lines += notes
     if made.path:
-        lines.append(f'Next: loomctl run "add dark mode" --workflow {wanted.name}')
+        lines.append(f'Next: loomctl run "{WORK.get(wanted.base, "what to do")}" --workflow {wanted.name}')
     return lines or ["The settings say this already. Nothing to write."]

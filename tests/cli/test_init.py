@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from loomctl.cli.init import WORK
+from loomctl.flow import init
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import EXIT_INVALID, EXIT_USAGE
 from loomctl.runs import config_edit
@@ -58,6 +60,34 @@ def test_tests_alone_write_no_workflow(scene: Scene) -> None:
     assert scene.space().settings.test_command == "make 'a b' # c"
     scene.loomctl("init", "--tests", "", session=None).ends()
     assert scene.space().settings.test_command == ""
+
+
+@each(
+    ("base", "work"),
+    [
+        ("core", "what to build"),
+        ("bugfix", "which bug to fix"),
+        ("docs", "what to document"),
+        ("spike", "which question to answer"),
+    ],
+)
+def test_the_next_command_asks_for_work_that_fits_the_workflow(scene: Scene, base: str, work: str) -> None:
+    ended = scene.loomctl("init", "--from", base, "--yes").ends()
+    assert ended.stdout.splitlines()[-1] == f'Next: loomctl run "{work}" --workflow my-{base}'
+
+
+def test_each_bundled_workflow_has_words_of_its_own_for_its_work(scene: Scene) -> None:
+    assert set(WORK) == set(init.bundled(scene.space()))
+
+
+def test_a_project_whose_tests_nobody_knows_is_told_what_a_test_command_does(scene: Scene) -> None:
+    """Not one that said that it has none, and none whose command is known."""
+    told = "Loom found no test command", "test_command in .loom/config.yaml", "loomctl init --tests 'pytest -q'"
+    holds(scene.loomctl("init", "--yes").ends().stdout, *told)
+    asked = at_a_terminal(scene, "init", "--name", "asked", typed="core\n\n", COLUMNS="200")
+    holds(asked, *told)
+    for words in (["--tests", ""], ["--tests", "make test", "--name", "b", "--yes"], ["--name", "c", "--yes"]):
+        assert told[0] not in scene.loomctl("init", *words).ends().stdout
 
 
 def test_without_anybody_to_ask_nothing_is_written(scene: Scene) -> None:
