@@ -282,16 +282,31 @@ def _commits(root: str, before: object, now: str | None) -> list[str]:
 
 
 def _files(space: Workspace, run: Run, *, is_dirty: bool) -> list[str]:
-    said = [f"the working tree has uncommitted changes{_changed(space.project.root)}"] if is_dirty else []
+    said = _changed(space) if is_dirty else []
     missing = list(dict.fromkeys([*_artifacts(space, run), *_touched(space, run)]))
     if missing:
         said.append(f"these files of the run are missing here: {_few(missing)}")
     return ["; ".join(said)] if said else []
 
 
-def _changed(root: str) -> str:
-    names = git.changed(root)
-    return f": {_few(names, _CHANGED)}" if names else ""
+def _changed(space: Workspace) -> list[str]:
+    """Say which files have uncommitted changes; reports that Loom wrote are none of them."""
+    from loomctl.changes import evidence_files  # only in a tree that is not clean
+
+    root, said = space.project.root, "the working tree has uncommitted changes"
+    names, own = git.changed(root), evidence_files.own_reports(space.store.local)
+    top = os.path.realpath(git.top_of(root) or root) if own else ""
+
+    def is_own(name: str) -> bool:
+        path = os.path.join(top, name)
+        if not name.endswith("/"):
+            return path in own
+        return any(one.startswith(path) for one in own) and evidence_files.files_below(path) <= own
+
+    others = [name for name in names if not (own and is_own(name))]
+    if not others:
+        return [] if names else [said]
+    return [f"{said}: {_few(others, _CHANGED)}"]
 
 
 def _few(names: list[str], most: int = _NAMED) -> str:

@@ -66,6 +66,19 @@ def test_files_with_uncommitted_changes_are_named(begun: Scene, more: list[str],
     assert "\x1b" not in line
 
 
+def test_a_report_that_loom_wrote_is_no_uncommitted_change(begun: Scene) -> None:
+    begun.loomctl("report", "-o", "a.html", "--with-files").ends()
+    (line,) = [line for line in differences(begun) if "uncommitted" in line]
+    assert line.startswith("the working tree has uncommitted changes: made.py, spec.md")
+    assert "a.html" not in line
+    assert "a_files" not in line
+    for name in ("made.py", "spec.md"):
+        (begun.root / name).unlink()
+    assert not any("uncommitted" in line for line in differences(begun))
+    (begun.root / "a.html").write_text("mine")
+    assert any("changes: a.html" in line for line in differences(begun))
+
+
 def test_what_is_here_is_not_told(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     assert not any("not here" in line or "PATH" in line for line in differences(begun))
