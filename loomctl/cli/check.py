@@ -205,7 +205,7 @@ def _print(
         for _, handle, error in unread:
             lines.append(f"✗ {handle}: {error.code}: {one_line(error.what, 200)}")
             lines += [f"  hint: {error.hint}"] if error.hint else []
-        output.text("\n".join(lines) or "No runs here yet.")
+        output.prose("\n".join(lines) or "No runs here yet.")
     if unread:
         return EXIT_INVALID
     return EXIT_OK if all(one.ok for one in found) else EXIT_FINDINGS

@@ -62,7 +62,9 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     later = command_line.in_a_body() and not as_json
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
-        output.text(f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` shows what is next.")
+        output.prose(
+            f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` shows what is next."
+        )
         return EXIT_OK
     return _told(space, driven, "approved", as_json=as_json)
 
@@ -124,7 +126,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     lines = [f"Loom: {_decided(driven.ended, what)}. {driven.line}", *driven.notes]
     if driven.move.kind == "step":
         lines.append("Tell the assistant: go on")
-    output.text("\n".join(lines))
+    output.prose("\n".join(lines))
     return EXIT_OK
 
 

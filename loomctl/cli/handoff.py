@@ -219,7 +219,7 @@ def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool)
         else:
             told.append(_pulled_document(desk, found))
             if not as_json:
-                output.text("\n".join(_pulled_lines(desk, found)))
+                output.prose("\n".join(_pulled_lines(desk, found)))
         if codes and codes[-1] == ON_INTERRUPT:
             break
     if as_json:

@@ -120,8 +120,9 @@ def _asked_base(space: Workspace) -> str:
 
 
 def _asked_tests(found: Suite) -> str:
-    shown = f" (found in {found.source})" if found.command else ""
-    question = f"Which command runs the tests?{shown} Type {_NONE} for none"
+    if found.command:
+        output.note(f"Loom found a test command in {found.source}.")
+    question = f"Which command runs the tests? Type {_NONE} for none"
     answer: str = click.prompt(question, default=visible(found.command) or _NONE, err=True)
     return "" if answer.strip() == _NONE else answer.strip()
 

@@ -142,9 +142,26 @@ def shown(value: str, style: str = "") -> str:
     return styled(visible(mask(value)[0]), style)
 
 
+def prose(value: str) -> None:
+    """Print text as `text` does; at a person's terminal its prose is broken to fit the screen."""
+    print(_on_a_screen(shown(value), sys.stdout), flush=True)
+
+
 def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     """Print a document for a script, or lines for people."""
-    document(told) if as_json else text("\n".join(lines))
+    document(told) if as_json else prose("\n".join(lines))
+
+
+def _on_a_screen(value: str, stream: TextIO) -> str:
+    """Break prose for a person's screen; for an assistant, a script and a dumb terminal it stays as it is."""
+    if os.environ.get("CLAUDE_CODE_SESSION_ID") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return value
+    wide = max(_NARROW_SCREEN, columns())
+    if all(fences.width(line) <= wide for line in value.split("\n")):
+        return value
+    from loomctl.kit.text import prose as broken
+
+    return broken.fitted(value, wide)
 
 
 def raw(pieces: Iterable[bytes]) -> None:
@@ -157,7 +174,7 @@ def raw(pieces: Iterable[bytes]) -> None:
 
 def note(value: str) -> None:
     """Print a line beside the result, on standard error."""
-    print(visible(mask(value)[0]), file=sys.stderr, flush=True)
+    print(_on_a_screen(shown(value), sys.stderr), file=sys.stderr, flush=True)
 
 
 def unmasked(value: str, *, err: bool = False) -> None:

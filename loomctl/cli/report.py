@@ -83,7 +83,7 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
         lines = [f"! {one['code']}: {one_line(one['what'], 300)}" for one in told["troubles"]]
         size = f"; {_size(beside)}, unmasked, in {one_line(copies.folder, 300)}" if copies and beside else ""
         lines.append(f"Loom: wrote {one_line(path, 300)}, {counted(written, 'byte')}{size}")
-        output.text("\n".join(lines))
+        output.prose("\n".join(lines))
     return EXIT_FINDINGS if told["troubles"] else EXIT_OK
 
 

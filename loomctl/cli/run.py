@@ -105,7 +105,7 @@ def run(
     elif as_json:
         output.document(_started_document(space, begun))
     else:
-        output.text(_started_text(space, begun))
+        output.prose(_started_text(space, begun))
     return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
 
 
@@ -198,7 +198,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         lines = [f"Loom: resumed {taken.run.handle}"]
         lines.append(f"Sessions: {sessions.summary(taken.run.state)}")
         lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
-        output.text(answer.whole(space, taken.run, lines, taken.slip))
+        output.prose(answer.whole(space, taken.run, lines, taken.slip))
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 
 
@@ -272,7 +272,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
     lines.append(drive.Driven(rewound.run, rewound.move).line)
-    output.text(answer.whole(space, rewound.run, lines, None))
+    output.prose(answer.whole(space, rewound.run, lines, None))
     return EXIT_OK
 
 

@@ -135,7 +135,7 @@ def _list_there(named: str, as_json: bool) -> int:
         if one.trouble:
             called = one.handle
             way = f"loomctl pull {called}{desk.remote.option}"
-            output.text(f"! {called}: {one_line(one.trouble, 300)}. To see why: {way}")
+            output.prose(f"! {called}: {one_line(one.trouble, 300)}. To see why: {way}")
     return EXIT_OK
 
 
@@ -319,7 +319,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
 
         upcoming = prompts.upcoming(space.project, found, may_write=True)
         tasks = [line for one in _task_lists(space, found) for line in _tasks(found.handle, one)]
-        output.text("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), *tasks, "", upcoming]))
+        output.prose("\n".join([*_standing(found), *_driver(space, found), "", *_course(found), *tasks, "", upcoming]))
     return EXIT_OK
 
 

@@ -68,7 +68,7 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
         return EXIT_OK
     table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS, spare=_SPARE)
     summary = output.beside("", f"{found.handle}: {_summary(every, len(records))}")
-    output.text("\n".join([table, "", *_unknown(found.handle, records), *summary]))
+    output.prose("\n".join([table, "", *_unknown(found.handle, records), *summary]))
     return EXIT_OK
 
 

@@ -255,7 +255,7 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     """Print what a verb did and where the run stands, and give the exit code."""
-    output.document(_document(space, driven)) if as_json else output.text(_text(space, driven))
+    output.document(_document(space, driven)) if as_json else output.prose(_text(space, driven))
     if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:

@@ -213,7 +213,7 @@ def history_command(run: str | None, budget: int, recent: int, as_json: bool) ->
         "left_out": told.left_out,
     }
     text = told.text if told.text or told.steps else f"{found.handle}: no tool calls yet"
-    output.answer(document, [text], as_json=as_json)
+    output.document(document) if as_json else output.text(text)  # it quotes what tools gave
     return EXIT_OK
 
 

@@ -218,7 +218,8 @@ class Face(Verbs):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Say where the rest is, or how completion is set up."""
         said = COMPLETION if ctx.meta.get(_ALL) else MORE
-        formatter.write(f"\n{said}\n")
+        formatter.write("\n")
+        formatter.write_text(said) if said == MORE else formatter.write(f"{said}\n")
 
 
 class Page(click.HelpFormatter):

@@ -104,7 +104,7 @@ def make(place: Place) -> bool:
             return False
         _sweep(place)
         started = time.monotonic()
-        _say(f"first start: making Loom's own environment in {place.environment}")
+        _say(f"first start: making Loom's own environment in\n  {place.environment}")
         making = os.path.join(place.base, f"{MAKING}{os.getpid()}")
         try:
             fresh = os.path.join(making, "env")
