@@ -15,6 +15,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, Loo
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import lease
 from loomctl.runs.model.state import ACTIVE
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
         return step.told(space, driven, as_json=as_json)
     lines = [f"Loom: {_decided(driven.ended, what)}. {driven.line}", *driven.notes]
     if driven.move.kind == "step":
-        lines.append("Tell the assistant: go on")
+        holder = lease.holder(driven.run.state)
+        is_own = holder is not None and holder.host == TERMINAL
+        lines.append("To go on: loomctl next" if is_own else "Tell the assistant: go on")
     output.prose("\n".join(lines))
     return EXIT_OK
 

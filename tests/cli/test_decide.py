@@ -70,6 +70,12 @@ def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -
     assert "Mend it." not in ended.stdout
 
 
+def test_a_person_who_drives_the_run_in_a_terminal_is_sent_on_there(waiting: Scene) -> None:
+    waiting.loomctl("resume", "--take-over", session=None)
+    told = waiting.loomctl("choose", "fix", session=None).ends().stdout
+    assert told.splitlines()[-1] == "To go on: loomctl next"
+
+
 @pytest.mark.usefixtures("waiting")
 def test_a_session_that_drives_the_run_goes_on_at_once_and_is_told_what_was_decided_elsewhere(cli: Cli) -> None:
     """Its user was asked by its host: the next step is printed, and may be ended."""
