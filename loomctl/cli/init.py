@@ -11,8 +11,10 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option
 from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.problems import nearest, shown
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask
+from loomctl.runs import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,6 +93,8 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
         wanted = wanted._replace(tests=found.command)
     made = init.init(space, wanted)
     notes = [*made.notes, *_allowed(space, wanted, is_said=is_said)]
+    if made.settings and find.active_runs(space):
+        notes.append("Runs that have begun keep the test command that they began with.")
     if not wanted.tests and tests is None and found.source != suites.SETTINGS:
         notes += _UNTESTED
     told = {
@@ -113,9 +117,15 @@ def _asked_base(space: Workspace) -> str:
     for name, description in known.items():
         lines += output.beside(f"  {name.ljust(width)}  ", description)
     output.note("\n".join(lines))
-    kind = click.Choice(list(known))  # a slip of the pen is asked again
+
+    def meant(said: str) -> str:
+        if said in known:
+            return said
+        near = nearest(said, known)  # a slip of the pen is asked again
+        raise click.UsageError(f"there is no {shown(said)} in this list" + (f"; did you mean {near}?" if near else ""))
+
     question = "Which one do you want to start from?"
-    answer: str = click.prompt(question, default=init.FALLBACK, type=kind, show_choices=False, err=True)
+    answer: str = click.prompt(question, default=init.FALLBACK, value_proc=meant, err=True)
     return answer
 
 

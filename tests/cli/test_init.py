@@ -33,7 +33,8 @@ def test_two_questions_make_a_workflow_and_set_the_test_command(scene: Scene) ->
     """
     scene.write("pytest.ini", "")
     seen = at_a_terminal(scene, "init", typed="defualt\ndefault\n\n")
-    holds(seen, "Which one do you want to start from?", "pytest -q", ".loom/workflows/my-default.yaml", "'defualt'")
+    holds(seen, "Which one do you want to start from?", "pytest -q", ".loom/workflows/my-default.yaml")
+    holds(seen, "there is no 'defualt' in this list; did you mean default?")
     assert "…" not in seen
     assert "test_command: pytest -q\n" in read(scene, "config.yaml")
     first = read(scene, "workflows/my-default.yaml").partition("\n")[0]
@@ -88,6 +89,15 @@ def test_a_project_whose_tests_nobody_knows_is_told_what_a_test_command_does(sce
     holds(asked, *told)
     for words in (["--tests", ""], ["--tests", "make test", "--name", "b", "--yes"], ["--name", "c", "--yes"]):
         assert told[0] not in scene.loomctl("init", *words).ends().stdout
+
+
+def test_a_new_test_command_is_none_of_the_runs_under_way(scene: Scene) -> None:
+    told = "Runs that have begun keep the test command that they began with."
+    assert told not in scene.loomctl("init", "--tests", "make test").ends().stdout
+    scene.workflow(phases=TESTED)
+    scene.begin()
+    assert told in scene.loomctl("init", "--tests", "make all").ends().stdout
+    assert told not in scene.loomctl("init", "--tests", "make all").ends().stdout
 
 
 def test_without_anybody_to_ask_nothing_is_written(scene: Scene) -> None:
