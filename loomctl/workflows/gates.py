@@ -165,11 +165,11 @@ def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: 
 
 
 def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, Any], place: Place) -> LoomError:
-    run_id, branch = str(state["run_id"]), visits.seen_from(state).name
+    called, branch = handle(state), visits.seen_from(state).name
     why = "it has no labels; approve or reject it"
     if offered:
         why = "the choices are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
-    hint = command(CHOOSE, run_id, offered[0], branch) if offered else command(APPROVE, run_id, "", branch)
+    hint = command(CHOOSE, called, offered[0], branch) if offered else command(APPROVE, called, "", branch)
     return LoomError(code, what, where=place.key, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 

@@ -158,6 +158,7 @@ def test_what_is_no_decision_is_refused(scene: Scene, ways: list[Json], said: tu
         assert way.get("label", "") in error.why
     offered = gates.choices({"transitions": ways})
     assert error.hint.startswith("loomctl choose " if offered else "loomctl approve ")
+    assert error.hint.endswith(f" {scene.handle}")
 
 
 @each("verb", ["approve", "reject", "choose"])

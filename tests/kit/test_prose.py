@@ -42,6 +42,10 @@ CASES = {
         "  why: it is too long for a line of forty columns",
         "  why: it is too long for a line of\n       forty columns",
     ),
+    "a row with a label": (
+        "files     Loom changed none of yours but task boxes",
+        "files     Loom changed none of yours but\n          task boxes",
+    ),
     "a numbered item": (
         "12. one that is too long for a line of forty",
         "12. one that is too long for a line of\n    forty",
@@ -60,7 +64,7 @@ def test_prose_is_broken_between_words(text: str, wanted: str) -> None:
         "    loomctl done add-dark-mode-k3f9 --for 002 --response-file result.md",
         "  hint: loomctl done add-dark-mode-k3f9 --for 002 --response-file x",
         "| a row of a table | that is wider than the screen is | and stays |",
-        "run       a row of labels that is wider than the screen, and stays",
+        "run  a row of a table  that is wider than the screen, and stays",
         "````text\na line of a file, wider than the screen is\n```\nand another, wider than the screen is\n````",
     ],
 )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r" {0,3}(`{3,})")
 # Where the further lines of a line begin: below its text, behind the mark of an item or a label.
-_HEAD = re.compile(r" *(?:(?:[-*✓✗!·] |\d{1,3}\. |(?<= )[a-z]+: ))?")
+_HEAD = re.compile(r" *(?:[-*✓✗!·] |\d{1,3}\. |(?<= )[a-z]+: |[a-z]+ {2,})?")
 _COPIED = re.compile(r" *hint: ")
 _AT_THE_END = re.compile(r"(?<=: )loomctl [^.,;]*$")  # a command behind the sentence that names it
 # A word; with it what stands in quotes, in code quotes, or behind the name of the command, in brackets all of it.
@@ -43,7 +43,9 @@ def fitted(text: str, limit: int) -> str:
 
 
 def _is_no_prose(line: str) -> bool:
-    return line.startswith(("    ", "|")) or "  " in line.strip() or bool(_COPIED.match(line))
+    head = _HEAD.match(line)
+    is_a_row = "  " in line[head.end() if head else 0 :].strip()
+    return line.startswith(("    ", "|")) or is_a_row or bool(_COPIED.match(line))
 
 
 def _broken(line: str, limit: int) -> Iterator[str]:
