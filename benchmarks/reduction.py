@@ -11,13 +11,15 @@ results' tokens alone, against which the telling of the call counts too; the fir
 what is needed later and not visible (what a search of the original shows, ten lines around each find; all of it where
 only the command could be run again); error lines that are kept, by labels made by hand (`error_lines.json`, which holds
 their hashes); paths and identifiers that later calls use and that came from results, as far as they are visible, and
-reachable; anchors (the old text of later edits) that stand verbatim; bytes of originals that come back; references to
-nothing; milliseconds a call takes to reduce. "Kept aside" are the recordings that no rule was tuned on.
+reachable (what is told in braces is there); anchors (the old text of later edits) that stand verbatim; bytes of
+originals that come back; references to nothing; milliseconds a call takes to reduce. "Kept aside" are the recordings
+that no rule was tuned on.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -62,6 +64,7 @@ SCENARIO_BARS = {"5 file reads of 2 KB": 0.92, "10 web searches": 0.94, "20 step
 # Deliberately other patterns than the reducer's.
 _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+|\b[\w-]+\.(?:py|js|ts|tsx|go|md|json|ya?ml|toml|rs|sh|html|css|txt)\b")
 _NAME = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w*|\w+_\w+|[0-9a-f]{7,40})\b")
+_BRACES = re.compile(r"([^\s{},]*)\{([^\s{}]+)\}([^\s{},]*)")
 _NOT_LOOKED_FOR_IN = ("content", "new_string", "edits", "prompt", "message", "description")
 
 
@@ -343,7 +346,7 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
     whole: set[int] = set()
     for number, call in enumerate(calls):
         told = told_upto(number)
-        text = "\n".join(told.texts)
+        text = "\n".join(map(_unfolded, told.texts))
         args = call.args if isinstance(call.args, dict) else {}
         used = _words({key: value for key, value in args.items() if key not in _NOT_LOOKED_FOR_IN})
         for kind, pattern in (("paths", _PATH), ("names", _NAME)):
@@ -364,6 +367,20 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
         asked += _words(args) + "\n"
     sums.again += sum(tokens("\n".join(lines)) for n, lines in again.items() if n not in whole)
     sums.again += sum(tokens(calls[n].seen) for n in whole)
+
+
+@functools.cache
+def _unfolded(text: str) -> str:
+    """Give a text with what it tells in braces behind it one by one: `src/{a.py,b.py}`, `part_{1..9}`."""
+    found = []
+    for before, inner, after in _BRACES.findall(text):
+        first, dots, last = inner.partition("..")
+        if dots and first.isdigit() and last.isdigit():
+            names = [f"{number:0{len(first)}}" for number in range(int(first), min(int(last), int(first) + 10_000) + 1)]
+        else:
+            names = inner.split(",")
+        found += [f"{before}{name}{after}" for name in names]
+    return "\n".join([text, *found])
 
 
 def _words(value: Any) -> str:
