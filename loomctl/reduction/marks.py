@@ -285,11 +285,11 @@ def _kind(seen: str, *, says: bool) -> tuple[int, int]:
         return _LOWERED.get(severity["word"].lower(), ERROR), severity.start()
     if _CODE.match(seen):
         return PLAIN, 0
+    good = _GOOD.sub(lambda found: " " * len(found.group()), seen)
     level = _LEVEL.search(seen[:LONGEST_LINE])
     if level and level["word"].lower() in _LEVELS:
         lowered = _LOWERED.get(level["word"].lower(), ERROR)
-        return (WEAK if _WORST.search(seen) else PLAIN) if lowered == NOTE else lowered, level.start()
-    good = _GOOD.sub(lambda found: " " * len(found.group()), seen)
+        return (WEAK if _WORST.search(good) else PLAIN) if lowered == NOTE else lowered, level.start()
     for pattern, kind in ((_WORST, ERROR), (_WARNED, WARNING)):
         found = pattern.search(good)
         if found:

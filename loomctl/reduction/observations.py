@@ -130,9 +130,8 @@ def _signal(seen: _Seen) -> list[str]:
     if seen.action in (SEARCH, VISIT):
         found += _line("at", within(ranges(signal.addresses(seen.text)), seen.room(ADDRESSES), known="\n".join(found)))
     found += _files(seen, found)
-    if seen.action not in (WRITE, EDIT):  # the names in a failed one are those that the call itself held
-        names = within(ranges(_names(seen)), seen.room(NAMES), known="\n".join(found))
-        found += _line("names", names)
+    known = "\n".join(found) + (_held(seen) if seen.action in (WRITE, EDIT) else "")
+    found += _line("names", within(ranges(_names(seen)), seen.room(NAMES), known=known))
     return _never_longer(seen, found)
 
 
@@ -156,7 +155,7 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
     begins = signal.opening(errors.strip() or seen.text, rooms.others / 2) if failed else []
     found = [line for line in (*begins, *trouble(errors, rooms, failed=not output.success)) if line not in said]
     if failed and seen.action in (WRITE, EDIT):  # what a failed edit is quoted with is no trouble
-        held = "\n".join(value for value in seen.call.args.values() if isinstance(value, str))
+        held = _held(seen)
         found = [line for line in found if line.strip() not in held]
     found = list(dict.fromkeys(found))
     if errors.strip() and not found and not output.success:
@@ -164,6 +163,11 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
     is_content = output.success and (seen.is_difference or is_a_search(seen.call.args))
     text = "" if is_content else seen.text
     return [*found, *(line for line in trouble(text, rooms, failed=not output.success) if line not in found)]
+
+
+def _held(seen: _Seen) -> str:
+    """Give what a call itself held: of a failed edit the result quotes it."""
+    return "\n".join(value for value in seen.call.args.values() if isinstance(value, str))
 
 
 def _rooms(seen: _Seen) -> Rooms:

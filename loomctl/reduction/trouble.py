@@ -137,7 +137,7 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     if line.indent > first.indent or line.detail or is_open:
         return False
     if line.trace or line.kind <= WARNING:
-        return not first.heading and (unit.kind <= WARNING or not any(one.place for one in unit.lines))
+        return not first.heading and (unit.kind <= NOTE or not any(one.place for one in unit.lines))
     return line.kind != NOTE and not line.place and not first.indent and unit.kind > WARNING
 
 
@@ -203,29 +203,34 @@ def _with_file(line: Line, unit: Unit) -> str:
 
 
 def _kind(unit: Unit, *, failed: bool) -> int:
-    """Say how bad a unit is: what is listed by number with a place is worth a warning, whatever its words."""
-    has_place = any(line.own for line in unit.lines)
-    if unit.kind > WARNING and has_place and unit.lines[0].heading and len(unit.lines) > 1:
+    """Say how bad a unit is: what stands above a place, or is listed by number with one, is a message by its form."""
+    first = unit.lines[0]
+    if unit.kind <= WARNING or not any(line.own for line in unit.lines):
+        return unit.kind
+    if first.heading and len(unit.lines) > 1:
         return WARNING
-    return NOTE if failed and has_place and unit.kind > NOTE else unit.kind
+    if failed and unit.kind > NOTE:
+        return NOTE if first.place else ERROR
+    return unit.kind
 
 
 def _rank(line: Line, unit: Unit, kind: int) -> int | None:
     """Say how much of a unit's trouble a line tells; None where it tells none."""
     if line.kind == NOISE:
         return None
-    is_named = line.heading or (bool(line.place) and not line.frame)
+    is_named = line.heading or (bool(line.place) and not line.frame and line.kind != NOTE)
     first = unit.lines[0]
     is_named = is_named or (first.heading and not first.place and line.number == first.number + 1)
     if kind == ERROR:
-        if line.kind == ERROR or is_named:
+        if line.kind == ERROR or is_named or (unit.kind > NOTE and line is first):
             return MESSAGE
         if line.frame or line.detail:
             return DETAIL
         plain = HINT if line.kind == WEAK else ASIDE
         return {WARNING: WARNED, NOTE: ASIDE}.get(line.kind, AROUND if line.indent > first.indent else plain)
     if kind == WARNING:
-        return WARNED if line.kind in (WARNING, unit.kind) or line.place or is_named else ASIDE
+        is_place = bool(line.place) and line.kind != NOTE
+        return WARNED if line.kind in (WARNING, unit.kind) or is_place or is_named else ASIDE
     if kind == NOTE:
         return ASIDE if line.kind <= NOTE or line.place or is_named else None
     return HINT if line.kind == WEAK else None
