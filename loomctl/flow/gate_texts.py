@@ -206,7 +206,9 @@ def say_move(run: Run, move: Move, *, is_new: bool) -> str:
 
 
 def _transitions(run: Run, way: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Give the transitions of the step that was left by a way."""
+    """Give the transitions of the step that was left by a way; none where it took none, so that no visit is read."""
+    if not isinstance(way.get("transition"), int):
+        return ()
     last = next((one for one in reversed(run.state["steps"]) if one.get("next") == way), None)
     place = frozen_plan.place_of(run.plan, last["step_id"]) if last is not None else None
     return (place.step.get("transitions") or ()) if place is not None else ()
