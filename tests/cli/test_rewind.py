@@ -81,7 +81,7 @@ def test_a_fork_is_told_in_words_and_taken_up(worked: Scene, cli: Cli) -> None:
     assert lines == [
         f"Loom: {handle(new)} is a copy of {handle(first)} after 002-build.make@1",
         "  copied    2 steps, 0 tool calls and the context of that time",
-        "  files     Loom changed none of yours but task boxes; later steps changed none that Loom knows of",
+        "  files     Loom touched none of yours; later steps changed none that Loom knows of",
         f"{handle(first)} is unchanged. To continue the copy: loomctl resume {handle(new)}",
     ]
     assert cli("show", "--json").json["run_id"] == first
