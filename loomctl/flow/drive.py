@@ -311,7 +311,9 @@ def _with_a_result(
         return given
     if entry is not None:
         open_for(run, run.state, {})  # a person decides it, or its branches end it
-    line = ask(str(entry["step_id"])) if entry is not None and ask is not None and given.response is None else None
+    line = None
+    if entry is not None and ask is not None and given.response is None:
+        line = given.note if given.note.strip() else ask(str(entry["step_id"]))
     if line and line.strip():
         return given._replace(response=line)
     step = entry["step_id"] if entry is not None else f"branch {branch}'s step"

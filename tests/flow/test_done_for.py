@@ -9,7 +9,7 @@ import pytest
 
 from loomctl.flow import drive, stop
 from loomctl.kit.errors import LoomError
-from tests.cli.terminal import Terminal, loomctl
+from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import OTHER, SESSION, Ended, Scene, fingerprint, handle
 from tests.helpers.tables import each
 from tests.helpers.verbs import read, statuses
@@ -166,6 +166,13 @@ def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> 
     assert "What was the result of frame/ask? One line; an empty line ends nothing." in seen
     assert (statuses(begun)[0], code) == (status, 0 if status == "succeeded" else 2)
     assert status != "succeeded" or read(begun, "001-frame.ask@1", "response.md") == "It is done."
+
+
+def test_a_person_who_gives_a_note_is_not_asked(begun: Scene) -> None:
+    begun.let_go()
+    seen = at_a_terminal(begun, "done", begun.run_dir.name, "--note", "Seen by hand.")
+    assert "What was" not in seen
+    assert (statuses(begun)[0], read(begun, "001-frame.ask@1", "response.md")) == ("succeeded", "Seen by hand.")
 
 
 @pytest.mark.usefixtures("without_an_editor")
