@@ -46,25 +46,30 @@ class Raised(NamedTuple):
     place: str
 
 
-def raised() -> Iterator[Raised]:
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "LoomError":
-                continue
-            given = {keyword.arg: keyword.value for keyword in node.keywords}
-            code = node.args[0]
-            if isinstance(code, ast.Constant):
-                end = ast.unparse(given["exit_code"]) if "exit_code" in given else "EXIT_INVALID"
-                hint = given.get("hint")
-                says = hint is not None and not (isinstance(hint, ast.Constant) and not hint.value)
-                yield Raised(str(code.value), end, says, f"{path.relative_to(CHECKOUT)}:{node.lineno}")
+@functools.cache
+def raised() -> list[Raised]:
+    return [one for path in SOURCES for one in raised_in(path)]
 
 
-ERRORS = list(raised())
+def raised_in(path: Path) -> Iterator[Raised]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or called(node) != "LoomError":
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        code = node.args[0]
+        if isinstance(code, ast.Constant):
+            end = ast.unparse(given["exit_code"]) if "exit_code" in given else "EXIT_INVALID"
+            hint = given.get("hint")
+            says = hint is not None and not (isinstance(hint, ast.Constant) and not hint.value)
+            yield Raised(str(code.value), end, says, f"{path.relative_to(CHECKOUT)}:{node.lineno}")
+
+
+def called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def test_every_code_is_a_word_of_its_own() -> None:
-    codes = {one.code for one in ERRORS}
+    codes = {one.code for one in raised()}
     assert len(codes) > 40
     assert [code for code in codes if not re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)] == []
     plain = defaultdict(set)
@@ -76,15 +81,15 @@ def test_every_code_is_a_word_of_its_own() -> None:
 def test_every_code_ends_a_command_in_one_way() -> None:
     """A script that knows the code knows the exit code; where there are two, a file is told from what was typed."""
     ends = defaultdict(set)
-    for one in ERRORS:
+    for one in raised():
         ends[one.code].add(one.exit_code)
     several = {code: found for code, found in ends.items() if len(found) > 1}
     assert {code: found for code, found in several.items() if found != TWO_ENDS.get(code)} == {}
 
 
 def test_every_error_says_what_can_be_done() -> None:
-    assert [one for one in ERRORS if not one.hint and one.code not in WITHOUT_HINT] == []
-    assert set(WITHOUT_HINT) <= {one.code for one in ERRORS if not one.hint}, "an exception that is none any more"
+    assert [one for one in raised() if not one.hint and one.code not in WITHOUT_HINT] == []
+    assert set(WITHOUT_HINT) <= {one.code for one in raised() if not one.hint}, "an exception that is none any more"
 
 
 # What a hint may begin with: it shows something, or mends what the error names and nothing else. x: a program's path.
@@ -106,22 +111,34 @@ class Hint(NamedTuple):
     place: str
 
 
-def hints() -> Iterator[Hint]:
-    for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        constants = {
-            node.targets[0].id: node.value
-            for module in (tree, *map(imported, of_package(tree)))
-            for node in module.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        }
-        for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-            assigned = sorted(assigned_in(function), key=lambda one: one[0])
-            for node in ast.walk(function):
-                for value in hint_values(node):
-                    known = {**constants, **{name: value for line, name, value in assigned if line <= line_of(node)}}
-                    for text in texts(value, known):
-                        yield Hint(text, f"{path.relative_to(CHECKOUT)}:{line_of(node)}")
+@functools.cache
+def hints() -> list[Hint]:
+    """Read all hints of the source: once, and not while tests are only collected."""
+    return [hint for path in SOURCES for hint in hints_in(path)]
+
+
+def hints_in(path: Path) -> Iterator[Hint]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    said = {function: [(node, value) for node in ast.walk(function) for value in hint_values(node)]
+            for function in functions}  # fmt: skip
+    constants = constants_of(tree) if any(said.values()) else {}
+    for function in filter(said.get, functions):
+        assigned = sorted(assigned_in(function), key=lambda one: one[0])
+        for node, value in said[function]:
+            known = {**constants, **{name: value for line, name, value in assigned if line <= line_of(node)}}
+            for text in texts(value, known):
+                yield Hint(text, f"{path.relative_to(CHECKOUT)}:{line_of(node)}")
+
+
+def constants_of(tree: ast.Module) -> dict[str, ast.expr]:
+    """Give the constants of a module and of those of the package that it imports from."""
+    return {
+        node.targets[0].id: node.value
+        for module in (tree, *map(imported, of_package(tree)))
+        for node in module.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
 
 
 def of_package(tree: ast.Module) -> Iterator[str]:
@@ -143,7 +160,7 @@ def line_of(node: ast.AST) -> int:
 def hint_values(node: ast.AST) -> Iterator[ast.expr]:
     """Give what a node makes a hint of: an error's, a finding's, or one that takes another's place."""
     if isinstance(node, ast.Call):
-        name = ast.unparse(node.func).rpartition(".")[2]
+        name = called(node)
         if name == "LoomError":
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "hint")
         elif name in ("Finding", "_failed") and len(node.args) > 2 and not is_code(node.args[0]):
@@ -173,10 +190,12 @@ def texts(node: ast.expr, known: Mapping[str, ast.expr]) -> list[str]:
     return []  # a call: its own words are another place's, or the test of it
 
 
-@each("hint", sorted({hint.text: hint for hint in hints()}.values()))
-def test_a_hint_is_one_command_line(hint: Hint) -> None:
-    if hint.text in PROSE:
-        return
+def test_a_hint_is_one_command_line() -> None:
+    for hint in {hint.text: hint for hint in hints() if hint.text not in PROSE}.values():
+        is_one_command_line(hint)
+
+
+def is_one_command_line(hint: Hint) -> None:
     assert subprocess.run(["sh", "-n", "-c", hint.text], capture_output=True, check=False).returncode == 0, hint
     assert not OWN_WORDS.search(hint.text), hint
     for command in re.split(r"&&|;", hint.text):
