@@ -46,6 +46,8 @@ _FILES = frozenset(
         *(f"{RUN}stages/*/{name}" for name in (*_OF_A_STAGE, "evidence.json", command_runs.LOG)),
     )
 )
+_PARTS_OF_FILES = 1 + max(name.count("/") + 1 for name in _FILES)
+_NO_NAMES = frozenset(("", ".", ".."))
 _FOLDERS = frozenset(f"{RUN}{name}" for name in ("stages", "stages/*", asset_files.FOLDER, tool_log.FOLDER))
 
 
@@ -234,16 +236,16 @@ def trouble(path: str, *, is_folder: bool = False) -> str:
     raw = os.fsencode(path)
     if len(parts) > DEEPEST:
         return f"lies deeper than {DEEPEST} folders"
-    if len(raw) > LONGEST or any(len(part) > LONGEST_NAME for part in raw.split(b"/")):
+    if len(raw) > LONGEST or (len(raw) > LONGEST_NAME and any(len(one) > LONGEST_NAME for one in raw.split(b"/"))):
         return f"has a name longer than {LONGEST_NAME} bytes, or a path longer than {LONGEST}"
-    if any(part in ("", ".", "..") or "\\" in part for part in parts):
+    if "\\" in path or not _NO_NAMES.isdisjoint(parts):
         return "has a name that some systems do not allow"
-    if any(part.lower() == ".git" for part in parts):
+    if ".git" in path.lower() and any(part.lower() == ".git" for part in parts):
         return "has a name that git does not carry"
     if parts[:2] == ["run", "stages"] and len(parts) > 2 and visit_files.is_one(parts[2]):
         return "stands where Loom expects a file" if is_folder or len(parts) > 3 else ""
     shape = ["run", "stages", "*", *parts[3:]] if parts[:2] == ["run", "stages"] and parts[2:] else parts
-    if any("/".join(shape[:count]) in _FILES for count in range(1, len(parts) + is_folder)):
+    if any("/".join(shape[:count]) in _FILES for count in range(1, min(len(parts) + is_folder, _PARTS_OF_FILES))):
         return "is, or lies in, a folder where Loom expects a file"
     return "stands where Loom expects a folder" if not is_folder and "/".join(shape) in _FOLDERS else ""
 
