@@ -32,7 +32,7 @@ def restore(stand: Stand, **how: Any) -> Answer:
 
 @pytest.mark.slow(quick=1)
 @pytest.mark.parametrize("layout", ["runs", "by-plan"])
-@pytest.mark.parametrize("deed", ["resume", "done", "restore"])
+@pytest.mark.parametrize("deed", ["restore", "resume", "done"])
 def test_a_kill_at_any_write_loses_no_key_of_fabers(
     tmp_path: Path, forks: Bench, user_folders: Path, layout: str, deed: str
 ) -> None:

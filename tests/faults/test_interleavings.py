@@ -8,9 +8,10 @@ import json
 import subprocess
 import sys
 
+from tests.helpers import tiers
 from tests.helpers.scenes import CHECKOUT
 
-COUNT = 25
+COUNT = 10 if tiers.is_quick() else 25
 
 
 def test_no_interleaving_of_push_pull_and_kills_loses_a_stage() -> None:

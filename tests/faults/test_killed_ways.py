@@ -196,6 +196,7 @@ def killed_throughout(driver: Driver, undisturbed: list[Verb], where: list[int])
     return killed
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
