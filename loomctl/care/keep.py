@@ -81,11 +81,13 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
     if force:
         return
     try:
-        active = is_active(space.store.read_state(run_id))
+        state = space.store.read_state(run_id)
     except LoomError:
-        active = False
+        state = None
+    if state is not None and state["status"] in TERMINAL:  # nobody works on it, whoever did
+        return
     holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
-    if active or holders:
+    if holders or (state is not None and is_active(state)):
         called = space.store.handle(run_id)
         driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
         why = "--force does it anyway" + ("; or cancel the run in a terminal" if driven else "")

@@ -40,6 +40,15 @@ def test_a_run_under_way_is_not_put_away(scene: Scene) -> None:
     assert keep.removable(scene.space(OTHER), run_id, force=True) == run_id
 
 
+def test_a_run_that_is_cancelled_is_put_away_whoever_worked_on_it(scene: Scene) -> None:
+    scene.workflow()
+    run = scene.begin().run
+    assert scene.loomctl("cancel", run.handle, session=None).code == 0
+    assert scene.space(OTHER).local.live_sessions(run.run_id) == [SESSION]
+    assert scene.loomctl("runs", "rm", run.handle, "--yes", session=None).code == 0
+    assert scene.run_dirs == []
+
+
 def test_a_run_whose_state_is_broken_can_be_put_away(over: Scene) -> None:
     (over.run_dir / "state.json").write_text("{")
     assert keep.removable(over.space(), over.run_dir.name, force=False) == over.run_dir.name
