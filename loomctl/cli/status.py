@@ -197,6 +197,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "waits": {"for": waits.who, "why": waits.why},
         "next": waits.command or None,
         "choices": [*waits.choices],
+        "take_over": waits.take_over or None,
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
         "driver": driver,
         "compactions": _compactions(space, run),
@@ -317,6 +318,8 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     yield _Row("waits", f"for {_WHO[waits['for']]}: {waits['why']}", 3, _YELLOW if waits["for"] == "user" else "")
     for number, command in enumerate([told["next"]] if told["next"] else told["choices"][:_CHOICES]):
         yield _Row("next" if number == 0 else "       or", command, 0)
+    if told["take_over"]:
+        yield _Row("take over", told["take_over"], 0)
     yield _sessions(told, now)
     if told["compactions"]["last"] is not None:
         yield _compacted(told["compactions"], now)

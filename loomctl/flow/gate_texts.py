@@ -108,7 +108,8 @@ def paused(run: Run) -> str:
     why = f": {note}" if note else ""
     return (
         f"The run is paused: {by or 'somebody'} rejected {masked_line(str(refused['id']), 120)}{why}. "
-        f"`loomctl undo` opens the last step again. `loomctl resume {run.handle}` asks again."
+        f"In the session that drives it, `loomctl undo` opens the last step again, "
+        f"and `loomctl resume {run.handle}` asks again."
     )
 
 

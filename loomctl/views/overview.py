@@ -48,7 +48,8 @@ class Waits(NamedTuple):
     """Who is to do what. who: `user`, `assistant`, `loom` or `nobody`; why: in a line.
 
     word: what comes next, in one word; command: the one that leads on, empty where there is none; choices: the
-    commands among which a person chooses, where there are several.
+    commands among which a person chooses, where there are several; take_over: by which this session would get a run
+    that another drives.
     """
 
     who: str
@@ -56,12 +57,13 @@ class Waits(NamedTuple):
     word: str
     command: str
     choices: tuple[str, ...] = ()
+    take_over: str = ""
 
 
 def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, where: str = "") -> Waits:
     """Say what a run waits for, and by which one command it goes on.
 
-    is_driven: a live session here works on it; held: another than the caller does, so that driving it takes it over;
+    is_driven: a live session here works on it; held: another than the caller does, and nothing leads on from here;
     where: the machine of that one, for people, where it is known.
     """
     found = _waits(run, is_driven=is_driven or held)
@@ -76,7 +78,7 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
-    return found._replace(word="take over", command=f"loomctl resume {run.handle} --take-over")
+    return found._replace(word="", command="", take_over=f"loomctl resume {run.handle} --take-over")
 
 
 def _waits(run: Run, *, is_driven: bool) -> Waits:
