@@ -25,14 +25,18 @@ def within(items: Iterable[str], budget: float, *, known: str = "") -> Iterator[
         yield item
 
 
-def ranges(items: Sequence[str]) -> list[str]:
-    """Give the items, of which those that differ in one running number stand as one: `part_{001..120}.py`."""
+def ranges(items: Sequence[str], most: int = 0) -> list[str]:
+    """Give the items, of which those that differ in one running number stand as one: `part_{001..120}.py`.
+
+    most: how many are given of others that differ in numbers alone, 0 for all.
+    """
     groups: dict[tuple[str, ...], list[str]] = {}
     for item in items:
         groups.setdefault(tuple(_NUMBER.split(item)), []).append(item)
     found: list[str] = []
     for texts, alike in groups.items():
-        found += _ranges(texts, alike) if len(texts) > 1 and len(alike) >= _RANGE else alike
+        told = _ranges(texts, alike) if len(texts) > 1 and len(alike) >= _RANGE else alike
+        found += told[:most] if most and len(texts) > 1 else told
     return found
 
 

@@ -78,6 +78,7 @@ _SEVERITY = re.compile(
 )
 # A log's own word for how bad a line is.
 _LEVEL = re.compile(r"\b(?:level|severity|lvl|loglevel)[\"']?\s?[:=]\s?[\"']?(?P<word>[a-z]+)", re.IGNORECASE)
+_LOG = re.compile(r"(?:^|\d\S* |\] )\W?(?P<word>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b(?![:)\w])")
 _LOWERED = {
     **dict.fromkeys(("warning", "warn"), WARNING),
     **dict.fromkeys(
@@ -286,7 +287,7 @@ def _kind(seen: str, *, says: bool) -> tuple[int, int]:
     if _CODE.match(seen):
         return PLAIN, 0
     good = _GOOD.sub(lambda found: " " * len(found.group()), seen)
-    level = _LEVEL.search(seen[:LONGEST_LINE])
+    level = _LEVEL.search(seen[:LONGEST_LINE]) or _LOG.match(seen) or _LOG.search(seen[:60])
     if level and level["word"].lower() in _LEVELS:
         lowered = _LOWERED.get(level["word"].lower(), ERROR)
         return (WEAK if _WORST.search(good) else PLAIN) if lowered == NOTE else lowered, level.start()
@@ -335,10 +336,10 @@ def without_folders(text: str) -> str:
     return text[len(file) - len(file.rpartition("/")[2]) :]
 
 
-def words_of(text: str) -> str:
-    """Give the words that tell one message from others of its shape: what it quotes, else its end."""
+def words_of(text: str) -> list[str]:
+    """Give the words that tell one message from others of its shape: what it quotes, else those beside its place."""
     quoted = _QUOTED.findall(_PLACE.sub("", text))
-    return " ".join(quoted[:2]) if quoted else " ".join(_PLACE.sub("", text, count=1).split()).strip(" :")[:60]
+    return quoted[:2] or _PLACE.sub("", text, count=1).strip(" :")[:60].split()
 
 
 def unchanging(text: str) -> str:

@@ -47,6 +47,7 @@ ADDRESSES, FACTS, PAGES, REPORT, PROSE = (
     (0.5, 300, 500),
     (0.2, 60, 160),
 )
+NAMES_ALIKE = 8  # names that differ in numbers alone
 # The same for messages of trouble and what explains them.
 TROUBLE, TROUBLE_IF_WELL = (0.3, 420, 1000), (0.3, 320, 1000)
 HINTS = 50
@@ -131,7 +132,7 @@ def _signal(seen: _Seen) -> list[str]:
         found += _line("at", within(ranges(signal.addresses(seen.text)), seen.room(ADDRESSES), known="\n".join(found)))
     found += _files(seen, found)
     known = "\n".join(found) + (_held(seen) if seen.action in (WRITE, EDIT) else "")
-    found += _line("names", within(ranges(_names(seen)), seen.room(NAMES), known=known))
+    found += _line("names", within(ranges(_names(seen), NAMES_ALIKE), seen.room(NAMES), known=known))
     return _never_longer(seen, found)
 
 

@@ -118,9 +118,10 @@ def summary(text: str) -> str:
 
 
 def ending(text: str, count: int) -> list[str]:
-    """Give the last lines with words in them, each once."""
+    """Give the last lines with words in them, of those that differ in digits alone the last one."""
     lines = [line.strip() for line in text.rstrip().split("\n")[-40:] if any(map(str.isalpha, line))]
-    return [cut(line) for line in _once(reversed(_once(reversed(lines))))][-count:]
+    last = {"".join(one for one in line if not one.isdigit()): at for at, line in enumerate(lines)}
+    return [cut(lines[at]) for at in sorted(last.values())[-count:]]
 
 
 def paths(text: str) -> list[str]:

@@ -24,8 +24,8 @@ _FRAMES = 3  # places of a trace that are told from each of its ends
 _MOST, _MOST_IF_WELL = {DETAIL: 8, AROUND: 8, ASIDE: 4}, {DETAIL: 4, AROUND: 4, ASIDE: 2}
 _PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
 _ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
-_FILES = 3  # in so many files a message is told before others of its shape make room for those of other shapes
-_FOLDED = 0.25  # of the room for messages: for the places of what is folded
+_FOLDED, _FOLDED_MOST = 0.25, 0.5  # of the room for messages: for the places of what is folded
+_PLACES, _COUNTED = 60, 200  # places of what is folded that are told, and up to how many are counted
 _OFTEN = 5  # so many lines of one shape without a mark are a tool's progress
 
 
@@ -67,7 +67,9 @@ def trouble(text: str, rooms: Rooms, *, failed: bool = True) -> list[str]:
     lines = _without_progress(list(marks.read(text, failed=failed)))
     ranked = sorted(_ranked(_headed(_units(lines)), failed=failed))
     chosen, left = _chosen(ranked, rooms)
-    return _told(chosen) + _folded(left, rooms.messages * _FOLDED)
+    told = _told(chosen)
+    rest = rooms.messages - sum(estimate(line) + 1 for line in told)
+    return told + _folded(left, max(rooms.messages * _FOLDED, min(rest, rooms.messages * _FOLDED_MOST)))
 
 
 def _without_progress(lines: list[Line]) -> list[Line]:
@@ -171,7 +173,8 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
         file = next((line.place for line in unit.lines if line.own), unit.lines[0].text).partition(":")[0]
         alike = _count(shapes, worst.shape, file)
         room = dict(most)
-        for line in unit.lines:
+        is_file = any(line.bare_place for line in unit.lines)  # of which each message below is told with it
+        for line in unit.lines[is_file:]:
             rank = MESSAGE if line.number in ends and kind == ERROR else _rank(line, unit, kind)
             if rank is None or (line.number not in frames if line.frame else line.number in sources):
                 continue
@@ -192,10 +195,11 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
 
 
 def _count(shapes: dict[tuple[str, str], int], shape: str, file: str) -> int:
-    """Count a message of a shape, and say how many of it were in its file; one more where it is in many files."""
+    """Count a message of a shape, and say how many come before it: in its file, or half of the files that have it."""
     inside = shapes[shape, file] = shapes.get((shape, file), -1) + 1
-    everywhere = shapes[shape, ""] = shapes.get((shape, ""), -1) + 1
-    return inside + (everywhere >= _FILES)
+    if not inside:
+        shapes[shape, ""] = shapes.get((shape, ""), -1) + 1
+    return max(inside, shapes[shape, ""] // 2)
 
 
 def _with_file(line: Line, unit: Unit) -> str:
@@ -271,7 +275,7 @@ def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Rank
         cost = estimate(marks.without_folders(one.text) if file in files else one.text) + 1
         is_message = one.rank in (MESSAGE, WARNED)
         most = messages if is_message else min(messages, spent + hints if one.rank == HINT else rooms.others)
-        if spent + cost <= most and (one.alike < _ALIKE or not is_message):
+        if spent + cost <= most and one.alike < _ALIKE:
             spent += cost
             hints -= cost if one.rank == HINT else 0
             files.add(file)
@@ -299,15 +303,17 @@ def _told(chosen: list[Ranked]) -> list[str]:
 def _folded(left: list[Ranked], room: float) -> list[str]:
     """Tell the messages that there was no room for by their number, and by their places as far as there is room."""
     told: list[str] = []
-    file = words = ""
-    for one in sorted(left, key=lambda one: (one.rank, one.number)):
+    file, words = "", [""]
+    for one in sorted(left, key=lambda one: (one.rank, one.number))[:_PLACES]:
         place = marks.place_of(one.text)
         name, _, at = place.partition(":")
-        same, words = words, marks.words_of(one.text)
-        text = " ".join(part for part in (at if name == file and at else place, words if words != same else "") if part)
+        before, words = words, marks.words_of(one.text)
+        new = words[next((n for n, pair in enumerate(zip(words, before, strict=False)) if len({*pair}) > 1), 0) :]
+        text = " ".join([at if name == file and at else place, *(new if words != before else ())]).strip()
         room -= estimate(text) + 1
         if room < 0:
             break
         file = name or file
         told += [text] if text else []
-    return [f"[{len(left):,} more{': ' if told else ''}{'; '.join(told)}]"] if left else []
+    count = f"{len(left)}" if len(left) <= _COUNTED else f"over {_COUNTED}"  # of a large output not all are looked at
+    return [f"[{count} more{': ' if told else ''}{'; '.join(told)}]"] if left else []
