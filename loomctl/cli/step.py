@@ -341,6 +341,22 @@ def _had_ended(driven: Driven) -> list[str]:
     return lines
 
 
+def _unchanged(run: Run, ended: Mapping[str, Any]) -> str:
+    """Say of a step whose proof is a command that it changed no file; empty where it did, or nobody knows."""
+    place = frozen_plan.place_of(run.plan, ended["step_id"])
+    proofs = place.step.get("evidence") if place and place.step.get("kind") != "command" else None
+    has_command = any(one["kind"] == "command" for one in proofs or ())
+    if not has_command or ended["status"] not in ("succeeded", "partially_succeeded") or visits.is_branch(run.state):
+        return ""
+    from loomctl.changes import stage_changes  # few steps end by a command
+
+    try:
+        found = stage_changes.of_visit(run, ended)
+    except (OSError, LoomError):
+        return ""
+    return "; no file changed in this step" if found.told and not found.unknown and not found.total else ""
+
+
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
@@ -356,7 +372,9 @@ def _text(space: Workspace, driven: Driven) -> str:
         mark = "✗" if driven.ended["status"] == "failed" else "✓"
         why = finish_records.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
         of = ", ".join(filter(None, (driven.ended["stage"], finish_records.by_file(driven.reading))))
-        told = f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of})"
+        told = (
+            f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of}){_unchanged(driven.run, driven.ended)}"
+        )
         lines.append(f"{told}: {why}" if why else told)
     lines += (
         [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.helpers.repositories import make as repository
 from tests.helpers.scenes import MAIN, OTHER, PHASES, SESSION, Json, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
@@ -48,6 +49,23 @@ def test_next_has_nothing_to_give_of_a_run_that_is_over(begun: Scene, cli: Cli, 
         document = cli("next", *named, "--json").json
         assert (document["status"], document["next"], document["preamble"]) == (status, None, None)
     assert (begun.run_dir / "state.json").read_bytes() == before
+
+
+@each("is_known", [True, False])
+def test_an_end_that_a_command_alone_proves_says_where_no_file_changed(scene: Scene, cli: Cli, is_known: bool) -> None:
+    """Nothing is said of a step that changed one, nor where nobody knows, as without git."""
+    if is_known:
+        repository(scene.root)
+    step: Json = {"prompt": "Do it.", "evidence": [{"run": "true"}]}
+    scene.workflow(phases={"build": {"steps": [{"id": name, **step} for name in ("a", "b", "c")]}})
+    cli("run", "add dark mode", "--workflow", "tiny")
+    cli("trust", "--yes").ends()
+    first = cli("done", given="x").ends().stdout.splitlines()[0]
+    scene.write("made.py", "x = 1\n")
+    second = cli("done", given="x").ends().stdout.splitlines()[0]
+    said = "; no file changed in this step" if is_known else ""
+    assert first == f"✓ build/a: succeeded (001-build.a@1){said}"
+    assert second == "✓ build/b: succeeded (002-build.b@1)"
 
 
 def test_a_failed_step_tells_why(scene: Scene, cli: Cli) -> None:
