@@ -37,22 +37,29 @@ if TYPE_CHECKING:
 # All in estimated tokens. An output as small as this stands for itself.
 SMALL, SMALL_FAILED = 50, 120
 NEVER_LONGER = 400  # what stands for an output of up to so many tokens is never longer than it
-# Of what may be told this is the share of the original, the least and the most. Lists of files get more, and their
-# folders still more.
-FILES, NAMES, LISTS, FOLDERS = (0.04, 16, 120), (0.1, 16, 300), (0.8, 0, 300), (0.3, 0, 150)
-ADDRESSES, FACTS, PAGES, REPORT, PROSE = (
-    (0.4, 40, 300),
-    (0.12, 30, 120),
-    (0.2, 40, 120),
-    (0.5, 300, 500),
-    (0.2, 60, 160),
-)
-NAMES_ALIKE = 8  # names that differ in numbers alone
-# The same for messages of trouble and what explains them.
-TROUBLE, TROUBLE_IF_WELL = (0.3, 420, 1000), (0.3, 320, 1000)
+
+
+class Share(NamedTuple):
+    """How much may be told of something: a share of the original, but so much at least and at most."""
+
+    of: float
+    least: float
+    most: float
+
+
+TROUBLE = Share(0.3, 420, 1000)  # messages and what explains them; of messages alone as many as there are, up to `most`
+TROUBLE_IF_WELL = Share(0.3, 320, 1000)
+FILES = Share(0.04, 16, 120)
+LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 150)  # of a list of files: whole ones, and the others' folders
+NAMES = Share(0.1, 16, 300)
+ADDRESSES = Share(0.4, 40, 300)
+FACTS = Share(0.12, 30, 120)  # of JSON
+REPORT, PROSE, PAGES = Share(0.5, 300, 500), Share(0.2, 60, 160), Share(0.2, 40, 120)
+CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
 SUMMARY = 60
 LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
+NAMES_ALIKE = 8  # names that differ in numbers alone
 _NO_WORDS = ("image", "pdf", "parts", "file_unchanged")  # forms of what was read that hold no text
 _KEYS = re.compile(r"^[\w.$-]{1,80}: ", re.MULTILINE)  # before a value's words
 _JSON_KEYS = re.compile(r"\"[\w$.-]{1,80}\"\s?:")
@@ -98,8 +105,8 @@ class _Seen(NamedTuple):
     def action(self) -> str:
         return self.call.rule.action
 
-    def room(self, share: tuple[float, float, float]) -> float:
-        return min(share[2], max(share[1], share[0] * self.call.size))
+    def room(self, share: Share) -> float:
+        return min(share.most, max(share.least, share.of * self.call.size))
 
 
 def _seen(call: Call) -> _Seen:
@@ -128,6 +135,7 @@ def _signal(seen: _Seen) -> list[str]:
         seen = seen._replace(text=seen.text.replace("\\n", "\n").replace("\\t", "\t"))
     found += _prose(seen, found, has_trouble=bool(said))
     found += _facts(seen)
+    found += _notebook(seen)
     if seen.action in (SEARCH, VISIT):
         found += _line("at", within(ranges(signal.addresses(seen.text)), seen.room(ADDRESSES), known="\n".join(found)))
     found += _files(seen, found)
@@ -175,7 +183,7 @@ def _rooms(seen: _Seen) -> Rooms:
     if seen.call.output.success:
         room = seen.room(TROUBLE_IF_WELL)
         return Rooms(room, room, HINTS)
-    return Rooms(TROUBLE[2], seen.room(TROUBLE), 2 * HINTS)
+    return Rooms(TROUBLE.most, seen.room(TROUBLE), 2 * HINTS)
 
 
 # ---- What was said.
@@ -224,6 +232,20 @@ def _value(seen: _Seen) -> Any:
         return json.loads(mask(seen.call.output.text)[0]) if len(seen.text) >= len(seen.call.output.text) / 2 else None
     except (ValueError, RecursionError):
         return None
+
+
+def _notebook(seen: _Seen) -> list[str]:
+    """Give a notebook's ids of cells, by which they are edited, and what went wrong as they ran."""
+    file = seen.call.output.result.get("file") if isinstance(seen.call.output.result, dict) else None
+    cells = file.get("cells") if seen.action == READ and isinstance(file, dict) else None
+    if not isinstance(cells, list):
+        return []
+    held = [cell for cell in masked(bounded(cells)) if isinstance(cell, dict)]
+    ids = [str(cell.get("cell_id") or cell.get("id") or "") for cell in held]
+    printed = "\n".join(spoken(seen.call.rule, cell["outputs"]) for cell in held if cell.get("outputs"))
+    room = seen.room(CELLS)
+    wrong = trouble(looked_at(cleaned(printed, signal.plain)), Rooms(room, room, 0), failed=False)
+    return [*_line("cells", within(ranges([one for one in ids if one]), room)), *wrong]
 
 
 # ---- What was named.

@@ -102,6 +102,18 @@ def test_the_ids_of_what_a_tool_made_are_told() -> None:
         assert "Thread 7 was looked at" not in told
 
 
+def test_of_a_notebook_the_ids_of_its_cells_are_told_and_what_went_wrong_in_them() -> None:
+    cells: list[Json] = [{"cell_id": f"c{n}f", "source": f"pull({n})\n" * 9, "outputs": []} for n in (1, 4, 9)]
+    cells[1]["outputs"] = [{"output_type": "error", "text": "KeyError: 'red'"}]
+    result = {"type": "notebook", "file": {"filePath": "/w/a.ipynb", "cells": cells}}
+    told = reduce_call("Read", {"file_path": "/w/a.ipynb"}, result).observation
+    assert "cells: c1f c4f c9f" in told
+    assert "KeyError: 'red'" in told
+    for broken in (None, 3, [3], [{"outputs": 3}], [{"cell_id": [], "outputs": [None]}]):
+        file = {"filePath": "/w/a.ipynb", "cells": broken}
+        assert reduce_call("Read", {}, {"type": "notebook", "file": file}).observation
+
+
 @each(
     ("value", "told"),
     [
