@@ -39,7 +39,7 @@ WORK = {
     "tdd": "what to build",
 }
 _UNTESTED = (
-    "Loom found no test command. With one it runs the tests itself before a step that needs them can end.",
+    "Loom found no test command, so no tests will run. With one it runs them before a step that needs them can end.",
     "To set it (test_command in .loom/config.yaml): loomctl init --tests 'pytest -q'",
 )
 
@@ -129,11 +129,18 @@ def _asked_base(space: Workspace) -> str:
     return answer
 
 
-def _asked_tests(found: Suite) -> str:
+def _asked_tests(found: Suite) -> str | None:
+    """Ask for the test command; None where none was found and none is given, so that nothing is said of them."""
     if found.command:
         output.note(f"Loom found a test command in {found.source}.")
-    question = f"Which command runs the tests? Type {_NONE} for none"
-    answer: str = click.prompt(question, default=visible(found.command) or _NONE, err=True)
+        question = f"Which command runs the tests? Type {_NONE} for none"
+        answer: str = click.prompt(question, default=visible(found.command), err=True)
+    else:
+        output.note("Loom found no test command.")
+        question = "Which command runs the tests? An empty line for none"
+        answer = click.prompt(question, default="", show_default=False, err=True)
+        if not answer.strip():
+            return None
     return "" if answer.strip() == _NONE else answer.strip()
 
 
@@ -165,7 +172,9 @@ def _lines(space: Workspace, wanted: Wanted, made: Made, notes: list[str]) -> li
         lines.append(f"Kept the old one as {os.path.relpath(made.copy, root)}.")
     if made.settings:
         before = f" (before: {mask(made.tests_before)[0]!r})" if made.tests_before is not None else ""
-        lines.append(f"Wrote test_command to {os.path.relpath(made.settings, root)}{before}.")
+        where = os.path.relpath(made.settings, root)
+        none = f"No tests will run: test_command is empty in {where}{before}."
+        lines.append(f"Wrote test_command to {where}{before}." if wanted.tests else none)
     lines += notes
     if made.path:
         lines.append(f'Next: loomctl run "{WORK.get(wanted.base, "what to do")}" --workflow {wanted.name}')

@@ -22,6 +22,11 @@ _PLACEHOLDER = "no test specified"  # what `npm init` writes
 _RECIPE = re.compile(r"^@?test(?:[ \t][^:=\n]*)?:(?!=)", re.MULTILINE)
 _TARGET = re.compile(r"^test[ \t]*:(?!=)", re.MULTILINE)
 
+_FOLDERS, _MOST_FILES = ("tests", "test"), 50
+_TEST_FILE = re.compile(r"(?:test_.*|.*_test)\.py")
+_PYTEST_SHAPE = re.compile(r"^(?:async )?def test_|^(?:import|from) pytest\b", re.MULTILINE)
+_UNITTEST_SHAPE = re.compile(r"^class \w+\(.*TestCase\b", re.MULTILINE)
+
 
 class Suite(NamedTuple):
     """command: empty where none is known. source: the file that says so, from the project's root."""
@@ -59,16 +64,48 @@ def found_in(root: str) -> Suite:
         except (OSError, LoomError):
             return ""
 
-    return find(names, text_of)
+    return find([*names, *_test_files(root, names)], text_of)
+
+
+def _test_files(root: str, names: Collection[str]) -> list[str]:
+    """Name the first Python files in the folders of tests, as `tests/test_a.py`."""
+    found: list[str] = []
+    for folder in _FOLDERS:
+        path = os.path.join(root, folder)
+        try:
+            inside = sorted(os.listdir(path)) if folder in names and files.is_inside(path, root) else []
+        except OSError:
+            continue
+        found += [f"{folder}/{name}" for name in inside if _TEST_FILE.fullmatch(name)]
+    return found[:_MOST_FILES]
 
 
 def find(names: Collection[str], text_of: Callable[[str], str]) -> Suite:
-    """Find the test command by the names at a project's root and what stands in its files. Pure."""
+    """Find the test command by the names at a project's root and what stands in its files. Pure.
+
+    names: also those of test files, as `tests/test_a.py`.
+    """
     for sources, command in _TABLE:
         for source in sources:
             told = command(names, text_of(source)) if source in names else ""
             if told:
                 return Suite(told, source)
+    return _of_test_files(names, text_of)
+
+
+def _of_test_files(names: Collection[str], text_of: Callable[[str], str]) -> Suite:
+    """Find the runner of Python tests that nothing else in the project names, by how they are written."""
+    listed = [name for name in names if name.startswith(tuple(f"{folder}/" for folder in _FOLDERS))]
+    texts = {name: text_of(name) for name in listed}
+    runners = {"uv.lock": "uv run ", "poetry.lock": "poetry run "}
+    runner = next((said for lock, said in runners.items() if lock in names), "")
+    for name, text in texts.items():
+        if _PYTEST_SHAPE.search(text):
+            return Suite(f"{runner}pytest -q" if runner else "python3 -m pytest -q", name)
+    for name, text in texts.items():
+        if _UNITTEST_SHAPE.search(text):
+            python = f"{runner}python" if runner else "python3"
+            return Suite(f"{python} -m unittest discover -s {name.partition('/')[0]}", name)
     return Suite("")
 
 

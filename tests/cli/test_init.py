@@ -59,8 +59,9 @@ def test_tests_alone_write_no_workflow(scene: Scene) -> None:
     scene.loomctl("init", "--tests", "make 'a b' # c", session=None).ends()
     assert not (scene.store / "workflows").exists()
     assert scene.space().settings.test_command == "make 'a b' # c"
-    scene.loomctl("init", "--tests", "", session=None).ends()
+    told = scene.loomctl("init", "--tests", "", session=None).ends().stdout
     assert scene.space().settings.test_command == ""
+    holds(told, "No tests will run: test_command is empty in .loom/config.yaml (before: ", but=("Wrote",))
 
 
 @each(
@@ -82,11 +83,16 @@ def test_each_bundled_workflow_has_words_of_its_own_for_its_work(scene: Scene) -
 
 
 def test_a_project_whose_tests_nobody_knows_is_told_what_a_test_command_does(scene: Scene) -> None:
-    """Not one that said that it has none, and none whose command is known."""
-    told = "Loom found no test command", "test_command in .loom/config.yaml", "loomctl init --tests 'pytest -q'"
+    """Not one that said that it has none, and none whose command is known. An empty answer writes no setting."""
+    told = (
+        "Loom found no test command, so no tests will run.",
+        "test_command in .loom/config.yaml",
+        "loomctl init --tests 'pytest -q'",
+    )
     holds(scene.loomctl("init", "--yes").ends().stdout, *told)
     asked = at_a_terminal(scene, "init", "--name", "asked", typed="core\n\n", COLUMNS="200")
-    holds(asked, *told)
+    holds(asked, "An empty line for none: ", *told, but=("Wrote test_command", "[-]"))
+    assert scene.space().settings.test_command is None
     for words in (["--tests", ""], ["--tests", "make test", "--name", "b", "--yes"], ["--name", "c", "--yes"]):
         assert told[0] not in scene.loomctl("init", *words).ends().stdout
 

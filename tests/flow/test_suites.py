@@ -9,6 +9,8 @@ from tests.helpers.scenes import Scene
 from tests.helpers.tables import each
 
 NPM = json.dumps({"scripts": {"test": "vitest"}})
+A_FUNCTION = "import a\n\n\ndef test_a():\n    assert a.b() == 1\n"
+A_CASE = "import unittest\n\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        pass\n"
 NONE = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && exit 1'}})
 
 FOUND: list[tuple[dict[str, str], str]] = [
@@ -48,6 +50,13 @@ FOUND: list[tuple[dict[str, str], str]] = [
     ({"Gemfile": "", "spec": ""}, "bundle exec rspec"),
     ({"Gemfile": "", "test": "", "Rakefile": ""}, "bundle exec rake test"),
     ({"Gemfile": ""}, ""),
+    ({"pyproject.toml": "[project]", "tests/test_a.py": A_FUNCTION}, "python3 -m pytest -q"),
+    ({"pyproject.toml": "[project]", "uv.lock": "", "tests/test_a.py": A_FUNCTION}, "uv run pytest -q"),
+    ({"tests/test_a.py": A_CASE}, "python3 -m unittest discover -s tests"),
+    ({"poetry.lock": "", "test/test_a.py": A_CASE}, "poetry run python -m unittest discover -s test"),
+    ({"tests/a_test.py": A_CASE, "tests/b_test.py": "import pytest\n"}, "python3 -m pytest -q"),
+    ({"tests/test_a.py": "VALUE = 1\n"}, ""),
+    ({"Makefile": "test:\n\tx\n", "tests/test_a.py": A_FUNCTION}, "make test"),
 ]
 
 
@@ -61,6 +70,18 @@ def test_nothing_outside_of_the_project_is_read(scene: Scene) -> None:  # D10
     outside.write_text("pytest", encoding="utf-8")
     (scene.root / "pyproject.toml").symlink_to(outside)
     assert suites.found_in(str(scene.root)) == suites.Suite("")
+
+
+def test_test_files_tell_the_runner_that_no_other_file_names(scene: Scene) -> None:
+    """Each in its folder; a folder that leads out of the project is not read."""
+    outside = scene.root.parent / "outside"
+    outside.mkdir()
+    (outside / "test_a.py").write_text(A_FUNCTION, encoding="utf-8")
+    (scene.root / "test").symlink_to(outside)
+    scene.write("tests/helper.py", A_FUNCTION)
+    assert suites.found_in(str(scene.root)) == suites.Suite("")
+    scene.write("tests/test_a.py", A_FUNCTION)
+    assert suites.found_in(str(scene.root)) == suites.Suite("python3 -m pytest -q", "tests/test_a.py")
 
 
 def test_the_settings_come_first(scene: Scene) -> None:
