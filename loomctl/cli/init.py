@@ -13,8 +13,8 @@ from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import nearest, shown
 from loomctl.kit.text.fences import visible
-from loomctl.kit.text.secrets import mask
-from loomctl.runs import find
+from loomctl.kit.text.secrets import mask, masked_line
+from loomctl.runs import config, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
         wanted = wanted._replace(tests=found.command)
     made = init.init(space, wanted)
     notes = [*made.notes, *_allowed(space, wanted, is_said=is_said)]
-    if made.settings and find.active_runs(space):
+    if init.TESTS in made.wrote and find.active_runs(space):
         notes.append("Runs that have begun keep the test command that they began with.")
     if not wanted.tests and tests is None and found.source != suites.SETTINGS:
         notes += _UNTESTED
@@ -102,6 +102,7 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
         "extends": base or None,
         "path": made.path or None,
         "copy": made.copy or None,
+        "default_workflow": made.default,
         "test_command": wanted.tests,
         "settings": made.settings or None,
         "notes": notes,
@@ -170,12 +171,20 @@ def _lines(space: Workspace, wanted: Wanted, made: Made, notes: list[str]) -> li
         lines.append(f"Wrote {os.path.relpath(made.path, root)}, which extends {wanted.base}.")
     if made.copy:
         lines.append(f"Kept the old one as {os.path.relpath(made.copy, root)}.")
-    if made.settings:
+    is_default = made.path and made.default == wanted.name
+    if is_default:
+        where = os.path.relpath(config.project_config(space.store.folder), root)
+        lines.append(f"`loomctl run` takes it from now on (default_workflow in {where}).")
+    elif made.path:
+        other = masked_line(made.default, 80)
+        lines.append(f"`loomctl run` without --workflow takes {other} as before (default_workflow).")
+    if init.TESTS in made.wrote:
         before = f" (before: {mask(made.tests_before)[0]!r})" if made.tests_before is not None else ""
         where = os.path.relpath(made.settings, root)
         none = f"No tests will run: test_command is empty in {where}{before}."
         lines.append(f"Wrote test_command to {where}{before}." if wanted.tests else none)
     lines += notes
     if made.path:
-        lines.append(f'Next: loomctl run "{WORK.get(wanted.base, "what to do")}" --workflow {wanted.name}')
+        own = "" if is_default else f" --workflow {wanted.name}"
+        lines.append(f'Next: loomctl run "{WORK.get(wanted.base, "what to do")}"{own}')
     return lines or ["The settings say this already. Nothing to write."]

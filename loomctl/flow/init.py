@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 FALLBACK = "core"
+TESTS, DEFAULT = "test_command", "default_workflow"  # what init sets
 _SETTINGS = "# This project's settings for Loom; all names: docs/reference/configuration.md (loomctl plugin path)\n"
 
 
@@ -36,12 +37,15 @@ class Wanted(NamedTuple):
 class Made(NamedTuple):
     """What was written. path: of the workflow, empty where none was; copy: of the file before it.
 
-    tests_before: the setting as it was, None where there was none.
+    settings: the path of the settings, empty where none was written; wrote: their names. tests_before: the test command
+    as it was, None where there was none. default: the workflow that runs take from now on.
     """
 
     path: str = ""
     copy: str = ""
     settings: str = ""
+    wrote: tuple[str, ...] = ()
+    default: str = ""
     tests_before: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -86,17 +90,17 @@ def check(space: Workspace, wanted: Wanted) -> None:
 def init(space: Workspace, wanted: Wanted) -> Made:
     """Write what is wanted. Raises as `check`, NOT_EDITABLE, NO_PROJECT, UNSAFE_LINK, OSError."""
     check(space, wanted)
-    settings = _settings(space, wanted) if wanted.tests is not None else None
+    settings, wrote = _settings(space, wanted)
     notes = start.new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     path = copy = ""
     if wanted.base:
         path, copy = _write_workflow(space, wanted)
-    where = ""
-    if settings is not None:
-        where = config.project_config(space.store.folder)
+    where = config.project_config(space.store.folder) if wrote else ""
+    if wrote:
         _write(space, where, settings)
-    return Made(path, copy, where, space.settings.test_command, tuple(notes))
+    default = wanted.name if DEFAULT in wrote else space.settings.default_workflow
+    return Made(path, copy, where, wrote, default, space.settings.test_command, tuple(notes))
 
 
 def is_allowed(space: Workspace, command: str) -> bool:
@@ -109,17 +113,28 @@ def allow(space: Workspace, command: str) -> str:
     return allowances.allow(space.store.folder, command)
 
 
-def _settings(space: Workspace, wanted: Wanted) -> str | None:
-    """Give the new text of the project's settings; None where it stays as it is."""
-    assert wanted.tests is not None  # the caller looked
-    if space.settings.test_command == wanted.tests:
-        return None
+def _settings(space: Workspace, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    """Give the new text of the project's settings, and the names of what is new in it. Raises NOT_EDITABLE.
+
+    A default workflow that is set already stays.
+    """
     path = config.project_config(space.store.folder)
     try:
         text = files.read_bytes(path, limit=config.LARGEST).decode("utf-8")
     except FileNotFoundError:
         text = _SETTINGS
-    return config_edit.with_setting(text, "test_command", wanted.tests, where=path)
+    wrote = []
+    if wanted.tests is not None and space.settings.test_command != wanted.tests:
+        text = config_edit.with_setting(text, TESTS, wanted.tests, where=path)
+        wrote.append(TESTS)
+    is_set = space.settings.default_workflow != config.Settings().default_workflow or config_edit.has(text, DEFAULT)
+    if wanted.base and not is_set:
+        try:
+            text = config_edit.with_setting(text, DEFAULT, wanted.name, where=path)
+            wrote.append(DEFAULT)
+        except LoomError:  # the workflow is of use without it
+            pass
+    return text, tuple(wrote)
 
 
 def _present(space: Workspace, name: str) -> str:

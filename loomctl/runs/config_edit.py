@@ -32,6 +32,11 @@ def with_setting(text: str, name: str, value: str, *, where: str) -> str:
     return made
 
 
+def has(text: str, name: str) -> bool:
+    """Tell whether a text holds a top-level setting."""
+    return _span(text, name) is not None
+
+
 def _span(text: str, name: str) -> tuple[int, int] | None:
     """Find where a setting stands, from its key to the end of its value."""
     try:

@@ -75,7 +75,32 @@ def test_tests_alone_write_no_workflow(scene: Scene) -> None:
 )
 def test_the_next_command_asks_for_work_that_fits_the_workflow(scene: Scene, base: str, work: str) -> None:
     ended = scene.loomctl("init", "--from", base, "--yes").ends()
-    assert ended.stdout.splitlines()[-1] == f'Next: loomctl run "{work}" --workflow my-{base}'
+    assert ended.stdout.splitlines()[-1] == f'Next: loomctl run "{work}"'
+    other = scene.loomctl("init", "--from", base, "--name", "other", "--yes").ends().stdout.splitlines()
+    assert other[-1] == f'Next: loomctl run "{work}" --workflow other'
+
+
+def test_the_workflow_that_init_writes_is_the_projects_default(scene: Scene) -> None:
+    told = scene.loomctl("init", "--from", "bugfix", "--yes", session=None).ends().stdout
+    holds(told, "`loomctl run` takes it from now on (default_workflow in .loom/config.yaml).")
+    assert "default_workflow: my-bugfix\n" in read(scene, "config.yaml")
+    assert scene.loomctl("run", "it crashes", "--json").ends().json["workflow_id"] == "my-bugfix"
+
+
+@each(
+    ("settings", "default"),
+    [
+        ("default_workflow: tdd\n", "tdd"),
+        ("default_workflow: default\n", "default"),
+        ("{commit_runs: true}\n", "default"),
+    ],
+)
+def test_a_default_workflow_that_stands_stays(scene: Scene, settings: str, default: str) -> None:
+    """One that is set, and the settings that a line would change."""
+    scene.write(".loom/config.yaml", settings)
+    told = scene.loomctl("init", "--from", "docs", "--yes").ends().stdout
+    holds(told, f"`loomctl run` without --workflow takes {default} as before", "--workflow my-docs")
+    assert read(scene, "config.yaml") == settings
 
 
 def test_each_bundled_workflow_has_words_of_its_own_for_its_work(scene: Scene) -> None:
