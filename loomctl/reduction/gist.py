@@ -7,6 +7,7 @@ import re
 from loomctl.reduction.lists import within
 from loomctl.reduction.marks import cut
 from loomctl.reduction.tokens import estimate
+from loomctl.reduction.tool_outputs import ASIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _NAMING = re.compile(
     r"|error|message|count|total|subject|owner|summary|label)\Z",
     re.IGNORECASE,
 )
+_BARE = re.compile(r"(?:^|_|(?<=[a-z]))(?:id|ids|status|state|count|total)\Z", re.IGNORECASE)  # alone they name nothing
 _LONGEST_VALUE = 100  # characters of a value that is told
 _DEEPEST = 4
 _MOST_ROWS = 200  # objects that are looked at
@@ -53,16 +55,17 @@ def facts(value: object, room: float) -> list[str]:
     return list(within(_once(_rows(value, _DEEPEST)), room))
 
 
-def _rows(value: object, depth: int) -> Iterator[str]:
+def _rows(value: object, depth: int, *, is_entry: bool = False) -> Iterator[str]:
     if isinstance(value, dict) and depth:
-        told = [f"{key}={one}" for key, one in value.items() if _NAMING.search(str(key)) and _is_short(one)]
-        if told:
-            yield " ".join(told)
-        for one in value.values():
-            yield from _rows(one, depth - 1)
+        told = {key: one for key, one in value.items() if _NAMING.search(str(key)) and _is_short(one)}
+        if told and not (is_entry and all(_BARE.search(str(key)) for key in told)):
+            yield " ".join(f"{key}={one}" for key, one in told.items())
+        for key, one in value.items():
+            if key not in ASIDE:
+                yield from _rows(one, depth - 1)
     elif isinstance(value, list) and depth:
         for one in value[:_MOST_ROWS]:
-            yield from _rows(one, depth)
+            yield from _rows(one, depth, is_entry=True)
 
 
 def _is_short(value: object) -> bool:

@@ -149,7 +149,7 @@ def names(text: str) -> list[str]:
         counts[name] = counts.get(name, 0) + 1
     order = {name: place for place, name in enumerate(counts)}
     often = sorted(
-        (name for name, count in counts.items() if 3 < len(name) < 60 and (count >= _OFTEN or not _is_of_words(name))),
+        (name for name, count in counts.items() if _is_told(name, count)),
         key=lambda name: (is_common(name), -min(counts[name], 4), order[name]),
     )
     return _once([*(name for name in defined if 3 < len(name) < 60), *often])
@@ -160,9 +160,18 @@ def is_common(name: str) -> bool:
     return "-" in name or not name.strip("0123456789abcdef")
 
 
+def _is_told(name: str, count: int) -> bool:
+    return 3 < len(name) < 60 and not _is_mode(name) and (count >= _OFTEN or not _is_of_words(name))
+
+
 def _is_of_words(name: str) -> bool:
     """Tell words with a hyphen between them, and no digit, that are as likely prose as a name."""
     return "-" in name and not any(map(str.isdigit, name))
+
+
+def _is_mode(name: str) -> bool:
+    """Tell what `ls -l` says of who may do what, or a part of it."""
+    return not name.strip("-drwxstl")
 
 
 def _is_number(text: str) -> bool:

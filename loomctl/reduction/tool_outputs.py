@@ -50,7 +50,7 @@ _TEXTS = (
     ("entries",), ("matches",), ("body",), ("data",), ("message",), ("task", "output"),
 )  # fmt: skip
 # What hosts add to a result about their own doing.
-_ASIDE = frozenset({
+ASIDE = frozenset({
     "durationMs", "durationSeconds", "numFiles", "numLines", "truncated", "totalDurationMs", "totalTokens",
     "totalToolUseCount", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt", "oldTodos",
 })  # fmt: skip
@@ -228,7 +228,7 @@ def _words(key: str, value: object, depth: int) -> Iterator[str]:
     if isinstance(value, (dict, list)) and depth:
         pairs = value.items() if isinstance(value, dict) else ((key, one) for one in value)
         for name, one in pairs:
-            if name not in _ASIDE:
+            if name not in ASIDE:
                 yield from _words(str(name), one, depth - 1)
         return
     if value in (None, "", False) or isinstance(value, (dict, list)):
