@@ -401,9 +401,8 @@ def _context(told: Mapping[str, Any]) -> Iterator[_Row]:
         given = f"given: {_names(has)}" if has else "nothing given yet"
         yield _Row("context", f"{given}; not given: {_names(lacks)}" if lacks else given, 2)
     if saved["saved_percent"] is not None:
-        yield _Row(
-            "saved", f"{saved['saved_percent']:g} % of {counted(saved['tokens_before'], 'token')} of tool output"
-        )
+        said = f"{saved['saved_percent']:g} % of {counted(saved['tokens_before'], 'token')} of tool output"
+        yield _Row("saved", said)
 
 
 def _names(names: Sequence[str]) -> str:
