@@ -59,17 +59,21 @@ def gather(
     known = Gathered(entry["stage"], reading)
     if _is_refused(step, entry, given, reading):
         return known
-    given = _registering(space, run, given, reading)
+    given = _registering(space, run, step, given, reading)
     known = known._replace(evidence=_shown(space, run, entry, given, reading, may_run=may_run))
     return known if _lacks(step, entry, known.evidence) else _tracked(space, run, entry, given, known)
 
 
-def _registering(space: Workspace, run: Run, given: Given, reading: Reading) -> Given:
+def _registering(space: Workspace, run: Run, step: Mapping[str, Any], given: Given, reading: Reading) -> Given:
     """Add the artifacts that an answer names; those given beside it come first. What cannot be registered is warned of.
 
-    Raises nothing.
+    What the step leaves in the run's folder where its prompt says is registered by itself. Raises nothing.
     """
     artifacts, warnings = dict(given.artifacts), list(given.warnings)
+    if step.get("produces") and (given.outcome or reading.outcome) not in WITHOUT_RESULT:
+        known = {**run.state["artifacts"], **reading.artifacts, **artifacts}
+        asked = {name: path for name, path in _where_asked(space, run, step).items() if name not in known}
+        artifacts |= {name: path for name, path in asked.items() if path.startswith("{run_dir}/")}
     for name, path in reading.artifacts.items():
         if name in artifacts:
             continue
@@ -78,7 +82,30 @@ def _registering(space: Workspace, run: Run, given: Given, reading: Reading) -> 
         except (LoomError, OSError, ValueError) as error:
             why = masked_line(error.what if isinstance(error, LoomError) else str(error), 300)
             warnings.append({"code": "NOT_REGISTERED", "where": f"artifacts/{name}", "message": why})
-    return given._replace(artifacts=artifacts, warnings=warnings) if reading.artifacts else given
+    return given._replace(artifacts=artifacts, warnings=warnings)
+
+
+def _where_asked(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
+    """Give the files that a step leaves and that are where its prompt says: `{name: path}`, placeholders as there."""
+    known = artifact_paths.placeholder_values(space.project, run)
+    return {
+        name: path
+        for name, path in _registers(step).items()
+        if name in step["produces"]
+        and os.path.isfile(os.path.join(space.project.root, placeholders.expand(path, known).text))
+    }
+
+
+def _registers(step: Mapping[str, Any]) -> dict[str, str]:
+    """Read off a prompt what it has registered by `--artifact NAME=PATH`, placeholders as they stand."""
+    found = {}
+    for said in str(step.get("prompt") or "").split("--artifact ")[1:]:
+        quote = said[0] if said[:1] in ("'", '"') else ""
+        word = said[1:].partition(quote)[0] if quote else (said.replace("`", " ").split() or [""])[0]
+        name, equals, path = word.partition("=")
+        if equals and name.replace("-", "_").isidentifier() and not name.isupper():
+            found[name] = path
+    return found
 
 
 def _tracked(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
@@ -215,7 +242,7 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
         allowed = answers.retries(step)
         asked = answers.repair_message(step, reading, repairs + 1, allowed)
         return _ask_again(space, run, state, happened, given, reading, asked, allowed, reading.to_dict()["errors"])
-    given = _registering(space, run, given, reading)
+    given = _registering(space, run, step, given, reading)
     # The evidence may have been gathered for another outcome than is given now.
     if (given.outcome or reading.outcome) in WITHOUT_RESULT:
         known = known._replace(evidence=None)
@@ -263,8 +290,10 @@ def _command_to_register(space: Workspace, run: Run, entry: Mapping[str, Any], g
     from loomctl.flow.outcomes import evidence
 
     known = artifact_paths.placeholder_values(space.project, run)
-    lacking = dict.fromkeys(shown.not_produced, "PATH")
-    artifacts = {name: placeholders.expand(path, known).text for name, path in given.artifacts.items()} | lacking
+    lacking = {**dict.fromkeys(shown.not_produced, "PATH"), **_where_asked(space, run, _step_of(run, entry))}
+    lacking = {name: lacking[name] for name in shown.not_produced}
+    paths = {**given.artifacts, **lacking}
+    artifacts = {name: placeholders.expand(path, known).text for name, path in paths.items()}
     if given.response is not None:
         return evidence.again(run, entry, given.outcome, artifacts)
     options = [f"--artifact {quoted(f'{name}={path}')}" for name, path in artifacts.items()]
@@ -381,9 +410,7 @@ def _context(
 def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
     """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
     place = frozen_plan.place_of(run.plan, ended["step_id"])
-    words = str(place.step.get("prompt") or "").split("--artifact ")[1:] if place else []
-    given = [word.partition("=")[0] for word in words if "=" in word]
-    names = {name for name in given if name.replace("-", "_").isidentifier() and not name.isupper()}
+    names = set(_registers(place.step)) if place else set()
     if ended["status"] not in ("succeeded", "partially_succeeded"):
         return []
     return [

@@ -67,6 +67,39 @@ def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scen
     assert [event["errors"] for event in events(scene, "stage.repair_requested")] == [["NOT_PRODUCED"]]
 
 
+ASKS = 'Write it to `{run_dir}/work.md`. Register it: `--artifact "work_path={run_dir}/work.md"`.'
+
+
+def test_a_file_in_the_runs_folder_where_the_prompt_says_is_registered_by_itself(scene: Scene) -> None:
+    """Once it is there with something in it; another path that is given comes first."""
+    make(scene, "work_path", prompt=ASKS)
+    lacking(done(scene))
+    work = scene.write(f".loom/runs/{scene.run_dir.name}/work.md", "")
+    holds(lacking(done(scene)), "work.md: it is empty")
+    work.write_text("# Work")
+    assert end(scene) == "succeeded"
+    assert scene.state["artifacts"] == {"work_path": "{run_dir}/work.md"}
+    take_back(scene)
+    scene.write("other.md", "# Other")
+    assert end(scene, artifacts={"work_path": "{project_root}/other.md"}) == "succeeded"
+    assert scene.state["artifacts"] == {"work_path": "{project_root}/other.md"}
+
+
+def test_what_the_prompt_says_is_registered_for_no_step_that_failed(scene: Scene) -> None:
+    make(scene, "work_path", prompt=ASKS, result_handling={"on_failure": "continue"})
+    scene.write(f".loom/runs/{scene.run_dir.name}/work.md", "# Work")
+    assert end(scene, outcome="failed") == "failed"
+    assert scene.state["artifacts"] == {}
+
+
+def test_the_line_to_type_has_the_path_that_the_prompt_names(scene: Scene) -> None:
+    """Of a file in the project, which may be older than the run, once it is there."""
+    make(scene, "spec_path", "notes", prompt="Register: `--artifact spec_path=specs/a.md --artifact notes=PATH`.")
+    assert "--artifact spec_path=PATH --artifact notes=PATH" in lacking(done(scene))
+    scene.write("specs/a.md", "# Spec")
+    assert "--artifact spec_path=specs/a.md --artifact notes=PATH" in lacking(done(scene))
+
+
 def test_the_corrections_come_to_an_end(scene: Scene) -> None:
     make(scene, "spec_path", output_retries=1)
     lacking(done(scene))
