@@ -289,10 +289,11 @@ def _command_to_register(space: Workspace, run: Run, entry: Mapping[str, Any], g
     """Give the command that ends a step again with the artifacts that it was given, and those that it lacks."""
     from loomctl.flow.outcomes import evidence
 
-    known = artifact_paths.placeholder_values(space.project, run)
-    lacking = {**dict.fromkeys(shown.not_produced, "PATH"), **_where_asked(space, run, _step_of(run, entry))}
-    lacking = {name: lacking[name] for name in shown.not_produced}
-    paths = {**given.artifacts, **lacking}
+    known, step = artifact_paths.placeholder_values(space.project, run), _step_of(run, entry)
+    paths, asked = dict(given.artifacts), _where_asked(space, run, step)
+    for name in shown.not_produced:
+        meant = "" if name in paths else evidence.misspelt(name, step, given.artifacts)
+        paths[name] = asked.get(name) or paths.pop(meant, "PATH")
     artifacts = {name: placeholders.expand(path, known).text for name, path in paths.items()}
     if given.response is not None:
         return evidence.again(run, entry, given.outcome, artifacts)

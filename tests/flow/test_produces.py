@@ -30,11 +30,14 @@ def said(**more: Any) -> str:
     return json.dumps({"outcome": "succeeded", **more})
 
 
-def test_a_misspelt_name_is_told(scene: Scene) -> None:
+@each("name", ["spce_path", "spec"])
+def test_a_misspelt_name_is_told(scene: Scene, name: str) -> None:
+    """The line to type has the file under the name that was meant."""
     make(scene, "spec_path")
     scene.write("spec.md", "# Spec")
-    first = done(scene, artifacts={"spce_path": "{project_root}/spec.md"})
-    assert "you registered no file under this name, but one as `spce_path`" in first.repair
+    first = done(scene, artifacts={name: "{project_root}/spec.md"})
+    told = f"you registered no file under this name, but one as `{name}`; did you mean `spec_path`?"
+    holds(first.repair, told, f"--artifact spec_path={scene.root}/spec.md --response-file", but=(f"{name}=",))
 
 
 def test_the_last_correction_says_what_comes_after_it(scene: Scene) -> None:

@@ -97,7 +97,7 @@ def check(
         if one["kind"] == FILE:
             found.append(_file(space, run, one, known))
         elif one["kind"] == ARTIFACT:
-            item = _produced(space, run, str(one["artifact"]), registers or {}, refused or {})
+            item = _produced(space, run, step, str(one["artifact"]), registers or {}, refused or {})
             found.append(_with_tasks(space, run, entry, item, registers or {}))
         elif one["kind"] == STATE:
             found.append(_value(space, one, scope))
@@ -137,19 +137,34 @@ def _file(space: Workspace, run: Run, wanted: Mapping[str, Any], known: Known) -
     return item._replace(passed=fate == CHANGED, why=why.get(fate, ""))
 
 
-def _unregistered(name: str, registers: Mapping[str, str]) -> str:
+def misspelt(name: str, step: Mapping[str, Any], registers: Mapping[str, str]) -> str:
+    """Give the name by which a file was registered that a step leaves under another one; empty where none was."""
     from loomctl.kit.problems import nearest
 
-    meant = nearest(name, registers)
-    return "you registered no file under this name" + (f", but one as `{masked_line(meant, 80)}`" if meant else "")
+    others = [one for one in registers if one not in step["produces"]]
+    alike = [one for one in others if one in name or name in one]
+    return nearest(name, others) or (alike[0] if len(alike) == 1 else "")
 
 
-def _produced(space: Workspace, run: Run, name: str, registers: Mapping[str, str], refused: Mapping[str, str]) -> Item:
+def _unregistered(name: str, step: Mapping[str, Any], registers: Mapping[str, str]) -> str:
+    said = masked_line(misspelt(name, step, registers), 80)
+    meant = f", but one as `{said}`; did you mean `{name}`?" if said else ""
+    return f"you registered no file under this name{meant}"
+
+
+def _produced(
+    space: Workspace,
+    run: Run,
+    step: Mapping[str, Any],
+    name: str,
+    registers: Mapping[str, str],
+    refused: Mapping[str, str],
+) -> Item:
     """Look for an artifact: registered now or before, inside the project or the run's folder, with something in it."""
     item = Item(ARTIFACT, name, passed=False)
     path = registers.get(name) or run.state["artifacts"].get(name)
     if not isinstance(path, str) or not path:
-        return item._replace(why=refused.get(f"artifacts/{name}") or _unregistered(name, registers))
+        return item._replace(why=refused.get(f"artifacts/{name}") or _unregistered(name, step, registers))
     try:
         values = artifact_paths.placeholder_values(space.project, run)
         place = artifact_paths.locate(path, values, roots(space, run)._replace(plugin=""))
@@ -342,13 +357,8 @@ def begin(space: Workspace, run: Run, entry: Mapping[str, Any]) -> None:
     wanted = _to_change(run, entry)
     if not wanted:
         return
-    from loomctl.runs import artifact_paths
-
-    values, where, ours = (
-        artifact_paths.placeholder_values(space.project, run),
-        roots(space, run),
-        evidence_files.own_reports(space.store.local),
-    )
+    values, where = artifact_paths.placeholder_values(space.project, run), roots(space, run)
+    ours = evidence_files.own_reports(space.store.local)
     seen = {one: evidence_files.look(one, values, where, ours) for one in wanted}
     plain = {one: dict(found.plain) for one, found in seen.items() if found.plain}
     note = {"schema_version": 1, "place": _place(space), "files": {one: found.digests for one, found in seen.items()}}
