@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import answer, command_line, output
+from loomctl.cli import answer, ask, command_line, output
 from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import drive, finish_records
 from loomctl.flow.commands import run_commands
@@ -24,7 +25,6 @@ from loomctl.kit.text.fences import one_line, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find, leases
-from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
@@ -142,6 +142,7 @@ def done(
     """
     space = command_line.space()
     given: list[str | None] = []
+    may_ask = ask.may_ask(space, as_json=as_json)
     try:
         run_id = find.to_drive(space, run, by_hand=outcome is not None)
         given.append(_response(response_file))
@@ -154,34 +155,14 @@ def done(
             artifacts=dict(_artifact(space, run_id, one) for one in artifacts),
             branch=branch,
             stage=stage,
-            ask=_asked if _may_ask(space, as_json=as_json) else None,
+            ask=ask.result if may_ask else None,
+            ask_file=functools.partial(ask.file, space, run_id) if may_ask else None,
         )
     except LoomError as error:
         if error.code == leases.HELD_BY_ANOTHER:
             _keep(space, run, error, (given or [_response(response_file)])[0], response_file, stage)
         raise
     return told(space, driven, as_json=as_json)
-
-
-def _may_ask(space: Workspace, *, as_json: bool) -> bool:
-    """Tell whether a person types the command, and no script and no assistant."""
-    return space.caller.host == TERMINAL and output.may_ask(as_json=as_json)
-
-
-def _asked(step_id: str) -> str:
-    """Ask a person for a result: in a line, else in their editor; empty where they give none."""
-    name, has_editor = masked_line(step_id, 120), bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
-    otherwise = "opens your editor" if has_editor else "ends nothing"
-    output.note(f"What was the result of {name}? One line; an empty line {otherwise}.")
-    try:
-        said = str(click.prompt("", prompt_suffix="> ", default="", show_default=False, err=True))
-        return said if said.strip() or not has_editor else str(click.edit("") or "")
-    except (click.Abort, KeyboardInterrupt):
-        output.note(f"\nNothing was ended; {name} is still open.")
-        raise
-    except click.ClickException as error:  # there is no such editor, or it failed
-        what, hint = "your editor gave no result", "loomctl done --response-file result.md"
-        raise LoomError("NO_RESPONSE", what, why=error.message, hint=hint, exit_code=EXIT_USAGE) from None
 
 
 def _keep(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.flow import lines, route, settle, turn_ends
-from loomctl.flow.finish_records import Ended, Given, is_result, with_mark
+from loomctl.flow.finish_records import Ended, Gathered, Given, is_result, with_mark
 from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError
@@ -134,12 +134,14 @@ def done(
     branch: str | None = None,
     stage: str | None = None,
     ask: Callable[[str], str | None] | None = None,
+    ask_file: Callable[[str, str], str] | None = None,
 ) -> Driven:
     """End a step, with a response or with the conversation's next final message (D27, D67).
 
     stage: its number or name, which implies its branch; None: the stage that the session was told of, else the one
     that is open as this is called. One that has ended, or ends meanwhile, stays as it is, and so does what follows it.
-    response: None marks the step as closing in a host's session; a person in a terminal is asked for a line (`ask`).
+    response: None marks the step as closing in a host's session; a person in a terminal is asked for a line (`ask`),
+    and for each file that the step leaves and that is missing (`ask_file`, of step and name; gives a portable path).
     outcome: one of D32's words; None: what the response says, else `succeeded`. A response that does not hold what the
     step's schema asks for ends nothing: `Driven.repair` asks for another, as often as the step says (D36).
     artifacts: `{name: portable path}` to register. What is given for a step that is closing is that step's own, and
@@ -157,7 +159,7 @@ def done(
             space.store.refuse_held(run_id, before.run.state)
         return before
     try:
-        return _done(space, run, given, branch, told, ask, notes, named=stage is not None)
+        return _done(space, run, given, branch, told, ask, ask_file, notes, named=stage is not None)
     except LoomError as error:
         # Somebody else ended it, and with it its branch or the parallel step, since it was looked at.
         if error.code not in _OVER_BY_NOW or not told:
@@ -175,6 +177,7 @@ def _done(
     branch: str | None,
     told: Mapping[str, Any],
     ask: Callable[[str], str | None] | None,
+    ask_file: Callable[[str, str], str] | None,
     notes: list[str],
     *,
     named: bool,
@@ -196,6 +199,7 @@ def _done(
         given = _with_a_result(run, begun, given, ask)
     goes_on = run.state["status"] not in OVER
     known = finish.gather(space, run, begun, with_mark(begun, given)) if ends and begun and goes_on else None
+    given, known = _with_files(space, run, begun, given, known, ask_file)
     found = None if ends else turn_ends.ready(space, run, run.state)
     if ends and given.response is None:
         given = given._replace(source="none")
@@ -321,6 +325,28 @@ def _with_a_result(
     why = "give it on standard input, in a file, or as --outcome with --note"
     hint = f"{visits.done_command(entry)} {run.handle}{of} --response-file result.md"
     raise LoomError("NO_RESPONSE", f"the result of {step} is missing", why=why, hint=hint, exit_code=EXIT_USAGE)
+
+
+def _with_files(
+    space: Workspace,
+    run: Run,
+    entry: Mapping[str, Any] | None,
+    given: Given,
+    known: Gathered | None,
+    ask_file: Callable[[str, str], str] | None,
+) -> tuple[Given, Gathered | None]:
+    """Ask for each file that a step leaves and that nobody has registered; no command is run before they are there."""
+    if entry is None or known is None or known.evidence is None or ask_file is None:
+        return given, known
+    from loomctl.flow import finish
+
+    had = {**run.state["artifacts"], **with_mark(entry, given).artifacts}
+    names = [name for name in known.evidence.not_produced if name not in had]
+    paths = {name: path for name in names if (path := ask_file(str(entry["step_id"]), name))}
+    if not paths:
+        return given, known
+    given = given._replace(artifacts={**given.artifacts, **paths})
+    return given, finish.gather(space, run, entry, with_mark(entry, given))
 
 
 def _marked(space: Workspace, state: State, given: Given) -> State:

@@ -8,6 +8,7 @@ from typing import Any
 
 from loomctl.flow import drive
 from loomctl.flow.drive import Driven
+from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
@@ -38,6 +39,27 @@ def test_a_misspelt_name_is_told(scene: Scene, name: str) -> None:
     first = done(scene, artifacts={name: "{project_root}/spec.md"})
     told = f"you registered no file under this name, but one as `{name}`; did you mean `spec_path`?"
     holds(first.repair, told, f"--artifact spec_path={scene.root}/spec.md --response-file", but=(f"{name}=",))
+
+
+def test_a_person_at_a_terminal_is_asked_for_the_file_that_is_missing(scene: Scene) -> None:
+    """A path that leads nowhere is asked for again; an empty line leaves the step open, as without a terminal."""
+    make(scene, "spec_path", "notes")
+    scene.let_go()
+    scene.write("spec.md", "# Spec")
+    words = ("done", scene.handle, "--note", DONE, "--artifact", "notes=spec.md")
+    seen = at_a_terminal(scene, *words, typed="\n")
+    holds(seen, "build/make has to leave spec_path. Which file is it?", "Correction 1 of 2", but=("leave notes",))
+    seen = at_a_terminal(scene, *words, typed="none.md\nspec.md\n")
+    holds(seen, "Error: there is no none.md", "✓ build/make: succeeded")
+    assert scene.state["artifacts"] == dict.fromkeys(("spec_path", "notes"), "{project_root}/spec.md")
+
+
+def test_who_breaks_off_at_a_file_ends_nothing(scene: Scene) -> None:
+    make(scene, "spec_path")
+    scene.let_go()
+    holds(at_a_terminal(scene, "done", scene.handle, "--note", DONE, typed="\x04"), "Nothing was ended; build/make is")
+    assert statuses(scene) == ["in_progress"]
+    assert not events(scene, "stage.repair_requested")
 
 
 def test_the_last_correction_says_what_comes_after_it(scene: Scene) -> None:
