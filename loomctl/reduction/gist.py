@@ -18,13 +18,12 @@ _TELLING = re.compile(
     r"#{1,6} \S|(?:[-*] |\d+[.)] )?\*\*[^*]+\*\*|`[^`]+`|https?://|\b[0-9a-f]{7,40}\b|\S+/\S+\.\w{1,5}\b"
 )
 _LINE_OF_TABLE = re.compile(r"[\s|:+=-]+\Z")
-# How the keys end that name a thing, and say how it is.
-_NAMING = re.compile(
-    r"(?:^|_|(?<=[a-z]))(?:id|ids|iid|number|url|uri|link|key|name|title|slug|sha|ref|path|file|branch|version|status|state"
-    r"|error|message|count|total|subject|owner|summary|label)\Z",
-    re.IGNORECASE,
-)
-_BARE = re.compile(r"(?:^|_|(?<=[a-z]))(?:id|ids|status|state|count|total)\Z", re.IGNORECASE)  # alone they name nothing
+# The last words of keys that name a thing or say how it is; the latter alone name nothing.
+_STATES = frozenset(("id", "ids", "status", "state", "count", "total"))
+_NAMES = _STATES.union((
+    "iid", "number", "url", "uri", "link", "key", "name", "title", "slug", "sha", "ref", "path", "file", "branch",
+    "version", "error", "message", "subject", "owner", "summary", "label",
+))  # fmt: skip
 _LONGEST_VALUE = 100  # characters of a value that is told
 _DEEPEST = 4
 _MOST_ROWS = 200  # objects that are looked at
@@ -57,8 +56,8 @@ def facts(value: object, room: float) -> list[str]:
 
 def _rows(value: object, depth: int, *, is_entry: bool = False) -> Iterator[str]:
     if isinstance(value, dict) and depth:
-        told = {key: one for key, one in value.items() if _NAMING.search(str(key)) and _is_short(one)}
-        if told and not (is_entry and all(_BARE.search(str(key)) for key in told)):
+        told = {key: one for key, one in value.items() if _last_word(str(key)) in _NAMES and _is_short(one)}
+        if told and not (is_entry and all(_last_word(str(key)) in _STATES for key in told)):
             yield " ".join(f"{key}={one}" for key, one in told.items())
         for key, one in value.items():
             if key not in ASIDE:
@@ -66,6 +65,15 @@ def _rows(value: object, depth: int, *, is_entry: bool = False) -> Iterator[str]
     elif isinstance(value, list) and depth:
         for one in value[:_MOST_ROWS]:
             yield from _rows(one, depth, is_entry=True)
+
+
+def _last_word(key: str) -> str:
+    """Give the last word of `html_url` or `createdAt`, in small letters."""
+    last = key.rpartition("_")[2]
+    capital = max(
+        (at for at, letter in enumerate(last) if at and letter.isupper() and last[at - 1].islower()), default=0
+    )
+    return last[capital:].lower()
 
 
 def _is_short(value: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from loomctl.kit.records import NamedTuple
+from loomctl.reduction.words import ERROR, NOISE, PLAIN, WARNING, WEAK, kind_of_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ LONGEST_LINE = 240  # characters of a line that is quoted
 _LOOKED_AT = 2000  # characters of a line
 
 _PROSE = 8  # blanks before a word of trouble that make it one of prose, in the output of what went well
-
-# The kinds of lines, the worst first.
-ERROR, WARNING, NOTE, WEAK, PLAIN, NOISE = range(6)
 
 
 class Line(NamedTuple):
@@ -59,94 +57,22 @@ _OF_OTHERS = re.compile(
     r"node:|\bnode_modules/|\b(?:site|dist)-packages/|/python3?[.\d]*/|\binternal/|/vendor/|/\.cargo/|/rustc/|/gems/"
     r"|^/usr/|^/opt/|^/nix/|^/lib|/toolchains?/|^<|/\.(?:[\w-]+)/|/go/(?:src|pkg)/|/deps/|\w/\.\./"
 )
-_FRAME = re.compile(
-    r"(?:at|from|in|by|called from|raised at|re-raised at|File|#\d+|\d+[:.]|\[\d+\]|↳|→|➜|\u276f|\u203a|#|-->|:::)\s"
-)
+_FRAME = re.compile(r"(?:at|from|in|by|called from|raised at|re-raised at|File|#\d+|\d+[:.]|\[\d+\]|#|-->)\s")
 _OTHERS_FRAME = re.compile(
     r"at (?:async )?(?:java|javax|jdk|sun|kotlin|scala|node)\b[.:]|at \S+ ?(?:\(native|\(<anonymous>\)|\[native)"
 )
 _OPENS = re.compile(r"(?:[^\w/.~\\<\"'@-]|In |File |\[\d+/\d+\] )*")  # before a place that begins a line
 
-# ---- Words.
-
-_SEVERITY = re.compile(
-    r"(?:^|[\s:\[<|#-]|(?<!\w)\()(?:fatal |syntax |parse |internal |compile |runtime )?"
-    r"(?P<word>error|fatal|panic|failure|critical|severe|emerg|alert|err|warning|warn|note|info|information|hint|help|style|notice|debug|trace"
-    r"|remark|suggestion|convention|refactor|verbose)"
-    r"(?:\[[\w:./-]+\]|\s?\([\w:, ./-]{1,40}\)|\s(?=[A-Z]+\d+\b))?(?:\s?[:)\]>]|\s{2,}|\t| - |\s(?=[A-Z]+\d+:))",
-    re.IGNORECASE,
-)
-# A log's own word for how bad a line is.
-_LEVEL = re.compile(r"\b(?:level|severity|lvl|loglevel)[\"']?\s?[:=]\s?[\"']?(?P<word>[a-z]+)", re.IGNORECASE)
-_LOG = re.compile(r"(?:^|\d\S* |\] )\W?(?P<word>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b(?![:)\w])")
-_LOWERED = {
-    **dict.fromkeys(("warning", "warn"), WARNING),
-    **dict.fromkeys(
-        (
-            "note", "info", "information", "hint", "help", "style", "notice", "debug", "trace", "remark", "suggestion",
-            "convention", "refactor", "verbose",
-        ),
-        NOTE,
-    ),
-}  # fmt: skip
-_LEVELS = frozenset({*_LOWERED, "error", "fatal", "critical", "panic", "severe", "err", "emerg", "alert"})
-_WORST = re.compile(
-    r"\b(?:error|errors|err!|fatal|panic|panicked|traceback|exception|uncaught|fail|fails|failed|failure|failures|failing"
-    r"|denied|refused|rejected|abort(?:ed|ing)?|segmentation|crash(?:ed)?|killed|overflow|corrupt(?:ed)?"
-    r"|cannot|can't|could not|couldn't|unable to|no such|not found|undefined|unresolved|(?:un)?expected|mismatch(?:ed)?"
-    r"|timed out|conflict|unhealthy|evicted|oomkilled|exit(?:ed)? (?:code|status|with)|invalid|illegal|missing"
-    r"|(?-i:\w{0,40}BackOff)|HTTP/[\d.]{1,4} [45]\d\d)\b"
-    r"|[a-z](?-i:Error|Exception|Fault)\b|[a-z]_error\b|^E\s{1,6}\S|[✗✕✖❌❎\u2a2f⛔💥]|(?:^|\s)[\u00d7✘●]\s"
-    r"|npm ERR!|^not ok\b|\bexited \([1-9]|^\*\* \(",
-    re.IGNORECASE,
-)
-_WARNED = re.compile(
-    r"\b(?:warn(?:ing)?s?|deprecat(?:ed|ion|ions)|unused|never (?:used|read|reassigned)|vulnerab\w+|unreachable"
-    r"|degraded)\b|(?<![\w./-])(?:skipped|pending|todo|blocked)(?![\w./-])"
-    r"|[a-z](?-i:Warning)\b|⚠|^(?:\S+:\d+:? +)?[A-Z]{1,5}\d{2,5}\b",
-    re.IGNORECASE,
-)
-_WEAK = re.compile(
-    r"\b(?:assert(?:ion)?s?|forbidden|unauthorized|lost|broken|bad|must|would|unknown|unsupported|incompatible|timeout|skipped|pending|blocked"
-    r"|violat(?:es|ed|ion)|requires?|required|unable|nothing to|not (?:exist|installed|allowed|recognized|defined"
-    r"|permitted|supported|assignable|valid|known|granted|working|ready)"
-    r"|(?:does|do|is|are|was|were|has|have|had)(?: not|n't)|didn't|won't"
-    r"|no \w+ found|waiting|retry(?:ing)?|already|e\d{3,4}|ts\d{3,5})\b",
-    re.IGNORECASE,
-)
-# A line of a program, which names trouble and is none. A pair of JSON, an error with its message, and a list's or a
-# build's mark (`* `, `#8 `) at the line's begin are not of that kind.
-_CODE = re.compile(
-    r"(?!\*{1,3} |\s*\"[^\"]{1,60}\": |\[?(?:[A-Z]\w*)?(?:Error|Exception)\b[^=(){]{0,40}: )"
-    r"(?:\s*(?:\d+[:|│→-]\s*)?(?:(?:def|class|return|raise|if|elif|else|for|while|import|from|try|except|with|assert|const"
-    r"|let|var|func|fn|type|export|package|use|pub|public|private|self)\b(?!:)|[@*}\])]|\#(?!\d+ )|//|/\*|\"\"\")"
-    r"|.*[{;(,]\s*$)"
-)
-# What says that there is none, and what only is called so: options and paths.
-_GOOD = re.compile(
-    r"\b(?:0|no|without|zero) (?:[a-z]+ )?(?:errors?|failures?|failed|warnings?|problems?|issues?|vulnerabilities)\b"
-    r"|(?<!\S)--?[a-z][\w-]*|(?<!\S)(?-i:[a-z0-9.@~_-][\w.@~-]*)?/\S*|\b\w{0,40}(?:error|fail|warn|unreachable|skipped|exception|invalid|missing)\w{0,40}[\"']?\s?[:=]\s?"
-    r"(?:null|none|nil|false|0|\"\"|''|\[\]|\{\})(?![\w.\"'])",
-    re.IGNORECASE,
-)
-# What passed, though its name may have a word of trouble in it.
-_PASSED = re.compile(
-    r"(?:[✓✔√✅]|ok\b|(?:PASS|PASSED|OK)\b(?! ?\()|\[\s*(?:ok|pass|passed|success)\s*\]|--- PASS)"
-    r"|.*(?:\s|\.{3})(?:PASSED|ok|OK|✓|✔)(?:\s+\[\s*\d+%\]|\s\([\d.]+ ?m?s\))?\Z"
-)
-# A line that says no more than that there is trouble, or nothing at all.
-_BARE_WORD = re.compile(r"[\W_]*(?:npm )?(?:errors?|failures?|failed (?:examples|tests)|fail)?[\W_]*\Z", re.IGNORECASE)
-_ADDRESS = re.compile(r"https?://\S")
-
 # ---- Forms.
 
-_GUTTER = re.compile(r"(?:[>→»*]\s*)?\d+\s*[|│┃:→\t](?!\d)")
-_NUMBERED = re.compile(r"\s*\d+(?:[|│→\t]|:(?!\d))")
-_DRAWN = re.compile(r"[|│┃]\s?(?=\s*\S)")
+# Lines that are drawn count as `|`, and the arrow behind a number as a colon.
+_DRAWN_AS = {"│": "|", "┃": "|", "→": ":"}
+_GUTTER = re.compile(r"(?:[>*]\s*)?\d+\s*[|:\t](?!\d)")
+_NUMBERED = re.compile(r"\s*\d+(?:[|\t]|:(?!\d))")
+_DRAWN = re.compile(r"\|\s?(?=\s*\S)")
 _QUOTES = re.compile(r"E\s{2,}(?=\S)")  # before what a failed assertion said
-_MARKER = re.compile(r"[\^~\s|+\-'`.:]+(?=\S)")
 _HEADING = re.compile(r"(?:-{3,} |={3,} |>{1,3} |#{1,4} )?(?:[\w.@+-]*/|[A-Za-z]:\\)\S*\.\w{1,8}:?\Z")
-_ENUMERATED = re.compile(r"\d+\)\s\S|● \S|In \S+ line \d+:\Z|([-=_*#])\1{1,}\s[^-=_*].*\s\1{2,}\Z")
+_ENUMERATED = re.compile(r"\d+\)\s\S|\u25cf \S|In \S+ line \d+:\Z|([-=_*#])\1{1,}\s[^-=_*].*\s\1{2,}\Z")
 _LABELLED = re.compile(
     r"(?:expected|actual|received|got|want(?:ed)?|left|right|but was|found|given|symbol|location|reason|caused? by)\b"
     r"[\w ]{0,20}\s*[:=]\s*\S",
@@ -158,13 +84,15 @@ _TRACE = re.compile(r"Traceback \(most recent call last\)")
 # What differs between two that say the same: times, addresses, long numbers.
 _CHANGING = re.compile(r"\b\d+(?:\.\d+)?(?:ms|s|m|us|µs)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d\S*|\b\d{5,}\b")
 _VARYING = re.compile(
-    r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`|‘[^’]{0,80}’|\S*[/\\]\S*|\S+\.\w{1,5}:\d\S*|\d+|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b"  # noqa: RUF001
+    r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`|\S*[/\\]\S*|\S+\.\w{1,5}:\d\S*|\d+|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b"
 )
-_QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`|‘[^’]{1,60}’")  # noqa: RUF001
+_QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 
 
 def read(text: str, *, failed: bool) -> Iterator[Line]:
     """Give the lines of a text with what their form says."""
+    for drawn, sign in _DRAWN_AS.items():
+        text = text.replace(drawn, sign)
     lines = _bare(text.split("\n"))
     numbered = [bool(_NUMBERED.match(line)) for line in lines]
     if 2 * sum(numbered) > len(lines):  # a listing of a file, whose lines are content
@@ -254,11 +182,11 @@ class _Context:
 
 # Digits that no pattern tells from one another.
 _DIGITS = str.maketrans("123456789", "111446666")
-_ONE_DIGIT = str.maketrans("123456789", "000000000")
+_ONE_DIGIT = str.maketrans("123456789‘’", "000000000''")  # noqa: RUF001 - and one kind of quotes
 
 
 def _form(seen: str, *, failed: bool, says: bool) -> _Form:
-    kind, told_at = _kind(seen, says=says)
+    kind, told_at = (NOISE, 0) if _GUTTER.match(seen) else kind_of_words(seen, says=says)
     if not failed and kind <= WARNING and seen.count(" ", 0, told_at) > _PROSE:
         kind = WEAK  # of what went well, a word far behind in a line is prose
     return _Form(
@@ -271,34 +199,6 @@ def _form(seen: str, *, failed: bool, says: bool) -> _Form:
         bool(_LABELLED_BELOW.match(seen)),
         bool(_TRACE.match(seen)),
     )
-
-
-def _kind(seen: str, *, says: bool) -> tuple[int, int]:
-    """Give a line's kind, and where in it the trouble is. says: it is a place with a message, of what failed."""
-    if not any(map(str.isalnum, seen)) or _BARE_WORD.match(seen[:80]) or _GUTTER.match(seen):
-        return NOISE, 0
-    if _PASSED.match(seen):
-        return PLAIN, 0
-    if _ADDRESS.match(seen):
-        return NOTE if " " in seen else NOISE, 0
-    severity = _SEVERITY.search(seen[:LONGEST_LINE])
-    if severity:
-        return _LOWERED.get(severity["word"].lower(), ERROR), severity.start()
-    if _CODE.match(seen):
-        return PLAIN, 0
-    good = _GOOD.sub(lambda found: " " * len(found.group()), seen)
-    level = _LEVEL.search(seen[:LONGEST_LINE]) or _LOG.match(seen) or _LOG.search(seen[:60])
-    if level and level["word"].lower() in _LEVELS:
-        lowered = _LOWERED.get(level["word"].lower(), ERROR)
-        return (WEAK if _WORST.search(good) else PLAIN) if lowered == NOTE else lowered, level.start()
-    for pattern, kind in ((_WORST, ERROR), (_WARNED, WARNING)):
-        found = pattern.search(good)
-        if found:
-            return kind, found.start()
-    found = _WEAK.search(good)
-    if says:
-        return ERROR, 0
-    return (WEAK, found.start()) if found else (PLAIN, 0)
 
 
 def _says(rest: str) -> bool:
@@ -345,11 +245,6 @@ def words_of(text: str) -> list[str]:
 def unchanging(text: str) -> str:
     """Give a text without what differs each time it is said."""
     return _CHANGING.sub("#", text)
-
-
-def tells_trouble(text: str) -> bool:
-    """Tell a text with any word of trouble in it."""
-    return any(pattern.search(text) for pattern in (_WORST, _WARNED, _WEAK))
 
 
 def cut(line: str) -> str:

@@ -50,7 +50,7 @@ class Share(NamedTuple):
 TROUBLE = Share(0.3, 420, 1000)  # messages and what explains them; of messages alone as many as there are, up to `most`
 TROUBLE_IF_WELL = Share(0.3, 320, 1000)
 FILES = Share(0.04, 16, 120)
-LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 150)  # of a list of files: whole ones, and the others' folders
+LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 300)  # of a list of files: whole ones, and the others' folders
 NAMES = Share(0.1, 16, 300)
 ADDRESSES = Share(0.4, 40, 300)
 FACTS = Share(0.12, 30, 120)  # of JSON

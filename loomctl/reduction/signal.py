@@ -6,8 +6,9 @@ import re
 
 from loomctl.kit.text.fences import visible
 from loomctl.reduction.lists import within
-from loomctl.reduction.marks import cut, tells_trouble
+from loomctl.reduction.marks import cut
 from loomctl.reduction.tokens import estimate
+from loomctl.reduction.words import tells_trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _BEGINS = re.compile(
     re.MULTILINE,
 )
 _DEFINED = re.compile(
-    r"^[ \t+>0-9→:|]{0,16}(?:export |default |public |private |static |async |pub |abstract )*"
+    r"^[ \t+>0-9:|]{0,16}(?:export |default |public |private |static |async |pub |abstract )*"
     r"(?:def|class|func(?: \([^)]*\))?|function|fn|type|interface|struct|enum|trait|module|const|impl)"
     r" +([A-Za-z_]\w{2,60})",
     re.MULTILINE,
@@ -140,7 +141,7 @@ def addresses(text: str) -> list[str]:
 
 def names(text: str) -> list[str]:
     """Give the identifiers in a text that tell more than a word does: what it defines, then what it names often."""
-    defined = _once(_DEFINED.findall(text))
+    defined = _once(_DEFINED.findall(text.replace("→", ":")))
     if is_difference(text):  # what changed first
         lines = [line for line in text.split("\n") if not line.startswith("index ")]
         text = "\n".join(sorted(lines, key=lambda line: line[:1] not in "+-"))

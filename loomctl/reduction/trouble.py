@@ -10,12 +10,14 @@ from itertools import pairwise
 
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction import marks
-from loomctl.reduction.marks import ERROR, NOISE, NOTE, PLAIN, WARNING, WEAK, Line
 from loomctl.reduction.tokens import estimate
+from loomctl.reduction.words import ERROR, NOISE, NOTE, PLAIN, WARNING, WEAK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from loomctl.reduction.marks import Line
 
 # The ranks of lines, in the order in which they are chosen.
 MESSAGE, WARNED, DETAIL, AROUND, HINT, ASIDE = range(6)
