@@ -14,7 +14,7 @@ from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import nearest, shown
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
-from loomctl.runs import config, find
+from loomctl.runs import config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,8 +93,9 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
         wanted = wanted._replace(tests=found.command)
     made = init.init(space, wanted)
     notes = [*made.notes, *_allowed(space, wanted, is_said=is_said)]
-    if init.TESTS in made.wrote and find.active_runs(space):
-        notes.append("Runs that have begun keep the test command that they began with.")
+    if init.TESTS in made.wrote and (runs := init.keeping(space, wanted.tests or "")):
+        listed = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        notes.append(f"It counts from the next run on. Open runs keep what they began with: {listed}.")
     if not wanted.tests and tests is None and found.source != suites.SETTINGS:
         notes += _UNTESTED
     told = {

@@ -9,7 +9,7 @@ from loomctl.flow import start
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import ID_RULE, choices, is_id, shown
-from loomctl.runs import config, config_edit
+from loomctl.runs import config, config_edit, find
 from loomctl.runs.machine import allowances
 from loomctl.workflows import scaffold, workflow_files
 from loomctl.workflows.resolve import resolve
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FALLBACK = "core"
 TESTS, DEFAULT = "test_command", "default_workflow"  # what init sets
+_MOST_RUNS = 20
 _SETTINGS = "# This project's settings for Loom; all names: docs/reference/configuration.md (loomctl plugin path)\n"
 
 
@@ -101,6 +102,19 @@ def init(space: Workspace, wanted: Wanted) -> Made:
         _write(space, where, settings)
     default = wanted.name if DEFAULT in wrote else space.settings.default_workflow
     return Made(path, copy, where, wrote, default, space.settings.test_command, tuple(notes))
+
+
+def keeping(space: Workspace, tests: str) -> list[str]:
+    """Name the open runs whose steps go on with another test command than the new one; at most 20 are read."""
+    found = []
+    for run_id in find.active_runs(space)[-_MOST_RUNS:]:
+        try:
+            run = space.store.read(run_id)
+        except (LoomError, OSError):
+            continue
+        if run.plan.get(TESTS, tests) != tests:
+            found.append(run.handle)
+    return found
 
 
 def is_allowed(space: Workspace, command: str) -> bool:

@@ -46,7 +46,7 @@ def lacking(space: Workspace, plan: Mapping[str, Any]) -> list[str]:
     if plan.get("test_command") != "" or space.settings.test_command is not None:
         return []
     hint = "loomctl init --tests 'pytest -q'"
-    return [f"Loom knows no test command, so it runs no tests. Set one: {hint}"]
+    return [f"Loom knows no test command, so it runs no tests in this run. Set one for later runs: {hint}"]
 
 
 def found_in(root: str) -> Suite:

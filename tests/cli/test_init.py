@@ -123,11 +123,14 @@ def test_a_project_whose_tests_nobody_knows_is_told_what_a_test_command_does(sce
 
 
 def test_a_new_test_command_is_none_of_the_runs_under_way(scene: Scene) -> None:
-    told = "Runs that have begun keep the test command that they began with."
+    """They are named, but for those whose steps ask for no tests; and the run itself says so as it begins."""
+    told = "It counts from the next run on. Open runs keep what they began with: "
     assert told not in scene.loomctl("init", "--tests", "make test").ends().stdout
+    scene.workflow(name="untested")
+    scene.begin("mend a bug", workflow="untested")
     scene.workflow(phases=TESTED)
-    scene.begin()
-    assert told in scene.loomctl("init", "--tests", "make all").ends().stdout
+    run = scene.begin().run
+    assert f"{told}{run.handle}.\n" in scene.loomctl("init", "--tests", "make all").ends().stdout
     assert told not in scene.loomctl("init", "--tests", "make all").ends().stdout
 
 

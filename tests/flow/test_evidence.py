@@ -212,6 +212,7 @@ def test_without_a_test_command_that_evidence_is_left_out_and_said_once(scene: S
     scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
     begun = scene.begin()
     assert [note for note in begun.notes if "loomctl init --tests" in note] == begun.notes[-1:]
+    assert "it runs no tests in this run. Set one for later runs: " in begun.notes[-1]
     assert (begun.run.plan["commands"], begun.run.plan["test_command"]) == ([], "")
     assert end(scene) == "succeeded"
     scene.write(".loom/config.yaml", "test_command: ''\n")
