@@ -62,10 +62,10 @@ BARS = {"saved": 0.85, "net": 0.75, "errors": 0.95, "paths": 0.95, "names": 0.75
 SCENARIO_BARS = {"5 file reads of 2 KB": 0.92, "10 web searches": 0.94, "20 steps": 0.90}
 
 # Deliberately other patterns than the reducer's.
-_PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+|\b[\w-]+\.(?:py|js|ts|tsx|go|md|json|ya?ml|toml|rs|sh|html|css|txt)\b")
-_NAME = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w*|\w+_\w+|[0-9a-f]{7,40})\b")
+PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+|\b[\w-]+\.(?:py|js|ts|tsx|go|md|json|ya?ml|toml|rs|sh|html|css|txt)\b")
+NAME = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w*|\w+_\w+|[0-9a-f]{7,40})\b")
 _BRACES = re.compile(r"([^\s{},]*)\{([^\s{}]+)\}([^\s{},]*)")
-_NOT_LOOKED_FOR_IN = ("content", "new_string", "edits", "prompt", "message", "description")
+NOT_LOOKED_FOR_IN = ("content", "new_string", "edits", "prompt", "message", "description")
 
 
 @dataclass
@@ -120,10 +120,10 @@ def main() -> int:
     try:
         scenarios = _scenarios(base)
         tables = {}
-        recordings = list(_recordings())
+        every = list(recordings())
         for title, chosen in (
-            ("tuned on", [r for r in recordings if r[0] in TUNED]),
-            ("kept aside", [r for r in recordings if r[0] not in TUNED]),
+            ("tuned on", [r for r in every if r[0] in TUNED]),
+            ("kept aside", [r for r in every if r[0] not in TUNED]),
         ):
             if chosen:
                 tables[title] = {name: _measured(name, chosen, base) for name in WAYS}
@@ -167,7 +167,8 @@ def tokens(text: str) -> int:
 # ---- Recordings.
 
 
-def _recordings() -> Iterator[tuple[str, list[Call]]]:
+def recordings() -> Iterator[tuple[str, list[Call]]]:
+    """Give the name and the calls of each recording."""
     for corpus in filter(None, os.environ.get("LOOM_CORPUS", "").split(os.pathsep)):
         folder = Path(corpus) / "transcripts"
         for path in sorted(folder.glob("claude-code/*.jsonl")):
@@ -346,10 +347,10 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
     whole: set[int] = set()
     for number, call in enumerate(calls):
         told = told_upto(number)
-        text = "\n".join(map(_unfolded, told.texts))
+        text = "\n".join(map(unfolded, told.texts))
         args = call.args if isinstance(call.args, dict) else {}
-        used = _words({key: value for key, value in args.items() if key not in _NOT_LOOKED_FOR_IN})
-        for kind, pattern in (("paths", _PATH), ("names", _NAME)):
+        used = words({key: value for key, value in args.items() if key not in NOT_LOOKED_FOR_IN})
+        for kind, pattern in (("paths", PATH), ("names", NAME)):
             for need in {found for found in pattern.findall(used) if len(found) > 3 and not found.startswith("//")}:
                 if need not in originals or need in asked:
                     continue
@@ -364,13 +365,13 @@ def _count_needs(sums: Sums, calls: list[Call], told_upto: Callable[[int], Told]
         if isinstance(old, str) and old in originals:
             sums.add("anchors", old in text, 1)
         originals += call.seen + "\n"
-        asked += _words(args) + "\n"
+        asked += words(args) + "\n"
     sums.again += sum(tokens("\n".join(lines)) for n, lines in again.items() if n not in whole)
     sums.again += sum(tokens(calls[n].seen) for n in whole)
 
 
 @functools.cache
-def _unfolded(text: str) -> str:
+def unfolded(text: str) -> str:
     """Give a text with what it tells in braces behind it one by one: `src/{a.py,b.py}`, `part_{1..9}`."""
     found = []
     for before, inner, after in _BRACES.findall(text):
@@ -383,11 +384,11 @@ def _unfolded(text: str) -> str:
     return "\n".join([text, *found])
 
 
-def _words(value: Any) -> str:
+def words(value: Any) -> str:
     """Give the texts in a value as they read: behind an escape of JSON a name seems to begin with its letter."""
     if isinstance(value, dict):
-        return "\n".join(f"{key}\n{_words(inner)}" for key, inner in value.items())
-    return "\n".join(map(_words, value)) if isinstance(value, list) else str(value)
+        return "\n".join(f"{key}\n{words(inner)}" for key, inner in value.items())
+    return "\n".join(map(words, value)) if isinstance(value, list) else str(value)
 
 
 def _around(text: str, need: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ SMALL = {
     "engine.py": "--runs 1 --most 11 --json",
     "failures/score.py": "kubectl",
     "handoff.py": "--most 5 --json",
+    "histories.py": "",
     "hooks.py": "--runs 1 --most 11 --json",
     "hostile.py": "--megabytes 1 --text paths --json",
     "house.py": "--json",

@@ -276,7 +276,7 @@ def tool_history(
         return "", None
     from loomctl.kit.text.fences import counted
     from loomctl.reduction import history
-    from loomctl.reduction.tokens import at_most
+    from loomctl.reduction.tokens import closely
     from loomctl.runs.tools import tool_log
 
     every = [*tool_log.tail(run_dir, _LOOKED_AT), *unlogged][-_LOOKED_AT:]
@@ -295,7 +295,7 @@ def tool_history(
         text = f"{_TOOLS}\n{fenced(visible(made.text))}{later}" if made.text else ""
         if text and budget.measure(text) <= share and utf16_units(text) <= units:
             counts = {"steps": len(steps), "full": made.full, "short": made.short, "counted": made.counted}
-            return text, {**counts, "budget": tokens, "tokens": at_most(made.text)}
+            return text, {**counts, "budget": tokens, "tokens": closely(made.text)}
     return "", None
 
 

@@ -1,6 +1,6 @@
 """The history of a run's tool steps under a token budget: the last ones in full, earlier ones a line each (D50).
 
-Nothing here measures over its budget by an exact tokenizer: what is counted is `tokens.at_most`.
+Nothing here measures over its budget by an exact tokenizer: what is counted is `tokens.closely`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.fences import one_line, visible
 from loomctl.reduction.live import main_words
-from loomctl.reduction.tokens import at_most
+from loomctl.reduction.tokens import SPARE, closely, weight
 from loomctl.reduction.tool_steps import EDIT, OTHER, READ, SEARCH, SHELL, WRITE, rule_for
+from loomctl.reduction.working_set import Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,13 @@ NEWEST = 20  # so many are told each, if only by the beginning of a line
 BUDGET = 500
 _LINE = 160  # UTF-16 units of an earlier step's line
 _CUTS = (160, 100, 72, 52, 36, 24)  # what is left of such a line where twenty of them have to fit
+_DEEP, _QUOTES = 2, "`'\"("  # folders of a path of which its end alone is told there; what may stand around one
 _ARGS = 60  # of the arguments of a tool that has no words of its own
+_SMALL, _TABLE = 90, 0.5  # of what a budget is larger than this so much is set aside for files and names
+_NEWEST_SHARE = 0.35  # of it, for the newest lines before anything else
+_TOO_LONG = 40_000  # characters of a text that no budget has room for
 _ORDINARY = 2  # the rank of a step that neither failed nor wrote
+_FAILED = "✗"
 _EARLIER, _RECENT = "Earlier steps:", "Recent steps:"
 
 
@@ -44,8 +50,9 @@ def compact_history(
 
     Up to five steps are given in full, of more the last `recent`, as far as there is room; the others, and Loom's own
     commands, by a line each. What is kept first: what the user asked for, the twenty newest, cut if need be, the recent
-    whole, failed steps, files written, the newest of the others; the rest is counted. For failed steps and files
-    written a third of what the twenty leave is kept, if they need it.
+    whole or their first lines, failed steps, files written, the newest of the others; the rest is counted. Lines that
+    are the same are one, with their number. Two fifths of the budget, if the twenty leave so much, are for a table of
+    files and names that the next step is likely to use; of the rest a third is for failed steps and files written.
     index: where everything can be found, named where something was left out. Steps may lack anything; nothing is
     raised.
     """
@@ -58,55 +65,127 @@ def compacted(
     """Give what `compact_history` does, and how much of it is told in which form."""
     if not steps or token_budget < 1:
         return Compacted("", 0, 0, len(steps))
-    whole = len(steps) if len(steps) <= KEPT_WHOLE else min(len(steps), max(0, recent))
-    page = _Page(token_budget - at_most(f"{_EARLIER}\n{_RECENT}\n{_counted(len(steps), index)}"))
+    page = _Page(token_budget - SPARE - 1 - weight(f"{_EARLIER}\n{_RECENT}\n{_counted(len(steps), index)}\n"))
     goal = f"Asked: {one_line(asked, _LINE)}" if asked.strip() else ""
     goal = goal if goal and page.takes(goal) else ""
-    given: dict[int, str] = {}
-    earlier = sorted(range(len(steps) - whole), key=lambda number: (_rank(steps[number]), -number))
-    lines = {number: f"• {line(steps[number])}" for number in earlier}
-    short = page.shares({number: lines.get(number) or line(steps[number]) for number in range(len(steps))[-NEWEST:]})
-    important = [lines[number] for number in earlier if number not in short and _rank(steps[number]) < _ORDINARY]
-    kept = page.keeps(important, page.left // 3)
-    for number in reversed(range(len(steps) - whole, len(steps))):  # the newest first
-        page.gives_back(short.get(number, ""))
-        forms = [line(steps[number])] if is_looms(steps[number]) else [full(steps[number]), line(steps[number])]
-        form = next((form for form in (*forms, short.get(number)) if form and page.takes(form)), None)
-        given.update({} if form is None else {number: form})
-    page.left += kept
-    for number in earlier:
-        page.gives_back(short.get(number, ""))
-        form = next((form for form in (lines[number], short.get(number)) if form and page.takes(form)), None)
-        given.update({} if form is None else {number: form})
-    text = _joined(goal, given, len(steps), whole, index)
-    while given and at_most(text) > token_budget:  # joined they can measure a little more than one by one
+    whole = len(steps) if len(steps) <= KEPT_WHOLE else min(len(steps), max(0, recent))
+    lines = _lines(steps, len(steps) - whole)
+    given = _given(steps, lines, page, whole)
+    told = _Told(goal, given, {number: lines[number].times for number in lines}, whole)
+    table = Table(told.text(len(steps), index), weight)
+    page.left = table.fill(steps, page.left + page.table)
+    for number in sorted(lines, reverse=True):  # what room the table leaves is for all the others
+        if number not in given and page.takes(lines[number].told()):
+            given[number] = lines[number].told()
+    text = _joined(told.text(len(steps), index), table, token_budget)
+    while given and closely(text) > token_budget:  # joined they can measure a little more than one by one
         given.popitem()  # what was taken last
-        text = _joined(goal, given, len(steps), whole, index)
-    if at_most(text) <= token_budget:
-        whole_ones = sum(number >= len(steps) - whole and form == full(steps[number]) for number, form in given.items())
-        return Compacted(text, whole_ones, len(given) - whole_ones, len(steps) - len(given))
+        text = told.text(len(steps), index)
+    if closely(text) <= token_budget:
+        shown = sum(told.counts.get(number, 1) for number in given)
+        whole_ones = sum(number not in lines and form == full(steps[number]) for number, form in given.items())
+        return Compacted(text, whole_ones, shown - whole_ones, len(steps) - shown)
     shorter = (_counted(len(steps), index), _counted(len(steps), ""), str(len(steps)))
-    return Compacted(next((form for form in shorter if at_most(form) <= token_budget), ""), 0, 0, len(steps))
+    return Compacted(next((form for form in shorter if closely(form) <= token_budget), ""), 0, 0, len(steps))
+
+
+def _joined(text: str, table: Table, budget: int) -> str:
+    while table.paths or table.names:
+        longer = f"{text}\n{table.text()}"
+        if closely(longer) <= budget:
+            return longer
+        (table.names or table.paths).pop()
+    return text
+
+
+class _Line(NamedTuple):
+    """The line of an earlier step. times: so many were the same, of which this is the newest."""
+
+    text: str
+    rank: int
+    times: int
+
+    def told(self) -> str:
+        return f"• {self.text}" + (f" ×{self.times}" if self.times > 1 else "")  # noqa: RUF001 - as it is meant
+
+
+def _lines(steps: Sequence[ToolStep], upto: int) -> dict[int, _Line]:
+    """Give the lines of earlier steps, those that are the same as one."""
+    newest: dict[str, int] = {}
+    times: dict[str, int] = {}
+    for number in range(upto):
+        text = line(steps[number])
+        newest[text] = number
+        times[text] = times.get(text, 0) + 1
+    return {number: _Line(text, _rank(steps[number]), times[text]) for text, number in newest.items()}
+
+
+def _given(steps: Sequence[ToolStep], lines: Mapping[int, _Line], page: _Page, whole: int) -> dict[int, str]:
+    """Choose what is told of which step; the first to be left out stands last."""
+    earlier = sorted(lines, key=lambda number: (lines[number].rank, -number))
+    texts = {number: lines[number].told() for number in earlier}
+    recent = range(len(steps) - whole, len(steps))
+    given: dict[int, str] = {}
+    if recent and not steps[-1].success:  # why it did comes before all lines
+        page.takes_first(page.cuts(full(steps[-1]), page.left / 3, page.left / 3), given, recent[-1])
+    newest = [number for number in range(len(steps))[-NEWEST:] if number in lines or number in recent]
+    short = page.shares({number: texts.get(number) or line(steps[number]) for number in newest if number not in given})
+    page.sets_aside()
+    important = [texts[number] for number in earlier if number not in short and lines[number].rank < _ORDINARY]
+    kept = page.keeps(important, page.left / 3)
+    for number in [number for number in reversed(recent) if number not in given]:  # the newest first
+        page.gives_back(short.get(number, ""))
+        records = [] if is_looms(steps[number]) else page.cuts(full(steps[number]), page.left, page.left / 2)
+        page.takes_first([*records, line(steps[number]), short.get(number, "")], given, number)
+    page.left += kept
+    for number in [number for number in earlier if number in short or lines[number].rank < _ORDINARY]:
+        page.gives_back(short.get(number, ""))
+        page.takes_first([texts[number], short.get(number, "")], given, number)
+    return given
 
 
 class _Page:
-    """What is left of a budget while lines are put one below the other."""
+    """What is left of a budget while lines are put one below the other.
 
-    def __init__(self, budget: int) -> None:
-        self.left = budget
+    table: what is set aside for files and names.
+    """
+
+    def __init__(self, budget: float) -> None:
+        self.budget = self.left = budget
+        self.table = 0.0
+
+    def sets_aside(self) -> None:
+        self.table = max(0.0, min(self.left, (self.budget - _SMALL) * _TABLE))
+        self.left -= self.table
 
     def takes(self, text: str) -> bool:
-        cost = at_most(text) + 1
+        cost = _cost(text)
         if cost > self.left:
             return False
         self.left -= cost
         return True
 
-    def keeps(self, lines: Sequence[str], most: int) -> int:
+    def takes_first(self, forms: Sequence[str], given: dict[int, str], number: int) -> None:
+        """Put the first form that there is room for into what is given of this step."""
+        form = next((form for form in forms if form and self.takes(form)), "")
+        given.update({number: form} if form else {})
+
+    @staticmethod
+    def cuts(text: str, whole: float, part: float) -> list[str]:
+        """Give a step's record whole if that much room is enough, else as many of its first lines as fit into part."""
+        if _cost(text) <= whole:
+            return [text]
+        lines = text.split("\n")
+        room, fit = part - 1, 0
+        while fit < len(lines) and (room := room - _cost(lines[fit])) >= 0:
+            fit += 1
+        return ["\n".join(lines[:fit]) + " …"] if fit > 1 else []
+
+    def keeps(self, lines: Sequence[str], most: float) -> float:
         """Keep room for lines that come later, as far as they fit into `most`; gives how much was kept."""
-        kept = 0
+        kept = 0.0
         for form in lines:
-            cost = at_most(form) + 1
+            cost = _cost(form)
             if kept + cost > most:
                 break
             kept += cost
@@ -114,29 +193,55 @@ class _Page:
         return kept
 
     def shares(self, lines: Mapping[int, str]) -> dict[int, str]:
-        """Keep room for all of these lines, each cut to its share; gives them, the newest alone where not all fit."""
-        share = self.left // max(1, len(lines)) - 1
-        cuts = {number: _cut(text, share) for number, text in lines.items()}
+        """Keep room for all of these lines, each cut to its share; gives them, the newest alone where not all fit.
+
+        What failed has three shares, for it says why.
+        """
+        share = self.left * _NEWEST_SHARE / max(1, len(lines)) - 1
+        cuts = {number: _cut(text, share * (3 if _FAILED in text[:4] else 1)) for number, text in lines.items()}
         return {number: cuts[number] for number in sorted(cuts, reverse=True) if self.takes(cuts[number])}
 
     def gives_back(self, text: str) -> None:
         """Give back what was kept for a line, now that it comes."""
-        self.left += at_most(text) + 1 if text else 0
+        self.left += _cost(text) if text else 0.0
 
 
-def _cut(text: str, tokens: int) -> str:
-    """Cut a line so that it has at most so many tokens, or to the shortest of _CUTS."""
+def _cost(text: str) -> float:
+    return weight(text) + 1 if len(text) < _TOO_LONG else float("inf")
+
+
+def _cut(text: str, tokens: float) -> str:
+    """Cut a line so that it has at most so many tokens, or to the shortest of _CUTS; of long paths the end stays."""
+    if len(text) > _CUTS[-1] and weight(text) > tokens:
+        text = " ".join(map(_path_cut, text.split(" ")))
     cuts = [one_line(text, units).replace(" (…", "…") for units in _CUTS]
-    return next((cut for cut in cuts if at_most(cut) <= tokens), cuts[-1])
+    return next((cut for cut in cuts if weight(cut) <= tokens), cuts[-1])
 
 
-def _joined(goal: str, given: dict[int, str], count: int, whole: int, index: str) -> str:
-    earlier = [given[number] for number in sorted(given) if number < count - whole]
-    recent = [given[number] for number in sorted(given) if number >= count - whole]
-    counted = [_counted(count - len(given), index)] if len(given) < count else []
-    parts = [goal, _EARLIER if earlier and recent else "", *earlier, *counted]
-    parts += [_RECENT if recent and (earlier or counted) else "", *recent]
-    return "\n".join(part for part in parts if part)
+def _path_cut(word: str) -> str:
+    folder, _, name = word.rpartition("/")
+    if folder.count("/") < _DEEP or "://" in word or not name.strip(_QUOTES):
+        return word
+    return f"{word[: len(word) - len(word.lstrip(_QUOTES))]}…/{name}"
+
+
+class _Told(NamedTuple):
+    """What is told: the goal, of the steps by their numbers, and for how many steps a line stands."""
+
+    goal: str
+    given: dict[int, str]
+    counts: dict[int, int]
+    whole: int
+
+    def text(self, count: int, index: str) -> str:
+        given, first = self.given, count - self.whole
+        earlier = [given[number] for number in sorted(given) if number < first]
+        recent = [given[number] for number in sorted(given) if number >= first]
+        left = count - sum(self.counts.get(number, 1) for number in given)
+        counted = [_counted(left, index)] if left else []
+        parts = [self.goal, _EARLIER if earlier and recent else "", *earlier, *counted]
+        parts += [_RECENT if recent and (earlier or counted) else "", *recent]
+        return "\n".join(part for part in parts if part)
 
 
 def full(step: ToolStep) -> str:
@@ -166,7 +271,7 @@ def line(step: ToolStep) -> str:
     if not step.success:
         signal = step.observation.split("\n")[1:]
         why = next((said for said in signal if not said.removeprefix("Exit code ").isdigit()), "")
-        text = f"✗ {text}" + (f": {why}" if why else "")
+        text = f"{_FAILED} {text}" + (f": {why}" if why else "")
     return one_line(text, _LINE)
 
 
@@ -187,6 +292,10 @@ def _ran(step: ToolStep, first: str) -> str:
     return f"Ran `{one_line(command, 80)}` ({ended})" if isinstance(command, str) else ""
 
 
+def _edited(_: ToolStep, first: str) -> str:
+    return first.partition(" (-")[0]
+
+
 def _wrote(_: ToolStep, first: str) -> str:
     return first.partition(" (")[0]
 
@@ -202,7 +311,7 @@ def _searched(step: ToolStep, first: str) -> str:
 
 
 _SEPARATORS = ("&&", "||", ";", "|", "&", "(", "`")
-_TOLD = {SHELL: _ran, WRITE: _wrote, READ: _read, SEARCH: _searched}
+_TOLD = {SHELL: _ran, WRITE: _wrote, EDIT: _edited, READ: _read, SEARCH: _searched}
 
 
 def _rank(step: ToolStep) -> int:

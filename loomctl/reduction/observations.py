@@ -55,11 +55,13 @@ NAMES = Share(0.1, 16, 300)
 ADDRESSES = Share(0.4, 40, 300)
 FACTS = Share(0.12, 30, 120)  # of JSON
 REPORT, PROSE, PAGES = Share(0.5, 300, 500), Share(0.2, 60, 160), Share(0.2, 40, 120)
+TOUCHED = Share(0.1, 0, 40)  # names in what an edit takes out and puts in
 CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
 SUMMARY = 60
 LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
 NAMES_ALIKE = 8  # names that differ in numbers alone
+_EDITED, _EDITS = ("new_string", "old_string", "content", "new_source"), 40  # arguments that hold text; looked at
 _NO_WORDS = ("image", "pdf", "parts", "file_unchanged")  # forms of what was read that hold no text
 _KEYS = re.compile(r"^[\w.$-]{1,80}: ", re.MULTILINE)  # before a value's words
 _JSON_KEYS = re.compile(r"\"[\w$.-]{1,80}\"\s?:")
@@ -71,7 +73,18 @@ def observation(call: Call) -> str:
     is_quiet = call.output.success and (call.rule.template or call.rule.action in (WRITE, EDIT))
     if not is_quiet and call.kind != BINARY and call.output.facts.get("form") not in _NO_WORDS:
         lines += _signal(_seen(call))
+    if call.output.success and call.rule.action in (WRITE, EDIT) and not call.rule.template:
+        lines += _touched(call)
     return mask("\n".join(lines))[0]
+
+
+def _touched(call: Call) -> list[str]:
+    """Give the names in what an edit takes out and puts in: what is worked on is likely to be named again."""
+    edits = call.args.get("edits")
+    parts = [call.args, *(edits if isinstance(edits, list) else ())]
+    texts = [part.get(key) for part in parts[:_EDITS] if isinstance(part, dict) for key in _EDITED]
+    text = looked_at(cleaned("\n".join(text for text in texts if isinstance(text, str)), signal.plain))
+    return _line("names", within(ranges(signal.names(text)), min(TOUCHED.most, TOUCHED.of * estimate(text))))
 
 
 def shortened(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.kit import digests
 from loomctl.kit.errors import EXIT_NO_RUN, LoomError, quoted
 from loomctl.reduction import history
-from loomctl.reduction.tokens import at_most, estimate
+from loomctl.reduction.tokens import closely, estimate
 from loomctl.reduction.tool_steps import rule_for
 from loomctl.runs import context_values
 from loomctl.runs import find as finding
@@ -225,7 +225,7 @@ def recalled(space: Workspace, held: Record, budget: int, recent: int = history.
     # What a history shows stands in the step itself; what stands beside it would fill the memory of a long run.
     steps = [step._replace(rest={}, more={}) for step in held.steps() if not is_an_agents(step)]
     text = history.compact_history(steps, budget, asked=asked, recent=recent, index=INDEX)
-    return Recalled(text, at_most(text), estimate(text), len(steps), _left_out(text, len(steps)))
+    return Recalled(text, closely(text), estimate(text), len(steps), _left_out(text, len(steps)))
 
 
 def _left_out(text: str, count: int) -> int:
