@@ -16,7 +16,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages
-from loomctl.runs.model import visits
+from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.store.match import match
 from loomctl.workflows import routing
 
@@ -265,7 +265,7 @@ def _lines(found: Run, record: Record) -> list[str]:
         *_changes(found, record),
         ("model", _model(record)),
         ("command", _command(record)),
-        *_evidence(record),
+        *_evidence(found, record),
         *((kind[:-1], _problem(one)) for kind in ("errors", "warnings") for one in record.items(kind)),
     ]
     return [f"{label} {text}" if label == "!" else f"{label:<9} {text}" for label, text in told if text]
@@ -305,7 +305,10 @@ def _command(record: Record) -> str:
     return f"{_words(str(command.get('script')))}: {record.command}{time}"
 
 
-def _evidence(record: Record) -> Iterator[tuple[str, str]]:
+def _evidence(found: Run, record: Record) -> Iterator[tuple[str, str]]:
+    is_well = record.entry["status"] in ("succeeded", "partially_succeeded")
+    if is_well and frozen_plan.is_untested(found.plan, str(record.entry["step_id"])):
+        yield "evidence", "none: Loom knew no test command, so it ran no tests"
     listed = record.section("evidence").get("items")
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict):

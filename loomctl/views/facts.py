@@ -43,6 +43,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _READ = 1 << 16  # bytes of a file that are looked at for it
 _FILES = 40  # files touched that are listed of one stage
 _SHOWN = (stages.RESPONSE, stages.PROMPT, command_runs.LOG, stages.STATUS)
+_UNTESTED = [{"kind": "command", "name": "the tests", "passed": False, "why": "no test command"}]
 _NEVER = ".git"  # what is in it is git's, and may hold a password of a remote
 
 
@@ -280,7 +281,11 @@ def all_stages(run: Run, checked: Mapping[str, Any], fail: Fail) -> tuple[list[d
             {
                 **_recorded(record),
                 "branch": within.get(stage),
-                "evidence": _evidence(evidence or (checked.get(stage) if entry["status"] in visits.OPEN else None)),
+                "evidence": _evidence(
+                    evidence
+                    or (checked.get(stage) if entry["status"] in visits.OPEN else None)
+                    or (_UNTESTED if _is_untested(run, entry) else None)
+                ),
                 **changes,
                 **_texts(run, stage, limit, fail),
             }
@@ -338,6 +343,10 @@ def _recorded(record: Record) -> dict[str, Any]:
         "context": list(record.section("context_updates"))[:20],
         "trouble": record.trouble.what if record.trouble else "",
     }
+
+
+def _is_untested(run: Run, entry: Mapping[str, Any]) -> bool:
+    return entry["status"] in _WELL and frozen_plan.is_untested(run.plan, str(entry["step_id"]))
 
 
 def _evidence(items: object) -> list[dict[str, Any]]:

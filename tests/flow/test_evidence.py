@@ -23,6 +23,7 @@ from loomctl.kit import processes
 from loomctl.runs import command_runs, log_verdict
 from loomctl.runs.machine import allowances
 from loomctl.runs.store.store import Run
+from loomctl.views import document
 from tests.helpers.errors import refused
 from tests.helpers.machines import SECRET
 from tests.helpers.scenes import Json, Scene, handle
@@ -209,12 +210,18 @@ def test_the_projects_tests_run_at_its_root_wherever_the_step_works(scene: Scene
 
 def test_without_a_test_command_that_evidence_is_left_out_and_said_once(scene: Scene) -> None:
     """A project that says it has none is not told."""
-    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
+    steps = [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}, {"id": "then", "prompt": "x"}]
+    scene.workflow(phases={"build": {"steps": steps}})
     begun = scene.begin()
     assert [note for note in begun.notes if "loomctl init --tests" in note] == begun.notes[-1:]
     assert "it runs no tests in this run. Set one for later runs: " in begun.notes[-1]
     assert (begun.run.plan["commands"], begun.run.plan["test_command"]) == ([], "")
     assert end(scene) == "succeeded"
+    shown = scene.loomctl("show", begun.run.handle, "001").ends().stdout
+    assert "evidence  none: Loom knew no test command, so it ran no tests\n" in shown
+    first, second = document.gather(scene.space(), begun.run.run_id)["stages"]
+    assert [(one["passed"], one["why"]) for one in first["evidence"]] == [(False, "no test command")]
+    assert second["evidence"] == []
     scene.write(".loom/config.yaml", "test_command: ''\n")
     assert not any("loomctl init" in note for note in scene.begin("again").notes)
 

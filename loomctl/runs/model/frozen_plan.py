@@ -280,6 +280,13 @@ def find(plan: Mapping[str, Any], key: str | None) -> Place | None:
     return place_of(plan, key) or next((place for place in with_branches(plan) if place.key == key), None)
 
 
+def is_untested(plan: Mapping[str, Any], key: str) -> bool:
+    """Tell whether the tests are all that a step was to show, and no test command was known as the run began."""
+    place = find(plan, key)
+    command = (plan.get("whole") or plan).get("test_command")
+    return command == "" and place is not None and place.step.get("evidence") == []
+
+
 def after(plan: Mapping[str, Any], key: str) -> Place | None:
     """Give the step that is written after another; None behind the last."""
     found = _index(plan)
