@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.assistant import Assistant, Turn, entries
-from tests.e2e.scripted_api import Reply, bash, reply
+from tests.e2e.assistant import Assistant, Conversation, Turn, entries
+from tests.e2e.scripted_api import Reply, Request, bash, reply
 from tests.helpers.scenes import PLAIN
 
 SENTENCE = "The dark mode switch keeps its heliotrope position through a reload."
@@ -45,13 +45,29 @@ def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done a
 
 def start_run(assistant: Assistant, *, work: str = '"add dark mode"') -> Turn:
     """Start a run, end its first step and register the spec; the session is bound to the run afterwards."""
-    write_plain(assistant.project)
-    write_spec(assistant.project)
-    registered = done(artifact="spec_path=specs/dark-mode.md")
-    turn = assistant.run(f"/loom:run {work} --workflow plain", answers=[registered, "The first step is done."])
-    (result,) = turn.conversation[-1].tool_results()
-    assert not result.is_error, result.text
+    prompt, registered, said = _start(assistant.project, work)
+    turn = assistant.run(prompt, answers=[registered, said])
+    _registered(turn.conversation[-1])
     return turn
+
+
+def stay_in_run(assistant: Assistant, allowed_tools: str) -> Conversation:
+    """Start a run as `start_run` does, in a session that stays open for more prompts: one process for all of them."""
+    session = assistant.conversation("--allowedTools", allowed_tools)
+    _registered(session.ask(*_start(assistant.project, '"add dark mode"')))
+    return session
+
+
+def _start(project: Path, work: str) -> tuple[str, Reply, str]:
+    write_plain(project)
+    write_spec(project)
+    registered = done(artifact="spec_path=specs/dark-mode.md")
+    return f"/loom:run {work} --workflow plain", registered, "The first step is done."
+
+
+def _registered(request: Request) -> None:
+    (result,) = request.tool_results()
+    assert not result.is_error, result.text
 
 
 def run_folders(project: Path) -> list[Path]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from loomctl import __version__
-from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant
-from tests.e2e.scenes import done, start_run, state_of, write_plain
+from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Conversation
+from tests.e2e.scenes import done, start_run, state_of, stay_in_run, write_plain
 from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.helpers.scenes import handle
@@ -42,9 +42,8 @@ def asked(assistant: Assistant, bundle: Path, *words: str) -> Any:
     return json.loads(told)
 
 
-def work(assistant: Assistant, session_id: str) -> None:
+def work(session: Conversation) -> None:
     """End a step, have the conversation compacted, and go on: what is watched is called for all of it."""
-    session = assistant.conversation("--resume", session_id, "--allowedTools", LOOMCTL_ALLOWED)
     session.say("go on", done(), "It is done.")
     session.say("/compact")
     session.say("go on", reply(bash("loomctl show")), "I see.")
@@ -59,7 +58,7 @@ def heartbeats(assistant: Assistant, bundle: Path) -> Any:
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
-    work(lame, start_run(lame).session_id)
+    work(stay_in_run(lame, LOOMCTL_ALLOWED))
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "never")]
     told = heartbeats(lame, bundle)
@@ -71,15 +70,15 @@ def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path
 def test_a_hook_that_is_called_no_longer_is_noticed(
     assistant: Assistant, bundle: Path, tmp_path: Path, event: str
 ) -> None:
-    first = start_run(assistant)
-    work(assistant, first.session_id)
+    first = stay_in_run(assistant, LOOMCTL_ALLOWED)
+    work(first)
     fired = sorted((assistant.project / ".loom/local/hooks").iterdir())
     assert {path.name for path in fired} >= set(WATCHED.values())
     then = time.time() - LONG_AGO
     for path in fired:
         os.utime(path, (then, then))
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
-    work(lame, first.session_id)
+    work(lame.conversation("--resume", first.session_id, "--allowedTools", LOOMCTL_ALLOWED))
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "stopped")]
     told = heartbeats(lame, bundle)
@@ -89,7 +88,7 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
 
 @pytest.mark.quick
 def test_with_all_hooks_nothing_is_silent(assistant: Assistant, bundle: Path) -> None:
-    work(assistant, start_run(assistant).session_id)
+    work(stay_in_run(assistant, LOOMCTL_ALLOWED))
     told = asked(assistant, bundle, "status")
     assert (told["hooks"]["silent"], told["compactions"]["count"]) == ([], 1)
     screen = assistant.machine.command(str(bundle / "bin/loomctl"), "status", cwd=assistant.project)

@@ -12,8 +12,8 @@ import pytest
 
 from loomctl.runs.tools import tool_log
 from tests.e2e import mcp_server
-from tests.e2e.assistant import Assistant, Conversation
-from tests.e2e.scenes import run_folder, start_run
+from tests.e2e.assistant import Assistant
+from tests.e2e.scenes import run_folder, start_run, stay_in_run
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
 from tests.helpers.texts import holds
 
@@ -34,13 +34,8 @@ def big(project: Path) -> dict[str, Any]:
     return bash("cat big.txt")
 
 
-def going_on(assistant: Assistant) -> Conversation:
-    """Start a run, and take its conversation up for as many prompts as there are."""
-    return assistant.conversation("--resume", start_run(assistant).session_id, "--allowedTools", ALLOWED)
-
-
 def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patient: Assistant) -> None:
-    session = going_on(patient)
+    session = stay_in_run(patient, ALLOWED)
     request = session.ask("go on", reply(big(patient.project)), "seen")
     result = request.tool_results()[-1]
     told = result.text.split("\n")
@@ -66,7 +61,7 @@ def test_sixty_kilobytes_reach_the_model_as_an_excerpt_and_come_back_whole(patie
 
 def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant) -> None:
     """Where the host itself keeps 60 kB back and shows two of them: Loom's excerpt stands for all of it."""
-    session = going_on(assistant)
+    session = stay_in_run(assistant, ALLOWED)
     told = session.ask("go on", reply(big(assistant.project)), "seen").tool_results()[-1].text.split("\n")
     assert told[0] == f"cat: 1,200 lines, {len(OUTPUT) + 1:,} bytes; shortened by Loom"
     assert LINES[600] in told
@@ -79,7 +74,7 @@ def test_what_the_host_put_away_is_an_excerpt_of_the_whole(assistant: Assistant)
 
 
 def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact(patient: Assistant) -> None:
-    session = going_on(patient)
+    session = stay_in_run(patient, ALLOWED)
     note = patient.project / "note.txt"
     note.write_text(OUTPUT[:24_000], encoding="utf-8")
     calls = [
@@ -128,7 +123,7 @@ def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
 
 
 def test_a_subagents_calls_are_logged_as_its_own(patient: Assistant) -> None:
-    session = going_on(patient)
+    session = stay_in_run(patient, ALLOWED)
     call = tool(
         "Agent", description="look", prompt="Look around.", subagent_type="general-purpose", run_in_background=False
     )
