@@ -211,7 +211,7 @@ def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assist
 
     Calls of one message end in any order, so the last of them come one by one.
     """
-    first, count = start_run(assistant), 600  # more than are looked at in one go
+    first, count = start_run(assistant), 530  # more than the 500 that are looked at in one go
     calls = [bash(f"echo call {number:04}") for number in range(count)]
     answers = [reply(*calls[at : min(at + 60, count - 25)]) for at in range(0, count - 25, 60)]
     answers += [reply(call) for call in calls[-25:-1]]
