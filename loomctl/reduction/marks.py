@@ -66,7 +66,7 @@ _OPENS = re.compile(r"(?:[^\w/.~\\<\"'@-]|In |File |\[\d+/\d+\] )*")  # before a
 # ---- Forms.
 
 # Lines that are drawn count as `|`, and the arrow behind a number as a colon.
-_DRAWN_AS = {"│": "|", "┃": "|", "→": ":"}
+_DRAWN_AS = str.maketrans("│┃→", "||:")
 _GUTTER = re.compile(r"(?:[>*]\s*)?\d+\s*[|:\t](?!\d)")
 _NUMBERED = re.compile(r"\s*\d+(?:[|\t]|:(?!\d))")
 _DRAWN = re.compile(r"\|\s?(?=\s*\S)")
@@ -91,10 +91,8 @@ _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 
 def read(text: str, *, failed: bool) -> Iterator[Line]:
     """Give the lines of a text with what their form says."""
-    for drawn, sign in _DRAWN_AS.items():
-        text = text.replace(drawn, sign)
     lines = _bare(text.split("\n"))
-    numbered = [bool(_NUMBERED.match(line)) for line in lines]
+    numbered = [bool(_NUMBERED.match(line[:24].translate(_DRAWN_AS))) for line in lines]
     if 2 * sum(numbered) > len(lines):  # a listing of a file, whose lines are content
         lines = ["" if is_content else line for line, is_content in zip(lines, numbered, strict=True)]
     context = _Context(failed=failed)
@@ -103,7 +101,7 @@ def read(text: str, *, failed: bool) -> Iterator[Line]:
         quoted = (quoted or line.startswith("<<<<<<<")) and not line.startswith(">>>>>>>")
         found = _line(number, "" if quoted else line, len(lines), context)
         if found.text and not found.indent:
-            context.under_file = found.heading and _HEADING.match(found.text) is not None
+            context.under_file = found.heading and names_file(found.text)
         yield found
 
 
@@ -125,7 +123,7 @@ def _bare(lines: list[str]) -> list[str]:
 def _line(number: int, line: str, count: int, context: _Context) -> Line:
     bare = line.strip()
     indent = len(line) - len(line.lstrip())
-    drawn, quotes = _DRAWN.match(bare), _QUOTES.match(bare)
+    drawn, quotes = _DRAWN.match(bare[:24].translate(_DRAWN_AS)), _QUOTES.match(bare)
     if drawn:
         inner = bare[drawn.end() :]
         bare = inner.strip()
@@ -186,7 +184,8 @@ _ONE_DIGIT = str.maketrans("123456789‘’", "000000000''")  # noqa: RUF001 - a
 
 
 def _form(seen: str, *, failed: bool, says: bool) -> _Form:
-    kind, told_at = (NOISE, 0) if _GUTTER.match(seen) else kind_of_words(seen, says=says)
+    is_source = _GUTTER.match(seen[:24].translate(_DRAWN_AS))
+    kind, told_at = (NOISE, 0) if is_source else kind_of_words(seen, says=says)
     if not failed and kind <= WARNING and seen.count(" ", 0, told_at) > _PROSE:
         kind = WEAK  # of what went well, a word far behind in a line is prose
     return _Form(
@@ -234,6 +233,11 @@ def without_folders(text: str) -> str:
     """Give a text that begins with a place without the folders of its file."""
     file = file_of(text)
     return text[len(file) - len(file.rpartition("/")[2]) :]
+
+
+def names_file(text: str) -> bool:
+    """Tell a heading that is the name of a file."""
+    return _HEADING.match(text) is not None
 
 
 def words_of(text: str) -> list[str]:

@@ -126,7 +126,8 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     """Tell a line that belongs to nothing above it. paragraphs: so many ended since the unit began, if one did."""
     first = unit.lines[0]
     is_open = first.heading and unit.kind > WARNING  # a heading still without what it is the heading of
-    if line.heading:
+    is_deeper = line.indent > first.indent and not paragraphs
+    if line.heading and not (is_deeper and not is_open and marks.names_file(line.text)):
         return True
     if paragraphs:
         if line.indent > first.indent:

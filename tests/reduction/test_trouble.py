@@ -64,6 +64,12 @@ TOLD = [
         ["3) Shed pulls red", "the spool is on the blue side", "/w/shed/red.wv:31"],
         [],
     ),
+    # What is drawn stays as it is, and a file that a message lists is none with messages of its own.
+    (
+        ["│ Knot: red", "│   shed/red.wv:3 → pulled", "LoomFault: no warp:", "  shed/blue.wv", "  shed/red.wv"],
+        ["Knot: red", "shed/red.wv:3 → pulled", "shed/blue.wv"],
+        [],
+    ),
     # Of a trace the code at hand, its first place and its last.
     (
         [
