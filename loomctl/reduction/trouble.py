@@ -126,9 +126,10 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     """Tell a line that belongs to nothing above it. paragraphs: so many ended since the unit began, if one did."""
     first = unit.lines[0]
     is_open = first.heading and unit.kind > WARNING  # a heading still without what it is the heading of
-    is_deeper = line.indent > first.indent and not paragraphs
-    if line.heading and not (is_deeper and not is_open and marks.names_file(line.text)):
+    if line.heading and (paragraphs or is_open or not marks.names_file(line.text)):
         return True
+    if line.heading:  # a file, which belongs to the line that it stands indented below
+        return line.indent <= next((one.indent for one in reversed(unit.lines) if not one.heading), first.indent)
     if paragraphs:
         if line.indent > first.indent:
             return line.kind <= WARNING and not first.heading
