@@ -197,6 +197,9 @@ TROUBLES = (
     "✗", "✕", "❌",
 )  # fmt: skip
 
+_ERRORS = TROUBLES[:8]  # the others are told where there is room
+_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
+
 
 def shortened(program: str, text: str, size: int, path: str) -> str:
     """Give what stands for a text. program: what made it; size: its bytes; path: where it is kept whole."""
@@ -251,32 +254,38 @@ def _take(shown: dict[int, str], lines: list[str], numbers: range | list[int], b
 
 
 def _troubled(text: str, count: int) -> list[int]:
-    """Give the numbers of lines that tell of trouble, each once, in their order."""
+    """Give the numbers of lines that tell of trouble, each text once: errors first, and first of all what is rare."""
     low = text.lower()
     if len(low) != len(text):  # a letter whose small form is two: positions would not fit
         low = text.replace("\u0130", "i").lower()
-    places: list[int] = []
+    places: list[tuple[int, bool]] = []
     for word in TROUBLES:
         at = low.find(word)
         while at >= 0 and len(places) < _HITS:
-            places.append(at + (word[0] == "\n"))
+            places.append((at + (word[0] == "\n"), word not in _ERRORS))
             at = low.find("\n", at + 1)  # one in a line is enough
             at = low.find(word, at) if at >= 0 else -1
-    found: list[int] = []
+    found: list[tuple[bool, int, int]] = []
     seen: set[str] = set()
+    alike: dict[str, int] = {}
     number = before = 0
-    for place in sorted(places):
+    for place, is_minor in sorted(places):
         number += text.count("\n", before, place)
         before = place
-        if (found and number == found[-1]) or number >= count:
+        if number >= count:
+            continue
+        if found and number == found[-1][2]:
+            found[-1] = (found[-1][0] and is_minor, *found[-1][1:])
             continue
         start = text.rfind("\n", 0, place) + 1
         end = text.find("\n", place)
         line = text[start : end if end >= 0 else len(text)][:_WIDEST].strip()
         if line not in seen:
             seen.add(line)
-            found.append(number)
-    return found
+            shape = line.translate(_NO_DIGITS)
+            alike[shape] = alike.get(shape, -1) + 1
+            found.append((is_minor, alike[shape], number))
+    return [number for _, _, number in sorted(found)]
 
 
 def _left(line: str) -> str:

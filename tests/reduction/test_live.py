@@ -122,6 +122,14 @@ def test_an_excerpt_has_both_ends_and_the_trouble_between() -> None:
     assert left_out + len(shown) == 1000
 
 
+def test_the_rare_error_is_shown_among_a_flood_of_others() -> None:
+    """Warnings before it, and errors that differ in numbers alone."""
+    flood = [f"shed/all.wv:{n}: error: no thread {n}" for n in range(100)]
+    flood += [f"shed/all.wv:{n}: warning: thread {n} is loose" for n in range(100)]
+    text = "\n".join(["start", *flood[100:], *flood[:100], "shed/red.wv:7: error: the warp is cut", *["fine"] * 200])
+    assert "shed/red.wv:7: error: the warp is cut" in live.excerpt(text)
+
+
 SHAPES = {
     "one endless line": "y" * 200_000, "one endless line of trouble": "error " * 40_000,
     "trouble in every line": "error: it failed\n" * 5000,
