@@ -171,8 +171,9 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
     entry = stages.find_stage(found, named)
     folder = stages.folder(found.folder, entry["stage"])
     names = stages.names(found.folder, entry["stage"])
+    logs = _evidence_logs(folder)
     if file is not None:
-        return _print(found, entry["stage"], file, names)
+        return _print(found, entry["stage"], file, [*names, *logs])
     record = stages.of_visit(found, entry)
     parts, sizes = {}, {}
     for name in names:
@@ -194,7 +195,7 @@ def show_stage(found: Run, named: str, *, file: str | None, as_json: bool) -> in
     blocks = ["\n".join(_lines(found, record))]
     shown = [name for name in names if _is_shown(name) and name in parts]
     blocks += [f"--- {name} ---\n{_cut(name, parts[name], sizes[name])}" for name in shown]
-    others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)]
+    others = [f"{name} ({counted(sizes[name], 'byte')})" for name in names if not _is_shown(name)] + logs
     if others:
         blocks.append(
             f"Other files: {', '.join(others)}. To print one: loomctl show {found.handle} {named} --file NAME"
@@ -215,6 +216,21 @@ def _print(found: Run, stage: str, name: str, names: Sequence[str]) -> int:
     with os.fdopen(files.open_regular(path), "rb") as source:
         output.raw(iter(lambda: source.read(1 << 20), b""))
     return EXIT_OK
+
+
+def _evidence_logs(folder: str) -> list[str]:
+    """Name the outputs of commands that ran as evidence, in a stage's folder: `evidence-1.2/command.log`."""
+    try:
+        held = [name for name in os.listdir(folder) if name.startswith("evidence-")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    logs = [f"{name}/{command_runs.LOG}" for name in held if not os.path.islink(os.path.join(folder, name))]
+    return sorted((name for name in logs if os.path.isfile(os.path.join(folder, name))), key=_numbers)
+
+
+def _numbers(name: str) -> list[int]:
+    parts = name.partition("/")[0].removeprefix("evidence-").split(".")
+    return [int(part) if part.isascii() and part.isdigit() and len(part) < 10 else 0 for part in parts]
 
 
 def _text(path: str) -> tuple[str | None, int]:

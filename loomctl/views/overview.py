@@ -36,6 +36,7 @@ WIDEST = 80  # columns of a status line
 FOLDER = "statusline"
 _REASON = 400
 _RESULT = "the step's result"
+_REFUSED = f"{_RESULT}; Loom refused the last one"
 _BETWEEN = " · "
 _LABEL, _STEP = 24, 40
 _NARROW = (20, 12, 6)  # to these the last form of the line is cut
@@ -72,9 +73,9 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
 
         why = f"trust in its commands: {standing.commands_named(commands)}"
         return Waits("user", why, "trust", standing.trust_command(run.handle))
-    if held and not is_driven and found.why == _RESULT:
+    if held and not is_driven and (found.why == _RESULT or found.why.startswith(_REFUSED)):
         of = f"its session on {masked_line(where, 40)}" if where else "the session that drives it"
-        found = found._replace(why=f"{_RESULT}, from {of}")
+        found = found._replace(why=f"{_RESULT}, from {of}{found.why.removeprefix(_RESULT)}")
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
@@ -154,7 +155,21 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if frozen_plan.is_human(place.step):
         return Waits("user", "a decision", "next", onward)
-    return Waits("assistant", _RESULT, "", visits.done_command(entry))
+    return Waits("assistant", _refused(run, entry) or _RESULT, "", visits.done_command(entry))
+
+
+def _refused(run: Run, entry: Mapping[str, Any]) -> str:
+    """Say of a step whose last result Loom refused that it did, and why; empty for others."""
+    count = visits.repairs_of(entry)
+    if not count:
+        return ""
+    try:
+        errors = stages.repair_errors(run.folder, entry["stage"], count)[-1]
+    except (OSError, LoomError):
+        errors = []
+    said = "; ".join(f"{one.get('where') or ''}: {one.get('message') or ''}" for one in errors if isinstance(one, dict))
+    why = masked_line(said.partition("; its output: ")[0].removeprefix(": "), _REASON)
+    return f"{_REFUSED}: {why}" if why else _REFUSED
 
 
 def _untrusted(space: Workspace, run: Run) -> Sequence[Mapping[str, str]]:

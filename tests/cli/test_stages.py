@@ -9,6 +9,7 @@ import pytest
 
 from loomctl.cli.stages import took
 from loomctl.flow import drive
+from loomctl.flow.commands import command_steps
 from loomctl.kit import ids
 from tests.cli.conftest import Cli
 from tests.helpers import faber
@@ -309,3 +310,16 @@ def test_a_run_of_fabers_is_seen_as_any_other(scene: Scene, cli: Cli, tmp_path: 
     assert cli("clean", "--json").json["blobs"]["blobs"] == []
     cli("undo")
     assert [one["status"] for one in cli("show", "--stages", "--json").json["stages"]] == ["in_progress"]
+
+
+def test_what_a_refused_step_lacked_is_said_and_its_output_can_be_printed(scene: Scene, cli: Cli) -> None:
+    scene.write(".loom/config.yaml", "test_command: 'echo not ok adds; exit 1'\n")
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
+    space, run = scene.space(), scene.begin().run
+    command_steps.trust(space, run, command_steps.listed(space, run))
+    drive.done(space, run.run_id, response="made")
+    drive.done(space, run.run_id, response="made again")
+    assert cli("show", "1", "--file", "evidence-1.2/command.log").stdout == "not ok adds\n"
+    assert "evidence-1.1/command.log, evidence-1.2/command.log" in cli("show", "1").stdout
+    waits = cli("status", "--json").json["waits"]["why"]
+    assert waits == ("the step's result; Loom refused the last one: echo not ok adds; exit 1: exit code 1")

@@ -185,6 +185,54 @@ def test_a_refusal_shows_the_end_of_what_the_tests_said(scene: Scene) -> None:
     assert set(failed) == {"kind", "name", "passed", "sha256", "why"}
 
 
+FAILING = """TAP version 13
+# Subtest: adds two numbers
+not ok 1 - adds two numbers
+  ---
+  duration_ms: 5.9
+  location: '/p/a.test.mjs:4:1'
+  failureType: 'testCodeFailure'
+  error: |-
+    Expected values to be strictly equal:
+
+    -1 !== 5
+
+  code: 'ERR_ASSERTION'
+  name: 'AssertionError'
+  expected: 5
+  actual: -1
+  operator: 'strictEqual'
+  stack: |-
+    TestContext.<anonymous> (file:///p/a.test.mjs:4:39)
+    Test.runInAsyncScope (node:async_hooks:206:9)
+    Test.run (node:internal/test_runner/test:796:25)
+    async Test.processPendingSubtests (node:internal/test_runner/test:526:7)
+  ...
+"""
+PASSING = "".join(
+    f"# Subtest: case {number}\nok {number} - case {number}\n  ---\n  duration_ms: 0.1\n  ...\n"
+    for number in range(2, 32)
+)
+COUNTS = "1..31\n# tests 31\n# suites 0\n# pass 30\n# fail 1\n# cancelled 0\n# skipped 0\n# todo 0\n# duration_ms 362\n"
+
+
+@each("passing", ["", PASSING])
+def test_a_refusal_says_which_test_failed_and_how(scene: Scene, passing: str) -> None:
+    """What `node --test` prints ends in frames, other tests and counts; the name and the values stand above."""
+    scene.write("said", FAILING + passing + COUNTS)
+    with_tests(scene, "cat said; exit 1; node --test", {"tests": "pass"})
+    shown = done(scene).repair.partition("```\n")[2].partition("\n```")[0]
+    assert all(words in shown for words in ("not ok 1 - adds two numbers", "-1 !== 5", "expected: 5", "a.test.mjs:4"))
+    assert (len(shown.splitlines()) <= 12, len(shown) <= 800) == (True, True)
+
+
+def test_a_trace_of_the_whole_room_leaves_a_refusal_short(scene: Scene) -> None:
+    scene.write("said", "".join(f"src/a{number}.ts:{number}:1: error: {'wrong ' * 20}\n" for number in range(200)))
+    with_tests(scene, "cat said; exit 1", {"tests": "pass"})
+    shown = done(scene).repair.partition("```\n")[2].partition("\n```")[0]
+    assert (400 < len(shown) <= 800, len(shown.splitlines()) <= 12, "error: wrong" in shown) == (True, True, True)
+
+
 @each("text", ["x" * 5000, "é " * 3000, ("y" * 300 + "\n") * 9])
 def test_a_refusal_stays_short_however_much_the_tests_said(scene: Scene, text: str) -> None:
     scene.write("said", text)

@@ -26,15 +26,19 @@ from loomctl.runs.model.state import TERMINAL as OVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
 
-_LAST, _LAST_LINES = 4_000, 60  # bytes and lines of a log that are looked at
+_LAST, _LAST_LINES = 16_000, 400  # bytes and lines of a log that are looked at
+_NEWEST, _NEWEST_LINES = 4_000, 60  # of these: where a missing runner is looked for
 _SHOWN_LINES, _SHOWN = 12, 800
+_ROOM, _ROOMS_BESIDE = 250, (250, 150, 100, 50, 0)  # estimated tokens: of messages; of all, tried in this order
+_FEW = 6  # lines of trouble beside which the last lines are shown too
+_OTHERS = ("(node:", "node:internal/", "node_modules/", "site-packages/")  # places of nobody's own code
 
 
 class Place(NamedTuple):
@@ -100,17 +104,45 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
     if not why:
         return Item(COMMAND, name, passed=True, sha256=sha256)
     why = f"{why}; its output: {kept}"
-    return Item(COMMAND, name, passed=False, sha256=sha256, why=why, output=_end_of(said))
+    return Item(COMMAND, name, passed=False, sha256=sha256, why=why, output=_excerpt(said))
 
 
-def _end_of(said: str) -> str:
-    """Give the last lines that say something, at most `_SHOWN_LINES` of them and `_SHOWN` characters."""
+def _excerpt(said: str) -> str:
+    """Give what tells most of an output: all of a short one, else its lines of trouble, or where these are few its end.
+
+    At most `_SHOWN_LINES` lines and `_SHOWN` characters.
+    """
+    lines = [line.rstrip() for line in said.split("\n") if line.strip()]
+    told = [] if len(lines) <= _SHOWN_LINES and sum(map(len, lines)) <= _SHOWN else _trouble(said)
+    if len(told) < _FEW:
+        rest = [line if len(line) <= _SHOWN else f"…{line[1 - _SHOWN :]}" for line in lines if line.strip() not in told]
+        last = _fitting(reversed(rest), _SHOWN_LINES - len(told), _SHOWN - sum(len(line) + 1 for line in told))
+        told += reversed(last)
+    return "\n".join(told)
+
+
+def _trouble(said: str) -> list[str]:
+    """Choose the lines that tell of trouble, and as much of what explains them as fits."""
+    from loomctl.reduction import trouble  # few commands fail
+
+    told: list[str] = []
+    for beside in _ROOMS_BESIDE:
+        found = trouble.trouble(said, trouble.Rooms(_ROOM, beside, 0))
+        told = [line for line in found if not any(mark in line for mark in _OTHERS)]
+        if told == _fitting(told, _SHOWN_LINES, _SHOWN):
+            return told
+    return _fitting(told, _SHOWN_LINES, _SHOWN)
+
+
+def _fitting(lines: Iterable[str], count: int, room: int) -> list[str]:
+    """Give the first lines, so many and no more characters, each with the end of its line but the last."""
     shown: list[str] = []
-    for line in reversed([line.rstrip() for line in said.split("\n") if line.strip()][-_SHOWN_LINES:]):
-        if shown and sum(map(len, shown)) + len(shown) + len(line) > _SHOWN:
+    for line in lines:
+        room -= len(line) + bool(shown)
+        if room < 0 or len(shown) == count:
             break
-        shown.append(line if len(line) <= _SHOWN else f"…{line[1 - _SHOWN :]}")
-    return "\n".join(reversed(shown))
+        shown.append(line)
+    return shown
 
 
 def _place(space: Workspace, run: Run, stage: str, number: int) -> Place:
@@ -164,9 +196,13 @@ def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds
 
     if code in missing_runners.NOT_STARTED:
         return f"the tests did not start: {how}"
-    if missing := missing_runners.missing(str(wanted["run"]), said):
+    if missing := missing_runners.missing(str(wanted["run"]), _newest(said)):
         return f"the tests did not start: {masked_line(missing, 200)}"
     return "" if wanted["tests"] == "fail" else how
+
+
+def _newest(said: str) -> str:
+    return "\n".join(said.split("\n")[-_NEWEST_LINES:])[-_NEWEST:]
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:
