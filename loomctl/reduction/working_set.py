@@ -11,13 +11,13 @@ from loomctl.reduction.tool_steps import EDIT, WRITE, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from loomctl.reduction.tool_steps import ToolStep
 
 LOOKED_AT = 60  # of the newest steps
 _LINES, _WORDS = 40, 240  # of a step's record that are looked at
-_HALF = 2
+_HALF = 1.5
 _SHORTEST, _LONGEST = 4, 160  # characters of a word
 # What counts how much: a file that was written, an argument, what a result named.
 _WRITTEN, _GIVEN, _NAMED = 4.0, 2.0, 1.0
@@ -32,6 +32,7 @@ _ENDS = ".,:;!?'\"`()[]<>=*|&$#%^~\\"
 _APART = dict.fromkeys(map(ord, "\"'`()[]<>=,;|&*!?#$%^\\\t"), " ")
 _FOLDER = 3  # the fewest paths of a folder that are told as one
 _HEADS = 8  # tokens of what stands before the lists
+_ALIKE, _DIGITS = 8, str.maketrans("", "", "0123456789")
 _MOST_IN_ONE = 40  # paths of a folder in one pair of braces
 
 PATH, NAME = range(2)
@@ -72,9 +73,9 @@ def _of_step(step: ToolStep) -> Iterable[tuple[int, str, float]]:
     for line in lists:
         mark, _, told = line[:8000].partition(": ")
         for word in visible(told).split():
-            if f"{mark}: " == _NAMES:
+            if f"{mark}: " == _NAMES and not _is_version(word):
                 yield NAME, word, _NAMED
-            elif "/" in word.strip("/") or _is_file(word):
+            elif f"{mark}: " != _NAMES and ("/" in word.strip("/") or _is_file(word)):
                 yield PATH, word, _NAMED
 
 
@@ -96,7 +97,7 @@ def _told(text: str) -> Iterable[tuple[int, str]]:
 
 def _is_file(word: str) -> bool:
     stem, _, ending = word.partition(":")[0].rpartition(".")
-    if word.startswith(("self.", "cls.", "this.")):
+    if word.startswith(("self.", "cls.", "this.")) or stem.count(".") > 1:
         return False
     return stem[-1:].isalnum() and ending.isalpha() and ending.islower() and len(ending) <= 5 and "_" not in ending
 
@@ -113,6 +114,12 @@ def _is_name(word: str) -> bool:
     return inner != inner.lower() and word != word.upper() and word.isalnum() and not word[0].isdigit()
 
 
+def _is_version(word: str) -> bool:
+    """Tell `pytest-8` from `SHOP-8`."""
+    name, _, number = word.rpartition("-")
+    return number.isdigit() and name.islower()
+
+
 class Table:
     """Words that are put below a history, as far as it does not say them and there is room.
 
@@ -127,12 +134,12 @@ class Table:
 
     def fill(self, steps: Sequence[ToolStep], room: float) -> float:
         """Take paths and names by turns, two names for a path, while there is room; gives what room is left."""
-        found = {kind: iter(told) for kind, told in words(steps).items()}
+        found = {kind: self._new(told) for kind, told in words(steps).items()}
         folders: dict[str, int] = {}
         room -= _HEADS
         while found:
             for kind, taken in ((PATH, self.paths), (NAME, self.names), (NAME, self.names)):
-                word = next((word for word in found.get(kind, ()) if word not in self.known and "…" not in word), "")
+                word = next(found[kind], "") if kind in found else ""
                 folder, _, name = word.rpartition("/") if kind == PATH else ("", "", word)
                 folders[folder] = folders.get(folder, 0) + 1
                 cost = self._cost(f" {word}" if not folder or folders[folder] < _FOLDER else f",{name}")
@@ -142,6 +149,16 @@ class Table:
                     room -= cost
                     taken.append(word)
         return room
+
+    def _new(self, found: Sequence[str]) -> Iterator[str]:
+        """Give the words that are not told yet, of those that differ in numbers alone the first _ALIKE."""
+        alike: dict[str, int] = {}
+        for word in found:
+            if word not in self.known and "…" not in word:
+                form = word.translate(_DIGITS)
+                alike[form] = alike.get(form, 0) + 1
+                if alike[form] <= _ALIKE:
+                    yield word
 
     def text(self) -> str:
         """Give the table: a line of files, a line of names; "" without any."""

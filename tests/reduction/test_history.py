@@ -32,6 +32,8 @@ def files_and_names(*steps: ToolStep) -> tuple[list[str], list[str]]:
         ("in: src/cart.py src/tax.py", ["src/cart.py", "src/tax.py"], []),
         ("in: cart.py self.io", ["cart.py"], []),
         ("in: /x/site-packages/a.py src/b.py", ["src/b.py", "/x/site-packages/a.py"], []),
+        ("names: pytest-8 SHOP-8", [], ["SHOP-8"]),
+        ("no attribute aider.coders.HelpCoder.run in shop.py", ["shop.py"], ["HelpCoder"]),
         ("names: total_of CartPage a1b2c3d", [], ["total_of", "CartPage", "a1b2c3d"]),
         ("at: https://example.org/a/b", ["https://example.org/a/b"], []),
         ("src/cart.py:12:4: error: no `total_of` in Cart", ["src/cart.py"], ["total_of"]),
