@@ -79,7 +79,12 @@ def closely(text: str) -> int:
 
 def weight(text: str) -> float:
     """Give what a text adds to a longer one by that measure; SPARE is for all of it."""
-    return sum(map(_COSTS.__getitem__, _PIECES.findall(text)))
+    if not _CLOSE:
+        _CLOSE.append(re.compile(f"(?<=[A-Za-z0-9])[_.][a-z]+|{_PIECES.pattern}"))
+    return sum(map(_COSTS.__getitem__, _CLOSE[0].findall(text)))
+
+
+_CLOSE: list[re.Pattern[str]] = []  # pieces of which a word may have a sign before it; made when it is first asked for
 
 
 class _Costs(dict[str, float]):
@@ -96,7 +101,9 @@ _COSTS = _Costs()
 
 
 def _known(piece: str) -> float:
-    words, small, signs = common()
+    words, small, signs, joined = common()
+    if len(piece) > 1 and piece[0] in "_." and piece[1].isalpha():
+        return 1.1 if piece[1:] in joined else 1 + _known(piece[1:])
     bare = piece.removeprefix(" ")
     if bare.isalpha():
         # Without a blank before it a word may share a token with the sign there, and be cut elsewhere.
@@ -221,177 +228,184 @@ _COMMON: list[frozenset[str]] = []
 def common() -> list[frozenset[str]]:
     """Give the words that are one token each, with those that are so in small letters alone, and signs of two or more.
 
+    Last those of the words that are one token together with a `_` or `.` before them.
+
     They are made when they are first asked for: estimates need none.
     """
     if not _COMMON:
-        words = frozenset(_WORDS.split())
-        _COMMON.extend((words, words.union(_SMALL.split()), frozenset(_SIGNS.split())))
+        behind = frozenset(_JOINED.split())
+        words = behind.union(_WORDS.split())
+        joined = behind.union(_SMALL_JOINED.split())
+        _COMMON.extend((words, words.union(_SMALL.split(), joined), frozenset(_SIGNS.split()), joined))
     return _COMMON
 
 
+# These are one token behind `_` or `.`, too: in an identifier, in a file's name.
+_JOINED = """
+ab abort about abs absolute ac accept access account act action actions activate active actual ad adapter add addr
+address adjust af after age agent ai alert algorithm alias align all allocate allow allowed alpha alt am amount an
+analysis anchor and android angle animation annotation answer answers any api app append application apply ar arch
+archive are arg args argument arguments arm array arrow article as assert asset assets assign assignment ast async at
+atomic attr attribute attributes audio auth author auto available average back backend background bad ball bar base
+basic batch bb bd be before begin best beta bg big bin binary bind binding bit bits black blank block blocks blue body
+bool boolean boot border bottom bound box br branch break browser bs buf buff buffer build builder bundle button by byte
+bytes ca cache cached cal calc calendar call callback called calls can cancel canvas cap caption capture case cast cat
+catalog categories category cd ce cell cells cent center cert cf ch chain change changed channel channels char character
+charset check checked checkout child children choice choose chunk circle cl class classes clean cleanup clear cli click
+client clock clone close closed cloud cm cmd co code codec codes col collect collection color colors column columns com
+command commands comment comments commit common comp compare compile complete completed component components compute
+condition conditions conf config configuration confirm conn connect connected connection connections console const
+constant constants constraint constraints construct constructor cont container contains content contents context control
+controller controls conv convert converter cookie coordinates copy core correct cost count counter cover cp cr create
+created creation credentials crop cross cs css csv ct cur curr current cursor custom cut cv da dark dat data database
+date day days db dc de dead debug dec decode decoder def default defaults define definition del delay delete deleted
+delta demo dep dependencies depth desc description design dest destination detail details detect dev device dialog dict
+dictionary diff digest dim dir direct direction directory dis disable disabled disk dispatch display dist distance div
+do doc docs document documents domain done dot double down download draw drive drop ds dt dump duration dw dynamic each
+easy ec echo ed edge edit editor effect el elem element elements email emit empty en enable enabled enc encode encoder
+encoding end engine enter entity entries entry enum env environment ep eq equal equals err error errors es escape et
+eval event events every ex example examples exc exception exchange exec execute execution exist exists exit exp expand
+expect expected export expr expression ext extend extension extensions external extra extract face fact factor factory
+fail failed failure fake false family fast fb fc fe feature features feed feedback fetch field fields file filename
+files fill filter filters final find finish finished first fit fix fixed flag flags flat float floor flow flush fn fold
+folder follow font footer for force fore form format forms forward fr fragment frame frames framework free frequency
+from front fs full fun func function functions future ge gen general generate generated generator generic get git global
+go goal good google graph gray green grid group groups guard gui hand handle handler has hash have he head header
+headers heading heap height help helper helpers hex hidden hide high history hit home horizontal host hour hours house
+hr html http icon id ident identifier identity ie if ignore image img imp impl import in inc include increment index inf
+info init initial initialize inline inner input inputs insert inst install instance instances int integer interface
+interfaces internal interval into invalid io ip is iso issue it item items iter iterator java job join json jump keep
+kernel key keyboard keys keyword kind kw la label labels lambda lang language languages large last latest layer layout
+lazy le leave left len length less level lib library light like limit lin line linear lines link links list literal live
+ll lo load loaded loader loading loc local locale location locations lock log logger logging logic login logs long
+lookup loop low lower lt lv mac machine mag magic mail main major make man manage manager manual map mapping maps margin
+mark marker mask master match matches math matrix max md me mean measure media medium member members memory merge
+message messages met meta metadata method methods mid middle min minus minutes misc mix mm mock mod mode model models
+modified modify module modules mon month more mount mouse move moves ms msg mu mul multi music my na name named names
+namespace nan native nb nc ne need neg net network new news next no node nodes non none norm normal not note notes
+notice notify now ns nt null num number numeric ob obj object objects od of off offset ok old on once one only op open
+operation operations operator opt option optional options or order org orig origin original os other out outer output
+outputs over override owner pa pack package pad padding page pages panel parallel param parameter parameters params
+parent parse parser part partial partition parts pass password patch path paths patient pattern pause payload pe peer
+pen pending people per percent period permission permissions person phase php pi pick pipe pipeline pl place placeholder
+plan platform play plugin plugins plus point pointer points policy poll poly pool pop population port pos position
+positions post pow power pre prec pred preferences prefix prepare present prev previous primary print priority private
+problem proc process processing processor product profile program progress project projects prompt properties property
+props proto protocol provider proxy ps ptr public pull push put py python quant query question questions queue quote
+raise random range rank rate raw rc rd re read reader ready real reason recipe record records red redirect reduce ref
+reference refresh regex region register registry rel related relative release reload remaining remote remove render rep
+repeat replace reply repo report repository req request requests require required requires res reset resource resources
+response rest restore result results resume ret retry return rev reverse review right room root rotate round row rows rs
+rt ru rule rules run runner running runtime rx safe same sample save saved scalar scale scan schema scheme scope score
+screen script sd search sec second seconds secret section sections security seed seek seg segment select selected
+selection selector self send sent sep separator seq sequence series server service session sessions set setting settings
+setup sh sha shape share shared shell shift ship shop short should show shutdown side sig sign signal signature simple
+single site size sk skill skin skip sl sleep slice slot sm small snapshot so sock socket soft solution some sort sorted
+source sources space span spawn spec special speed spinner split sql square src ss st stack stage standard star start
+started stat state statement states static statistics stats status std step steps stop storage store str strategy stream
+string strip struct structure style styles sub subject submit success sum summary super support svg switch sym symbol
+sync sys system tab table tables tabs tag tags tail take tar target targets task tasks tb te team temp template
+templates term test testing tests text th the theme then this thread threshold throw time timeout timer times timestamp
+title tmp to today token tokens tool tools top topic total tp tr trace track transfer transform transition translate
+translation transport tree trigger trim true try ts turn two txt typ type types ud uint un union unique unit units
+unlock until up update updated upper uri url us use used user username users util utils val valid validate validation
+validator value values var variable variables variant vars vec vendor ver verify version vertical vi view virtual
+visible visit visual wait walk warn warning watch water we web week weight when where white width win window windows
+with word words work worker workspace world wrap wrapper write writer ws xml year you zero zip zone
+"""
+
 _WORDS = """
-aa ab abi able abort about above abs absolute abstract ac accept accepted access accessible according account act
-action actions activate active actual actually ad adapter adaptive add added adding addition additional addr address
-addresses adds adj adjust advance ae af after again against age agent agents agreement ahead ai alert algorithm
-alias align alive all allocate allow allowed allows almost along alpha alphabet already also alt alternate
-alternative although always am among amount amt an analyse analysis anchor and android angle angular animation ann
-annotation anonymous another ans answer answers any anything apache apart api app append apple application
-applications apply approval approved approx ar arch architect architecture archive archives are arg args argument
-arguments arm around array arrays arrow article artifact as aside ask asked assert asset assets assign assigned
-assignment assistant associated ast async at atomic attached attempt attr attribute attributes audio audit auth
-authentication author authorization authors auto automatic available average avoid await away az ba back backend
-background backup bad ball bar bare base based bases basic batch baz bb bd be beat because been before begin
-behavior behind being below best beta better between bg big bin binary bind binding bit bits black blank blink blo
-blob block blocking blocks blue body bold bom bool boolean boot bootstrap border both bottom bound boundary box boy
-br brace branch break breaking brief bright bring broadcast broken browser bs budget buf buff buffer bug build
-builder building built bullet bundle but button by byte bytes ca cache cached cal calc calculate calendar call
-callback called caller calling calls can cancel candidate cannot canvas cap caps caption capture care case cases
-cast cat catalog catch categories category cause cd ce cell cells cent center central cert certain certificate cf ch
-chain challenge change changed changes changing channel channels char character characters charset check checked
-checker checking checkout checks child children choice choices choose chr chunk cipher circle cl class classes clean
-cleanup clear cli click client clock clone close closed closing closure cloud cm cmd co code codec codes coding col
-collapse collect collection collections collector colon color colors column columns com combine combined come
-command commands comment comments commit common comp compact compare comparison compat compatible compile compiler
-complete completed completion complex component components compound compress compression compute computer cond
-condition conditional conditions conf confidence config configuration configure confirm conn connect connected
-connection connections consider console const constant constants constraint constraints construct construction
-constructor consume cont container containers contains content contents context continue control controller controls
-conv conversation conversion convert converted converter cookie cookies cool coordinates copies copy copyright core
-correct cost could count counter counts cover coverage cp cr create created creates creating creation credentials
-criteria criterion critical crop cross cs css csv ct cur curr current currently cursor custom cut cv cycle da dark
-dash dat data database date dates day days db dc de dead deadline deal debug dec decimal decision decl declare
-decode decoder deep def default defaults define defined defines definition definitions degrees del delay delete
-deleted delta demo dep depend dependencies dependency depending depends deprecated depth derived desc describe
-description descriptor design desired dest destination detail details detect dev developer development device
-diagram dialog dict dictionary did die diff difference different digest digit dim dimensions dir direct direction
-directive directory dirty dis disable disabled discussion disk dispatch display dist distance distributed
-distribution div divide division dl do doc docs doctor document documentation documents does doing domain domains
-don done dot double down download downloads draw drawing drive drop dry ds dt dual due dummy dump dup duplicate
-duration during dw dynamic ea each early easy eb ec echo ed edge edit editable editor ee ef effect effective eg egg
-either el elem element elements elf else email embedded emit emoji empty en enable enabled enc encode encoder
-encoding end ending ends engine english ensure enter entity entries entry enum env environment ep epoch eq equal
-equals err error errors es esc escape especially estimate et eval evaluate even event events ever every everything
-ex exact example examples exc except exception exceptions exchange exclusive exec execute execution exist existing
-exists exit exp expand expanded expect expected experimental explicit export expr express expression ext extend
-extended extension extensions external extra extract extras fa face fact factor factory facts fail failed failure
-fake fall false family far fast fatal fault fb fc fe feature features feed feedback fetch few fi field fields figure
-file filename files fill filled filter filters final finally find finder finding fine finish finished first fish fit
-fits fix fixed flag flags flat flatten float floating floor flow flush fn fold folder follow following font fonts
-foo foot footer for force fore foreign forget fork form format formats formatter forms forward found foundation four
-fr fraction fragment frame frames framework free freeze frequency fresh from front fs full fully fun func function
-functions future gb ge gen general generate generated generation generator generic get gets getter getting gi gif
-girl git github give given giving glob global globals go goal going gone good google got grammar graph graphics gray
-greater green grey grid group groups guard guess gui guide hack had half hand handle handler handles handling hands
-hard has hash have having he head header headers heading heap heart height held hello help helper helpers here hex
-hi hidden hide high higher highest highlight hint history hit hits hl hold holder home homepage hook hooks hope
-horizontal host hosts hour hours house how however hr html http human icon id idea ideal ident identifier identify
-identity ie if ignore illegal image img immutable imp impl implement implementation import important imports in inc
-include included includes including inclusive incoming incorrect increment index indicator individual inf infer info
-information infos init initial initialize initialized inline inner input inputs insert inside inspect inst install
-installation installed installer instance instances instantiate instead instruction instructions int integer
-interaction interactive interesting interface interfaces internal internet interrupt interval into invalid invoke io
-ip is iso issue issues it item items iter iterator its jan jar java javascript job join joined json jump just keep
-keeping ken kernel key keyboard keys keyword keywords kill kind know known kr ks kw la label labels lambda lang
-language languages large largest last late later latest latin launcher layer layout lazy le lead leading leaf least
-leave ledger left legacy legal len length less let lets letter letters level levels lex lexer lib libraries library
-license licensed life light like limit limited limits lin line linear lines link linked links linux list listed
-listen listing lists literal little live ll ln lo load loaded loader loading loads loc local locale located location
-locations locator lock locked locks log logger logging logic logical login logs long look looking looks lookup loop
-lost lot lots low lower lt lv mac machine machines made mag magic mail main major make maker makes making man manage
-managed manager mandatory manifest manual many map mapping maps margin mark markdown marker marks mask master match
-matcher matches matching math matrix matter max maximum may maybe md me mean meaning means measure measurement media
-median medium member members memo memory merge mess message messages met meta metadata meth method methods mi mid
-middle mime min minimal minimum minor minus minute minutes misc missing mix mixed mm mo mock mod mode model models
-modern modified modifier modify module modules moment mon month months moon more most mostly mount mouse move moves
-ms msg mu much mul multi multipart multiple music must mutable my na name named names namespace nan native nb nc ne
-near necessary need needed needs neg negative nest nested net network never new news next nm no node nodes non none
-nor norm normal normalize normally not note notes nothing notice notify now ns nt null num number numbers numeric ob
-obj object objects od odd of off office official offset often ok old older on once one only op opcode open opening
-operand operation operations operator operators opt optimization option optional options or ord order ordered
-ordering org orig origin original os other others otherwise our out outer outline output outputs outside over
-overflow override overview own owner pa pack package packages packed packing pad padding page pager pages pair panel
-para paragraph parallel param parameter parameters params parent parents parse parsed parser part partial partition
-parts pass passed passing password past pat patch path paths patient pattern patterns pause payload pe peek peer pem
-pen pending people pep per percent percentage perform performance perhaps period permission permissions permit
-persistent person phase php phrase pi pick pictures piece pieces pipe pipeline pl place placeholder places plain
-plan plans plat platform play playing please plugin plugins plus pod point pointer points policy poll poly polygon
-pool pop popular populate population port portable pos position positions positive possible post potential pow power
-pre prec precision pred predicate prefer preferences preferred prefix prepare prepared presence present pretty prev
-prevent previous primary prime print printed printing prior priority private probably problem proc process
-processing processor produce product profile prog program progress project projects prompt proper properties
-property props proto protocol prototype provide provided provider proxy ps ptr public published pull pulse pure
-purpose push put pv pw py python qo quad qualified quant query question questions queue quick quiet quit quite quote
-quotes raise raised raises ran random range rank rate rather ratio raw rc rd re reach read reader reading reads
-ready real really reason received recent recipe recommended record records recursive red redirect reduce ref refer
-reference references reflect refresh regex region regional register registered registry regular reject rel related
-relative release released reload remaining remember remote remove removed rename render rep repair repeat replace
-replacement reply repo report reports repository represent representation req request requested requests require
-required requirements requires res reserved reset resolution resolve resolver resource resources resp respect
-response responses rest restore restricted result results resume ret retrieve retry return returned returns rev
-reverse review revision rewrite rich right rights risk roman room root roots rotate round rounded routine routing
-row rows rs rt ru ruby rule rules run runner running runs runtime rx safe salt same sample sandbox save saved say
-scalar scale scan schema scheme scope score screen script scripts sd search sec second seconds secret section
-sections secure security see seed seek seen seg segment select selected selection selector self send sending sense
-sent sentence sep separator seq sequence series serve server servers service session sessions set sets setter
-setting settings setup sh sha shape share shared shell shift ship shop short shot should show shows shutdown side
-sig sigma sign signal signals signature signed silent similar simple since single singleton site sites six size
-sizes sk skill skills skin skip sl slash slave sleep slice slot slots slow sm small smarty snapshot so sock socket
-soft software solution some someone something sometimes soon sort sorted sorting source sources space spaces spam
-span spawn spec special specific speed spinner split sql square sr src ss st stable stack stage stamp stand standard
-standing star start started starting starts startup stat state statement states static statistics stats status stay
-std stem step steps still stop storage store stored stores str strategy stream streams stretch strict strike string
-strings strip strong struct structure structures stuff style styled styles sub subject submit subs subtitle success
-successful such suite sum summary sun super support supported supports sure sv svg switch sym symbol symbols sync
-syntax sys system systems tab table tables tabs tag tags tail take taken taking tar target targets task tasks tb td
-te team tell temp template templates temporary term terminal terms test testing tests text th thai than that the
-their them theme then there these they thing things think third this those though thought thread threads three
-threshold through throw throws thus time timeout timer times timestamp title tk tl tmp to today todo tok token
-tokens tone too tool tools top topic topics total tp tr trace track tracker tracking traditional transfer transform
-transition translate translation translator transparent transport tree trigger trim true trust trusted try trying ts
-tuple turn tutorial two txt typ type typed types typically ua ud uf uint un unable undefined under undo unexpected
-unicode union unique unit units unix unknown unless unlock unsafe unsupported until up update updated updates
-upgrade upon upper uri url us usage use used user username users uses using usually utf util utilities utility utils
-val valid validate validation validator value values var variable variables variant vars ve vec vendor ver verb
-verification verified verify version versions vertical very vi via videos view virtual visible visit visitor visual
-void vs wait waiting walk walking want wanted warn warning was watch water way ways we weak web week weight welcome
-well went were what whatever wheel when where whether which while white who whole why wide width wiki will win
-window windows wish with within without woman won word words work worked worker workflow working works workspace
-world worth would wr wrap wrapped wrapper write writer writes writing written wrong ws xa xe xml ye year years
-yellow yes yet yield you your yu za zero zh zip zone
+aa abi able above abstract accepted accessible according actually adaptive added adding addition additional addresses
+adds adj advance ae again against agents agreement ahead alive allows almost along alphabet already also alternate
+alternative although always among amt analyse angular ann anonymous another ans anything apache apart apple applications
+approval approved approx architect architecture archives around arrays artifact aside ask asked assigned assistant
+associated attached attempt audit authentication authorization authors automatic avoid await away az ba backup bare
+based bases baz beat because been behavior behind being below better between blink blo blob blocking bold bom bootstrap
+both boundary boy brace breaking brief bright bring broadcast broken budget bug building built bullet but calculate
+caller calling candidate cannot caps care cases catch cause central certain certificate challenge changes changing
+characters checker checking checks choices chr cipher closing closure coding collapse collections collector colon
+combine combined come compact comparison compat compatible compiler completion complex compound compress compression
+computer cond conditional confidence configure consider construction consume containers continue conversation conversion
+converted cookies cool copies copyright could counts coverage creates creating criteria criterion critical currently
+cycle dash dates deadline deal decimal decision decl declare deep defined defines definitions degrees depend dependency
+depending depends deprecated derived describe descriptor desired developer development diagram did die difference
+different digit dimensions directive dirty discussion distributed distribution divide division dl doctor documentation
+does doing domains don downloads drawing dry dual due dummy dup duplicate during ea early eb editable ee ef effective eg
+egg either elf else embedded emoji ending ends english ensure epoch esc especially estimate evaluate even ever
+everything exact except exceptions exclusive existing expanded experimental explicit express extended extras fa facts
+fall far fatal fault few fi figure filled finally finder finding fine fish fits flatten floating following fonts foo
+foot foreign forget fork formats formatter found foundation four fraction freeze fresh fully gb generation gets getter
+getting gi gif girl github give given giving glob globals going gone got grammar graphics greater grey guess guide hack
+had half handles handling hands hard having heart held hello here hi higher highest highlight hint hits hl hold holder
+homepage hook hooks hope hosts how however human idea ideal identify illegal immutable implement implementation
+important imports included includes including inclusive incoming incorrect indicator individual infer information infos
+initialized inside inspect installation installed installer instantiate instead instruction instructions interaction
+interactive interesting internet interrupt invoke issues its jan jar javascript joined just keeping ken keywords kill
+know known kr ks largest late later latin launcher lead leading leaf least ledger legacy legal let lets letter letters
+levels lex lexer libraries license licensed life limited limits linked linux listed listen listing lists little ln loads
+located locator locked locks logical look looking looks lost lot lots machines made maker makes making managed mandatory
+manifest many markdown marks matcher matching matter maximum may maybe meaning means measurement median memo mess meth
+mi mime minimal minimum minor minute missing mixed mo modern modifier moment months moon most mostly much multipart
+multiple must mutable near necessary needed needs negative nest nested never nm nor normalize normally nothing numbers
+odd office official often older opcode opening operand operators optimization ord ordered ordering others otherwise our
+outline outside overflow overview own packages packed packing pager pair para paragraph parents parsed passed passing
+past pat patterns peek pem pep percentage perform performance perhaps permit persistent phrase pictures piece pieces
+places plain plans plat playing please pod polygon popular populate portable positive possible potential precision
+predicate prefer preferred prepared presence pretty prevent prime printed printing prior probably produce prog proper
+prototype provide provided published pulse pure purpose pv pw qo quad qualified quick quiet quit quite quotes raised
+raises ran rather ratio reach reading reads really received recent recommended recursive refer references reflect
+regional registered regular reject released remember removed rename repair replacement reports represent representation
+requested requirements reserved resolution resolve resolver resp respect responses restricted retrieve returned returns
+revision rewrite rich rights risk roman roots rounded routine routing ruby runs salt sandbox say scripts secure see seen
+sending sense sentence serve servers sets setter shot shows sigma signals signed silent similar since singleton sites
+six sizes skills slash slave slots slow smarty software someone something sometimes soon sorting spaces spam specific sr
+stable stamp stand standing starting starts startup stay stem still stored stores streams stretch strict strike strings
+strong structures stuff styled subs subtitle successful such suite sun supported supports sure sv symbols syntax systems
+taken taking td tell temporary terminal terms thai than that their them there these they thing things think third those
+though thought threads three through throws thus tk tl todo tok tone too topics tracker tracking traditional translator
+transparent trust trusted trying tuple tutorial typed typically ua uf unable undefined under undo unexpected unicode
+unix unknown unless unsafe unsupported updates upgrade upon usage uses using usually utf utilities utility ve verb
+verification verified versions very via videos visitor void vs waiting walking want wanted was way ways weak welcome
+well went were what whatever wheel whether which while who whole why wide wiki will wish within without woman won worked
+workflow working works worth would wr wrapped writes writing written wrong xa xe ye years yellow yes yet yield your yu
+za zh
 """
 
 # These are one token in small letters alone.
+_SMALL_JOINED = """
+annotations attrs bc bp callbacks cb cc cfg cls cn concat coords cpp ctx datetime dd df dm dp dst edges elapsed exports
+fd ff filtered fp freq gc grp gt handlers hostname href ht ids idx indices lb ld lp lst mv opts pid pkg pm png pp printf
+rb recv refs rf rgb rm slug spacing ssl stdout tm tpl tt uid urls uuid verbose vertices weights www xyz yaml
+"""
+
 _SMALL = """
-abc acceptable acct affected ahi aliases aligned allocated allocator alo alone ancestor anchors annotations ansi
-answered appear appropriate approve arches aren argv ascii asking asks asm assemble assoc assuming attrs avail aware
-backs baseline basename bash bc beats belongs bf bindings blah blocked bmp bounded bp branches buffers bugs builtin
-bz callbacks came canonical capitalize caught cb cc ceil cfg chars checkpoint checksum chmod chosen chunks
-classifier classname closest cls cmp cn cnt coded coeff comes comma communications compiled compressed computed
-concat configs configured consistent constructed contain contained contexts continued coords covers cpp crc ctx cwd
-cyan cycles cz daemon datetime dbg dbl dd decoded decorate defs delimiter dependent deps deque derive detach df dg
-diag digits directories dirname dirs discard distinct django dll dm dn dots dp drv dst duplicates edges efficient
-elapsed elif elt emin encoded encrypted ended entered eo erase errmsg errno escaped etc exclude excluded excluding
-exe expects expired expires exports extends extent fails fallback fd feeding ff fg fh fifo filepath filesystem
-filtered finite fires fmt fname folders fontsize forcing foreach foreground formatted formed formerly forth fp frac
-freq ftp fullname gave gc gcc gd getline gettext gid gmail goto grep grp gsm gt gz gzip handled handlers hashed
-haven hdr heard helps hh holders holds hostname href ht https identified ids idx iff ignored implemented implements
-implicit implicitly indent indexes indices inflate inherit inherits initializer ino inp intend interp introduced
-ints invert ipv issued italic iterate iteration jis jp jpeg jpg junk justify klass kwargs lack latex layouts lb lc
-ld lf lh lhs libs licenses lies lifting likely limitations lint lm localhost localized locals loom loops lp ls lst
-malloc mapped marked markers markup masked matched mentioned mentions merged might milliseconds mkdir mouth mv nbsp
-nearest necessarily newline nf nl nonce normalized notation noun nowrap nti nums obsolete occur oid omit onclick
-ones onto opa opaque opened opens operate optimized opts ordinal ordinary ours outfile overwrite owed paired pairs
-panic particularly passes passwd patched pathname paused performed perl pickle pid pip pipes pkg placed plen plist
-plural pm png portion possibly pp pragma prefs prepend preset printf prints processed proj prove pseudo puts pwd qp
-qr qs quot quotation quoted qw raising ranges rb readonly reasonable recognized recv redo refs regexp remain renders
-reported repr represented resent resolved restrict restriction retain retval reuse rf rgb rhs rm rng rollback rowing
-rv rw said sanitize schemas searched secs segments selectors shall shoe shown simulate sizeof slug smtp snd spacing
-specified spent spoken sprintf sqlite sqrt ssh ssl stands stash stata stderr stdin stdout stmt stood sts stylesheet
-subset subst substr substring subtract suffix svn takes tear telling terminate terminated tested texts tg timestamps
-timezone tls tm tn toc tpl tracked translated translations treated tries truncate tt tty turned typename typing tz
-uff uid ulong uname unc undef underline underscore unfinished unlikely unlink unset unsigned unused unwrap uppercase
-urllib urls usable usr usual utc uts uuid uv validated vals variance variants vary verbose verbosity vertices vim
-visited vn vt warnings wb wd weekday weights wf whose wl writers www xb xc xd xf xor xr xs xx xxx xyz yaml yc zeros
+abc acceptable acct affected ahi aliases aligned allocated allocator alo alone ancestor anchors ansi answered appear
+appropriate approve arches aren argv ascii asking asks asm assemble assoc assuming avail aware backs baseline basename
+bash beats belongs bf bindings blah blocked bmp bounded branches buffers bugs builtin bz came canonical capitalize
+caught ceil chars checkpoint checksum chmod chosen chunks classifier classname closest cmp cnt coded coeff comes comma
+communications compiled compressed computed configs configured consistent constructed contain contained contexts
+continued covers crc cwd cyan cycles cz daemon dbg dbl decoded decorate defs delimiter dependent deps deque derive
+detach dg diag digits directories dirname dirs discard distinct django dll dn dots drv duplicates efficient elif elt
+emin encoded encrypted ended entered eo erase errmsg errno escaped etc exclude excluded excluding exe expects expired
+expires extends extent fails fallback feeding fg fh fifo filepath filesystem finite fires fmt fname folders fontsize
+forcing foreach foreground formatted formed formerly forth frac ftp fullname gave gcc gd getline gettext gid gmail goto
+grep gsm gz gzip handled hashed haven hdr heard helps hh holders holds https identified iff ignored implemented
+implements implicit implicitly indent indexes inflate inherit inherits initializer ino inp intend interp introduced ints
+invert ipv issued italic iterate iteration jis jp jpeg jpg junk justify klass kwargs lack latex layouts lc lf lh lhs
+libs licenses lies lifting likely limitations lint lm localhost localized locals loom loops ls malloc mapped marked
+markers markup masked matched mentioned mentions merged might milliseconds mkdir mouth nbsp nearest necessarily newline
+nf nl nonce normalized notation noun nowrap nti nums obsolete occur oid omit onclick ones onto opa opaque opened opens
+operate optimized ordinal ordinary ours outfile overwrite owed paired pairs panic particularly passes passwd patched
+pathname paused performed perl pickle pip pipes placed plen plist plural portion possibly pragma prefs prepend preset
+prints processed proj prove pseudo puts pwd qp qr qs quot quotation quoted qw raising ranges readonly reasonable
+recognized redo regexp remain renders reported repr represented resent resolved restrict restriction retain retval reuse
+rhs rng rollback rowing rv rw said sanitize schemas searched secs segments selectors shall shoe shown simulate sizeof
+smtp snd specified spent spoken sprintf sqlite sqrt ssh stands stash stata stderr stdin stmt stood sts stylesheet subset
+subst substr substring subtract suffix svn takes tear telling terminate terminated tested texts tg timestamps timezone
+tls tn toc tracked translated translations treated tries truncate tty turned typename typing tz uff ulong uname unc
+undef underline underscore unfinished unlikely unlink unset unsigned unused unwrap uppercase urllib usable usr usual utc
+uts uv validated vals variance variants vary verbosity vim visited vn vt warnings wb wd weekday wf whose wl writers xb
+xc xd xf xor xr xs xx xxx yc zeros
 """
 
 _SIGNS = r"""

@@ -81,6 +81,8 @@ def test_looms_own_and_common_words_and_signs_are_one_token_each() -> None:
     assert at_most("20 more steps") <= 5
     spelt = [*SMALL, *map(str.capitalize, WORDS), *SIGNS]
     assert [word for word in spelt if count(word) != 1 or count(f" {word}") != 1] == []
+    assert [word for word in JOINED if count(f"_{word}") != 1 or count(f".{word}") != 1] == []
+    assert JOINED < SMALL
 
 
 @pytest.mark.parametrize("name", READABLE[:2])
@@ -89,9 +91,9 @@ def test_prose_is_measured_within_a_quarter_by_who_knows_its_words(name: str) ->
     assert count(text) <= closely(text) < 1.25 * count(text) < at_most(text)
 
 
-WORDS, SMALL, SIGNS = common()
+WORDS, SMALL, SIGNS, JOINED = common()
 KNOWN = st.sampled_from(sorted(SMALL)) | st.sampled_from(sorted(WORDS)).map(str.capitalize)
-BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", "/", "-", *sorted(SIGNS)])
+BETWEEN = st.sampled_from(["", " ", "\n", "    ", "_", ".", "__", "/", "-", *sorted(SIGNS)])
 
 
 @pytest.mark.slow
