@@ -27,6 +27,7 @@ _CUTS = (160, 100, 72, 52, 36, 24)  # what is left of such a line where twenty o
 _DEEP, _QUOTES = 2, "`'\"("  # folders of a path of which its end alone is told there; what may stand around one
 _ARGS = 60  # of the arguments of a tool that has no words of its own
 _SMALL, _TABLE = 90, 0.7  # of what a budget is larger than this so much is set aside for files and names
+_LAST = 0.4  # of it, for the newest record, if it is no larger
 _NEWEST_SHARE = 0.35  # of it, for the newest lines before anything else
 _TOO_LONG = 40_000  # characters of a text that no budget has room for
 _ORDINARY = 2  # the rank of a step that neither failed nor wrote
@@ -126,8 +127,9 @@ def _given(steps: Sequence[ToolStep], lines: Mapping[int, _Line], page: _Page, w
     texts = {number: lines[number].told() for number in earlier}
     recent = range(len(steps) - whole, len(steps))
     given: dict[int, str] = {}
-    if recent and not steps[-1].success:  # why it did comes before all lines
-        page.takes_first(page.cuts(full(steps[-1]), page.left / 3, page.left / 3), given, recent[-1])
+    if recent and not is_looms(steps[-1]):  # the newest comes before all lines, and why it failed
+        part = 0.0 if steps[-1].success else page.left / 3
+        page.takes_first(page.cuts(full(steps[-1]), page.left * _LAST, part), given, recent[-1])
     newest = [number for number in range(len(steps))[-NEWEST:] if number in lines or number in recent]
     short = page.shares({number: texts.get(number) or line(steps[number]) for number in newest if number not in given})
     page.sets_aside()
