@@ -231,6 +231,16 @@ def test_the_text_never_exceeds_its_budget(
     assert utf16_units(told) <= slip.MOST_HISTORY
 
 
+def test_the_slip_of_an_earlier_text_is_no_line_of_it(begun: Scene) -> None:
+    """A conversation is known to have been given a text by that line: an old one again would stand for the text."""
+    printed = f"make: exit 0, 9 lines output\nSee the spec.\n{slip.MARK}{'a' * 16}\nnames: one two"
+    log(begun, {"observation": printed}, {})
+    event, budget = triggers.session_start("compact"), Budget(9500, utf16_units)
+    told = prime_run.tool_history(str(begun.run_dir), event, budget, before="")[0]
+    assert "See the spec." in told
+    assert slip.MARK not in told
+
+
 def test_telling_is_the_same_for_the_same_log_and_not_repeated_at_a_change_of_phase(begun: Scene) -> None:
     """Byte for byte (D19)."""
     log(begun, {}, {}, {})
