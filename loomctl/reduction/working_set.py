@@ -1,7 +1,7 @@
 """The files and names that the next call is likely to use, out of the records of tool steps: a table of them (D50).
 
-What was named lately counts most: each step's words count half as much as those of the step _HALF steps after it. What
-several steps name adds up, so the working set stays.
+What was named lately counts most: a step's words count half as much as those of the step _HALF steps after it, files
+that it was called for half as much after _HALF_OF_FILES. What several steps name adds up, so the working set stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 60  # of the newest steps
 _LINES, _WORDS = 40, 240  # of a step's record that are looked at
-_HALF = 1.5
+_HALF, _HALF_OF_FILES = 1.5, 6.0
 _SHORTEST, _LONGEST = 4, 160  # characters of a word
 # What counts how much: a file that was written, an argument, what a result named.
 _WRITTEN, _GIVEN, _NAMED = 4.0, 2.0, 1.0
@@ -42,14 +42,15 @@ def words(steps: Sequence[ToolStep]) -> dict[int, list[str]]:
     """Give the paths and the names in the newest steps, the likeliest first; their commands' are told elsewhere."""
     scores: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for age, step in enumerate(reversed(steps[-LOOKED_AT:])):
-        fresh = (1.0 if step.success else _FAILED) * 0.5 ** (age / _HALF)
+        counts = 1.0 if step.success else _FAILED
         seen: set[str] = set()
         for place, (kind, word, weight) in enumerate(_of_step(step)):
             if place >= _WORDS:
                 break
             if word not in seen and word.strip("drwx-") and _SHORTEST <= len(word) <= _LONGEST:
                 seen.add(word)
-                score = fresh * weight / (1 + place / _FADES)
+                half = _HALF if kind == NAME or weight == _NAMED else _HALF_OF_FILES
+                score = counts * weight * 0.5 ** (age / half) / (1 + place / _FADES)
                 if kind == PATH and ("/" not in word or any(folder in word for folder in _OTHERS)):
                     score *= _BARE
                 before = scores[kind].get(word)

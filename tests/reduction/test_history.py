@@ -53,6 +53,11 @@ def test_what_was_named_last_comes_first_and_what_is_named_again_stays() -> None
     assert names.index("again_and_again") < names.index("name_7") < names.index("name_3")
 
 
+def test_a_file_that_was_read_stays_longer_than_those_that_results_name() -> None:
+    steps = [step("Read", file_path="src/cart.py"), *[step("Bash", f"in: a/b_{n}.py") for n in range(5)]]
+    assert "src/cart.py" in files_and_names(*steps)[0][:3]
+
+
 def test_a_file_that_was_written_comes_before_one_that_was_read() -> None:
     steps = [step("Write", file_path="src/new.py"), step("Read", file_path="src/old.py")]
     assert files_and_names(*steps)[0] == ["src/old.py", "src/new.py"][::-1]
