@@ -75,17 +75,21 @@ def trouble(text: str, rooms: Rooms, *, failed: bool = True) -> list[str]:
 
 
 def _without_progress(lines: list[Line]) -> list[Line]:
-    """Take what is printed again and again for no trouble: passing tests, files that were compiled."""
+    """Take what is printed again and again for no trouble: passing tests, files that were compiled.
+
+    What stands indented directly below a message belongs to it, however often it is said.
+    """
     counts: dict[str, int] = {}
     for line in lines:
         if _may_be_progress(line):
             counts[line.shape] = counts.get(line.shape, 0) + 1
     often = {shape for shape, count in counts.items() if count >= _OFTEN and shape}
-    return (
-        [line._replace(kind=NOISE) if line.shape in often and _may_be_progress(line) else line for line in lines]
-        if often
-        else lines
-    )
+    return [
+        line._replace(kind=NOISE)
+        if line.shape in often and _may_be_progress(line) and not (above.kind <= WARNING and line.indent > above.indent)
+        else line
+        for above, line in zip([*lines[:1], *lines], lines, strict=False)
+    ]
 
 
 def _may_be_progress(line: Line) -> bool:
