@@ -285,12 +285,13 @@ def _count(tokens: int) -> str:
 def _tools(facts: Facts, mode: Mode, room: Room) -> str:
     if not mode.tools or not facts.tools:
         return ""
-    from loomctl.reduction import history  # most fidelities tell no tools
+    from loomctl.priming.slip import without_marks  # most fidelities tell no tools
+    from loomctl.reduction import history
 
     head = "## What tools did\n\n"
     for tokens in (mode.tools, mode.tools // 2, mode.tools // 4):
         compacted = history.compact_history(facts.tools, min(tokens, int(room.left)), index="loomctl steps")
-        text = head + fenced(visible(mask(compacted)[0])) if compacted else ""
+        text = head + fenced(without_marks(visible(mask(compacted)[0]))) if compacted else ""
         if text and room.takes(text):
             return text
     return ""

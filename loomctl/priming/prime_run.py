@@ -292,10 +292,7 @@ def tool_history(
     later = f"\n({number}, most of them older than the newest: loomctl steps shows all)" if waiting else ""
     for tokens in (TOKENS, 400, 300, 200, 120, 60):
         made = history.compacted(steps, tokens, index=index)
-        # A slip that a call's output ended in is not given again: its line here would say so.
-        lines = [line for line in visible(made.text).split("\n") if not line.startswith(slip.MARK)]
-        told = "\n".join(lines)
-        text = f"{_TOOLS}\n{fenced(told)}{later}" if made.text else ""
+        text = f"{_TOOLS}\n{fenced(slip.without_marks(visible(made.text)))}{later}" if made.text else ""
         if text and budget.measure(text) <= share and utf16_units(text) <= units:
             counts = {"steps": len(steps), "full": made.full, "short": made.short, "counted": made.counted}
             return text, {**counts, "budget": tokens, "tokens": closely(made.text)}

@@ -223,6 +223,11 @@ def _ask(packed: Sequence[Packed], pieces: Sequence[Piece]) -> str:
     return ""
 
 
+def without_marks(text: str) -> str:
+    """Leave out the lines of slips from what tells of earlier outputs: an old slip is not given again by it."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(MARK))
+
+
 def short_id(digest: str) -> str:
     """Cut a SHA-256 to a slip's id."""
     return digest[:_ID_LENGTH]

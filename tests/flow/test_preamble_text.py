@@ -334,6 +334,13 @@ def test_no_preamble_is_over_its_target_and_the_same_facts_give_the_same_bytes(f
     assert render(facts, fidelity) == text
 
 
+def test_the_slip_of_an_earlier_text_is_not_told() -> None:
+    told = f"make: exit 0, 9 lines output\nSee the spec.\nLoom slip {'a' * 16}\nnames: one"
+    shown = render(FACTS._replace(tools=(ToolStep("t", "Bash", {"command": "make"}, told, None, True),)), "full")
+    assert "See the spec." in shown
+    assert "Loom slip" not in shown
+
+
 @settings(max_examples=60)
 @given(TEXTS, st.sampled_from(FIDELITIES[2:]))
 def test_no_line_of_a_response_is_cut(text: str, fidelity: str) -> None:
