@@ -128,9 +128,9 @@ def done(
 
     --for names the step that you worked on. Called twice, it changes nothing and says how that step ended. Loom reads
     the result from standard input or --response-file. Without either it takes an assistant's next final message, and
-    asks a person for a line. The result may contain a JSON object that says how the step ended and what later steps
-    should know: outcome, failure_reason, context_updates and so on. If the step has an output schema, the object must
-    match it.
+    asks a person for a line. A person is also asked for each file that the step has to leave. The result may contain a
+    JSON object that says how the step ended and what later steps should know: outcome, failure_reason, context_updates
+    and so on. If the step has an output schema, the object must match it.
 
     \b
     Examples:
