@@ -21,7 +21,7 @@ from loomctl.kit.text.secrets import mask, masked
 from loomctl.runs import project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 SCHEMA_VERSION = 1
@@ -142,9 +142,15 @@ def shown(value: str, style: str = "") -> str:
     return styled(visible(mask(value)[0]), style)
 
 
-def prose(value: str) -> None:
-    """Print text as `text` does; at a person's terminal its prose is broken to fit the screen."""
-    print(_on_a_screen(shown(value), sys.stdout), flush=True)
+def prose(value: str, last: Callable[[], list[str]] = list) -> None:
+    """Print text as `text` does; at a person's terminal its prose is broken to fit the screen.
+
+    last: gives the lines that say most, which are repeated where a screen is too low for the text.
+    """
+    printed = _on_a_screen(shown(value), sys.stdout)
+    if _is_too_low(printed, sys.stdout):
+        printed = "\n".join([printed, "", _on_a_screen(shown("\n".join(last())), sys.stdout)]).rstrip("\n")
+    print(printed, flush=True)
 
 
 def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
@@ -152,9 +158,25 @@ def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None
     document(told) if as_json else prose("\n".join(lines))
 
 
+def _is_a_screen(stream: TextIO) -> bool:
+    dumb = os.environ.get("CLAUDE_CODE_SESSION_ID") or os.environ.get("TERM") == "dumb"
+    return not dumb and stream.isatty()
+
+
+def _is_too_low(printed: str, stream: TextIO) -> bool:
+    """Tell whether a person's screen has fewer rows than a text and the next prompt; one of unknown height has not."""
+    if not _is_a_screen(stream):
+        return False
+    try:
+        high = os.get_terminal_size(stream.fileno()).lines
+    except OSError:
+        return False
+    return 0 < high < 2 + printed.count("\n")
+
+
 def _on_a_screen(value: str, stream: TextIO) -> str:
     """Break prose for a person's screen; for an assistant, a script and a dumb terminal it stays as it is."""
-    if os.environ.get("CLAUDE_CODE_SESSION_ID") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+    if not _is_a_screen(stream):
         return value
     wide = max(_NARROW_SCREEN, columns())
     if all(fences.width(line) <= wide for line in value.split("\n")):

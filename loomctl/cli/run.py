@@ -105,7 +105,7 @@ def run(
     elif as_json:
         output.document(_started_document(space, begun))
     else:
-        output.prose(_started_text(space, begun))
+        output.prose(_started_text(space, begun), last=lambda: [_started(begun)] if begun.slip is not None else [])
     return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
 
 
@@ -131,12 +131,14 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
     }
 
 
-def _started_text(space: Workspace, begun: Started) -> str:
-    state = begun.run.state
+def _started(begun: Started) -> str:
     count = sum(1 for phase in begun.run.plan["phases"] for step in phase["steps"] if not step.get("engine"))
     verb = "would start" if begun.slip is None else "started"
-    lines = [f"Loom: {verb} {begun.run.handle}, workflow {state['workflow_id']}, {counted(count, 'step')}"]
-    lines += answer.plan_lines(begun.run)
+    return f"Loom: {verb} {begun.run.handle}, workflow {begun.run.state['workflow_id']}, {counted(count, 'step')}"
+
+
+def _started_text(space: Workspace, begun: Started) -> str:
+    lines = [_started(begun), *answer.plan_lines(begun.run)]
     if begun.slip is None and (commands := command_steps.listed(space, begun.run)):
         lines += ["It would run these commands:", *answer.command_lines(commands)]
     lines += [*_warned(begun), *begun.notes]
@@ -198,7 +200,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         lines = [f"Loom: resumed {taken.run.handle}"]
         lines.append(f"Sessions: {sessions.summary(taken.run.state)}")
         lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
-        output.prose(answer.whole(space, taken.run, lines, taken.slip))
+        output.prose(answer.whole(space, taken.run, lines, taken.slip), last=lambda: lines[:1])
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 
 
@@ -272,7 +274,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
     lines.append(drive.Driven(rewound.run, rewound.move).line)
-    output.prose(answer.whole(space, rewound.run, lines, None))
+    output.prose(answer.whole(space, rewound.run, lines, None), last=lambda: [lines[0], lines[-1]])
     return EXIT_OK
 
 

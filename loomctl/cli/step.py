@@ -236,7 +236,10 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     """Print what a verb did and where the run stands, and give the exit code."""
-    output.document(_document(space, driven)) if as_json else output.prose(_text(space, driven))
+    if as_json:
+        output.document(_document(space, driven))
+    else:
+        output.prose(_text(space, driven), last=lambda: _last(driven))
     if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:
@@ -338,6 +341,24 @@ def _unchanged(run: Run, ended: Mapping[str, Any]) -> str:
     return "; no file changed in this step" if found.told and not found.unknown and not found.total else ""
 
 
+def _ended(driven: Driven, ended: Mapping[str, Any]) -> str:
+    mark = "✗" if ended["status"] == "failed" else "✓"
+    why = finish_records.why(ended, driven.reading, 300) or _decided(driven.run, ended)
+    of = ", ".join(filter(None, (ended["stage"], finish_records.by_file(driven.reading))))
+    told = f"{mark} {ended['step_id']}: {ended['status']} ({of}){_unchanged(driven.run, ended)}"
+    return f"{told}: {why}" if why else told
+
+
+def _last(driven: Driven) -> list[str]:
+    """Say once more what was done and where the run stands, for a person whose screen has lost the first lines."""
+    if driven.repair and driven.ended is None:
+        return _repair(driven)[:1]
+    if driven.closing is not None or driven.pending is not None or driven.had_ended:
+        return []
+    undone = [note for note in driven.notes if note.startswith("Undone: ")]
+    return [*undone, *([_ended(driven, driven.ended)] if driven.ended is not None else []), driven.line]
+
+
 def _text(space: Workspace, driven: Driven) -> str:
     if driven.closing is not None:
         return (
@@ -350,13 +371,7 @@ def _text(space: Workspace, driven: Driven) -> str:
     if driven.repair and driven.ended is None:
         return "\n".join([*lines, *_repair(driven)])
     if driven.ended is not None:
-        mark = "✗" if driven.ended["status"] == "failed" else "✓"
-        why = finish_records.why(driven.ended, driven.reading, 300) or _decided(driven.run, driven.ended)
-        of = ", ".join(filter(None, (driven.ended["stage"], finish_records.by_file(driven.reading))))
-        told = (
-            f"{mark} {driven.ended['step_id']}: {driven.ended['status']} ({of}){_unchanged(driven.run, driven.ended)}"
-        )
-        lines.append(f"{told}: {why}" if why else told)
+        lines.append(_ended(driven, driven.ended))
     lines += (
         [f"  ! {one.code}: {masked_line(one.message, 300)}" for one in driven.reading.warnings]
         if driven.reading

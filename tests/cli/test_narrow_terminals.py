@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from loomctl.kit.text import fences
-from tests.cli.terminal import at_a_terminal
-from tests.helpers.scenes import Scene
+from tests.cli.terminal import Terminal, at_a_terminal
+from tests.helpers.scenes import MAIN, Scene
+from tests.helpers.tables import each
 
 # A path, a handle, code in quotes, a hint or a line of code: nobody can break it and copy it.
 COPIED = re.compile(r"\s*(?:- )?\S+|    .*|  (?:hint|where): .*|(?:folder|RANK) .*|\s*`[^`]*`\S*|\s*loomctl .*")
@@ -35,3 +37,33 @@ def test_what_an_assistant_or_a_dumb_terminal_gets_is_not_broken(scene: Scene) -
     for environ in ({"TERM": "dumb"}, {"CLAUDE_CODE_SESSION_ID": "x"}):
         assert long in at_a_terminal(scene, "status", COLUMNS="60", **environ)
     assert long not in at_a_terminal(scene, "status", COLUMNS="60")
+
+
+def on_a_small_screen(
+    scene: Scene, commands: tuple[str, ...], high: int, wide: int = 70, environ: dict[str, str] | None = None
+) -> list[list[str]]:
+    """Type commands at one terminal; gives the lines of each."""
+    loomctl = f"{sys.executable} -I {MAIN}"
+    typed = ["/bin/sh", "-c", "; echo =====; ".join(f"{loomctl} {one}" for one in commands)]
+    screen = Terminal(typed, scene, environ={"NO_COLOR": "1", "COLUMNS": str(wide), **(environ or {})})
+    screen.resize(high, wide)
+    return [seen.strip("\n").splitlines() for seen in screen.end().split("=====\n")]
+
+
+@pytest.mark.slow(quick=1)
+@each(
+    ("high", "environ", "repeated"),
+    [(20, {}, True), (100, {}, False), (20, {"CLAUDE_CODE_SESSION_ID": "x"}, False), (20, {"TERM": "dumb"}, False)],
+)
+def test_the_line_that_matters_is_the_last_where_the_screen_is_too_low(
+    scene: Scene, high: int, environ: dict[str, str], *, repeated: bool
+) -> None:
+    """It is repeated at the end for a person alone, and only where it may have scrolled away."""
+    steps = [{"id": name, "prompt": "Do it.\n\n" * 20} for name in ("one", "two", "three")]
+    scene.workflow(phases={"frame": {"steps": steps}})
+    scene.write("made.md", "made")
+    verbs = ("run 'add dark mode' --workflow tiny", "next", "done --response-file made.md", "undo")
+    started, upcoming, ended, undone = on_a_small_screen(scene, verbs, high, environ=environ)
+    last = [started[-1], upcoming[-1], ended[-2], ended[-1], undone[-2], undone[-1]]
+    begins = ["Loom: started ", "Next: frame/one", "✓ frame/one: succe", "Next: frame/two", "Undone: 001-", "Next: "]
+    assert [line.startswith(word) for line, word in zip(last, begins, strict=True)] == [repeated] * 6
