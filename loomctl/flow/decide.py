@@ -91,7 +91,7 @@ def _decide(
 ) -> drive.Driven:
     space = leases.deciding(space)
     notes = recording.noted(space)
-    run = _line(space, run_id, said.verb, branch)
+    run = _line(space, run_id, branch)
     drive.refuse_over(run.state)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
@@ -125,7 +125,7 @@ def _decide(
     return drive.Driven(run, settled[0].move, done, slip=made, notes=notes)
 
 
-def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
+def _line(space: Workspace, run_id: str, branch: str | None) -> Run:
     """Read what is decided of: the run, or the branch that waits. Raises AMBIGUOUS_BRANCH where several do."""
     run = space.store.read(run_id)
     entry = branches.fan(run.state)
@@ -135,7 +135,7 @@ def _line(space: Workspace, run_id: str, verb: str, branch: str | None) -> Run:
     if len(waiting) > 1:
         what = f"{len(waiting)} branches of {entry['step_id']} wait for a decision"
         why = f"name one with --branch: {', '.join(waiting)}"
-        hint = gates.command(gates.APPROVE if verb == gates.CHOOSE else verb, run.handle, "", waiting[0])
+        hint = gates.shows(run.state)
         raise LoomError("AMBIGUOUS_BRANCH", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
     return lines.seen(run, waiting[0]) if waiting else run
 

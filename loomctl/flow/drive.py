@@ -443,11 +443,10 @@ def _refuse_human(run: Run, state: State) -> None:
     found = gates.open_human(state, run.plan)
     if found is None:
         return
-    offered, branch = gates.choices(found[1].step), visits.seen_from(state).name
+    offered = gates.choices(found[1].step)
     what = f"a person decides {found[1].key}; a result does not end it"
     why = f"the choices are: {', '.join(masked_line(one, 60) for one in offered)}" if offered else ""
-    hint = gates.command(gates.CHOOSE if offered else gates.APPROVE, run.handle, (*offered, "")[0], branch)
-    raise LoomError("HUMAN_STEP", what, why=why, hint=hint, exit_code=EXIT_USAGE)
+    raise LoomError("HUMAN_STEP", what, why=why, hint=gates.shows(state), exit_code=EXIT_USAGE)
 
 
 def _refuse_moved(handle: str, entry: Mapping[str, Any], told: Mapping[str, Any]) -> None:
@@ -462,12 +461,13 @@ def _refuse_moved(handle: str, entry: Mapping[str, Any], told: Mapping[str, Any]
 def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     waits = bool(state["pending_approvals"])
     branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
+    after = _AFTER.get(state["status"], "next")
     return LoomError(
         "NO_OPEN_STEP",
         f"{f'branch {masked_line(branch, 80)}' if branch else 'this run'} has no open step (status {state['status']})",
         where=run.state_path,
         why="the run waits for the user's approval" if waits else "",
-        hint=gates.command("approve" if waits else _AFTER.get(state["status"], "next"), run.handle, "", branch),
+        hint=gates.shows(state) if waits else gates.command(after, run.handle, "", branch),
         exit_code=EXIT_USAGE,
     )
 

@@ -165,12 +165,15 @@ def _chosen(offered: Sequence[str], said: str, state: Mapping[str, Any], place: 
 
 
 def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, Any], place: Place) -> LoomError:
-    called, branch = handle(state), visits.seen_from(state).name
     why = "it has no labels; approve or reject it"
     if offered:
         why = "the choices are " + ", ".join(f"“{masked_line(label, 60)}”" for label in offered)
-    hint = command(CHOOSE, called, offered[0], branch) if offered else command(APPROVE, called, "", branch)
-    return LoomError(code, what, where=place.key, why=why, hint=hint, exit_code=EXIT_USAGE)
+    return LoomError(code, what, where=place.key, why=why, hint=shows(state), exit_code=EXIT_USAGE)
+
+
+def shows(state: Mapping[str, Any]) -> str:
+    """Give the command that shows what is asked: an error's hint gets pasted, and must decide nothing."""
+    return f"loomctl status {handle(state)}"
 
 
 def command(verb: str, handle: str, label: str = "", branch: str = "") -> str:
@@ -233,7 +236,7 @@ def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> No
         return
     waits = pending_ids(state) and _goes_on(state)
     why = "approve or reject what it asks for" if waits else ""
-    hint = f"loomctl {'approve' if waits else 'show'} {handle(state)}"
+    hint = shows(state) if waits else f"loomctl show {handle(state)}"
     what = "this run does not wait for a choice"
     raise LoomError("NOTHING_TO_CHOOSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
