@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -23,13 +24,31 @@ def may_ask(space: Workspace, *, as_json: bool) -> bool:
     return space.caller.host == TERMINAL and output.may_ask(as_json=as_json)
 
 
-def result(step_id: str) -> str:
-    """Ask a person for a result: in a line, else in their editor; empty where they give none."""
-    name, has_editor = masked_line(step_id, 120), bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
+def _is_beside() -> bool:
+    """Make ready to ask for a line; tells whether the question goes to standard error.
+
+    Where both ends are the terminal, and Python has readline, its keys move in the line; it takes standard output.
+    """
+    if not sys.stdout.isatty():
+        return True
+    try:
+        import readline
+    except ImportError:
+        return True
+    readline.parse_and_bind("set enable-bracketed-paste off")
+    return False
+
+
+def result(step: str) -> str:
+    """Ask a person for a result: in a line, else in their editor; empty where they give none.
+
+    step: with its task.
+    """
+    name, has_editor = masked_line(step, 200), bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
     otherwise = "opens your editor" if has_editor else "ends nothing"
     output.note(f"What was the result of {name}? One line; an empty line {otherwise}.")
     try:
-        said = str(click.prompt("", prompt_suffix="> ", default="", show_default=False, err=True))
+        said = str(click.prompt("", prompt_suffix="> ", default="", show_default=False, err=_is_beside()))
         return said if said.strip() or not has_editor else str(click.edit("") or "")
     except (click.Abort, KeyboardInterrupt):
         output.note(_BROKEN_OFF.format(name))
@@ -52,7 +71,9 @@ def file(space: Workspace, run_id: str, step_id: str, name: str) -> str:
     step = masked_line(step_id, 120)
     output.note(f"{step} has to leave {masked_line(name, 80)}. Which file is it? A path; an empty line for none.")
     try:
-        said: str = click.prompt("", prompt_suffix="> ", default="", show_default=False, value_proc=meant, err=True)
+        said: str = click.prompt(
+            "", prompt_suffix="> ", default="", show_default=False, value_proc=meant, err=_is_beside()
+        )
     except (click.Abort, KeyboardInterrupt):
         output.note(_BROKEN_OFF.format(step))
         raise

@@ -317,7 +317,7 @@ def _with_a_result(
         open_for(run, run.state, {})  # a person decides it, or its branches end it
     line = None
     if entry is not None and ask is not None and given.response is None:
-        line = given.note if given.note.strip() else ask(str(entry["step_id"]))
+        line = given.note if given.note.strip() else ask(visits.with_task(entry))
     if line and line.strip():
         return given._replace(response=line)
     step = entry["step_id"] if entry is not None else f"branch {branch}'s step"

@@ -12,7 +12,7 @@ from loomctl.kit.errors import LoomError
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import OTHER, SESSION, Ended, Scene, fingerprint, handle
 from tests.helpers.tables import each
-from tests.helpers.verbs import read, statuses
+from tests.helpers.verbs import begin, done, read, statuses
 
 LONG = (
     "The spec is in specs/258.md. It was decided to keep the old colours. Two questions are open: contrast, and dark.\n"
@@ -166,6 +166,16 @@ def test_a_person_is_asked_for_a_line(begun: Scene, typed: str, status: str) -> 
     assert "What was the result of frame/ask? One line; an empty line ends nothing." in seen
     assert (statuses(begun)[0], code) == (status, 0 if status == "succeeded" else 2)
     assert status != "succeeded" or read(begun, "001-frame.ask@1", "response.md") == "It is done."
+
+
+@pytest.mark.usefixtures("without_an_editor")
+def test_a_person_is_told_the_task_and_may_move_in_the_line(scene: Scene) -> None:
+    scene.write("todo.md", "- [ ] Add the parser\n- [ ] Sort it\n")
+    begin(scene, "spec", {"id": "each", "prompt": "Do this: {task}", "for_each": "artifacts.spec"})
+    done(scene, artifacts={"spec": "{project_root}/todo.md"})
+    seen, code = asked(scene, "it\x1b[D\x1b[DDone: \n")
+    assert "What was the result of build/each, task 1 of 2: Add the parser? One line;" in " ".join(seen.split())
+    assert (code, read(scene, "002-build.each@1", "response.md")) == (0, "Done: it")
 
 
 def test_a_person_who_gives_a_note_is_not_asked(begun: Scene) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from loomctl.flow import drive
 from loomctl.flow.drive import Driven
-from tests.cli.terminal import at_a_terminal
+from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
@@ -57,7 +57,10 @@ def test_a_person_at_a_terminal_is_asked_for_the_file_that_is_missing(scene: Sce
 def test_who_breaks_off_at_a_file_ends_nothing(scene: Scene) -> None:
     make(scene, "spec_path")
     scene.let_go()
-    holds(at_a_terminal(scene, "done", scene.handle, "--note", DONE, typed="\x04"), "Nothing was ended; build/make is")
+    terminal = Terminal(loomctl("done", scene.handle, "--note", DONE), scene)
+    terminal.until("\n> ")
+    terminal.type("\x04")
+    holds(terminal.end(), "Nothing was ended; build/make is")
     assert statuses(scene) == ["in_progress"]
     assert not events(scene, "stage.repair_requested")
 

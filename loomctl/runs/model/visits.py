@@ -109,6 +109,11 @@ def current_step(state: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (str(state.get("current_step") or ""), task_line(task(state)))))
 
 
+def with_task(entry: Mapping[str, Any]) -> str:
+    """Name the step of a visit, and its task if it has one: `build/implement, task 4 of 12: …`."""
+    return ", ".join(filter(None, (str(entry["step_id"]), task_line(task_of(entry)))))
+
+
 def has_next_task(entry: Mapping[str, Any]) -> bool:
     """Tell whether a visit ended well and another task of its list was left then."""
     return (entry.get("next") or {}).get("reason") == NEXT_TASK
