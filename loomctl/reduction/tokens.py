@@ -101,13 +101,14 @@ _COSTS = _Costs()
 
 
 def _known(piece: str) -> float:
-    words, small, signs, joined = common()
+    joined, words, small_joined, small, signs = common()
     if len(piece) > 1 and piece[0] in "_." and piece[1].isalpha():
-        return 1.1 if piece[1:] in joined else 1 + _known(piece[1:])
+        return 1.1 if piece[1:] in joined or piece[1:] in small_joined else 1 + _known(piece[1:])
     bare = piece.removeprefix(" ")
     if bare.isalpha():
         # Without a blank before it a word may share a token with the sign there, and be cut elsewhere.
-        is_one = bare in small or (bare.istitle() and bare.lower() in words)
+        low = bare.lower() if bare.istitle() else bare
+        is_one = low in joined or low in words or bare in small_joined or bare in small
         return (1.1 if len(bare) == len(piece) else 1) if is_one else _at_worst(piece)
     is_one = bare in signs or (len(piece) <= _BLANKS and not piece.strip(piece[0]) and piece[0] in " \n")
     return 1 if is_one else _at_worst(piece)
@@ -226,17 +227,13 @@ _COMMON: list[frozenset[str]] = []
 
 
 def common() -> list[frozenset[str]]:
-    """Give the words that are one token each, with those that are so in small letters alone, and signs of two or more.
+    """Give the words that are one token each, then those that are so in small letters alone, and signs of two or more.
 
-    Last those of the words that are one token together with a `_` or `.` before them.
-
-    They are made when they are first asked for: estimates need none.
+    Of both words the first set are those that are one token together with a `_` or `.` before them. They are made when
+    they are first asked for: estimates need none.
     """
     if not _COMMON:
-        behind = frozenset(_JOINED.split())
-        words = behind.union(_WORDS.split())
-        joined = behind.union(_SMALL_JOINED.split())
-        _COMMON.extend((words, words.union(_SMALL.split(), joined), frozenset(_SIGNS.split()), joined))
+        _COMMON.extend(frozenset(block.split()) for block in (_JOINED, _WORDS, _SMALL_JOINED, _SMALL, _SIGNS))
     return _COMMON
 
 
