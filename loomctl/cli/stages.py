@@ -18,7 +18,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, stages
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.store.match import match
-from loomctl.workflows import routing
+from loomctl.workflows import gates, routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -272,6 +272,7 @@ def _lines(found: Run, record: Record) -> list[str]:
         ("stage", f"{record.stage}: {one_line(str(entry['step_id']), 120)}{_again(entry)}"),
         ("task", _words(visits.task_line(visits.task_of(entry)).removeprefix("task "))),
         ("status", f"{one_line(visits.how_it_ended(entry), 40)}{reason}"),
+        ("rejected", _rejected(found, entry)),
         ("started", f"{output.when(entry.get('started_at')) or '-'}{spent}"),
         ("next", _way(entry, 200)),
         ("!", f"{trouble.what}: {one_line(trouble.where, 300)}" if trouble is not None else ""),
@@ -290,6 +291,12 @@ def _lines(found: Run, record: Record) -> list[str]:
 def _again(entry: Mapping[str, Any]) -> str:
     count = entry.get("visit")
     return f", {visits.nth(count)}" if isinstance(count, int) and count > 1 else ""
+
+
+def _rejected(found: Run, entry: Mapping[str, Any]) -> str:
+    said = gates.refusal_of(found.state, entry)
+    by, note = (str(said.get(key) or "") for key in ("by", "note"))
+    return _words(f"by {by or 'the user'}{f': {note}' if note else ''}") if said else ""
 
 
 def _words(text: str) -> str:

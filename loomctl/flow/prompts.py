@@ -9,7 +9,7 @@ from loomctl.kit.text.fences import fenced, visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
-from loomctl.runs.artifact_paths import TASK_LINE, prompt_values
+from loomctl.runs.artifact_paths import REJECTED, TASK_LINE, prompt_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, lease, standing, visits
 
@@ -58,6 +58,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     lines = [f"## Step {masked_line(place.key, 120)}: {name}{again}"]
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
+    lines += [said] if (said := known.get(REJECTED)) else []
     if step.get("parallel"):
         from loomctl.flow import gate_texts
 

@@ -222,6 +222,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
     for mark in _OF_ITS_END:
         entry.pop(mark, None)
     entry.update(status="in_progress", completed_at=None)
+    entry = gates.with_refusal(entry, gates.refusal(state))
     left, gone = state["steps"][:first], {_visit_of(one) for one in (*state["steps"][first:], *inside)}
     phases, taken_back = gates.undo_phases(state, plan, entry["phase"], left)
     state = {
@@ -401,10 +402,12 @@ def back_to(run: Run, state: State, stage: str, session_id: str | None) -> tuple
     to: it neither is open nor has ended.
     """
     backs: list[Back] = []
+    refused = gates.refusal(state)
     while not _is_there(state, stage):
         backs.append(one_back(run, state, session_id))
         state = backs[-1].state
-    return state, backs
+    entry = visits.open_visit(state)
+    return (visits.replaced(state, gates.with_refusal(entry, refused)) if entry and refused else state), backs
 
 
 def _is_there(state: Mapping[str, Any], stage: str) -> bool:

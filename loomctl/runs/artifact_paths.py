@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # No system takes a longer path, and following one costs a look at the disk for each of its components.
 LONGEST = 4096
 _LONGEST_VALUE = 400
+REJECTED = "step.rejected"  # as the next
 TASK_LINE = "task.line"  # among the values of placeholders, and none that a text can name
 
 
@@ -186,12 +187,21 @@ def workdir(project: Project, run: Run, step: Mapping[str, Any]) -> str | None:
     return placeholders.expand(declared, placeholder_values(project, run)).text
 
 
+def _rejected(state: Mapping[str, Any]) -> dict[str, str | None]:
+    """Give the words with which somebody refused the open step's result before; nothing where nobody did."""
+    said = (visits.open_visit(state) or {}).get("rejected")
+    if not isinstance(said, dict) or not said.get("note"):
+        return {}
+    by, note = (masked_line(str(said.get(key) or ""), _LONGEST_VALUE) for key in ("by", "note"))
+    return {REJECTED: f"{by or 'The user'} rejected the result of this step before, and said:\n\n> {note}"}
+
+
 def prompt_values(project: Project, run: Run) -> dict[str, str | None]:
     """Give what a step's prompt may name: the placeholders, and of a FABER run the plain values in its state (D5).
 
     A value of several lines or of over 400 characters is none that a prompt of FABER's means.
     """
-    known = placeholder_values(project, run)
+    known = {**_rejected(run.state), **placeholder_values(project, run)}
     if not isinstance(run.plan.get("faber"), dict):
         return known
     plain = {key: str(value).strip() for key, value in run.state.items() if type(value) in (str, int, float)}

@@ -227,6 +227,23 @@ def refusal(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if last is None or _holds(last) else last
 
 
+def with_refusal(entry: dict[str, Any], refused: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Give a visit that is opened again with who refused its result and why; unchanged where nobody said why."""
+    said = {key: str(refused[key]) for key in ("by", "note") if refused.get(key)} if refused else {}
+    return {**entry, "rejected": said} if "note" in said else entry
+
+
+def refusal_of(state: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give who refused what a visit led to and why, `{by?, note?}`: noted in it, else on record; empty for none."""
+    noted = entry.get("rejected")
+    if isinstance(noted, dict):
+        return noted
+    for item in reversed(state.get("approvals", [])):
+        if item.get("after_rank") == entry.get("rank") and not str(item["id"]).startswith(PREFIX):
+            return {} if _holds(item) else item
+    return {}
+
+
 def must_ask(state: Mapping[str, Any], plan: Mapping[str, Any], verb: str) -> None:
     """Refuse a decision where none is asked for. Raises NOTHING_TO_CHOOSE and NOTHING_TO_APPROVE."""
     if open_human(state, plan) is not None:

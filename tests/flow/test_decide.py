@@ -363,6 +363,41 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     assert [one["by"] for one in scene.state["approvals"]] == ["Ada", "Bea"]
 
 
+@each("way", ["undo", "resume and undo", "rewind", "far"])
+def test_why_a_result_was_refused_stands_in_the_step_that_is_opened_again(scene: Scene, way: str) -> None:
+    """As the user's words, masked, until the step ends; `show STAGE` has them too."""
+    token = "ghp_" + "a1B2" * 9
+    scene.workflow(
+        phases={
+            "zero": {"steps": [{"id": "z", "prompt": "Z."}]},
+            "one": {"steps": [{"id": "a", "prompt": "A."}]},
+            "two": {"steps": [{"id": "b", "prompt": "B."}], "require_approval": True},
+        }
+    )
+    scene.begin()
+    done(scene)
+    done(scene)
+    decide(scene, "reject", note=f"round VAT per rate, not {token}")
+    shown = scene.loomctl("show", "2").ends().stdout
+    assert "rejected  by Ada: round VAT per rate" in shown
+    space, run_id = scene.space(), scene.run_dir.name
+    if way.startswith("resume"):
+        resume.resume(space, run_id)
+    if way in ("rewind", "far"):
+        rewind.rewind(space, run_id, "1" if way == "far" else "2")
+    else:
+        rewind.undo(space, run_id)
+    resume.resume(space, run_id)
+    told = scene.loomctl("next").ends().stdout
+    assert "Ada rejected the result of this step before, and said:\n\n> round VAT per rate, not " in told
+    assert token not in told
+    assert "> round VAT per rate" in scene.hook("session-start", source="resume", session=SESSION).context
+    assert "rejected  by Ada: round VAT per rate" in scene.loomctl("show", "1" if way == "far" else "2").ends().stdout
+    done(scene)
+    decide(scene, "approve") if way != "far" else None
+    assert "round VAT" not in scene.loomctl("next").ends().stdout
+
+
 def test_a_gate_may_stand_before_a_gate(scene: Scene) -> None:
     begin(scene, *steps(*WAYS, require_approval=True))
     done(scene)
