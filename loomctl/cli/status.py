@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
-_LABELS = 10  # columns of what stands before each line
-_NARROWEST, _WIDEST = 24, 100
+_LABELS, _NARROWEST, _WIDEST = 10, 24, 100  # columns: of what stands before each line, and of a screen
 _EVENTS, _CHOICES = 3, 12
 _SECONDS, _SHORTEST, _LONGEST = 2.0, 0.1, 3600  # between two looks at a run that is watched
 _CLEAR = "\033[2J"
@@ -316,7 +315,8 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     yield from _course(told, now, room)
     waits = told["waits"]
     yield _Row("waits", f"for {_WHO[waits['for']]}: {waits['why']}", 3, _YELLOW if waits["for"] == "user" else "")
-    for number, command in enumerate([told["next"]] if told["next"] else told["choices"][:_CHOICES]):
+    ways = [told["next"]] if told["next"] else overview.fitted_choices(told["choices"][:_CHOICES], room)
+    for number, command in enumerate(ways):
         yield _Row("next" if number == 0 else "       or", command, 0)
     if told["take_over"]:
         yield _Row("take over", told["take_over"], 0)

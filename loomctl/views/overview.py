@@ -193,6 +193,27 @@ def _untrusted(space: Workspace, run: Run) -> Sequence[Mapping[str, str]]:
         return ()
 
 
+def fitted_choices(commands: Sequence[str], room: int) -> list[str]:
+    """Give the commands of choices for a screen: where one is too wide, by their keys, each with its label behind."""
+    import shlex
+
+    if all(fences.width(command) <= room for command in commands):
+        return [*commands]
+    from loomctl.workflows import routing
+
+    words = [shlex.split(command) for command in commands]
+    labels = [parts[-2] for parts in words]
+    fitted = []
+    for command, parts in zip(commands, words, strict=True):
+        key = routing.label_of(parts[-2]).key
+        if not key or sum(routing.matches(key, label) for label in labels) != 1:
+            fitted.append(command)
+            continue
+        short = " ".join([*parts[:2], *(parts[2:-2] if parts[2] != "--" else ()), key, parts[-1]])
+        fitted.append(fences.cut(f"{short} {parts[-2]}", room) if fences.width(short) <= room else short)
+    return fitted
+
+
 def open_step(run: Run) -> dict[str, Any] | None:
     """Give the step that is being worked on, `{id, visit, stage, status, task, since, branches}`; None: none is."""
     entry = visits.open_visit(run.state)

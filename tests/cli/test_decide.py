@@ -50,6 +50,26 @@ def test_status_shows_every_choice_and_prefers_none(waiting: Scene, cli: Cli) ->
     assert cli("statusline").stdout.rstrip().endswith("next: choose")
 
 
+def test_choices_stay_in_their_column_of_a_narrow_screen(
+    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their keys, which are never cut; the labels stand behind as far as there is room."""
+    labels = ["[A] Approve it as it is, and ship it today", "[F] Fix what the review found", "[S] Stop all of it"]
+    ways = [{"to": "end", "label": label} for label in labels]
+    gate = {"id": "gate", "kind": "human", "prompt": "Is it good?", "transitions": ways}
+    scene.workflow(phases={"build": {"steps": [gate]}})
+    assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = cli("status").stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("next "))
+    for line, label, key in zip(lines[at : at + 3], labels, "afs", strict=True):
+        head = f"loomctl choose {key} {scene.handle} "
+        assert line[10:].startswith(head)
+        assert label.startswith(line[10 + len(head) :].rstrip("…"))
+    assert len(lines) <= 19
+    assert cli("choose", "s", "--by", "Ada").code == 0
+
+
 @each(
     "words, told",
     [
