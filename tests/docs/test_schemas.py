@@ -40,7 +40,7 @@ plan:
 state:
     The file = | An entry of `phases` = phases{} | An entry of `steps` = $visit | An entry of `branches` of a step's
     entry = $branch | The `next` of a step's entry = $next | The `task` of a step's entry = $task | The
-    `error` of a step's entry = $error | `earlier` =
+    `rejected` of a step's entry = $visit.rejected | The `error` of a step's entry = $error | `earlier` =
     earlier | An entry of `steps` of `earlier` = earlier.steps{} | `forked_from` = forked_from |
     `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
     `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
