@@ -66,6 +66,18 @@ def test_a_handle_or_the_beginning_of_one_means_its_run(tmp_path: Path) -> None:
         assert error.value.code == ("AMBIGUOUS_RUN" if word == "shop" else "NO_SUCH_RUN")
 
 
+def test_the_beginning_of_one_handle_comes_before_the_ids_that_nobody_sees(tmp_path: Path) -> None:
+    """Each id begins with the folder's name, also where one run's work begins with it."""
+    first, second = "inv-invoices-run-1", "inv-mend-it-run-2"
+    make_run(tmp_path, first, work_id=None, goal="invoices as PDF")
+    store, _ = make_run(tmp_path, second, work_id=None, goal="mend it")
+    assert [match(store, word) for word in ("inv", "invo", "inv-invoices", "inv-m")] == [first, first, first, second]
+    make_run(tmp_path, "inv-third-run-3", work_id=None, goal="invite people")
+    with pytest.raises(AmbiguousRunError) as error:
+        match(store, "inv")
+    assert sorted(error.value.found) == [first, "inv-third-run-3"]
+
+
 def test_a_whole_handle_costs_no_look_into_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         store, run = make_run(tmp_path, f"shop-run-{number}", **DARK)

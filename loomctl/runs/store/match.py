@@ -62,7 +62,9 @@ def match(store: Store, word: str) -> str:
         if len(found) == 1:
             return found[0]
     called = handles(store, run_index.summaries(store, keep=False))
-    found = [run_id for run_id in every if run_id.startswith(word) or called.get(run_id, "").startswith(word)]
+    # People see handles alone: every id may begin with the folder's name, which begins a handle, too.
+    found = [run_id for run_id in every if called.get(run_id, "").startswith(word)]
+    found = found or [run_id for run_id in every if run_id.startswith(word)]
     if len(found) > 1:
         raise AmbiguousRunError(store, found)
     if found:
