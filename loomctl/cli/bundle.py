@@ -15,7 +15,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
-from loomctl.kit import clock, files, package
+from loomctl.kit import clock, files, machine, package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SETUP, LoomError, quoted
 from loomctl.runs import project
 
@@ -398,7 +398,13 @@ def _tell_of_a_helper(*, as_json: bool) -> int:
 
 
 def _removed(done: Placed) -> list[str]:
-    return [f"Removed {done.path}." if done.changed else f"There is no {done.path}."]
+    homes = (machine.cache_home(), machine.state_home(), machine.config_home())
+    kept = ", ".join(dict.fromkeys(home for home in homes if home and os.path.isdir(home)))
+    return [
+        f"Removed {done.path}." if done.changed else f"There is no {done.path}.",
+        *([f"Loom's cache, state and settings stay: {kept}"] if kept else []),
+        "The .loom folders in your projects stay too, with their runs. Delete what you no longer need.",
+    ]
 
 
 def _placed(done: Placed, folder: str, *, is_named: bool) -> list[str]:

@@ -12,6 +12,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import nearest, shown
+from loomctl.kit.text import fences
 from loomctl.kit.text.fences import visible
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import config
@@ -115,9 +116,10 @@ def init_command(base: str | None, name: str | None, tests: str | None, force: b
 def _asked_base(space: Workspace) -> str:
     known = init.bundled(space)
     width = max(map(len, known))
-    lines = ["The workflows that come with Loom:"]
+    lines = [f"The workflows that come with Loom; {init.FALLBACK} is the default:"]
     for name, description in known.items():
-        lines += output.beside(f"  {name.ljust(width)}  ", description)
+        line = f"{'*' if name == init.FALLBACK else ' '} {name.ljust(width)}  {visible(description)}"
+        lines.append(fences.cut(line, output.columns()))
     output.note("\n".join(lines))
 
     def meant(said: str) -> str:

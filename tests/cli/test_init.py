@@ -11,6 +11,7 @@ from loomctl.cli.init import WORK
 from loomctl.flow import init
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import EXIT_INVALID, EXIT_USAGE
+from loomctl.kit.text import fences
 from loomctl.runs import config_edit
 from loomctl.runs.machine import allowances
 from tests.cli.terminal import at_a_terminal
@@ -29,13 +30,12 @@ def read(scene: Scene, path: str) -> str:
 def test_two_questions_make_a_workflow_and_set_the_test_command(scene: Scene) -> None:
     """What was found is offered; the command that was agreed to runs unasked in every run from then on.
 
-    A misspelt answer is asked again, and what there is to choose from is told whole.
+    A misspelt answer is asked again.
     """
     scene.write("pytest.ini", "")
     seen = at_a_terminal(scene, "init", typed="defualt\ndefault\n\n")
     holds(seen, "Which one do you want to start from?", "pytest -q", ".loom/workflows/my-default.yaml")
     holds(seen, "there is no 'defualt' in this list; did you mean default?")
-    assert "…" not in seen
     assert "test_command: pytest -q\n" in read(scene, "config.yaml")
     first = read(scene, "workflows/my-default.yaml").partition("\n")[0]
     assert first == "# yaml-language-server: $schema=../workflow.schema.json"
@@ -44,6 +44,18 @@ def test_two_questions_make_a_workflow_and_set_the_test_command(scene: Scene) ->
     scene.workflow(phases=TESTED)
     begun = scene.begin()
     assert command_steps.is_trusted(scene.space(), begun.run)
+
+
+@each("wide", [60, 200])
+def test_what_there_is_to_choose_from_has_a_line_each(scene: Scene, wide: int) -> None:
+    """Cut at the screen's width, so that the question's whole list stands above it; the default is marked."""
+    known = init.bundled(scene.space())
+    seen = at_a_terminal(scene, "init", typed="\n\n", COLUMNS=str(wide))
+    lines = [line for line in seen.partition("Which one")[0].splitlines() if line[:2] in ("  ", "* ")]
+    assert [line[2:].split()[0] for line in lines] == [*known]
+    assert [line[2:].split()[0] for line in lines if line.startswith("* ")] == ["core"]
+    assert all(fences.width(line) <= wide for line in lines)
+    assert wide < 200 or all(words in seen for words in known.values())
 
 
 def test_options_answer_for_a_script(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.install import on_path
-from loomctl.kit import package
+from loomctl.kit import machine, package
 from loomctl.kit.errors import EXIT_USAGE
 from loomctl.runs import project
 from tests.cli.conftest import Cli
@@ -39,6 +39,19 @@ def test_the_command_is_a_link_in_the_users_own_folder(cli: Cli, folder: Path) -
     assert cli("install", "--remove", "--json").ends().json["changed"] is True
     assert list(folder.iterdir()) == []
     holds(cli("install", "--remove").ends().stdout, "There is no ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_who_removes_the_command_is_told_what_stays(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    kept = tmp_path / "state"
+    kept.mkdir()
+    monkeypatch.setenv("LOOM_STATE_HOME", str(kept))
+    cli("install").ends()
+    Path(machine.cache_home()).mkdir(parents=True)
+    stays = f"Loom's cache, state and settings stay: {machine.cache_home()}, {kept}"
+    holds(cli("install", "--remove").ends().stdout, "Removed ", stays, "The .loom folders in your projects stay too")
 
 
 def test_a_folder_on_path_needs_no_line(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
