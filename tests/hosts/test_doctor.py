@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.hosts.claude import installation
+from loomctl.kit.errors import quoted
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from tests.helpers.patients import patient
 from tests.helpers.scenes import SESSION, Json, Scene
@@ -73,11 +74,21 @@ def test_settings_tell_whether_hooks_run(scene: Scene, user_folders: Path) -> No
         assert bool(found.hint) == (status != PASS)
 
 
+@pytest.mark.usefixtures("claude", "user_folders")
+def test_the_marketplace_is_added_before_the_plugin_is_installed(scene: Scene) -> None:
+    """From a clone alone the assistant does not know where loom@loom comes from."""
+    scene.workflow()
+    root = patient(scene).bundle
+    hint = installation.assistant(patient(scene)).hint
+    assert hint == f"claude plugin marketplace add {quoted(root)} && claude plugin install loom@loom"
+
+
 def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.workflow()
     scene.begin()
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert installation.assistant(patient(scene)).status == WARN
+    found = installation.assistant(patient(scene))
+    assert (found.status, found.hint, "nothing to do" in found.found) == (WARN, "", True)
     (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
     found = installation.assistant(patient(scene))
     assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)

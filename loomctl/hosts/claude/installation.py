@@ -84,7 +84,11 @@ def assistant(patient: Patient) -> Finding:
         return Finding(PASS, f"the plugin is enabled in Claude Code, but there is {where}", "", details)
     if beats_of(patient):
         return Finding(PASS, f"{where}; settings do not name the plugin, but its hooks have fired here")
-    return Finding(WARN, f"{where}; its settings do not say whether the plugin is enabled", REINSTALL)
+    if not path:
+        return Finding(WARN, f"{where}, so Loom cannot work in it. Without Claude Code there is nothing to do here")
+    market = os.path.exists(os.path.join(patient.bundle, ".claude-plugin", "marketplace.json"))
+    hint = f"claude plugin marketplace add {quoted(patient.bundle)} && {REINSTALL}" if market else REINSTALL
+    return Finding(WARN, f"{where}; its settings do not say whether the plugin is enabled", hint)
 
 
 def _sources(patient: Patient) -> list[str]:
