@@ -160,14 +160,21 @@ def done(
         )
     except LoomError as error:
         if error.code == leases.HELD_BY_ANOTHER:
-            _keep(space, run, error, (given or [_response(response_file)])[0], response_file, stage)
+            said = (given or [_response(response_file)])[0]
+            more = _options(stage, outcome, note, artifacts, branch)
+            _keep(space, run, error, said, response_file, more)
         raise
     return told(space, driven, as_json=as_json)
 
 
-def _keep(
-    space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None, stage: str | None
-) -> None:
+def _options(stage: str | None, outcome: str | None, note: str, artifacts: tuple[str, ...], branch: str | None) -> str:
+    """Give what a `done` was called with besides its result, to be pasted."""
+    named = [("--for", stage), ("--outcome", outcome), ("--note", note), ("--branch", branch)]
+    named += [("--artifact", one) for one in artifacts]
+    return "".join(f" {name} {quoted(value)}" for name, value in named if value)
+
+
+def _keep(space: Workspace, run: str | None, error: LoomError, given: str | None, path: str | None, more: str) -> None:
     """Keep the result of a step that another drives: it may have cost hours, and nobody types it again."""
     if given is None or not given.strip():
         return
@@ -176,8 +183,7 @@ def _keep(
     kept = kept or leases.keep_result(space, run_id, given)
     if kept:
         called = space.store.handle(run_id)
-        of = f" --for {quoted(stage)}" if stage else ""
-        again = f"loomctl done {called}{of} --response-file {quoted(kept)}"
+        again = f"loomctl done {called}{more} --response-file {quoted(kept)}"
         error.why += f". Loom kept your result. Once this session drives the run again: {again}"
 
 

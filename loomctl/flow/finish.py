@@ -16,6 +16,7 @@ from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import WITHOUT_RESULT
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, context_values, stages
 from loomctl.runs.artifact_paths import is_inside
@@ -59,17 +60,19 @@ def gather(
     known = Gathered(entry["stage"], reading)
     if _is_refused(step, entry, given, reading):
         return known
-    given = _registering(space, run, step, given, reading)
+    given = _registering(space, run, entry, given, reading)
     known = known._replace(evidence=_shown(space, run, entry, given, reading, may_run=may_run))
     return known if _lacks(step, entry, known.evidence) else _tracked(space, run, entry, given, known)
 
 
-def _registering(space: Workspace, run: Run, step: Mapping[str, Any], given: Given, reading: Reading) -> Given:
+def _registering(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading) -> Given:
     """Add the artifacts that an answer names; those given beside it come first. What cannot be registered is warned of.
 
-    What the step leaves in the run's folder where its prompt says is registered by itself. Raises nothing.
+    What the step leaves in the run's folder where its prompt says is registered by itself, and so is what was given
+    with an answer that did not end the step. Raises nothing.
     """
-    artifacts, warnings = dict(given.artifacts), list(given.warnings)
+    before = {name: path for name, path in as_object(entry.get("given")).items() if name not in reading.artifacts}
+    step, artifacts, warnings = _step_of(run, entry), {**before, **given.artifacts}, list(given.warnings)
     if step.get("produces") and (given.outcome or reading.outcome) not in WITHOUT_RESULT:
         known = {**run.state["artifacts"], **reading.artifacts, **artifacts}
         asked = {name: path for name, path in _where_asked(space, run, step).items() if name not in known}
@@ -238,11 +241,12 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     step, reading, repairs = _step_of(run, entry), known.reading, visits.repairs_of(entry)
     if _is_refused(step, entry, given, reading):
         if _cannot_be_judged(reading):
-            return Ended(state, None, reading, unchecked(reading, entry))
+            return Ended(_with_given(state, given), None, reading, unchecked(reading, entry))
         allowed = answers.retries(step)
         asked = answers.repair_message(step, reading, repairs + 1, allowed)
-        return _ask_again(space, run, state, happened, given, reading, asked, allowed, reading.to_dict()["errors"])
-    given = _registering(space, run, step, given, reading)
+        errors = reading.to_dict()["errors"]
+        return _ask_again(space, run, _with_given(state, given), happened, given, reading, asked, allowed, errors)
+    given = _registering(space, run, entry, given, reading)
     # The evidence may have been gathered for another outcome than is given now.
     if (given.outcome or reading.outcome) in WITHOUT_RESULT:
         known = known._replace(evidence=None)
@@ -273,6 +277,10 @@ def _ask_for_evidence(
     allowed = _corrections(step)
     if given.response is not None:
         stages.write_candidate(run.folder, entry["stage"], given.response)
+    lacks = [name for name in shown.not_produced if name not in given.artifacts]
+    not_kept = {*reading.artifacts, *(evidence.misspelt(name, step, given.artifacts) for name in lacks)}
+    held = {name: path for name, path in given.artifacts.items() if name not in not_kept}
+    state = _with_given(state, given._replace(artifacts=held))
     told = {"stage": entry["stage"], **shown.to_dict()}
     happened.append(Event("evidence.checked", told, space.caller.session_id, entry["step_id"]))
     if shown.pending:
@@ -321,6 +329,14 @@ def _ask_again(
     properties = {"stage": stage, "attempt": attempt, "of": allowed, "errors": codes}
     happened.append(Event("stage.repair_requested", properties, space.caller.session_id, entry["step_id"]))
     return Ended(visits.repaired(state), None, reading, asked)
+
+
+def _with_given(state: State, given: Given) -> State:
+    """Keep the artifacts that were given with an answer that ends nothing: nobody gives them twice."""
+    entry = visits.open_visit(state)
+    if entry is None or not given.artifacts:
+        return state
+    return visits.replaced(state, {**entry, "given": {**as_object(entry.get("given")), **given.artifacts}})
 
 
 def _ended(

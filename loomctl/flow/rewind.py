@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LEFT = "the context stays as it is, because Loom cannot read from {file} what it was before stage {stage}"
 # Marks of a visit's end, which an undo takes off.
-_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "next", "error", *route.SAID)
+_OF_ITS_END = ("passed", "stopped", "reopened", "note", "repairs", "given", "next", "error", *route.SAID)
 
 
 class Back(NamedTuple):

@@ -116,7 +116,8 @@ def test_a_paused_driver_that_goes_on_after_a_take_over_is_refused(begun: Scene,
 @pytest.mark.slow
 def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begun: Scene, tmp_path: Path) -> None:
     """A real `done`, stopped while it waits for its result on standard input: exit code 6, its result kept."""
-    command = [sys.executable, "-I", str(MAIN), "done", "--json"]
+    begun.write("s.md", "x")
+    command = [sys.executable, "-I", str(MAIN), "done", "--json", "--artifact", "spec_path=s.md"]
     with subprocess.Popen(command, cwd=begun.root, env=begun.environ(SESSION), **PIPES) as old:
         until(lambda: _waits_for_input(old.pid))
         os.kill(old.pid, signal.SIGSTOP)
@@ -127,6 +128,7 @@ def test_a_loomctl_that_is_stopped_in_its_work_does_not_write_over_who_came(begu
     assert old.returncode == 6
     error = json.loads(output)["error"]
     assert error["code"] == "HELD_BY_ANOTHER"
+    assert " --artifact 'spec_path=s.md' --response-file " in error["why"]
     assert Path(error["why"].split("--response-file ")[1]).read_text() == "mine, of hours"
     assert (read(begun, "001-frame.ask@1", "response.md"), statuses(begun)) == ("theirs", ["succeeded", "in_progress"])
     assert "mine" not in "".join(path.name for path in tmp_path.iterdir())

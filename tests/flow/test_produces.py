@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from loomctl.flow import drive
+from loomctl.flow.commands import command_steps
 from loomctl.flow.drive import Driven
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import Json, Scene
@@ -37,8 +38,44 @@ def test_a_misspelt_name_is_told(scene: Scene, name: str) -> None:
     make(scene, "spec_path")
     scene.write("spec.md", "# Spec")
     first = done(scene, artifacts={name: "{project_root}/spec.md"})
+    assert "given" not in scene.state["steps"][0]
     told = f"you registered no file under this name, but one as `{name}`; did you mean `spec_path`?"
     holds(first.repair, told, f"--artifact spec_path={scene.root}/spec.md --response-file", but=(f"{name}=",))
+
+
+@each("kept_by", ["command", "evidence", "schema"])
+def test_what_was_given_with_an_answer_that_ended_nothing_is_given_once(scene: Scene, kept_by: str) -> None:
+    """Whether Loom could not check it yet, missed evidence or asked for another answer; an undo forgets it."""
+    lacks: dict[str, Json] = {
+        "command": {"evidence": [{"run": "true"}]},
+        "evidence": {"evidence": [{"file": "x.md"}]},
+        "schema": {"output_schema": "@cover.json"},
+    }
+    scene.write(".loom/workflows/cover.json", json.dumps({"type": "object", "required": ["cover"]}))
+    make(scene, "test_path", **lacks[kept_by])
+    scene.write("test_x.py", "def test_x(): ...")
+    first = done(scene, artifacts={"test_path": "{project_root}/test_x.py"})
+    assert (first.ended, "NOT_PRODUCED" in first.repair) == (None, False)
+    scene.write("x.md", "x")
+    if kept_by == "command":
+        run = scene.space().store.read(scene.run_dir.name)
+        command_steps.trust(scene.space(), run, command_steps.listed(scene.space(), run))
+    last = done(scene, '{"cover": 1}')
+    assert last.ended is not None, last.repair
+    assert last.ended["status"] == "succeeded"
+    assert scene.state["artifacts"] == {"test_path": "{project_root}/test_x.py"}
+    take_back(scene)
+    assert "given" not in scene.state["steps"][0]
+
+
+def test_what_the_next_answer_names_itself_comes_before_what_was_given_with_the_last(scene: Scene) -> None:
+    make(scene, "spec_path", evidence=[{"file": "x.md"}])
+    for name in ("old.md", "new.md"):
+        scene.write(name, "# Spec")
+    assert done(scene, artifacts={"spec_path": "{project_root}/old.md"}).ended is None
+    scene.write("x.md", "x")
+    assert done(scene, said(artifacts={"spec_path": "new.md"})).ended is not None
+    assert scene.state["artifacts"] == {"spec_path": "{project_root}/new.md"}
 
 
 def test_a_person_at_a_terminal_is_asked_for_the_file_that_is_missing(scene: Scene) -> None:

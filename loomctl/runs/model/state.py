@@ -94,7 +94,15 @@ _STATE = Shape(
 _SHOWN = ("step_id", "phase", "stage", "status", "started_at")
 _VISIT = Shape(
     {**dict.fromkeys(_SHOWN, TEXT), "visit": WHOLE, "rank": WHOLE},
-    {"artifacts": OBJECT, "attempt": WHOLE, "next": OBJECT, "branches": LIST, "task": OBJECT, "rejected": OBJECT},
+    {
+        "artifacts": OBJECT,
+        "attempt": WHOLE,
+        "next": OBJECT,
+        "branches": LIST,
+        "task": OBJECT,
+        "rejected": OBJECT,
+        "given": OBJECT,
+    },
     _SHOWN,
 )
 # What the engine or FABER did itself has no stage.
