@@ -17,9 +17,11 @@ from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease
 from loomctl.runs.model.state import ACTIVE
+from loomctl.runs.store import run_index
+from loomctl.runs.store.match import AmbiguousRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loomctl.cli.command_line import Command
     from loomctl.flow.drive import Driven
@@ -58,7 +60,7 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve --by Ada --note "the figures are right"
     """
     space = command_line.space()
-    run_id = find.to_drive(space, run, verb="approve")
+    run_id = _meant(space, run, "approve")
     command_line.must_decide(space, "approve", space.store.handle(run_id))
     later = command_line.in_a_body() and not as_json
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
@@ -89,7 +91,7 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject --reason "the migration cannot be undone"
     """
     space = command_line.space()
-    run_id = find.to_drive(space, run, verb="reject")
+    run_id = _meant(space, run, "reject")
     command_line.must_decide(space, "reject", space.store.handle(run_id))
     driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
@@ -114,10 +116,29 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
     space = command_line.space()
-    run_id = find.to_drive(space, run, verb="choose LABEL")
+    run_id = _meant(space, run, "choose LABEL")
     command_line.must_decide(space, "choose", label, space.store.handle(run_id))
     driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
+
+
+def _meant(space: Workspace, named: str | None, verb: str) -> str:
+    """Find the run that is decided of. Of several none is guessed; the one that waits stands in the error's hint."""
+    try:
+        return find.to_drive(space, named, verb=verb)
+    except AmbiguousRunError as error:
+        waiting = _waiting(space, error.found)
+        if len(waiting) == 1:
+            called = space.store.handle(waiting[0])
+            error.why += f"\n{called} alone waits for a decision"
+            error.hint = command_line.again(run=called) or f"loomctl status {called}"
+        raise
+
+
+def _waiting(space: Workspace, found: Sequence[str]) -> list[str]:
+    every = run_index.summaries(space.store, keep=False)
+    waiting = [one["run_id"] for one in every if one["run_id"] in found and one["status"] == "awaiting_feedback"]
+    return [run_id for run_id in waiting if space.store.read_state(run_id)["pending_approvals"]]
 
 
 def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:

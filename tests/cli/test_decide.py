@@ -1,13 +1,14 @@
 """`loomctl approve`, `reject` and `choose` as a person calls them in a terminal, and as a script reads them."""
 
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.helpers.scenes import MAIN, Json, Scene, handle
+from tests.helpers.scenes import MAIN, OTHER, Json, Scene, handle
 from tests.helpers.tables import each
 from tests.helpers.texts import holds
 
@@ -88,6 +89,26 @@ def test_a_person_decides_in_a_terminal(cli: Cli, words: list[str], told: str) -
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.stdout.startswith(told)
     assert "Mend it." not in ended.stdout
+
+
+@each("words", [["choose", "f", "--note", "slow"], ["approve"], ["reject", "--note", "it's late"]])
+def test_of_several_runs_the_hint_is_the_same_verb_with_the_one_that_waits(scene: Scene, words: list[str]) -> None:
+    """None is guessed; where none waits, or two do, none is offered."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Good?", "transitions": WAYS[:1]}
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}, gate]}})
+    run_ids = [scene.begin(work, session=OTHER).run.run_id for work in ("first", "second", "third")]
+    refused = scene.loomctl(*words, session=None).stderr
+    holds(refused, "AMBIGUOUS_RUN: 3 runs could be meant", "hint: loomctl show ", but=("alone waits",))
+    for count, run_id in enumerate(run_ids[:0:-1]):
+        scene.loomctl("resume", run_id, session=OTHER).ends()
+        scene.loomctl("done", session=OTHER, given="Made.").ends()
+        state = scene.state_of(scene.store / "runs" / run_id)
+        assert state["status"] == "awaiting_feedback"
+        at = 2 if words[0] == "choose" else 1
+        line = shlex.join(["loomctl", *words[:at], handle(state), *words[at:]])
+        refused = scene.loomctl(*words, session=None).stderr
+        assert (f"\n  hint: {line}\n" in refused) is (count == 0), refused
+    assert {scene.state_of(folder)["status"] for folder in scene.run_dirs} == {"in_progress", "awaiting_feedback"}
 
 
 def test_a_person_who_drives_the_run_in_a_terminal_is_sent_on_there(waiting: Scene) -> None:
