@@ -365,8 +365,9 @@ def _standing(run: Run) -> list[str]:
         lines += output.beside("work item ", one_line(state["work_id"], 120))
     if state.get("goal"):
         lines += output.beside("goal      ", masked_line(str(state["goal"]), 300))
-    for name, path in state["artifacts"].items():
-        lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(str(path), 300)}")
+    for name, portable in state["artifacts"].items():
+        path = str(portable).removeprefix("{project_root}/").replace("{run_dir}/", f"{run.folder}/")
+        lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(path, 300)}")
     return [*lines, *output.beside("sessions  ", sessions.summary(state)), f"folder    {run.folder}"]
 
 
@@ -389,20 +390,23 @@ def _course(run: Run) -> list[str]:
         last = last_of.get(place.key)
         inside = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel
-        key, told = (
-            ("  " if inside else "") + one_line(place.key[len(parallel) + 1 :] if inside else place.key, 120),
-            "",
-        )
-        mark = "✓" if visits.is_done(last) else " "
-        if last is not None:
-            mark = "▸" if mark == " " and last["status"] in visits.OPEN else mark
-            stage = f" ({last['stage']})" if last.get("stage") else ""
-            reason = masked_line(visits.reason_of(last), 300)
-            said = [masked_line(visits.task_line(visits.task_of(last)), 200), reason]
-            told = one_line(visits.how_it_ended(last) + stage, 200) + "".join(f": {one}" for one in said if one)
-        rows.append((mark, key, told))
+        key = place.key[len(parallel) + 1 :] if inside else place.key
+        mark = "✓" if visits.is_done(last) else "▸" if last is not None and last["status"] in visits.OPEN else " "
+        mark = "✗" if last is not None and visits.how_it_ended(last) == visits.FAILED else mark
+        rows.append((mark, ("  " if inside else "") + one_line(key, 120), last))
     widest = min(max((len(key) for _, key, _ in rows), default=0), _STEP)
-    return [fences.cut(f"{mark} {key:{widest}}  {told}".rstrip(), output.columns()) for mark, key, told in rows]
+    return [_of_visit(f"{mark} {key:{widest}}", last) for mark, key, last in rows]
+
+
+def _of_visit(head: str, last: Mapping[str, Any] | None) -> str:
+    """Tell of a step's last visit in a line, by its number alone where its stage's name has no room."""
+    if last is None:
+        return fences.cut(head.rstrip(), output.columns())
+    said = [masked_line(visits.reason_of(last), 300), masked_line(visits.task_line(visits.task_of(last)), 200)]
+    stage, told = str(last.get("stage") or ""), "".join(f": {one}" for one in said if one)
+    ended = [visits.how_it_ended(last) + (f" ({one})" if one else "") for one in (stage, stage.partition("-")[0])]
+    whole, short = (f"{head}  {one_line(one, 200)}{told}" for one in ended)
+    return whole if fences.width(whole) <= output.columns() else fences.cut(short, output.columns())
 
 
 @click.command("sessions")

@@ -36,6 +36,7 @@ _HEADER = [
 ]
 _SPARE = (7, 8, 6, 10, 11, 9, 2)  # columns that go first where a line is too narrow: tokens, model, files, visit
 _ALWAYS = 6  # columns that stand there also where they are empty
+_WIDE, _BESIDE_TASKS = 100, (2, 4, 5)  # columns of a screen; what goes on a narrower one in a list: visit, start, time
 
 
 @click.command("stages")
@@ -66,7 +67,11 @@ def stages_command(run: str | None, last: int | None, as_json: bool) -> int:
     if not records:
         output.text(f"{found.handle}: no step has begun yet")
         return EXIT_OK
-    table = output.table(_HEADER, [_row(record) for record in records], always=_ALWAYS, spare=_SPARE)
+    rows, always = [_row(record) for record in records], _ALWAYS
+    if output.columns() < _WIDE and any(visits.task_of(record.entry) for record in records):
+        always = 2  # so that there is room for the tasks' names
+        rows = [["" if at in _BESIDE_TASKS else cell for at, cell in enumerate(row)] for row in rows]
+    table = output.table(_HEADER, rows, always=always, spare=_SPARE)
     summary = output.beside("", f"{found.handle}: {_summary(every, len(records))}")
     output.prose("\n".join([table, "", *_unknown(found.handle, records), *summary]))
     return EXIT_OK
@@ -289,7 +294,7 @@ def _lines(found: Run, record: Record) -> list[str]:
 
 
 def _again(entry: Mapping[str, Any]) -> str:
-    count = entry.get("visit")
+    count = entry.get("visit") if visits.task_of(entry) is None else None
     return f", {visits.nth(count)}" if isinstance(count, int) and count > 1 else ""
 
 

@@ -54,7 +54,8 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     """Render a step for the assistant: heading, what it is for, its text with placeholders expanded."""
     step = place.step
     name = masked_line(str(step.get("name") or step["id"]), 120)
-    again = f" ({visits.nth(visit)})" if visit > 1 else ""
+    task = _task(step, known)  # which one says more than how often the step has begun
+    again = f" ({visits.nth(visit)})" if visit > 1 and not task else ""
     lines = [f"## Step {masked_line(place.key, 120)}: {name}{again}"]
     if step.get("description"):
         lines.append(masked_line(str(step["description"]), 400))
@@ -64,7 +65,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
 
         asked = [_instruction(step, known)] if step.get("prompt") else []
         return "\n\n".join([*lines, *asked, gate_texts.instruction(step)])
-    lines += [*_task(step, known), _instruction(step, known), *_where(step, known), *_ways(step)]
+    lines += [*task, _instruction(step, known), *_where(step, known), *_ways(step)]
     if step.get("output_schema"):  # most steps have none, nor anything to show
         from loomctl.flow.outcomes import answers
 

@@ -8,9 +8,12 @@ import sys
 import pytest
 
 from loomctl.kit.text import fences
+from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, at_a_terminal
 from tests.helpers.scenes import MAIN, Scene
 from tests.helpers.tables import each
+from tests.helpers.texts import holds
+from tests.helpers.verbs import begin, done
 
 # A path, a handle, code in quotes, a hint or a line of code: nobody can break it and copy it.
 COPIED = re.compile(r"\s*(?:- )?\S+|    .*|  (?:hint|where): .*|(?:folder|RANK) .*|\s*`[^`]*`\S*|\s*loomctl .*")
@@ -67,3 +70,22 @@ def test_the_line_that_matters_is_the_last_where_the_screen_is_too_low(
     last = [started[-1], upcoming[-1], ended[-2], ended[-1], undone[-2], undone[-1]]
     begins = ["Loom: started ", "Next: frame/one", "✓ frame/one: succe", "Next: frame/two", "Undone: 001-", "Next: "]
     assert [line.startswith(word) for line, word in zip(last, begins, strict=True)] == [repeated] * 6
+
+
+def test_a_list_of_tasks_names_each_task_and_a_failed_step_its_reason(
+    scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.write("todo.md", "- [ ] Add the parser\n- [ ] Sort it\n- [ ] Ship it\n")
+    step = {"id": "implement", "name": "Implement", "prompt": "Do this: {task}", "for_each": "artifacts.spec"}
+    begin(scene, "spec", step)
+    done(scene, artifacts={"spec": "{project_root}/todo.md"})
+    done(scene)
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = cli("show", "--stages").stdout.splitlines()
+    assert "task 1 of 3: Add" in rows[2]
+    assert "task 2 of 3: Sort" in rows[3]
+    open_one = "▸ build/implement  in_progress (003): task 2 of 3: Sort"
+    holds(cli("show").stdout, "artifact  spec: todo.md\n", open_one, but=("2nd time",))
+    assert cli("show", "3").stdout.startswith("stage     003-build.implement@2: build/implement\n")
+    done(scene, outcome="failed", note="the port is taken")
+    holds(cli("show").stdout, "✗ build/implement  failed (003): the port is taken: task 2")
