@@ -307,24 +307,27 @@ def _ended_since(state: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str,
 def _with_a_result(
     run: Run, entry: Mapping[str, Any] | None, given: Given, ask: Callable[[str], str | None] | None
 ) -> Given:
-    """Give what a step is ended with, once it is a result: without one nothing succeeds (D67). Raises NO_RESPONSE."""
+    """Give what a step is ended with, once it is a result: without one nothing succeeds (D67).
+
+    Raises NO_RESPONSE, and NO_OPEN_STEP of a branch that nobody has begun.
+    """
     branch = visits.seen_from(run.state).name
     if (entry is None and not branch) or run.state["status"] in OVER:
         return given
     if is_result(with_mark(entry or {}, given)):
         return given
-    if entry is not None:
-        open_for(run, run.state, {})  # a person decides it, or its branches end it
+    if entry is None:
+        raise _nothing_open(run, run.state)
+    open_for(run, run.state, {})  # a person decides it, or its branches end it
     line = None
-    if entry is not None and ask is not None and given.response is None:
+    if ask is not None and given.response is None:
         line = given.note if given.note.strip() else ask(visits.with_task(entry))
     if line and line.strip():
         return given._replace(response=line)
-    step = entry["step_id"] if entry is not None else f"branch {branch}'s step"
-    of = "" if entry is not None else f" --branch {branch}"
     why = "give it on standard input, in a file, or as --outcome with --note"
-    hint = f"{visits.done_command(entry)} {run.handle}{of} --response-file result.md"
-    raise LoomError("NO_RESPONSE", f"the result of {step} is missing", why=why, hint=hint, exit_code=EXIT_USAGE)
+    hint = f"{visits.done_command(entry)} {run.handle} --response-file result.md"
+    what = f"the result of {entry['step_id']} is missing"
+    raise LoomError("NO_RESPONSE", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _with_files(
@@ -462,11 +465,12 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
     waits = bool(state["pending_approvals"])
     branch = "" if state["status"] in _AFTER else visits.seen_from(state).name
     after = _AFTER.get(state["status"], "next")
+    unbegun = "" if not branch or state["steps"] else "nobody has begun it: show its first step and do what it says"
     return LoomError(
         "NO_OPEN_STEP",
         f"{f'branch {masked_line(branch, 80)}' if branch else 'this run'} has no open step (status {state['status']})",
         where=run.state_path,
-        why="the run waits for the user's approval" if waits else "",
+        why="the run waits for the user's approval" if waits else unbegun,
         hint=gates.shows(state) if waits else gates.command(after, run.handle, "", branch),
         exit_code=EXIT_USAGE,
     )

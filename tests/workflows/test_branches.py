@@ -310,7 +310,8 @@ def test_what_is_refused_and_how_a_branch_that_was_not_begun_is_ended_by_hand(sc
     before = scene.state
     assert "api, web" in refused("PARALLEL_STEP", lambda: done(scene, None)).why
     refused("NO_SUCH_BRANCH", lambda: opened(scene, "none"))
-    refused("NO_RESPONSE", lambda: done(scene, "api", None))
+    missing = refused("NO_OPEN_STEP", lambda: done(scene, "api", None))
+    assert (missing.hint, "nobody has begun it" in missing.why) == (f"loomctl next --branch api {scene.handle}", True)
     refused("NO_OPEN_STEP", lambda: done(scene, "api"))
     refused("IN_PARALLEL", lambda: contexts.put(scene.space(), scene.run_dir.name, {"a": 1}))
     assert {**scene.state, "updated_at": 0, "revision": 0} == {**before, "updated_at": 0, "revision": 0}
