@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from loomctl.workflows.refreeze import Refrozen
 
 
+_NOT_OVER = {  # how a run stands that may go on, though nothing happens in it now
+    "paused": "is paused, and can be resumed",
+    "awaiting_feedback": "waits for the user",
+}
+
+
 class BroughtBack(NamedTuple):
     """A run that came out of an archive. trouble: what keeps its state from being read, None where nothing does.
 
@@ -90,8 +96,11 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
     if holders or (state is not None and is_active(state)):
         called = space.store.handle(run_id)
         driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
-        why = "--force does it anyway" + ("; or cancel the run in a terminal" if driven else "")
-        what = f"the run {called} is still active" + (f" in session {holders[0]}" if holders else "")
+        active = "is still active" + (f" in session {holders[0]}" if holders else "")
+        how = _NOT_OVER.get(state["status"], active) if state is not None else active
+        why = "only a run that is over is put away; --force does it anyway"
+        why += "; or cancel the run in a terminal" if driven else ""
+        what = f"the run {called} {how}"
         hint = f"loomctl resume {called} --take-over" if driven else f"loomctl cancel {called}"
         where = space.store.run_dir(run_id)
         raise LoomError("RUN_IS_ACTIVE", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)

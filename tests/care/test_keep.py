@@ -40,6 +40,19 @@ def test_a_run_under_way_is_not_put_away(scene: Scene) -> None:
     assert keep.removable(scene.space(OTHER), run_id, force=True) == run_id
 
 
+@each(("status", "said"), [("paused", "is paused, and can be resumed"), ("awaiting_feedback", "waits for the user")])
+def test_a_run_that_may_go_on_is_not_put_away_and_how_it_stands_is_said(scene: Scene, status: str, said: str) -> None:
+    scene.workflow()
+    run = scene.begin().run
+    scene.let_go()
+    scene.edit(status=status)
+    for verb in ("archive", "rm"):
+        refused = scene.loomctl("runs", verb, run.handle, session=None).stderr
+        assert f"the run {run.handle} {said}\n" in refused
+        assert "only a run that is over is put away; --force does it anyway" in refused
+        assert refused.endswith(f"hint: loomctl cancel {run.handle}\n")
+
+
 def test_a_run_that_is_cancelled_is_put_away_whoever_worked_on_it(scene: Scene) -> None:
     scene.workflow()
     run = scene.begin().run
