@@ -171,9 +171,9 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
 
     space = command_line.space()
     run_id = keep.removable(space, run, force=force)
-    folder, called = space.store.run_dir(run_id), space.store.handle(run_id)
+    called = space.store.handle(run_id)
     if not yes:
-        question, hint = f"Remove {folder} and everything in it?", f"loomctl runs rm {called} --yes"
+        question, hint = f"Remove {called} and all that Loom recorded of it?", f"loomctl runs rm {called} --yes"
         output.must_agree(question, asks=not as_json, what="Loom removed nothing", hint=hint)
     command_line.must_decide(space, "runs rm", called, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)

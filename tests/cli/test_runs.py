@@ -8,6 +8,7 @@ import pytest
 
 from loomctl.runs.machine import run_notes
 from tests.cli.conftest import Cli
+from tests.cli.terminal import at_a_terminal
 from tests.helpers.scenes import OTHER, SESSION, Scene, artifact, fingerprint
 from tests.helpers.texts import holds
 
@@ -20,6 +21,13 @@ def begun(scene: Scene, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Scene:
     assert cli("run", "add dark mode", "--workflow", "tiny").code == 0
     assert cli("done", given="the first result").code == 0
     return scene
+
+
+def test_a_terminal_is_asked_about_a_run_by_its_handle(begun: Scene) -> None:
+    begun.edit(status="cancelled")
+    seen = at_a_terminal(begun, "runs", "rm", begun.handle, typed="n\n", COLUMNS="60")
+    holds(seen, f"Remove {begun.handle} and all that Loom recorded of it? [y/N]:", "NOT_CONFIRMED")
+    assert begun.run_dir.is_dir()
 
 
 def test_runs_are_listed_with_their_standing(begun: Scene, cli: Cli) -> None:
