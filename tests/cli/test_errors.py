@@ -478,7 +478,7 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(cli: Cli) ->
 
 def test_a_slip_in_a_runs_name_is_answered_with_the_run(scene: Scene, cli: Cli) -> None:
     """By its handle, by its handle without the mark, or by the beginning of it; what is near to no run, as before."""
-    # No handle ends in u: an x, which was here before, is one of the letters of a mark.
+    # No mark has a u.
     scene.workflow()
     scene.begin("add dark mode")
     for word in ("add-drak-mode", f"ad{scene.handle[3:]}", "add-drk", f"{scene.handle[:-1]}u"):
