@@ -43,12 +43,18 @@ class Rooms(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A message with what belongs to it. kind: of its worst line; trace: it ends with an unindented line."""
+    """A message with what belongs to it.
+
+    kind: of its worst line; trace: it ends with an unindented line; placed: a line of it has a place; indent: that of
+    its last line that is no heading, of the first where all are.
+    """
 
     kind: int
     lines: list[Line]
     trace: bool = False
     closed: bool = False
+    placed: bool = False
+    indent: int = 0
 
 
 class Ranked(NamedTuple):
@@ -110,7 +116,7 @@ def _units(lines: Iterable[Line]) -> Iterator[Unit]:
         if unit is None or _begins(line, unit, blanks if gap else 0):
             if unit is not None:
                 yield unit
-            unit, blanks = None if line.kind == NOISE else Unit(line.kind, [line], line.trace), 0
+            unit, blanks = None if line.kind == NOISE else _opened(line), 0
         else:
             unit = _joined(unit, line)
         gap = False
@@ -118,12 +124,18 @@ def _units(lines: Iterable[Line]) -> Iterator[Unit]:
         yield unit
 
 
+def _opened(line: Line) -> Unit:
+    return Unit(line.kind, [line], line.trace, placed=bool(line.place), indent=line.indent)
+
+
 def _joined(unit: Unit, line: Line) -> Unit:
     closes = unit.trace and line.indent <= unit.lines[0].indent and not line.trace
     if closes and line.kind != NOISE:  # an exception, though its name may have no word of trouble in it
         line = line._replace(kind=ERROR)
     unit.lines.append(line)
-    return Unit(min(unit.kind, line.kind), unit.lines, (unit.trace or line.trace) and not closes, closes)
+    kind, trace = min(unit.kind, line.kind), (unit.trace or line.trace) and not closes
+    indent = unit.indent if line.heading else line.indent
+    return Unit(kind, unit.lines, trace, closes, unit.placed or bool(line.place), indent)
 
 
 def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
@@ -133,7 +145,7 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     if line.heading and (paragraphs or is_open or not marks.names_file(line.text)):
         return True
     if line.heading:  # a file, which belongs to the line that it stands indented below
-        return line.indent <= next((one.indent for one in reversed(unit.lines) if not one.heading), first.indent)
+        return line.indent <= unit.indent
     if paragraphs:
         if line.indent > first.indent:
             return line.kind <= WARNING and not first.heading
@@ -147,7 +159,7 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     if line.indent > first.indent or line.detail or is_open:
         return False
     if line.trace or line.kind <= WARNING:
-        return not first.heading and (unit.kind <= NOTE or not any(one.place for one in unit.lines))
+        return not first.heading and (unit.kind <= NOTE or not unit.placed)
     return line.kind != NOTE and not line.place and not first.indent and unit.kind > WARNING
 
 

@@ -41,7 +41,7 @@ UNITS = (
     *(":5432:", "\x1b[31m", "{", "[", '"', "\\", "- [ ] ", "`", "<", "$(", "-----BEGIN ", " ", "\n", "0", "a.b.", "@"),
     *("|", "a", "a/+", "{}", '{"a":', '{"outcome":1}', "```\n", "error: x\n", "a: ", "password=", "\r", "é", "\u200b"),
     *(
-        *("http://a", "A", "a_", "a-", "{a}", "${a}", "; ", "'", "//", "/*", "!", "  x\n"),
+        *("http://a", "A", "a_", "a-", "{a}", "${a}", "; ", "'", "//", "/*", "!", "  x\n", " a/0.c\n"),
         "Traceback (most recent call last):\n",
     ),
 )
@@ -67,7 +67,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "reduce values": reduced("mcp__x__y", lambda text: [text[at : at + 8] for at in range(0, len(text), 8)]),
     "cut JSON": lambda text: recording.read_cut('{"a": ["' + text, text),
     "plain": signal.plain,
-    "trouble": lambda text: trouble(text, Rooms(1000, 1000, 50)),
+    "trouble": lambda text: trouble(f"error: x\n{text}", Rooms(1000, 1000, 50)),
     "paths": signal.paths,
     "names": signal.names,
     "kind": kinds.kind_of,
