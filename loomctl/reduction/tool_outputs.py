@@ -273,6 +273,8 @@ _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 _WIDEST = 1000  # characters of such a line, and of those beside it that may explain it
 _ABOVE, _BELOW = 2, 3
 _MARGINS = 2  # times what is looked at: so much of a text is masked
+_BESIDE = 500  # characters beside what is kept of such a line that are masked with it
+_OPAQUE = re.compile(r"\s*[A-Za-z0-9+/=_-]{32,}\s*")  # a line of a key's body, whatever words it spells
 
 
 def cleaned(text: str, clean: Callable[[str], str]) -> str:
@@ -329,7 +331,7 @@ def looked_at(text: str, times: int = 1) -> str:
     for number in _standing_out(lines):
         for at in range(max(0, number - _ABOVE), min(len(lines), number + _BELOW + 1)):
             if at not in chosen:
-                line = _window(lines[at])
+                line = "" if _OPAQUE.fullmatch(lines[at]) else _window(lines[at])
                 room -= len(line) + 1
                 if room < 0:
                     break
@@ -366,14 +368,17 @@ def _standing_out(lines: list[str]) -> list[int]:
 
 def _is_troubled(line: str) -> bool:
     low = line.lower()
-    return any(word in low for word in TROUBLES)
+    return any(word in low for word in TROUBLES) and _OPAQUE.fullmatch(line) is None
 
 
 def _window(line: str) -> str:
-    """Give a line, or of a long one what stands around its trouble."""
+    """Give a line, or of a long one what stands around its trouble, masked before it is cut."""
     if len(line) <= _WIDEST:
         return line
     low = line.lower()
     place = min((at for at in map(low.find, TROUBLES) if at >= 0), default=0)
     start = max(0, min(place - _WIDEST // 2, len(line) - _WIDEST))
-    return line[start : start + _WIDEST]
+    end = start + _WIDEST
+    first, last = max(0, start - _BESIDE), min(len(line), end + _BESIDE)
+    masked = mask(line[first:last])[0]
+    return masked[_BESIDE if first else start : len(masked) - (_BESIDE if last < len(line) else len(line) - end)]

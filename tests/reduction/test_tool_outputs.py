@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +42,29 @@ def test_a_key_is_masked_wherever_a_part_ends(cut: int) -> None:
     text = f"{near} {key}{' word' * 60_000}" if cut > 0 else f"{' word' * 60_000} {key}{near}"
     observation = reduce_call("Bash", {"command": "make"}, {"stdout": text, "stderr": ""}).observation
     assert not [start for start in range(len(key) - 8) if key[start : start + 8] in observation]
+
+
+@each("words", range(80, 130, 2))
+def test_a_key_is_masked_wherever_a_line_is_cut(words: int) -> None:
+    """Of a long line what stands around its trouble is looked at, from a key's middle or up to it."""
+    key = keys.PLANTED["github"]
+    for line in (
+        f"{'y ' * 700}error: bad {'word ' * words}{key}{' w' * 500}",
+        f"{'w ' * 500}{key}{' word' * words} error: bad{' y' * 700}",
+    ):
+        observation = told([*LINES[:20_000], line, *LINES[20_000:]])
+        assert not [start for start in range(len(key) - 8) if key[start : start + 8] in observation]
+
+
+def test_a_private_key_is_not_looked_at_for_the_trouble_in_it() -> None:
+    body = [base64.b64encode(hashlib.sha512(bytes([line])).digest())[:64].decode() for line in range(26)]
+    begin, end = keys.PLANTED["private key"].split("\n")[0], keys.PLANTED["private key"].split("\n")[-1]
+    rare = [f"{chr(97 + one % 26) * (one + 3)} is a line of its own" for one in range(300)]
+    broken = [begin, *body[:10], "error: broke off here", *body[10:], end]
+    text = "\n".join([*LINES[:20_000], *rare, *broken, *LINES[20_000:]])
+    observation = reduce_call("Bash", {"command": "make"}, None, error=f"Exit code 1\n{text}").observation
+    assert "broke off here" in observation
+    assert not [line for line in body if line[:12] in observation or line[-12:] in observation]
 
 
 def test_a_text_that_is_not_large_is_looked_at_whole() -> None:
