@@ -241,6 +241,8 @@ def _of_visit(path: str, visit: Any) -> Iterator[tuple[str, object, Shape]]:
         yield f"{path}.task", visit["task"], _TASK
     if "next" in visit:
         yield f"{path}.next", visit["next"], _NEXT
+    if "given" in visit:
+        yield f"{path}.given", visit["given"], Shape(dict.fromkeys(visit["given"], TEXT), {})
     for index, record in enumerate(visit.get("branches", ())):
         inner = f"{path}.branches[{index}]"
         yield inner, record, _BRANCH
