@@ -202,7 +202,7 @@ def _keep(level: _Level, compiled: dict[str, Any]) -> None:
             ignored.write(os.path.dirname(folder), commit_runs=compiled["settings"].get("commit_runs", False))
         files.make_folder(folder)
         files.write_atomically(level.compiled, files.to_json(compiled), durable=False)
-    except OSError:
+    except (OSError, LoomError):
         pass
 
 

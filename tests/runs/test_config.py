@@ -14,6 +14,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import EXIT_INVALID, LoomError
 from loomctl.runs import config
 from loomctl.runs.config import Settings, load
+from loomctl.runs.store import ignored
 from tests.helpers.errors import refusal
 
 
@@ -62,6 +63,25 @@ def test_what_is_compiled_before_a_first_run_stays_out_of_git(store: Path) -> No
         shown = ["git", "ls-files", "--others", "--exclude-standard"]
         seen = subprocess.run(shown, cwd=store.parent, check=True, capture_output=True, text=True).stdout.split()
         assert seen == [".loom/.gitignore", ".loom/config.yaml", *runs]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "no space"), LoomError("UNSAFE_LINK", "a link")])
+def test_settings_count_where_what_was_compiled_cannot_be_kept(
+    store: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    (store / "config.yaml").write_text("hook_budget: 5000\n")
+    monkeypatch.setattr(ignored, "write", fails)
+    assert load(str(store), with_yaml=True) == Settings(hook_budget=5000)
+
+
+def test_a_link_in_the_gitignores_place_stays_before_a_first_run(store: Path) -> None:
+    (store / "config.yaml").write_text("hook_budget: 5000\n")
+    (store / ".gitignore").symlink_to(store.parent / "nowhere")
+    assert load(str(store), with_yaml=True) == Settings(hook_budget=5000)
+    assert ((store / ".gitignore").is_symlink(), (store.parent / "nowhere").exists()) == (True, False)
 
 
 @pytest.mark.parametrize("source", ["project", "user"])

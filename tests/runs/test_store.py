@@ -422,6 +422,24 @@ def test_a_gitignore_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "# mine\n*\n"
 
 
+@pytest.mark.parametrize("target", ["nowhere", "ours", ""])
+def test_what_is_no_regular_file_in_the_gitignores_place_is_left_alone(tmp_path: Path, target: str) -> None:
+    """A link stays a link, wherever it leads, and a folder stays a folder."""
+    store = Store(str(tmp_path / ".loom"))
+    store.prepare()
+    path = tmp_path / ".loom" / ".gitignore"
+    path.rename(tmp_path / "ours")
+    old = (tmp_path / "ours").read_text().partition("\n")[0] + "\nold\n"
+    (tmp_path / "ours").write_text(old)
+    if target:
+        path.symlink_to(tmp_path / target)
+    else:
+        path.mkdir()
+    store.prepare()
+    assert (path.is_symlink(), path.is_dir()) == (bool(target), not target)
+    assert (sorted(os.listdir(tmp_path)), (tmp_path / "ours").read_text()) == ([".loom", "ours"], old)
+
+
 def test_sessions_that_a_state_holds_no_more_stand_beside_it(tmp_path: Path) -> None:
     store, run = make_run(tmp_path)
     here = {"hostname": "m", "cwd": "/m"}

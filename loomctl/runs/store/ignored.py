@@ -28,9 +28,11 @@ runs/**/*.tmp
 
 
 def write(store: str, *, commit_runs: bool) -> None:
-    """Write it, as the project's settings ask for it; one of the user's own stays."""
+    """Write it, as the project's settings ask for it; one of the user's own stays, and whatever is no regular file."""
     path = os.path.join(store, ".gitignore")
     wanted = (_IGNORE + (_COMMIT_RUNS if commit_runs else "")).encode()
+    if os.path.islink(path):
+        return
     try:
         present = files.read_bytes(path, limit=1 << 20)
     except FileNotFoundError:
