@@ -136,9 +136,13 @@ def _meant(space: Workspace, named: str | None, verb: str) -> str:
 
 
 def _waiting(space: Workspace, found: Sequence[str]) -> list[str]:
+    """Give the runs that wait for a decision; none where the state of one cannot be read, for it may be meant."""
     every = run_index.summaries(space.store, keep=False)
     waiting = [one["run_id"] for one in every if one["run_id"] in found and one["status"] == "awaiting_feedback"]
-    return [run_id for run_id in waiting if space.store.read_state(run_id)["pending_approvals"]]
+    try:
+        return [run_id for run_id in waiting if space.store.read_state(run_id)["pending_approvals"]]
+    except (LoomError, OSError):
+        return []
 
 
 def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:

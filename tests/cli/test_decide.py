@@ -111,6 +111,25 @@ def test_of_several_runs_the_hint_is_the_same_verb_with_the_one_that_waits(scene
     assert {scene.state_of(folder)["status"] for folder in scene.run_dirs} == {"in_progress", "awaiting_feedback"}
 
 
+@each("words", [["approve"], ["reject", "--note", "late"]])
+@each("break_both", [False, True])
+def test_a_state_that_cannot_be_read_leaves_the_question_which_run_is_meant(
+    scene: Scene, words: list[str], break_both: bool
+) -> None:
+    """Neither its own error comes instead, nor is the other one offered: the broken one may be meant."""
+    gate = {"id": "gate", "kind": "human", "prompt": "Good?", "transitions": WAYS[:1]}
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}, gate]}})
+    for work in ("first", "second"):
+        scene.begin(work, session=OTHER)
+        scene.loomctl("done", session=OTHER, given="Made.").ends()
+    for folder in scene.run_dirs[: 1 + break_both]:
+        state = scene.state_of(folder)
+        state["steps"][-1]["visit"] = "x"
+        (folder / "state.json").write_text(json.dumps(state))
+    refused = scene.loomctl(*words, session=None).stderr
+    holds(refused, "AMBIGUOUS_RUN: 2 runs could be meant", but=("alone waits", "BAD_STATE"))
+
+
 def test_a_person_who_drives_the_run_in_a_terminal_is_sent_on_there(waiting: Scene) -> None:
     waiting.loomctl("resume", "--take-over", session=None)
     told = waiting.loomctl("choose", "fix", session=None).ends().stdout
