@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+import random
 import shlex
 import time
 from collections.abc import Callable
@@ -183,6 +185,25 @@ def test_a_refusal_shows_the_end_of_what_the_tests_said(scene: Scene) -> None:
     scene.write(".loom/config.yaml", "{}")
     (failed,) = [one["items"][0] for one in checked(scene)]
     assert set(failed) == {"kind", "name", "passed", "sha256", "why"}
+
+
+def test_a_refusal_shows_no_line_of_a_key_whose_beginning_is_out_of_sight(scene: Scene) -> None:
+    """Only the end of a log is read; a long word on a line of its own stays out, a name or a ruled line does not."""
+    body = base64.encodebytes(random.Random(7).randbytes(60_000)).decode()
+    name = "test_a_refusal_shows_no_line_of_a_key"
+    begins = "-----BEGIN " + "PRIVATE KEY-----"
+    scene.write("said", f"{begins}\n{body}{body[:76]}\n  {body[:40]}\n{name}\n{'=' * 70}\n1 failed\n")
+    with_tests(scene, "cat said; exit 1", {"tests": "pass"})
+    shown = done(scene).repair.partition("```\n")[2].partition("\n```")[0]
+    assert shown.splitlines() == [name, "=" * 70, "1 failed"]
+
+
+@each("line", ["aB3/" * 5000, "0f" * 20 + "\n" + "aB3_" * 8])
+def test_a_refusal_leaves_out_a_long_encoded_word(scene: Scene, line: str) -> None:
+    scene.write("said", line)
+    with_tests(scene, "cat said; exit 1", {"tests": "pass"})
+    asked = done(scene).repair
+    assert ("exit code 1" in asked, line[-20:] in asked) == (True, False)
 
 
 FAILING = """TAP version 13

@@ -38,6 +38,8 @@ _NEWEST, _NEWEST_LINES = 4_000, 60  # of these: where a missing runner is looked
 _SHOWN_LINES, _SHOWN = 12, 800
 _ROOM, _ROOMS_BESIDE = 250, (250, 150, 100, 50, 0)  # estimated tokens: of messages; of all, tried in this order
 _FEW = 6  # lines of trouble beside which the last lines are shown too
+_SHORTEST_ENCODED = 32
+_ENCODED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
 _OTHERS = ("(node:", "node:internal/", "node_modules/", "site-packages/")  # places of nobody's own code
 
 
@@ -110,8 +112,10 @@ def _run(space: Workspace, run: Run, asked: Command) -> Item:
 def _excerpt(said: str) -> str:
     """Give what tells most of an output: all of a short one, else its lines of trouble, or where these are few its end.
 
-    At most `_SHOWN_LINES` lines and `_SHOWN` characters.
+    At most `_SHOWN_LINES` lines and `_SHOWN` characters, and none of a private key, whose first line may lie too far
+    back for masking to know it.
     """
+    said = "\n".join(line for line in said.split("\n") if not _is_encoded(line))
     lines = [line.rstrip() for line in said.split("\n") if line.strip()]
     told = [] if len(lines) <= _SHOWN_LINES and sum(map(len, lines)) <= _SHOWN else _trouble(said)
     if len(told) < _FEW:
@@ -119,6 +123,14 @@ def _excerpt(said: str) -> str:
         last = _fitting(reversed(rest), _SHOWN_LINES - len(told), _SHOWN - sum(len(line) + 1 for line in told))
         told += reversed(last)
     return "\n".join(told)
+
+
+def _is_encoded(line: str) -> bool:
+    """Tell a line that is one long word of base64 or hex from a name in small letters and from a ruled line."""
+    word = line.strip().removeprefix("…")
+    if len(word) < _SHORTEST_ENCODED or word.strip(_ENCODED):
+        return False
+    return any(map(str.isdigit, word)) or word not in (word.lower(), word.upper())
 
 
 def _trouble(said: str) -> list[str]:
