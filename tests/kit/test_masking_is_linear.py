@@ -34,7 +34,7 @@ UNITS = [
     *("Authorization: Digest a=b,", "Authorization: ", "cookie: a=", 'auth": "', "_auth = ", "curl -u ", "mysql -p"),
     *("?token=", "x=y password=", "--password ", "sig=", "SK", "ACa1", "sk-", "M" * 24 + ".", ":AA", "-us", "Q~"),
     *("\x1b[", "[masked: ", "bearer ", "a1B2", "key", " ", "\r", "İtoken=", "|password|", "eyJ.", "eyJaaaaaaaa."),
-    *("password='password=\"password=`", "\\n%0A&amp;+", "api_key=abc123 ", "a+%3D"),
+    *("password='password=\"password=`", "\\n%0A&amp;+", "api_key=abc123 ", "a+%3D", "E: pw=abc123d "),
 ]
 
 

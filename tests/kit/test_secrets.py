@@ -159,6 +159,34 @@ ASSIGNED = [
 ]
 
 
+@each(
+    "before",
+    ["Error: ", "Error:", "warn - ", "[x] ", "E   ", "E   ValueError: ", "at: ", "login failed for ", "→ ", "! "],
+)
+@each("name", ["password", "db_password", "PASSWORD", "pwd"])
+@each("after", ["", " failed", ", try again", "; 2 left", "\nE   more"])
+def test_a_password_in_a_message_is_masked_whatever_stands_around_it(before: str, name: str, after: str) -> None:
+    assert mask(f"{before}{name}={PASSWORD}{after}") == (f"{before}{name}=[masked: password]{after}", 1)
+
+
+@each(
+    "text",
+    [
+        "f(user, password=hash2value, x)",
+        "Error: f(a, password=hash2value)",
+        "raise Error: password=new_password2 failed",
+        "Error: password=incorrect again",
+        "Error: password=$PASSWORD2 failed",
+        "Error: password=get2hash(x) failed",
+        "Error: password=/run/secrets/pw1 failed",
+        "assert a if b else c(password=hash2value)",
+        "E   password_hash=sha256 failed",
+    ],
+)
+def test_a_name_in_a_program_is_no_password_in_a_message(text: str) -> None:
+    assert mask(text) == (text, 0)
+
+
 @each(("text", "secret"), ASSIGNED)
 def test_a_value_with_a_secret_name_is_masked(text: str, secret: str) -> None:
     """In code, settings, JSON, YAML, XML, addresses, headers and command lines, the value goes and its name stays."""

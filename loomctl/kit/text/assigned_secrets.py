@@ -86,6 +86,8 @@ _SETTINGS = r"(?:[^\n=]*=[^\n]*\n|[0-9 \t\r→+-]*(?:[#;][^\n]*)?\n)*"
 # In a .netrc: `login bob password …`, or a line each, numbered or in a diff.
 _LOGIN = r"(?:\A|\s)login\s{1,9}\S{1,60}\s(?:\s*[0-9]{1,6}[→:|]?)?(?:\s*[+>-])?\s*\Z"
 _NEAR = 120  # how much of what stands before a name is looked at
+# In a message: a word or a mark before the name, and nothing that begins an argument.
+_BEFORE_SAID = r"(?:[^\s,;(\[{=&?\\][ \t]{1,9}|[:\]])[\w.-]{0,40}\Z"
 _OPENING = r"(?:\A|[:=(\[{, \t])[bfru]{0,2}[\"'`]{0,3}\Z"  # what stands before a quote that opens a text
 
 _WORDS = r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+"
@@ -95,38 +97,13 @@ _EMPTY_WORDS = frozenset(
     {
         *("bool", "boolean", "char", "disabled", "enabled", "false", "hidden", "input", "none", "null", "number"),
         *("optional", "pass", "required", "string", "text", "true", "undefined", "user", "username", "varchar"),
-        *(
-            "base64",
-            "int32",
-            "int64",
-            "sha256",
-            "sha512",
-            "uint64",
-            "bytes",
-            "object",
-            "unknown",
-            "secretstr",
-            "default",
-        ),
+        *("base64", "int32", "int64", "sha256", "sha512", "uint64", "bytes", "object", "unknown", "secretstr"),
+        "default",
         # How other languages call it, as their translations have it.
         *("passwort", "kennwort", "wachtwoord", "contrasena", "senha", "heslo", "lozinka", "salasana", "parola"),
         *("adgangskode", "passord", "parole", "slaptazodis", "geslo", "parool", "jelszo", "sifre", "haslo"),
-        *(
-            "mot-de-passe",
-            "motdepasse",
-            "forgotten",
-            "forgot",
-            "confirm",
-            "never",
-            "prompt",
-            "missing",
-            "invalid",
-            "empty",
-            "value",
-            "change",
-            "login",
-            "query",
-        ),
+        *("mot-de-passe", "motdepasse", "forgotten", "forgot", "confirm", "never", "prompt", "missing", "invalid"),
+        *("empty", "value", "change", "login", "query"),
     }
 )
 _EMPTY_PARTS = ("your", "xxxx", "placeholder", "redacted", "masked", "...", "…")
@@ -430,9 +407,18 @@ def _bare_is_secret(text: str, name: str, at: int, sign: str, line: str, bare: r
         or is_pair
         or is_block
         or is_field
+        or (is_password and sign == "=" and _is_said(line, value, follows))
     ):
         return _is_secret(name, value, sure=False)
     return len(value) >= 16 and not is_placeholder(value) and looks_random(value)
+
+
+def _is_said(line: str, value: str, follows: str) -> bool:
+    """Tell a password in a message, `Error: password=…`, from a name in a program."""
+    import re
+
+    is_value = any(map(str.isdigit, value)) and not _is_code(value)
+    return is_value and not follows.startswith(")") and bool(re.compile(_BEFORE_SAID).search(line[-60:]))
 
 
 def _is_secret(name: str, value: str, *, sure: bool, least: int = 0) -> bool:
