@@ -274,7 +274,9 @@ _WIDEST = 1000  # characters of such a line, and of those beside it that may exp
 _ABOVE, _BELOW = 2, 3
 _MARGINS = 2  # times what is looked at: so much of a text is masked
 _BESIDE = 500  # characters beside what is kept of such a line that are masked with it
-_OPAQUE = re.compile(r"\s*[A-Za-z0-9+/=_-]{32,}\s*")  # a line of a key's body, whatever words it spells
+_OPAQUE = re.compile(
+    r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])\s*[A-Za-z0-9+/=_-]{32,}\s*"
+)  # a line of a key's body, whatever it spells
 
 
 def cleaned(text: str, clean: Callable[[str], str]) -> str:
