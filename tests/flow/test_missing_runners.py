@@ -6,6 +6,9 @@ from loomctl.flow.commands import missing_runners
 from tests.helpers.tables import each
 
 LACKING: list[tuple[str, str]] = [
+    ("node --test test/add.js", "Error: Cannot find module '/p/test/add.js'"),
+    ("node ./run.js", "Error: Cannot find module '/p/run.js'"),
+    ("./run.sh", "./run.sh: line 3: node: No such file or directory"),
     ("python -mpytest", "/usr/bin/python: No module named pytest"),
     ("python3 -m pytest -q", "/usr/bin/python3.12: No module named pytest"),
     ("python3 -m green", "/usr/bin/python3: No module named green"),
@@ -91,6 +94,8 @@ FAILING: list[tuple[str, str]] = [
     ("go test ./...", "dates_test.go:3:8: package shop/dates is not in std"),
     ("go test ./...", "./dates_test.go:9:7: undefined: Parse"),
     ("bundle exec rspec", "cannot load such file -- dates (LoadError)"),
+    ("node --test test/add.js", "Error: Cannot find module '/p/src/add.js'"),
+    ("pytest -q", "cat: node: No such file or directory"),
     ("", ""),
 ]
 

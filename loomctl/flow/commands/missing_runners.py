@@ -27,6 +27,7 @@ class Shape(NamedTuple):
 
 
 _NAME = r"[\"'`\u2018]?([^\s\"'`\u2018\u2019;,)]+)[\"'`\u2019]?"
+_BY = r"(?:(?:[\w./-]*/)?(?:\w*sh|env|g?make(?:\[\d+\])?|sudo|xargs|[\w.-]+\.sh): )?(?:(?:line )?\d+: )?(?:exec: )?"
 _NPM = r"(?:npm|pnpm) (?:error|ERR!) "
 SHAPES = (
     # Interpreters.
@@ -39,7 +40,7 @@ SHAPES = (
     # Shells, and what starts programs in their stead.
     Shape(PROGRAM, rf"(?:.*: )?{_NAME}: (?:command )?not found"),
     Shape(PROGRAM, rf"(?:.*: )?[Cc]ommand not found: {_NAME}"),
-    Shape(PROGRAM, rf"(?:.*: )?{_NAME}: (?:No such file or directory|Permission denied)"),
+    Shape(PROGRAM, rf"{_BY}{_NAME}: (?:No such file or directory|Permission denied)"),
     Shape(PROGRAM, rf"error: Failed to spawn: {_NAME}"),
     Shape(PROGRAM, r".*\bspawn(?:Sync)? (\S+) (?:ENOENT|EACCES).*"),
     Shape(PROGRAM, r'.*exec: "([^"]+)": executable file not found in .*'),
@@ -131,9 +132,17 @@ def missing(command: str, said: str) -> str:
     for line in map(str.rstrip, said.splitlines()):
         for shape in SHAPES if len(line) <= _LONGEST else ():
             found = re.fullmatch(shape.pattern, line)
-            if found and (shape.counts == ALWAYS or not counted[shape.counts].isdisjoint(_names(found[1]))):
+            if found is None or (shape.counts == CALLED and not _may_be_called(found[1], command)):
+                continue
+            if shape.counts == ALWAYS or not counted[shape.counts].isdisjoint(_names(found[1])):
                 return line.strip()
     return ""
+
+
+def _may_be_called(named: str, command: str) -> bool:
+    """Tell a file in a folder that no word of the command leads to: a test asked for that one."""
+    words = (word.strip("'\"`").removeprefix("./") for word in command.split())
+    return not named.startswith("/") or any(word and f"/{named}".endswith(f"/{word}") for word in words)
 
 
 def _words(command: str) -> set[str]:
