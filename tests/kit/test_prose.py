@@ -46,6 +46,10 @@ CASES = {
         "files     Loom changed none of yours but task boxes",
         "files     Loom changed none of yours but\n          task boxes",
     ),
+    "a command with a point at the end": (
+        "To go on with it: loomctl done shop-k3f9 --for 003 --response-file '/tmp/my dir/result.md'",
+        "To go on with it:\nloomctl done shop-k3f9 --for 003 --response-file '/tmp/my dir/result.md'",
+    ),
     "a numbered item": (
         "12. one that is too long for a line of forty",
         "12. one that is too long for a line of\n    forty",
