@@ -32,3 +32,22 @@ def test_whole_seconds_come_from_the_clock_that_moments_come_from(monkeypatch: p
     """At the turn of a second no time is one second earlier than a moment that was read before it."""
     monkeypatch.setattr(time, "time", lambda: 1_500_000_000.0001)
     assert (clock.now(), clock.run_stamp()) == ("2017-07-14T02:40:00Z", "2017-07-14T02-40-00Z")
+
+
+@each(
+    ("stamped", "seconds"),
+    [
+        ("1970-01-02T00:00:01Z", 86_401),
+        ("2024-02-29T00:00:00Z", 1_709_164_800),
+        ("2024-02-29T00:00:00.125Z", 1_709_164_800),
+        ("2026-02-29T00:00:00Z", 0),
+        ("2026-02-31T00:00:00Z", 0),
+        ("2100-02-29T00:00:00Z", 0),
+        ("2026-13-01T00:00:00Z", 0),
+        ("2026-01-01T03:00:00+09:00", 0),
+        ("2026-01-01 03:00:00", 0),
+        ("", 0),
+    ],
+)
+def test_a_stamp_is_a_real_moment_in_utc(stamped: str, seconds: int) -> None:
+    assert clock.seconds_of(stamped) == seconds
