@@ -43,6 +43,7 @@ _NARROW = (20, 12, 6)  # to these the last form of the line is cut
 # Bytes of new tool steps that are counted for one line: the next one goes on, and tells the sum once it has all.
 _AT_ONCE = 4 << 20
 _LARGEST = 1 << 14
+_LEAST_LABEL = 10  # columns in which a choice's label says something
 
 
 class Waits(NamedTuple):
@@ -194,7 +195,7 @@ def _untrusted(space: Workspace, run: Run) -> Sequence[Mapping[str, str]]:
 
 
 def fitted_choices(commands: Sequence[str], room: int) -> list[str]:
-    """Give the commands of choices for a screen: where one is too wide, by their keys, each with its label behind."""
+    """Give the commands of choices for a screen: where one is too wide, by their keys, each label as a comment."""
     import shlex
 
     if all(fences.width(command) <= room for command in commands):
@@ -210,7 +211,8 @@ def fitted_choices(commands: Sequence[str], room: int) -> list[str]:
             fitted.append(command)
             continue
         short = " ".join([*parts[:2], *(parts[2:-2] if parts[2] != "--" else ()), key, parts[-1]])
-        fitted.append(fences.cut(f"{short} {parts[-2]}", room) if fences.width(short) <= room else short)
+        has_room = fences.width(short) + _LEAST_LABEL <= room
+        fitted.append(fences.cut(f"{short} # {parts[-2]}", room) if has_room else short)
     return fitted
 
 
