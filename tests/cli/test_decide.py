@@ -64,7 +64,7 @@ def test_choices_stay_in_their_column_of_a_narrow_screen(
     lines = cli("status").stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("next "))
     for line, label, key in zip(lines[at : at + 3], labels, "afs", strict=True):
-        head = f"loomctl choose {key} {scene.handle} "
+        head = f"loomctl choose {key} {scene.handle} # "
         assert line[10:].startswith(head)
         assert label.startswith(line[10 + len(head) :].rstrip("…"))
     assert len(lines) <= 19
