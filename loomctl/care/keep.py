@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.workflows.refreeze import Refrozen
 
-
 _NOT_OVER = {  # how a run stands that may go on, though nothing happens in it now
     "paused": "is paused, and can be resumed",
     "awaiting_feedback": "waits for the user",
@@ -63,9 +62,8 @@ def removable(space: Workspace, named: str, *, force: bool) -> str:
     run_id = match(space.store, named)
     home = space.store.home(run_id)
     if home.faber:
-        kept = os.path.isdir(home.folder)
-        why = "move or remove its files yourself"
-        why += f"; Loom keeps its own files about it in {home.folder}" if kept else ""
+        kept = f"; Loom keeps its own files about it in {home.folder}" if os.path.isdir(home.folder) else ""
+        why = f"move or remove its files yourself{kept}"
         what = f"the run {space.store.handle(run_id)} belongs to FABER, so Loom neither removes nor archives it"
         hint = _fabers_end(space, home)
         raise LoomError("NOT_LOOMS", what, where=home.state, why=why, hint=hint, exit_code=EXIT_USAGE)
@@ -86,16 +84,18 @@ def _fabers_end(space: Workspace, home: Home) -> str:
 def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
     if force:
         return
-    try:
+    state: State | None = None
+    driving: list[str] = []
+    with suppress(LoomError):
         state = space.store.read_state(run_id)
-    except LoomError:
-        state = None
+        holder = space.store.held(run_id, state)
+        driving = [holder.session_id[:60]] if holder is not None else []
     if state is not None and state["status"] in TERMINAL:  # nobody works on it, whoever did
         return
-    holders = space.local.live_sessions(run_id, but=space.caller.session_id) or _drivers(space, run_id)
+    holders = space.local.live_sessions(run_id, but=space.caller.session_id) or driving
     if holders or (state is not None and is_active(state)):
         called = space.store.handle(run_id)
-        driven = space.caller.host != OF_A_PERSON and bool(_drivers(space, run_id))
+        driven = space.caller.host != OF_A_PERSON and bool(driving)
         active = "is still active" + (f" in session {holders[0]}" if holders else "")
         how = _NOT_OVER.get(state["status"], active) if state is not None else active
         why = "only a run that is over is put away; --force does it anyway"
@@ -104,14 +104,6 @@ def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
         hint = f"loomctl resume {called} --take-over" if driven else f"loomctl cancel {called}"
         where = space.store.run_dir(run_id)
         raise LoomError("RUN_IS_ACTIVE", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
-
-
-def _drivers(space: Workspace, run_id: str) -> list[str]:
-    try:
-        found = space.store.held(run_id, space.store.read_state(run_id))
-    except LoomError:
-        return []
-    return [found.session_id[:60]] if found is not None else []
 
 
 def remove(space: Workspace, run_id: str, *, force: bool = False) -> None:
@@ -202,14 +194,11 @@ def _named(beside: str, path: str, run_id: str) -> None:
 
 
 def _archive_exists(path: str, handle: str) -> LoomError:
-    hint = f"loomctl runs archive {handle} --to {quoted(_free_name(path))}"
-    return LoomError("ARCHIVE_EXISTS", "refusing to overwrite an archive", where=path, hint=hint, exit_code=EXIT_USAGE)
-
-
-def _free_name(path: str) -> str:
     stem = path.removesuffix(archives.SUFFIX)
     names = (f"{stem}-{number}{archives.SUFFIX}" for number in itertools.count(2))
-    return next(name for name in names if not os.path.lexists(name))
+    free = next(name for name in names if not os.path.lexists(name))
+    hint = f"loomctl runs archive {handle} --to {quoted(free)}"
+    return LoomError("ARCHIVE_EXISTS", "refusing to overwrite an archive", where=path, hint=hint, exit_code=EXIT_USAGE)
 
 
 def bring_back(space: Workspace, path: str) -> BroughtBack:
