@@ -50,6 +50,10 @@ CASES = {
         "To go on with it: loomctl done shop-k3f9 --for 003 --response-file '/tmp/my dir/result.md'",
         "To go on with it:\nloomctl done shop-k3f9 --for 003 --response-file '/tmp/my dir/result.md'",
     ),
+    "a command with a sentence in quotes": (
+        "To choose it: loomctl choose '[Y] Yes, do it. Now' shop-k3f9",
+        "To choose it:\nloomctl choose '[Y] Yes, do it. Now' shop-k3f9",
+    ),
     "a numbered item": (
         "12. one that is too long for a line of forty",
         "12. one that is too long for a line of\n    forty",

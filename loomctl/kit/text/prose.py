@@ -14,7 +14,8 @@ _FENCE = re.compile(r" {0,3}(`{3,})")
 # Where the further lines of a line begin: below its text, behind the mark of an item or a label.
 _HEAD = re.compile(r" *(?:[-*✓✗!·] |\d{1,3}\. |(?<= )[a-z]+: |[a-z]+ {2,})?")
 _COPIED = re.compile(r" *hint: ")
-_AT_THE_END = re.compile(r"(?<=: )loomctl (?:[^.,;]|[.,;](?=\S))*$")  # a command behind the sentence that names it
+# A command behind the sentence that names it.
+_AT_THE_END = re.compile(r"""(?<=: )loomctl (?:'[^']*'|"[^"]*"|[^.,;'"]|[.,;](?=\S))*$""")
 # A word; with it what stands in quotes, in code quotes, or behind the name of the command, in brackets all of it.
 _PIECE = re.compile(
     r"""[^\s`"']*(?:`[^`]*`|"[^"]*"|(?<!\w)'[^']*')\S*|\(loomctl [^)]*\)\S*|\bloomctl(?: [a-z-]+)?\S*|\S+"""
