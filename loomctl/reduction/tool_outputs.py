@@ -6,7 +6,7 @@ import json
 import re
 
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.secrets import mask
+from loomctl.kit.text.secrets import is_encoded, mask
 from loomctl.reduction.live import TROUBLES, main_words
 from loomctl.reduction.tool_steps import LIST, MATCHES, READ, SEARCH, SHELL, VISIT
 
@@ -274,9 +274,6 @@ _WIDEST = 1000  # characters of such a line, and of those beside it that may exp
 _ABOVE, _BELOW = 2, 3
 _MARGINS = 2  # times what is looked at: so much of a text is masked
 _BESIDE = 500  # characters beside what is kept of such a line that are masked with it
-_OPAQUE = re.compile(
-    r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])\s*[A-Za-z0-9+/=_-]{32,}\s*"
-)  # a line of a key's body, whatever it spells
 
 
 def cleaned(text: str, clean: Callable[[str], str]) -> str:
@@ -333,7 +330,7 @@ def looked_at(text: str, times: int = 1) -> str:
     for number in _standing_out(lines):
         for at in range(max(0, number - _ABOVE), min(len(lines), number + _BELOW + 1)):
             if at not in chosen:
-                line = "" if _OPAQUE.fullmatch(lines[at]) else _window(lines[at])
+                line = "" if is_encoded(lines[at]) else _window(lines[at])
                 room -= len(line) + 1
                 if room < 0:
                     break
@@ -370,7 +367,7 @@ def _standing_out(lines: list[str]) -> list[int]:
 
 def _is_troubled(line: str) -> bool:
     low = line.lower()
-    return any(word in low for word in TROUBLES) and _OPAQUE.fullmatch(line) is None
+    return any(word in low for word in TROUBLES) and not is_encoded(line)
 
 
 def _window(line: str) -> str:

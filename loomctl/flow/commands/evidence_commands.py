@@ -19,7 +19,7 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id, is_fit
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.records import NamedTuple
-from loomctl.kit.text.secrets import masked_line
+from loomctl.kit.text.secrets import is_encoded, masked_line
 from loomctl.runs import command_runs, stages
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 
 
 _LAST, _LAST_LINES = 16_000, 400  # bytes and lines of a log that are looked at
-_NEWEST, _NEWEST_LINES = 4_000, 60  # of these: where a missing runner is looked for
 _SHOWN_LINES, _SHOWN = 12, 800
 _ROOM, _ROOMS_BESIDE = 250, (250, 150, 100, 50, 0)  # estimated tokens: of messages; of all, tried in this order
 _FEW = 6  # lines of trouble beside which the last lines are shown too
-_SHORTEST_ENCODED = 32
-_ENCODED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
 _OTHERS = ("(node:", "node:internal/", "node_modules/", "site-packages/")  # places of nobody's own code
 
 
@@ -115,7 +112,7 @@ def _excerpt(said: str) -> str:
     At most `_SHOWN_LINES` lines and `_SHOWN` characters, and none of a private key, whose first line may lie too far
     back for masking to know it.
     """
-    said = "\n".join(line for line in said.split("\n") if not _is_encoded(line))
+    said = "\n".join(line for line in said.split("\n") if not is_encoded(line))
     lines = [line.rstrip() for line in said.split("\n") if line.strip()]
     told = [] if len(lines) <= _SHOWN_LINES and sum(map(len, lines)) <= _SHOWN else _trouble(said)
     if len(told) < _FEW:
@@ -123,14 +120,6 @@ def _excerpt(said: str) -> str:
         last = _fitting(reversed(rest), _SHOWN_LINES - len(told), _SHOWN - sum(len(line) + 1 for line in told))
         told += reversed(last)
     return "\n".join(told)
-
-
-def _is_encoded(line: str) -> bool:
-    """Tell a line that is one long word of base64 or hex from a name in small letters and from a ruled line."""
-    word = line.strip().removeprefix("…")
-    if len(word) < _SHORTEST_ENCODED or word.strip(_ENCODED):
-        return False
-    return any(map(str.isdigit, word)) or word not in (word.lower(), word.upper())
 
 
 def _trouble(said: str) -> list[str]:
@@ -208,13 +197,9 @@ def _lacking(wanted: Mapping[str, Any], standing: command_runs.Standing, seconds
 
     if code in missing_runners.NOT_STARTED:
         return f"the tests did not start: {how}"
-    if missing := missing_runners.missing(str(wanted["run"]), _newest(said)):
+    if missing := missing_runners.missing(str(wanted["run"]), said):
         return f"the tests did not start: {masked_line(missing, 200)}"
     return "" if wanted["tests"] == "fail" else how
-
-
-def _newest(said: str) -> str:
-    return "\n".join(said.split("\n")[-_NEWEST_LINES:])[-_NEWEST:]
 
 
 def _ended(kind: str, result: Mapping[str, Any], seconds: float) -> str:

@@ -33,7 +33,14 @@ _USERINFO = (
 
 
 # A terminal's sequence for colours and the like, as it is and as it is made visible.
+_SHORTEST_ENCODED = 32
 _COLOUR = r"[\x1b␛]\[[0-9;:?]{0,40}[A-Za-z]"
+
+
+def is_encoded(line: str) -> bool:
+    """Tell a line that is one long random word, as in a key's body, which is known for one by its first line alone."""
+    word = line.strip().removeprefix("…")
+    return len(word) >= _SHORTEST_ENCODED and len(word.split()) == 1 and looks_random(word)
 
 
 def masked_line(text: str, limit: int) -> str:
