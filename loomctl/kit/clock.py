@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 
-_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-
 
 def now() -> str:
     """Give the time as it stands in state and events: UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
@@ -66,24 +64,18 @@ def run_stamp() -> str:
 
 
 def seconds_of(stamped: str) -> int:
-    """Give a time of that form in seconds since the epoch; 0 for what is none, or is not in UTC.
-
-    What else follows the seconds is not read.
+    """Give a time of that form, with or without milliseconds, in seconds since the epoch; 0 for what is none.
 
     By its digits: the library's `strptime` would cost a hook more than all else that it says of a time.
     """
     parts = (stamped[0:4], stamped[5:7], stamped[8:10], stamped[11:13], stamped[14:16], stamped[17:19])
-    marks = stamped[4:5] + stamped[7:8] + stamped[10:11] + stamped[13:14] + stamped[16:17]
-    if marks != "--T::" or not all(part.isascii() and part.isdigit() and len(part) > 1 for part in parts):
+    if not stamped.endswith("Z") or not all(part.isascii() and part.isdigit() for part in parts):
         return 0
     year, month, day, hour, minute, second = (int(part) for part in parts)
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    most = 29 if month == 2 and is_leap else _DAYS[month - 1] if 1 <= month <= 12 else 0
-    if not (1 <= day <= most and hour < 24 and minute < 60 and second < 62) or stamped[-6:-5] in ("+", "-"):
-        return 0
     year -= month < 3
     days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 719469
-    return ((days * 24 + hour) * 60 + minute) * 60 + second
+    at = ((days * 24 + hour) * 60 + minute) * 60 + second
+    return at if stamp(at)[:-1] == stamped[:19] and stamped[19] in "Z." else 0
 
 
 def exact_seconds_of(stamped: str) -> float:
