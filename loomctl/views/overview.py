@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 WIDEST = 80  # columns of a status line
 FOLDER = "statusline"
 _REASON = 400
-_RESULT = "the step's result"
-_REFUSED = f"{_RESULT}; Loom refused the last one"
 _BETWEEN = " · "
 _LABEL, _STEP = 24, 40
 _NARROW = (20, 12, 6)  # to these the last form of the line is cut
@@ -68,22 +66,22 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
     is_driven: a live session here works on it; held: another than the caller does, and nothing leads on from here;
     where: the machine of that one, for people, where it is known.
     """
-    found = _waits(run, is_driven=is_driven or held)
+    by = ""
+    if held and not is_driven:
+        by = f", from its session on {masked_line(where, 40)}" if where else ", from the session that drives it"
+    found = _waits(run, is_driven=is_driven or held, by=by)
     if not held and found.who != "user" and (commands := _untrusted(space, run)):
         from loomctl.runs.model import standing
 
         why = f"trust in its commands: {standing.commands_named(commands)}"
         return Waits("user", why, "trust", standing.trust_command(run.handle))
-    if held and not is_driven and (found.why == _RESULT or found.why.startswith(_REFUSED)):
-        of = f"its session on {masked_line(where, 40)}" if where else "the session that drives it"
-        found = found._replace(why=f"{_RESULT}, from {of}{found.why.removeprefix(_RESULT)}")
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
     return found._replace(word="", command="", take_over=f"loomctl resume {run.handle} --take-over")
 
 
-def _waits(run: Run, *, is_driven: bool) -> Waits:
+def _waits(run: Run, *, is_driven: bool, by: str) -> Waits:
     state, handle = run.state, run.handle
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
@@ -101,7 +99,7 @@ def _waits(run: Run, *, is_driven: bool) -> Waits:
         return Waits("nobody", "it is completed", "", "")
     if status == "cancelled":
         return Waits("nobody", "it was cancelled", "", f"loomctl resume {handle} --reopen")
-    return _under_way(run, is_driven=is_driven)
+    return _under_way(run, is_driven=is_driven, by=by)
 
 
 def _answer(run: Run) -> Waits:
@@ -138,7 +136,8 @@ def _paused(run: Run) -> Waits:
     return Waits("user", why, "resume", f"loomctl resume {run.handle}")
 
 
-def _under_way(run: Run, *, is_driven: bool) -> Waits:
+def _under_way(run: Run, *, is_driven: bool, by: str) -> Waits:
+    """by: from whom a result is waited for, where that is another."""
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     onward = f"loomctl next {run.handle}"
@@ -156,11 +155,11 @@ def _under_way(run: Run, *, is_driven: bool) -> Waits:
         return Waits("assistant", "the branches of a parallel step", "", onward)
     if frozen_plan.is_human(place.step):
         return Waits("user", "a decision", "next", onward)
-    return Waits("assistant", _refused(run, entry) or _RESULT, "", visits.done_command(entry))
+    return Waits("assistant", f"the step's result{by}{_refused(run, entry)}", "", visits.done_command(entry))
 
 
 def _refused(run: Run, entry: Mapping[str, Any]) -> str:
-    """Say of a step whose last result Loom refused that it did, and why; empty for others."""
+    """Say, behind what is waited for, that Loom refused the step's last result, and why; empty where it did not."""
     count = visits.repairs_of(entry)
     if not count:
         return ""
@@ -170,7 +169,7 @@ def _refused(run: Run, entry: Mapping[str, Any]) -> str:
         errors = []
     said = "; ".join(f"{one.get('where') or ''}: {one.get('message') or ''}" for one in errors if isinstance(one, dict))
     why = masked_line(said.partition("; its output: ")[0].removeprefix(": "), _REASON)
-    return f"{_REFUSED}: {why}" if why else _REFUSED
+    return "; Loom refused the last one" + (f": {why}" if why else "")
 
 
 def _untrusted(space: Workspace, run: Run) -> Sequence[Mapping[str, str]]:
