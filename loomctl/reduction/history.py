@@ -52,8 +52,8 @@ def compact_history(
     Up to five steps are given in full, of more the last `recent`, as far as there is room; the others, and Loom's own
     commands, by a line each. What is kept first: what the user asked for, the twenty newest, cut if need be, the recent
     whole or their first lines, failed steps, files written, the newest of the others; the rest is counted. Lines that
-    are the same are one, with their number. Two fifths of the budget, if the twenty leave so much, are for a table of
-    files and names that the next step is likely to use; of the rest a third is for failed steps and files written.
+    are the same are one, with their number. More than half of the budget, if the twenty leave so much, is for a table
+    of files and names that the next step is likely to use; of the rest a third is for failed steps and files written.
     index: where everything can be found, named where something was left out. Steps may lack anything; nothing is
     raised.
     """

@@ -198,7 +198,7 @@ TROUBLES = (
 )  # fmt: skip
 
 _ERRORS = TROUBLES[:8]  # the others are told where there is room
-_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
+NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 
 def shortened(program: str, text: str, size: int, path: str) -> str:
@@ -246,7 +246,7 @@ def _take(shown: dict[int, str], lines: list[str], numbers: range | list[int], b
     for number in numbers:
         if number in shown:
             continue
-        line = _cut(_left(lines[number]), wide)
+        line = _cut(left(lines[number]), wide)
         budget -= len(line) + 1
         if budget < 0 and (wide == _WIDEST or shown):
             return
@@ -282,20 +282,15 @@ def _troubled(text: str, count: int) -> list[int]:
         line = text[start : end if end >= 0 else len(text)][:_WIDEST].strip()
         if line not in seen:
             seen.add(line)
-            shape = line.translate(_NO_DIGITS)
+            shape = line.translate(NO_DIGITS)
             alike[shape] = alike.get(shape, -1) + 1
             found.append((is_minor, alike[shape], number))
     return [number for _, _, number in sorted(found)]
 
 
-def _left(line: str) -> str:
+def left(line: str) -> str:
     """Give what a line that was written over with carriage returns shows at its end."""
-    if "\r" not in line:
-        return line
-    for part in reversed(line.split("\r")):
-        if part.strip():
-            return part
-    return ""
+    return next((part for part in reversed(line.split("\r")) if part.strip()), "") if "\r" in line else line
 
 
 def _cut(line: str, wide: int) -> str:

@@ -6,6 +6,7 @@ import re
 
 from loomctl.kit.text.fences import visible
 from loomctl.reduction.lists import within
+from loomctl.reduction.live import left
 from loomctl.reduction.marks import cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.words import tells_trouble
@@ -62,12 +63,8 @@ def plain(text: str) -> str:
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if "\r" in text:
-        text = "\n".join([_left(line) for line in text.replace("\r\n", "\n").split("\n")])
+        text = "\n".join([left(line) for line in text.replace("\r\n", "\n").split("\n")])
     return visible(text)
-
-
-def _left(line: str) -> str:
-    return next((part for part in reversed(line.split("\r")) if part.strip()), "") if "\r" in line else line
 
 
 def is_difference(text: str) -> bool:

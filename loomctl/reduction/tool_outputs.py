@@ -7,7 +7,7 @@ import re
 
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import is_encoded, mask
-from loomctl.reduction.live import TROUBLES, main_words
+from loomctl.reduction.live import NO_DIGITS, TROUBLES, main_words
 from loomctl.reduction.tool_steps import LIST, MATCHES, READ, SEARCH, SHELL, VISIT
 
 TYPE_CHECKING = False
@@ -269,7 +269,6 @@ HEAD, TAIL = 40_000, 60_000
 _HITS = 200  # lines without a word of trouble that few are like
 _FEW = 3  # lines that are alike: so few are rare, and so many stand for all
 _LIKE = 200  # characters by which lines are alike
-_NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 _WIDEST = 1000  # characters of such a line, and of those beside it that may explain it
 _ABOVE, _BELOW = 2, 3
 _MARGINS = 2  # times what is looked at: so much of a text is masked
@@ -346,7 +345,7 @@ def _standing_out(lines: list[str]) -> list[int]:
 
     Lines are alike if they differ in digits alone; of many that are, the first ones stand for all.
     """
-    shapes = [line[:_LIKE].translate(_NO_DIGITS) for line in lines]
+    shapes = [line[:_LIKE].translate(NO_DIGITS) for line in lines]
     counts: dict[str, int] = {}
     ranks: list[tuple[int, int]] = []
     for shape in shapes:

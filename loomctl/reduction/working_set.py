@@ -7,6 +7,7 @@ that it was called for half as much after _HALF_OF_FILES. What several steps nam
 from __future__ import annotations
 
 from loomctl.kit.text.fences import visible
+from loomctl.reduction.live import NO_DIGITS
 from loomctl.reduction.tool_steps import EDIT, WRITE, rule_for
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ _ENDS = ".,:;!?'\"`()[]<>=*|&$#%^~\\"
 _APART = dict.fromkeys(map(ord, "\"'`()[]<>=,;|&*!?#$%^\\\t"), " ")
 _FOLDER = 3  # the fewest paths of a folder that are told as one
 _HEADS = 8  # tokens of what stands before the lists
-_ALIKE, _DIGITS = 8, str.maketrans("", "", "0123456789")
+_ALIKE = 8
 _MOST_IN_ONE = 40  # paths of a folder in one pair of braces
 
 PATH, NAME = range(2)
@@ -156,7 +157,7 @@ class Table:
         alike: dict[str, int] = {}
         for word in found:
             if word not in self.known and "…" not in word:
-                form = word.translate(_DIGITS)
+                form = word.translate(NO_DIGITS)
                 alike[form] = alike.get(form, 0) + 1
                 if alike[form] <= _ALIKE:
                     yield word
