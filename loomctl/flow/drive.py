@@ -247,10 +247,6 @@ def _gone_on(
     notes += settle.begun(space, run, settled)
     made = None if in_a_branch else settle.told_of(space, run, settled)
     notes += leases.noted_stage(space, run.state)
-    if ended.entry is not None:
-        from loomctl.flow import finish
-
-        notes += finish.unregistered(run, ended.entry)
     return Driven(run, settled.move, ended.entry, made, None, notes, ended.reading, ended.repair)
 
 

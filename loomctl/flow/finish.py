@@ -68,15 +68,10 @@ def gather(
 def _registering(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading) -> Given:
     """Add the artifacts that an answer names; those given beside it come first. What cannot be registered is warned of.
 
-    What the step leaves in the run's folder where its prompt says is registered by itself, and so is what was given
-    with an answer that did not end the step. Raises nothing.
+    What was given with an answer that did not end the step is registered, too. Raises nothing.
     """
     before = {name: path for name, path in as_object(entry.get("given")).items() if name not in reading.artifacts}
-    step, artifacts, warnings = _step_of(run, entry), {**before, **given.artifacts}, list(given.warnings)
-    if step.get("produces") and (given.outcome or reading.outcome) not in WITHOUT_RESULT:
-        known = {**run.state["artifacts"], **reading.artifacts, **artifacts}
-        asked = {name: path for name, path in _where_asked(space, run, step).items() if name not in known}
-        artifacts |= {name: path for name, path in asked.items() if path.startswith("{run_dir}/")}
+    artifacts, warnings = {**before, **given.artifacts}, list(given.warnings)
     for name, path in reading.artifacts.items():
         if name in artifacts:
             continue
@@ -88,27 +83,18 @@ def _registering(space: Workspace, run: Run, entry: Mapping[str, Any], given: Gi
     return given._replace(artifacts=artifacts, warnings=warnings)
 
 
-def _where_asked(space: Workspace, run: Run, step: Mapping[str, Any]) -> dict[str, str]:
-    """Give the files that a step leaves and that are where its prompt says: `{name: path}`, placeholders as there."""
-    known = artifact_paths.placeholder_values(space.project, run)
-    return {
-        name: path
-        for name, path in _registers(step).items()
-        if name in step["produces"]
-        and os.path.isfile(os.path.join(space.project.root, placeholders.expand(path, known).text))
-    }
-
-
-def _registers(step: Mapping[str, Any]) -> dict[str, str]:
-    """Read off a prompt what it has registered by `--artifact NAME=PATH`, placeholders as they stand."""
-    found = {}
-    for said in str(step.get("prompt") or "").split("--artifact ")[1:]:
-        quote = said[0] if said[:1] in ("'", '"') else ""
-        word = said[1:].partition(quote)[0] if quote else (said.replace("`", " ").split() or [""])[0]
-        name, equals, path = word.partition("=")
-        if equals and name.replace("-", "_").isidentifier() and not name.isupper():
-            found[name] = path
-    return found
+def _with_left(space: Workspace, run: Run, step: Mapping[str, Any], given: Given, reading: Reading) -> Given:
+    """Add what lies where a step that ends well says that it leaves it; what was named with its answer comes first."""
+    known, artifacts = artifact_paths.placeholder_values(space.project, run), dict(given.artifacts)
+    for name, path in frozen_plan.leaves(step).items():
+        if not path or name in artifacts or name in reading.artifacts:
+            continue
+        try:
+            place = os.path.join(space.project.root, artifact_paths.expanded(path, known))
+            artifacts[name] = portable(space, run.run_id, place)
+        except (LoomError, OSError, ValueError):
+            pass  # its check says why
+    return given._replace(artifacts=artifacts)
 
 
 def _tracked(space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, known: Gathered) -> Gathered:
@@ -199,7 +185,7 @@ def _shown(
         updates,
         run_command=by,
         claim=claim,
-        registers=given.artifacts,
+        registers=_with_left(space, run, step, given, reading).artifacts,
         refused=refused,
     )
 
@@ -298,10 +284,11 @@ def _command_to_register(space: Workspace, run: Run, entry: Mapping[str, Any], g
     from loomctl.flow.outcomes import evidence
 
     known, step = artifact_paths.placeholder_values(space.project, run), _step_of(run, entry)
-    paths, asked = dict(given.artifacts), _where_asked(space, run, step)
+    paths, places = dict(given.artifacts), frozen_plan.leaves(step)
     for name in shown.not_produced:
         meant = "" if name in paths else evidence.misspelt(name, step, given.artifacts)
-        paths[name] = asked.get(name) or paths.pop(meant, "PATH")
+        if meant or name in paths or not places[name]:
+            paths[name] = paths.pop(meant, "PATH")
     artifacts = {name: placeholders.expand(path, known).text for name, path in paths.items()}
     if given.response is not None:
         return evidence.again(run, entry, given.outcome, artifacts)
@@ -351,6 +338,8 @@ def _ended(
     own = reading.failure_reason if reading.outcome == "failed" else ""
     reason = (failure or own or given.note) if outcome == "failed" else ""
     changed, warnings = _context(space, state, entry, given, reading, failure=failure)
+    if outcome in route.WELL:
+        given = _with_left(space, run, _step_of(run, entry), given, reading)
     has_next_task = False
     if outcome in route.WELL and visits.task_of(entry):
         state, reading, has_next_task = _ticked(space, run, state, given, reading, changed.context)
@@ -422,19 +411,6 @@ def _context(
     updates, warned = context_values.stored(space, asked)
     dropped = (*given.gone, *(() if "last_response" in own else ("last_response",)))
     return run_context.changed(state["context"], own, updates, output=key, dropped=dropped), warnings + warned
-
-
-def unregistered(run: Run, ended: Mapping[str, Any]) -> list[str]:
-    """Say of a step that ended well which file it was asked to register and did not: later sessions will miss it."""
-    place = frozen_plan.place_of(run.plan, ended["step_id"])
-    names = set(_registers(place.step)) if place else set()
-    if ended["status"] not in ("succeeded", "partially_succeeded"):
-        return []
-    return [
-        f"{ended['step_id']} did not register {name}. Add it to the next `loomctl done "
-        f"--artifact {name}=PATH`, or `loomctl undo` and end the step again."
-        for name in sorted(names - set(run.state["artifacts"]))
-    ]
 
 
 def portable(space: Workspace, run_id: str, path: str) -> str:

@@ -73,7 +73,7 @@ def step_prompt(place: Place, visit: int, known: Mapping[str, str | None]) -> st
     if frozen_plan.has_to_show(step):
         from loomctl.flow.outcomes import evidence
 
-        lines += evidence.instruction(step)
+        lines += evidence.instruction(step, known)
     return "\n\n".join(lines)
 
 

@@ -338,19 +338,40 @@ def read_evidence(fields: Fields) -> tuple[dict[str, Any], ...] | None:
     return tuple(one for one in found if one is not None)
 
 
-def read_produces(fields: Fields) -> tuple[str, ...] | None:
-    """Take the names of what a step has to register before it counts as done, each once."""
-    found = fields.texts(PRODUCES, check=_unfit_name)
-    if found is not None and len(found) > MOST_EVIDENCE:
-        fields.fail("OUT_OF_RANGE", PRODUCES, f"{len(found)} names; at most {MOST_EVIDENCE} are allowed")
-    return None if found is None else tuple(dict.fromkeys(found))
-
-
-def _unfit_name(where: str, name: str) -> Problem | None:
-    if is_artifact_name(name):
+def read_produces(fields: Fields) -> tuple[str | dict[str, str], ...] | None:
+    """Take what a step has to leave before it counts as done, each name once: `name`, or `{name: path}` (D66)."""
+    entries = fields.items(PRODUCES)
+    if entries is None:
         return None
-    rule = "a name begins with a letter and has letters, digits, _ and -, at most 64 characters: spec_path"
-    return error("BAD_ID", where, f"{shown(name)} is not a valid artifact name", rule)
+    if len(entries) > MOST_EVIDENCE:
+        fields.fail("OUT_OF_RANGE", PRODUCES, f"{len(entries)} names; at most {MOST_EVIDENCE} are allowed")
+    found: dict[str, str | dict[str, str]] = {}
+    for where, entry in entries:
+        said = list(entry.items()) if isinstance(entry, dict) else [(entry, "")]
+        if len(said) != 1 or not all(isinstance(text, str) for text in said[0]):
+            message = "expected a name, or one name with its path"
+            fields.problems.append(
+                error("WRONG_TYPE", where, message, 'spec_path, or {spec_path: "{run_dir}/spec.md"}')
+            )
+            continue
+        (name, path), has_path = said[0], isinstance(entry, dict)
+        fields.problems += [*_unfit_name(where, name), *(_unfit_place(at(where, name), path) if has_path else ())]
+        found.setdefault(name, {name: path} if has_path else name)
+    return tuple(found.values())
+
+
+def _unfit_name(where: str, name: str) -> Iterator[Problem]:
+    if not is_artifact_name(name):
+        rule = "a name begins with a letter and has letters, digits, _ and -, at most 64 characters: spec_path"
+        yield error("BAD_ID", where, f"{shown(name)} is not a valid artifact name", rule)
+
+
+def _unfit_place(where: str, path: str) -> Iterator[Problem]:
+    yield from placeholder_problems(path, where)
+    if not path.strip():
+        yield error("EMPTY_TEXT", where, "the path is empty", "leave it out: write the name alone")
+    elif path.startswith("/") or "\0" in path or ".." in path.replace("\\", "/").split("/"):
+        yield error("PATH_ESCAPE", where, f"{shown(path)} leads out of the project", "begin it with {run_dir}/")
 
 
 def _piece(raw: object, where: str, problems: list[Problem], also: Sequence[str]) -> dict[str, Any] | None:

@@ -329,7 +329,7 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
         "workdir": held.text("workdir"),
         "output_schema": held.text("output_schema"),
         "output_retries": held.whole("output_retries"),
-        "produces": held.names("produces"),
+        "produces": _produces(held),
         "fidelity": held.text("fidelity"),
         "max_visits": held.visits(),
         "max_retries": _retries(held),
@@ -337,6 +337,11 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
         "for_each": _for_each(held),
     }
     return {key: value for key, value in step.items() if value is not None}
+
+
+def _produces(held: Attributes) -> list[str | dict[str, str]] | None:
+    entries = [entry.partition("=") for entry in held.names("produces") or ()]
+    return [{name.strip(): path.strip()} if equals else name for name, equals, path in entries] or None
 
 
 def _for_each(held: Attributes) -> str | dict[str, Any] | None:

@@ -16,6 +16,7 @@ from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.runs import stages
 from loomctl.runs.model import visits
+from loomctl.runs.model.frozen_plan import leaves
 from loomctl.runs.model.state import handle
 from loomctl.runs.store.match import match
 from loomctl.workflows import workflow_files
@@ -428,7 +429,9 @@ class _Writer:
         said["name"] = node.name if node.name != _drawn(node.title) else None
         said["phase"] = phase if phase != DEFAULT_PHASE else None
         said["script"] = step.get("run")
-        said["produces"] = ", ".join(step.get("produces") or ()) or None
+        # A comma would end the path.
+        left = [f"{name}={path}" if path and "," not in path else name for name, path in leaves(step).items()]
+        said["produces"] = ", ".join(left) or None
         said["timeout"] = f"{step['timeout']:g}s" if step.get("timeout") else None
         task_list = step.get("for_each") or {}
         said |= {"for_each": task_list.get("list"), "section": task_list.get("section")}

@@ -67,7 +67,7 @@ class Step:
     (`*`, `?`, `[…]`, `**`), with `changed`, whether it has to have changed since the step began, the default; `run`, a
     shell command that has to end with 0 (D23), with `timeout` in seconds; `state`, a JSONPath into the state that has
     to find something other than null and false; `condition`, JavaScript that has to be true (D12).
-    produces: the names of what has to be registered and there by then (D66).
+    produces: what has to be there and registered by then: a name, or `{name: path}`, which Loom registers (D66).
 
     for_each: the list through which it goes, a task a visit (D65): `list`, a plain path into the state, of a JSON list
     or a Markdown file; `section`, the heading under which its boxes stand; `allow_empty`, it may have none.
@@ -92,7 +92,7 @@ class Step:
     retry_target: str | None = None
     parallel: Parallel | None = None
     evidence: tuple[dict[str, Any], ...] | None = None
-    produces: tuple[str, ...] | None = None
+    produces: tuple[str | dict[str, str], ...] | None = None
     for_each: dict[str, Any] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loomctl.flow import drive
 from loomctl.flow.commands import command_steps
@@ -15,10 +15,13 @@ from tests.helpers.tables import each
 from tests.helpers.texts import holds
 from tests.helpers.verbs import DONE, begin, done, end, events, go_on, read, statuses, stop, take_back
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 STAGE = "001-build.make@1"
 
 
-def make(scene: Scene, *names: str, **more: Any) -> Scene:
+def make(scene: Scene, *names: str | Json, **more: Any) -> Scene:
     return begin(scene, {"id": "make", "produces": list(names), **more}, "then")
 
 
@@ -132,37 +135,115 @@ def test_a_step_is_open_until_what_it_leaves_is_registered_and_there(scene: Scen
     assert [event["errors"] for event in events(scene, "stage.repair_requested")] == [["NOT_PRODUCED"]]
 
 
-ASKS = 'Write it to `{run_dir}/work.md`. Register it: `--artifact "work_path={run_dir}/work.md"`.'
+WORK: Json = {"work_path": "{run_dir}/work.md"}
 
 
-def test_a_file_in_the_runs_folder_where_the_prompt_says_is_registered_by_itself(scene: Scene) -> None:
+def work_of(scene: Scene, content: str = "# Work") -> Path:
+    return scene.write(f".loom/runs/{scene.run_dir.name}/work.md", content)
+
+
+def test_what_lies_where_a_step_leaves_it_is_registered_by_itself(scene: Scene) -> None:
     """Once it is there with something in it; another path that is given comes first."""
-    make(scene, "work_path", prompt=ASKS)
-    lacking(done(scene))
-    work = scene.write(f".loom/runs/{scene.run_dir.name}/work.md", "")
+    make(scene, WORK)
+    again = lacking(done(scene))
+    holds(again, "artifact `work_path`: ", "work.md: there is no such file", "--for 001 --response-file", but=("PATH",))
+    work = work_of(scene, "")
     holds(lacking(done(scene)), "work.md: it is empty")
     work.write_text("# Work")
     assert end(scene) == "succeeded"
-    assert scene.state["artifacts"] == {"work_path": "{run_dir}/work.md"}
+    assert scene.state["artifacts"] == WORK
     take_back(scene)
+    assert scene.state["artifacts"] == {}
     scene.write("other.md", "# Other")
     assert end(scene, artifacts={"work_path": "{project_root}/other.md"}) == "succeeded"
     assert scene.state["artifacts"] == {"work_path": "{project_root}/other.md"}
 
 
-def test_what_the_prompt_says_is_registered_for_no_step_that_failed(scene: Scene) -> None:
-    make(scene, "work_path", prompt=ASKS, result_handling={"on_failure": "continue"})
-    scene.write(f".loom/runs/{scene.run_dir.name}/work.md", "# Work")
-    assert end(scene, outcome="failed") == "failed"
+def test_a_stop_registers_what_lies_there(scene: Scene) -> None:
+    make(scene, WORK)
+    work_of(scene)
+    stop(scene, said(), on_hook_path=True)
+    assert (statuses(scene)[0], scene.state["artifacts"]) == ("succeeded", WORK)
+
+
+def test_what_the_answer_names_comes_before_the_path_of_the_step(scene: Scene) -> None:
+    make(scene, WORK)
+    work_of(scene)
+    holds(lacking(done(scene, said(artifacts={"work_path": "none.md"}))), "there is no none.md")
+    scene.write("other.md", "# Other")
+    assert done(scene, said(artifacts={"work_path": "other.md"})).ended is not None
+    assert scene.state["artifacts"] == {"work_path": "{project_root}/other.md"}
+
+
+def test_a_file_or_folder_of_the_project_counts_from_its_root(scene: Scene) -> None:
+    """Also for a command step, and in the place of what an earlier step registered."""
+    first: Json = {"id": "first", "prompt": "Do it.", "produces": [{"spec_path": "first.md"}]}
+    command = "mkdir specs && echo Spec > specs/a.md"
+    second: Json = {"id": "make", "run": command, "produces": [{"spec_path": "specs/a.md"}, {"all": "specs"}]}
+    scene.workflow(phases={"build": {"steps": [first, second]}})
+    run = scene.begin().run
+    command_steps.trust(scene.space(), run, command_steps.listed(scene.space(), run))
+    scene.write("first.md", "# First")
+    assert end(scene) == "succeeded"
+    assert scene.state["artifacts"] == {"spec_path": "{project_root}/first.md"}
+    drive.next_step(scene.space(), run.run_id)
+    assert statuses(scene)[-1] == "succeeded"
+    assert scene.state["artifacts"] == {"spec_path": "{project_root}/specs/a.md", "all": "{project_root}/specs"}
+
+
+@each("outcome", ["failed", "skipped", None])
+def test_nothing_is_registered_of_a_step_that_does_not_succeed(scene: Scene, outcome: str | None) -> None:
+    """Neither at once nor after an answer that lacked evidence, nor when its corrections come to an end."""
+    make(scene, WORK, evidence=[{"file": "x.md"}], output_retries=1, result_handling={"on_failure": "continue"})
+    work_of(scene)
+    holds(done(scene).repair, "EVIDENCE_MISSING")
+    assert end(scene, outcome=outcome) == (outcome or "failed")
     assert scene.state["artifacts"] == {}
 
 
-def test_the_line_to_type_has_the_path_that_the_prompt_names(scene: Scene) -> None:
-    """Of a file in the project, which may be older than the run, once it is there."""
-    make(scene, "spec_path", "notes", prompt="Register: `--artifact spec_path=specs/a.md --artifact notes=PATH`.")
-    assert "--artifact spec_path=PATH --artifact notes=PATH" in lacking(done(scene))
-    scene.write("specs/a.md", "# Spec")
-    assert "--artifact spec_path=specs/a.md --artifact notes=PATH" in lacking(done(scene))
+@each("outside", ["{plugin_root}/README.md", "link.md"])
+def test_a_path_that_leads_out_registers_nothing(scene: Scene, outside: str) -> None:
+    (scene.root / "link.md").symlink_to("/etc/passwd")
+    make(scene, {"work_path": outside})
+    holds(lacking(done(scene)), "the path leads out of the project")
+
+
+UNFIT = [
+    ("../a.md", "PATH_ESCAPE"),
+    ("{run_dir}/../../../a.md", "PATH_ESCAPE"),
+    ("..\\a.md", "PATH_ESCAPE"),
+    ("/etc/passwd", "PATH_ESCAPE"),
+    ("a\0.md", "PATH_ESCAPE"),
+    ("{nowhere}/a.md", "UNRESOLVED_PLACEHOLDER"),
+    (" ", "EMPTY_TEXT"),
+]
+
+
+@each(("path", "code"), UNFIT)
+def test_a_path_that_can_be_none_is_refused_before_the_run(scene: Scene, path: str, code: str) -> None:
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make.", "produces": [{"a": path}]}]}})
+    holds(scene.loomctl("check", "tiny").ends(5).stdout, f"error: {code} at $.phases.build.steps[0].produces[0].a")
+
+
+@each("entry", [{"a": "a.md", "b": "b.md"}, {}, {"a": 1}, 1, ["a"]])
+def test_an_entry_that_is_no_name_and_no_one_name_with_its_path_is_refused(scene: Scene, entry: object) -> None:
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make.", "produces": [entry]}]}})
+    holds(scene.loomctl("check", "tiny").ends(5).stdout, "error: WRONG_TYPE at $.phases.build.steps[0].produces[0]:")
+
+
+def test_a_file_under_another_name_is_told_where_the_step_says_a_path(scene: Scene) -> None:
+    make(scene, WORK)
+    scene.write("other.md", "# Other")
+    told = lacking(done(scene, artifacts={"work": "{project_root}/other.md"}))
+    holds(told, "did you mean `work_path`?", f"--artifact work_path={scene.root}/other.md")
+
+
+def test_a_plan_that_was_frozen_before_there_were_paths_asks_for_each_file(scene: Scene) -> None:
+    """What its prompt says changes nothing."""
+    make(scene, "work_path", prompt='Register it: `--artifact "work_path={run_dir}/work.md"`.')
+    work = work_of(scene)
+    holds(lacking(done(scene)), "--artifact work_path=PATH")
+    assert end(scene, artifacts={"work_path": str(work)}) == "succeeded"
 
 
 def test_the_corrections_come_to_an_end(scene: Scene) -> None:
@@ -290,3 +371,12 @@ def test_the_step_says_what_it_leaves_in_one_line(scene: Scene) -> None:
     make(scene, "spec_path", "notes")
     told = [line for line in read(scene, STAGE, "prompt.md").splitlines() if "spec_path" in line]
     assert told == ["It has to leave `spec_path`, `notes`: register each file with `--artifact NAME=PATH`."]
+
+
+def test_the_step_says_where_it_leaves_what_has_a_path(scene: Scene) -> None:
+    make(scene, "spec_path", WORK)
+    holds(
+        read(scene, STAGE, "prompt.md"),
+        f"It has to leave `{scene.run_dir}/work.md` (`work_path`); Loom registers that.\n\n"
+        "It has to leave `spec_path`: register each file with `--artifact NAME=PATH`.",
+    )

@@ -68,6 +68,8 @@ FIELDS = [
     ('[prompt=x, output_schema="routing", output_retries=3]',
      {"id": "a", "prompt": "x", "output_schema": "routing", "output_retries": 3}),
     ('[prompt=x, produces="spec_path, notes"]', {"id": "a", "prompt": "x", "produces": ["spec_path", "notes"]}),
+    ('[prompt=x, produces="spec_path = a=b.md, n"]',
+     {"id": "a", "prompt": "x", "produces": [{"spec_path": "a=b.md"}, "n"]}),
     ('[prompt=x, output_schema="@schemas/a.json"]', {"id": "a", "prompt": "x", "output_schema": "@schemas/a.json"}),
     ("[prompt=x, fidelity=summary:low, max_visits=3, max_retries=2]",
      {"id": "a", "prompt": "x", "fidelity": "summary:low", "max_visits": 3, "max_retries": 2}),

@@ -37,13 +37,19 @@ def test_what_stands_nowhere_but_in_the_workflow_comes_back_too() -> None:
     way = {"to": "end", "condition": "state.artifacts.spec_path != null && outcome != 'failed'", "weight": 2.5}
     plan = simple(
         {"id": "a", "name": "A", "prompt": 'Say "{run_id}".\n\nThen `stop\\` $5.', "output_schema": "routing",
-         "produces": ["spec_path", "n-2"], "output_retries": 0, "fidelity": "summary:low",
+         "produces": ["spec_path", {"n-2": "{run_dir}/n=2.md"}], "output_retries": 0, "fidelity": "summary:low",
          "max_visits": 3, "max_retries": 1, "transitions": [way]},
         {"id": "start", "skill": "review", "description": "D", "require_approval": True, "retry_target": "a"},
         {"id": "exit", "command": "/x:y", "transitions": [{"to": "a", "label": "Again and\nagain"[:9]}]},
     )  # fmt: skip
     plan |= {"retry_target": "main/a", "max_visits": 7}
     assert read_back(plan) == plan
+
+
+def test_of_a_path_that_dot_cannot_hold_the_name_is_drawn() -> None:
+    plan = simple({"id": "a", "prompt": "A.", "produces": [{"spec_path": "a, b.md"}]})
+    (phase,) = read_back(plan)["phases"]
+    assert phase["steps"][0]["produces"] == ["spec_path"]
 
 
 def test_the_same_id_in_two_phases_gets_two_names() -> None:

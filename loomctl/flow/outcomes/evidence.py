@@ -10,6 +10,7 @@ import itertools
 import os
 
 from loomctl.changes import evidence_files
+from loomctl.expressions import placeholders
 from loomctl.expressions.state_paths import MISSING
 from loomctl.flow import lines
 from loomctl.kit import clock, digests, files, machine
@@ -55,8 +56,8 @@ TIMEOUT = 600.0  # seconds of a command that says nothing
 
 def asked_of(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Give what a step of a plan has to show: what it leaves (D66), then its evidence."""
-    names, listed = step.get("produces"), step.get("evidence")
-    leaves = [{"kind": ARTIFACT, "artifact": name} for name in names] if isinstance(names, list) else []
+    listed = step.get("evidence")
+    leaves = [{"kind": ARTIFACT, "artifact": name} for name in frozen_plan.leaves(step)]
     return [*leaves, *(listed if isinstance(listed, list) else ())]
 
 
@@ -141,7 +142,7 @@ def misspelt(name: str, step: Mapping[str, Any], registers: Mapping[str, str]) -
     """Give the name by which a file was registered that a step leaves under another one; empty where none was."""
     from loomctl.kit.problems import nearest
 
-    others = [one for one in registers if one not in step["produces"]]
+    others = [one for one in registers if one not in frozen_plan.leaves(step)]
     alike = [one for one in others if one in name or name in one]
     return nearest(name, others) or (alike[0] if len(alike) == 1 else "")
 
@@ -162,9 +163,11 @@ def _produced(
 ) -> Item:
     """Look for an artifact: registered now or before, inside the project or the run's folder, with something in it."""
     item = Item(ARTIFACT, name, passed=False)
-    path = registers.get(name) or run.state["artifacts"].get(name)
+    path, why = registers.get(name) or run.state["artifacts"].get(name), refused.get(f"artifacts/{name}")
+    if not path and not why and not misspelt(name, step, registers):
+        path = frozen_plan.leaves(step)[name]
     if not isinstance(path, str) or not path:
-        return item._replace(why=refused.get(f"artifacts/{name}") or _unregistered(name, step, registers))
+        return item._replace(why=why or _unregistered(name, step, registers))
     try:
         values = artifact_paths.placeholder_values(space.project, run)
         place = artifact_paths.locate(path, values, roots(space, run)._replace(plugin=""))
@@ -259,12 +262,14 @@ def _read(space: Workspace, wanted: Mapping[str, Any], scope: Mapping[str, Any],
 # ---- What is said of it.
 
 
-def instruction(step: Mapping[str, Any]) -> list[str]:
-    """Tell an assistant what a step has to show; nothing where that is nothing."""
-    every = asked_of(step)
-    names = [f"`{one['artifact']}`" for one in every if one["kind"] == ARTIFACT]
-    wanted = [one for one in every if one["kind"] != ARTIFACT]
-    leaves = [f"It has to leave {', '.join(names)}: register each file with `--artifact NAME=PATH`."] if names else []
+def instruction(step: Mapping[str, Any], known: Mapping[str, str | None]) -> list[str]:
+    """Tell an assistant what a step has to show; nothing where that is nothing. known: values of placeholders."""
+    wanted, left = [one for one in asked_of(step) if one["kind"] != ARTIFACT], frozen_plan.leaves(step)
+    places = [f"`{placeholders.expand(path, known).text}` (`{name}`)" for name, path in left.items() if path]
+    names = [f"`{name}`" for name, path in left.items() if not path]
+    leaves = [f"It has to leave {', '.join(places)}; Loom registers that."] if places else []
+    if names:
+        leaves.append(f"It has to leave {', '.join(names)}: register each file with `--artifact NAME=PATH`.")
     if not wanted:
         return leaves
     lines = "\n".join(f"- {_asks(one)}" for one in wanted)

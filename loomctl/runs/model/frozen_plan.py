@@ -116,7 +116,8 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
     for place, wanted in enumerate(step.get("evidence", ())):
         yield from _of_evidence(f"{path}.evidence[{place}]", wanted)
     if "produces" in step:
-        yield not_text(f"{path}.produces", step["produces"])
+        left = (next(iter(one.values())) if type(one) is dict and len(one) == 1 else one for one in step["produces"])
+        yield not_text(f"{path}.produces", list(left))
     if "for_each" in step:
         yield misfit(f"{path}.for_each", step["for_each"], _FOR_EACH)
     if "parallel" in step:
@@ -245,6 +246,14 @@ def _index(plan: Mapping[str, Any]) -> _Index:
 def has_to_show(step: Mapping[str, Any]) -> bool:
     """Tell whether a step has something to show, or to leave, before it counts as done (D66)."""
     return bool(step.get("evidence") or step.get("produces"))
+
+
+def leaves(step: Mapping[str, Any]) -> dict[str, str]:
+    """Give the names of what a step has to leave, each with its path, empty where the step says none (D66)."""
+    found: dict[str, str] = {}
+    for one in step.get("produces") or ():
+        found |= one if isinstance(one, dict) else {one: ""}
+    return found
 
 
 def is_human(step: Mapping[str, Any]) -> bool:
