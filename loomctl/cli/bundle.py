@@ -247,7 +247,7 @@ def _play(base: str, say: Any) -> dict[str, Any]:
     _slip(say, begun["slip"])
     work = os.path.join(begun["run_dir"], "work.md")
     _write(work, "# Add dark mode\n\nAsked for: a dark colour scheme that a visitor can choose.\n")
-    moved = a.loomctl("session-one", "done", "--artifact", f"work_path={work}", given="The work is framed in work.md.")
+    moved = a.loomctl("session-one", "done", given="The work is framed in work.md.")
     say(f"   $ loomctl done   → {moved['next']['id']}")
     _heading(say, "2. machine-a: write the spec, then end the session")
     _write(os.path.join(a.project, "specs", "dark-mode.md"), SPEC)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loomctl.runs.model.frozen_plan import leaves
 from loomctl.workflows.resolve import resolve
 from loomctl.workflows.workflow import build_plan
 from loomctl.workflows.workflow_files import Places, available
@@ -51,8 +52,8 @@ def test_each_is_told_in_few_words_and_names_what_it_leaves(name: str) -> None:
         assert len(prompt.split()) <= LONGEST, step["key"]
         listed = str(step.get("for_each", {}).get("list", "artifacts.")).partition("artifacts.")[2]
         assert not listed or listed in made, "the list is made before it is gone through"
-        for artifact in step.get("produces", ()):
-            assert f"{artifact}=" in prompt, "the prompt says how the file is registered"
+        for artifact, path in leaves(step).items():
+            assert (f"`{path}`" if path else f"{artifact}=") in prompt, "the prompt says where the file is, or what for"
             made.add(artifact)
         assert bool(step.get("for_each")) == ("{task}" in prompt)
     assert made
@@ -75,11 +76,11 @@ def test_a_prompt_asks_for_the_section_that_is_gone_through(name: str, section: 
 @pytest.mark.slow
 @each("name", GALLERY)
 def test_ok_ends_no_first_step(scene: Scene, name: str) -> None:
-    """It ended at the first missing file, with the line that registers it; four answers of "ok" went through once."""
+    """It ended at the first missing file, with where it has to be; four answers of "ok" went through once."""
     scene.loomctl("run", "add dark mode", "--workflow", name).ends()
     before = scene.state["current_step"]
     ended = scene.loomctl("done", given="ok").ends(1)
-    holds(ended.stdout + ended.stderr, f"{before} is not done", "--artifact", "_path=")
+    holds(ended.stdout + ended.stderr, f"{before} is not done", "_path`: .loom/runs/", ".md: there is no such file")
     assert scene.state["current_step"] == before
 
 
@@ -90,7 +91,7 @@ def test_ok_ends_no_step_of_core_however_often_it_is_said(scene: Scene) -> None:
         scene.loomctl(answer, *(() if answer == "done" else (scene.run_dir.name,)), given="ok")
     assert (scene.state["status"], scene.state["current_step"]) == ("failed", "frame/fetch-work")
     assert {visit["status"] for visit in scene.state["steps"][1:]} == {"failed"}
-    holds(scene.loomctl("status").stdout, "work_path", "you registered no file under this name")
+    holds(scene.loomctl("status").stdout, "work_path:", "/work.md: there")
 
 
 @pytest.mark.slow
