@@ -1,11 +1,11 @@
-"""What prose and JSON come to: the lines of a report that say most, and the short values of what was made or listed."""
+"""What prose and JSON come to: of all parts of a report what says most, and the short values of what was made."""
 
 from __future__ import annotations
 
 import re
 
 from loomctl.reduction.lists import within
-from loomctl.reduction.marks import cut
+from loomctl.reduction.marks import LONGEST_LINE, cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_outputs import ASIDE
 
@@ -13,58 +13,141 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What makes a line of prose worth more than others: a heading, a label, something quoted as code, an address, a hash.
+# What tells more than words do: code, addresses, paths, names of programs, numbers, a label.
 _TELLING = re.compile(
-    r"#{1,6} \S|(?:[-*] |\d+[.)] )?\*\*[^*]+\*\*|`[^`]+`|https?://|\b[0-9a-f]{7,40}\b|\S+/\S+\.\w{1,5}\b"
+    r"`[^`]+`|https?://\S|\S+/\S|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b|\b[\w-]+\.[a-z]{1,5}\b|\d[\w.,:-]*|(?<!\S)--?[a-z]"
+    r"|\*\*[^*]+\*\*|\S\s{2,}(?=\S)"
 )
+_HEADING = re.compile(r"#{1,6} \S|\*\*[^*]+\*\*:?\Z|[A-Z][\w /()-]{0,60}:\Z|[A-Z][A-Z ]{3,40}\Z")
 _LINE_OF_TABLE = re.compile(r"[\s|:+=-]+\Z")
-# The last words of keys that name a thing or say how it is; the latter alone name nothing.
-_STATES = frozenset(("id", "ids", "status", "state", "count", "total"))
-_NAMES = _STATES.union((
-    "iid", "number", "url", "uri", "link", "key", "name", "title", "slug", "sha", "ref", "path", "file", "branch",
-    "version", "error", "message", "subject", "owner", "summary", "label",
+_SENTENCE = re.compile(r"(?<=[.!?;]) (?=[A-Z`*\[(\d])")
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+_PART = 12  # lines of a part without a heading of its own
+_ALIKE = 4  # lines that differ in numbers alone and stand for all that do
+# The last words of keys that name a thing or say how it is, which come before others.
+_NAMES = frozenset((
+    "id", "ids", "status", "state", "count", "total", "iid", "number", "url", "uri", "link", "key", "name", "title",
+    "slug", "sha", "ref", "path", "file", "branch", "version", "error", "message", "subject", "owner", "summary",
+    "label", "line", "login", "code",
 ))  # fmt: skip
-_LONGEST_VALUE = 100  # characters of a value that is told
+_NAMING = ("message", "login", "name", "title", "key", "path", "id")  # of a thing in another
+_LONGEST_VALUE, _BEGUN = 100, 100  # characters of a value that is told, and of the beginning of a longer one
 _DEEPEST = 4
 _MOST_ROWS = 200  # objects that are looked at
+_LEAST_OF_ROW = 12  # tokens
 
 
 def gist(text: str, room: float) -> list[str]:
-    """Give a text's lines if there is room for all, else its first and its last, those that tell most, then the others.
+    """Give a text's lines if there is room for all, else by turns from each of its parts what tells most in it.
 
-    room: in estimated tokens.
+    A part's heading comes with it; the first line and the last come first. room: in estimated tokens.
     """
-    lines = [line.strip() for line in text.split("\n")]
-    lines = [cut(line) for line in lines if line and not _LINE_OF_TABLE.match(line)]
-    if not lines:
-        return []
-    ends = {0, len(lines) - 1}
-    order = sorted(range(len(lines)), key=lambda at: (0 if at in ends else 1 if _TELLING.search(lines[at]) else 2, at))
-    chosen: list[int] = []
+    pieces = list(_pieces(text))
+    if sum(estimate(piece) + 1 for piece in pieces) <= room:
+        return pieces
+    heads, order = _order(pieces)
+    chosen: set[int] = set()
     for at in order:
-        cost = estimate(lines[at]) + 1
+        new = {at, heads.get(at, at)} - chosen
+        cost = sum(estimate(pieces[one]) + 1 for one in new)
         if cost <= room:
             room -= cost
-            chosen.append(at)
-    return [lines[at] for at in sorted(chosen)]
+            chosen |= new
+    return [pieces[at] for at in sorted(chosen)]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Give the lines of a text, of long ones the sentences."""
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if any(map(str.isalnum, line)) and not _LINE_OF_TABLE.match(line):
+            yield from map(cut, _SENTENCE.split(line) if len(line) > LONGEST_LINE else (line,))
+
+
+def _order(pieces: list[str]) -> tuple[dict[int, int], list[int]]:
+    """Give for each piece the heading of its part, and the pieces in the order of choice."""
+    heads: dict[int, int] = {}
+    parts: list[list[tuple[float, int]]] = []
+    shapes: dict[str, int] = {}
+    head, ends = -1, {0: 0, len(pieces) - 1: 0}
+    for at, piece in enumerate(pieces):
+        is_heading = _HEADING.match(piece) is not None
+        if is_heading or not parts or len(parts[-1]) == _PART:
+            parts.append([])
+        if is_heading:
+            head = at
+            continue
+        if head >= 0:
+            heads[at] = head
+        shape = piece.translate(_NO_DIGITS)
+        shapes[shape] = shapes.get(shape, 0) + 1
+        worth = len(_TELLING.findall(piece)) / (8 + piece.count(" "))
+        if shapes[shape] <= _ALIKE:
+            parts[-1].append((-worth, at))
+    turns = [(turn, worth, at) for part in parts for turn, (worth, at) in enumerate(sorted(part)) if at not in ends]
+    return heads, [*(ends if pieces else ()), *(at for _, _, at in sorted(turns))]
 
 
 def facts(value: object, room: float) -> list[str]:
-    """Give for each object in a JSON value a line of what names it and says how it is: `id=12 title=A fault`."""
-    return list(within(_once(_rows(value, _DEEPEST)), room))
+    """Give for each object in a JSON value a line of its short values: `id=12 title=A fault`, names and states first.
+
+    Where there is no room for all, each has an even share, and those at the end are counted. room: in estimated tokens.
+    """
+    rows = list(dict.fromkeys(tuple(row) for _, row in zip(range(_MOST_ROWS), _rows(value, _DEEPEST), strict=False)))
+    whole = list(dict.fromkeys(" ".join(row) for row in rows))
+    if sum(estimate(line) + 1 for line in whole) > room:
+        share = max(_LEAST_OF_ROW, _share([estimate(line) + 1 for line in whole], room))
+        whole = [_begun(line, share - 3) for line in whole]
+    told = list(within(whole, room + len(whole)))
+    return [*told, f"[{len(whole) - len(told)} more]"] if told and len(told) < len(whole) else told
 
 
-def _rows(value: object, depth: int, *, is_entry: bool = False) -> Iterator[str]:
+def _begun(line: str, room: float) -> str:
+    cost = estimate(line)
+    return line if cost <= room else f"{line[: int(len(line) * room / cost)]}…"
+
+
+def _share(costs: list[float], room: float) -> float:
+    """Give what each may cost where those that cost less leave the others what they do not need."""
+    for left, cost in zip(range(len(costs), 0, -1), sorted(costs), strict=True):
+        if cost > room / left:
+            return room / left
+        room -= cost
+    return room
+
+
+def _rows(value: object, depth: int) -> Iterator[list[str]]:
     if isinstance(value, dict) and depth:
-        told = {key: one for key, one in value.items() if _last_word(str(key)) in _NAMES and _is_short(one)}
-        if told and not (is_entry and all(_last_word(str(key)) in _STATES for key in told)):
-            yield " ".join(f"{key}={one}" for key, one in told.items())
-        for key, one in value.items():
-            if key not in ASIDE:
+        held = {str(key): one for key, one in value.items() if key not in ASIDE and _is_telling(str(key), value)}
+        told = {key: _short(held[key]) for key in sorted(held, key=lambda key: _order_of(key, held[key]))}
+        if any(told.values()):
+            for key, one in held.items():
+                if isinstance(one, dict):
+                    told[key] = next((_short(one[name]) for name in _NAMING if name in one), "")
+        row = [f"{key}={one}" for key, one in told.items() if one]
+        if row and (depth >= _DEEPEST - 1 or any(_last_word(key) not in ("url", "href") for key in told if told[key])):
+            yield row
+        for key, one in held.items():
+            if not told.get(key):
                 yield from _rows(one, depth - 1)
     elif isinstance(value, list) and depth:
         for one in value[:_MOST_ROWS]:
-            yield from _rows(one, depth, is_entry=True)
+            yield from _rows(one, depth)
+
+
+def _order_of(key: str, value: object) -> int:
+    """Put what names a thing first, then a text, of which there may be but the beginning."""
+    return 0 if _last_word(key) in _NAMES else 1 if isinstance(value, str) and len(value) > _LONGEST_VALUE else 2
+
+
+def _is_telling(key: str, held: dict[str, object]) -> bool:
+    """Leave out links to what belongs to a thing, its names for machines, and counts of nothing."""
+    word = _last_word(key)
+    if key.startswith("_") or key.endswith("node_id") or (held[key] == 0 and word not in ("code", "id", "status")):
+        return False
+    if key.endswith("_url") and key != "html_url":
+        return False
+    return "html_url" not in held or key == "html_url" or word != "url"
 
 
 def _last_word(key: str) -> str:
@@ -76,11 +159,13 @@ def _last_word(key: str) -> str:
     return last[capital:].lower()
 
 
-def _is_short(value: object) -> bool:
-    if isinstance(value, str):
-        return 0 < len(value) <= _LONGEST_VALUE and "\n" not in value
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _once(rows: Iterator[str]) -> Iterator[str]:
-    return iter(dict.fromkeys(row for _, row in zip(range(_MOST_ROWS), rows, strict=False)))
+def _short(value: object) -> str:
+    """Give a value on a line, of a long text its beginning; "" for what tells nothing."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or "{/" in value:
+        return ""
+    words = " ".join(value[: 2 * LONGEST_LINE].split())
+    if len(words) <= _LONGEST_VALUE and len(value) <= 2 * LONGEST_LINE:
+        return words
+    return f"{words[:_BEGUN]}…" if " " in words else ""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _NUMBER = re.compile(r"\d+")
+_NUMBERED = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANGE, _FOLDER = 5, 3  # the fewest that are told as one
 
 
@@ -35,9 +36,20 @@ def ranges(items: Sequence[str], most: int = 0) -> list[str]:
         groups.setdefault(tuple(_NUMBER.split(item)), []).append(item)
     found: list[str] = []
     for texts, alike in groups.items():
-        told = _ranges(texts, alike) if len(texts) > 1 and len(alike) >= _RANGE else alike
-        found += told[:most] if most and len(texts) > 1 else told
-    return found
+        found += _ranges(texts, alike) if len(texts) > 1 and len(alike) >= _RANGE else alike
+    return _few(found, most) if most else found
+
+
+def _few(items: Iterable[str], most: int) -> list[str]:
+    """Give the items, of those that differ in numbers or hashes alone the first ones."""
+    counts: dict[str, int] = {}
+    told: list[str] = []
+    for item in items:
+        shape = _NUMBERED.sub("#", item)
+        counts[shape] = counts.get(shape, 0) + ("#" in shape)
+        if counts[shape] <= most:
+            told.append(item)
+    return told
 
 
 def _ranges(texts: tuple[str, ...], alike: list[str]) -> list[str]:
@@ -75,8 +87,9 @@ def by_folder(paths: Iterable[str]) -> list[str]:
 def files(paths: Sequence[str], room: float, more: float, *, known: str = "") -> list[str]:
     """Give paths whole while there is room, and the others by their folders in what more room there is."""
     new = [path for path in paths if path not in known]
-    whole = list(within(ranges(new), room))
-    if len(whole) == len(ranges(new)):
+    folded = ranges(new)
+    whole = list(within(folded, room))
+    if len(whole) == len(folded):
         return whole
     left = [path for path in new if path not in set(whole)]
     return whole + list(_cut_to(by_folder(left), more))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 240  # characters of a line that is quoted
 _LOOKED_AT = 2000  # characters of a line
 
+_FEW_WORDS = 5  # before a place that ends a line, whose message is in the next
 _PROSE = 8  # blanks before a word of trouble that make it one of prose, in the output of what went well
 
 
@@ -24,7 +25,9 @@ class Line(NamedTuple):
     """A line. text: without indent, cut; place: of a file in it, "" if none; own: a file of the code at hand.
 
     frame: a place of a trace, without a message; bare_place: line and column of the file that a heading named;
-    detail: a labelled value or a line of a difference; trace: the beginning of a trace that ends with its message.
+    detail: a labelled value or a line of a difference; trace: the beginning of a trace that ends with its message;
+    value: what may be one that was compared; owes: what it is about stands in the next line; section: says whose lines
+    follow.
     """
 
     number: int
@@ -39,6 +42,9 @@ class Line(NamedTuple):
     detail: bool
     bare_place: bool
     trace: bool
+    value: bool
+    owes: bool
+    section: bool
 
 
 # ---- Places.
@@ -49,7 +55,8 @@ _PLACE = re.compile(
     r"|[^\s:()\[\]{}'\"`<>,=;|]{0,200}[/\\][^\s:()\[\]{}'\"`<>,=;|]{1,200}|[A-Z][A-Za-z]{0,20}file"
     r"|^[A-Za-z_.][\w.+-]{0,60}(?=:\d+: ))):\[?(?P<line>\d+)(?:[:,](?P<column>\d+))?(?![\w.]\d)\]?"
     r"|(?P<round>[^\s()'\"`<>,=]{1,200}\.[A-Za-z]\w{0,9})\((?P<row>\d+)(?:[,:] ?\d+)?\)"
-    r"|(?P<worded>[^\s'\"`,()]{0,200}[\w/.-])[\"'`]?,?:? (?:on |at )?line (?P<at>\d+))"
+    r"|(?P<worded>[^\s'\"`,()]{0,200}[./][^\s'\"`,():]{0,200}[\w/-]|[\w-]{1,40}(?=: line \d+: ))"
+    r"[\"'`]?,?:? (?:on |at )?line (?P<at>\d+))"
 )
 _BARE_PLACE = re.compile(r"\d+:\d+\s+\S")
 # Below these folders stands what others wrote.
@@ -75,16 +82,27 @@ _HEADING = re.compile(r"(?:-{3,} |={3,} |>{1,3} |#{1,4} )?(?:[\w.@+-]*/|[A-Za-z]
 _ENUMERATED = re.compile(r"\d+\)\s\S|\u25cf \S|In \S+ line \d+:\Z|([-=_*#])\1{1,}\s[^-=_*].*\s\1{2,}\Z")
 _LABELLED = re.compile(
     r"(?:expected|actual|received|got|want(?:ed)?|left|right|but was|found|given|symbol|location|reason|caused? by)\b"
-    r"[\w ]{0,20}\s*[:=]\s*\S",
+    r"[\w ]{0,20}\s*[:=](?:\s*\S|\Z)",
     re.IGNORECASE,
 )
+# A value that was compared, alone in its line: `3 !== 2`, `+ red`, `'red'`, `[`, `12.5`.
+_OPERAND = r"(?:'[^']{0,80}'|\"[^\"]{0,80}\"|[^\s(){};]{1,80})"
+_VALUE = re.compile(
+    rf"{_OPERAND} (?:[!=]==?|<>|≠|=/=|!~|is not|vs\.?) {_OPERAND}\Z|[-+] ?[^\s-].{{0,120}}\Z"
+    r"|(?:'[^']{0,120}'|\"[^\"]{0,120}\"|-?\d[\d.,_]{0,30}|[\[{][^\[\]{}]{0,120}[\]}])\Z"
+)
+# What says whose lines follow: `== name`, `> Task :name`, `[12/40] name`, `#9 [2/5] RUN`.
+_SECTION = re.compile(
+    r"(?:={2,}>?\s+|>{1,3}\s|::group::|##\[group\]|Step \d+/\d+|\[\d+/\d+\]|#\d+ \[|\$ )\s?\S.{0,150}\Z"
+)
+_TREE = re.compile(r"[\s│|]*[├└]─+ \S+\Z")  # a file's name in a drawn tree
 _LABELLED_BELOW = re.compile(r"[A-Za-z][\w /-]{0,24}\s{0,8}[:=]\s+\S|[-+] ?\S|[\^~]+-* ?[A-Za-z]")
 _TRACE = re.compile(r"Traceback \(most recent call last\)")
 
 # What differs between two that say the same: times, addresses, long numbers.
 _CHANGING = re.compile(r"\b\d+(?:\.\d+)?(?:ms|s|m|us|µs)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d\S*|\b\d{5,}\b")
 _VARYING = re.compile(
-    r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`|\S*[/\\]\S*|\S+\.\w{1,5}:\d\S*|\d+|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b"
+    r"'[^']{0,80}'|\"[^\"]{0,80}\"|`[^`]{0,80}`|\S*[/\\]\S*|\S+\.\w{1,5}:\d\S*|\b[0-9a-f]*\d[0-9a-f]*\b|\d+|\b\w+(?:_\w+|[a-z][A-Z]\w*)\b"
 )
 _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 
@@ -93,16 +111,28 @@ def read(text: str, *, failed: bool) -> Iterator[Line]:
     """Give the lines of a text with what their form says."""
     lines = _bare(text.split("\n"))
     numbered = [bool(_NUMBERED.match(line[:24].translate(_DRAWN_AS))) for line in lines]
-    if 2 * sum(numbered) > len(lines):  # a listing of a file, whose lines are content
+    is_listed = 2 * sum(numbered) > len(lines)
+    has_results = is_listed and _is_repeated(lines, numbered)
+    if is_listed and not has_results:  # a listing of a file, whose lines are content
         lines = ["" if is_content else line for line, is_content in zip(lines, numbered, strict=True)]
-    context = _Context(failed=failed)
+    context = _Context(failed=failed, has_results=has_results)
     quoted = False
     for number, line in enumerate(lines):
         quoted = (quoted or line.startswith("<<<<<<<")) and not line.startswith(">>>>>>>")
-        found = _line(number, "" if quoted else line, len(lines), context)
+        found = _line(number, "" if quoted or _TREE.match(line) else line, len(lines), context)
         if found.text and not found.indent:
             context.under_file = found.heading and names_file(found.text)
         yield found
+
+
+def _is_repeated(lines: list[str], numbered: list[bool]) -> bool:
+    """Tell results that are told by their numbers, most of them in the same words, from the lines of a file."""
+    counts: dict[str, int] = {}
+    for line, is_numbered in zip(lines, numbered, strict=True):
+        if is_numbered:
+            shape = line[:LONGEST_LINE].translate(_NO_DIGITS)
+            counts[shape] = counts.get(shape, 0) + 1
+    return 2 * max(counts.values(), default=0) > sum(numbered)
 
 
 def _bare(lines: list[str]) -> list[str]:
@@ -142,9 +172,11 @@ def _line(number: int, line: str, count: int, context: _Context) -> Line:
         kind = ERROR
     context.quotes = quotes is not None
     detail = form.labelled or (indent > 0 and form.labelled_below) or context.quotes
+    is_open = at is not None and not seen[at.end() :].strip(" :).") and seen.count(" ", 0, at.start()) < _FEW_WORDS
+    owes = (kind <= WARNING and not frame and (seen[-1:] == ":" or is_open)) or (form.labelled and seen[-1:] in ":=")
     return Line(
         number, cut_around(bare, form.told_at), indent, kind, form.shape, place, own, frame, form.heading, detail,
-        bare_place, form.trace,
+        bare_place, form.trace, form.value or form.labelled, owes, form.section,
     )  # fmt: skip
 
 
@@ -159,13 +191,16 @@ class _Form(NamedTuple):
     labelled: bool
     labelled_below: bool
     trace: bool
+    value: bool
+    section: bool
 
 
 class _Context:
     """What is known of a text while its lines are read: the forms that it has, and whether a file was named."""
 
-    def __init__(self, *, failed: bool) -> None:
+    def __init__(self, *, failed: bool, has_results: bool) -> None:
         self.failed = failed
+        self.has_results = has_results
         self.under_file = False
         self.quotes = False
         self._forms: dict[tuple[str, bool], _Form] = {}
@@ -174,17 +209,20 @@ class _Context:
         key = (seen.translate(_DIGITS), is_message)
         known = self._forms.get(key)
         if known is None:
-            known = self._forms[key] = _form(seen, failed=self.failed, says=is_message and self.failed)
+            known = self._forms[key] = _form(
+                seen, failed=self.failed, says=is_message and self.failed, is_result=self.has_results
+            )
         return known
 
 
 # Digits that no pattern tells from one another.
 _DIGITS = str.maketrans("123456789", "111446666")
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 _ONE_DIGIT = str.maketrans("123456789‘’", "000000000''")  # noqa: RUF001 - and one kind of quotes
 
 
-def _form(seen: str, *, failed: bool, says: bool) -> _Form:
-    is_source = _GUTTER.match(seen[:24].translate(_DRAWN_AS))
+def _form(seen: str, *, failed: bool, says: bool, is_result: bool) -> _Form:
+    is_source = not is_result and _GUTTER.match(seen[:24].translate(_DRAWN_AS))
     kind, told_at = (NOISE, 0) if is_source else kind_of_words(seen, says=says)
     if not failed and kind <= WARNING and seen.count(" ", 0, told_at) > _PROSE:
         kind = WEAK  # of what went well, a word far behind in a line is prose
@@ -197,6 +235,8 @@ def _form(seen: str, *, failed: bool, says: bool) -> _Form:
         bool(_LABELLED.match(seen)),
         bool(_LABELLED_BELOW.match(seen)),
         bool(_TRACE.match(seen)),
+        len(seen) < LONGEST_LINE and bool(_VALUE.match(seen)),
+        not is_source and bool(_SECTION.match(seen)),
     )
 
 

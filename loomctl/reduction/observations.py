@@ -13,11 +13,15 @@ from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.reduction import signal
 from loomctl.reduction.first_lines import LONGEST_WORDS, Call, first_line
 from loomctl.reduction.gist import facts, gist
+from loomctl.reduction.hits import changes, hits
+from loomctl.reduction.hits import found as hits_found
 from loomctl.reduction.kinds import BINARY, JSON, JSONL, TEXT
 from loomctl.reduction.lists import files, ranges, within
 from loomctl.reduction.marks import without_folders
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_outputs import (
+    MOST_VALUES,
+    WHOLE,
     bounded,
     cleaned,
     is_a_search,
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 # All in estimated tokens. An output as small as this stands for itself.
-SMALL, SMALL_FAILED = 50, 120
+SMALL, SMALL_LIST, SMALL_FAILED = 100, 50, 120
+CONFIRMED = 40  # of an edit's answer
 NEVER_LONGER = 400  # what stands for an output of up to so many tokens is never longer than it
 
 
@@ -48,13 +53,15 @@ class Share(NamedTuple):
 
 
 TROUBLE = Share(0.3, 420, 1000)  # messages and what explains them; of messages alone as many as there are, up to `most`
-TROUBLE_IF_WELL = Share(0.3, 320, 1000)
+TROUBLE_IF_WELL = Share(0.3, 320, 800)
 FILES = Share(0.04, 16, 120)
 LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 300)  # of a list of files: whole ones, and the others' folders
 NAMES = Share(0.1, 16, 300)
 ADDRESSES = Share(0.4, 40, 300)
-FACTS = Share(0.12, 30, 120)  # of JSON
-REPORT, PROSE, PAGES = Share(0.5, 300, 500), Share(0.2, 60, 160), Share(0.2, 40, 120)
+FACTS = Share(0.15, 60, 240)  # of JSON
+HITS, CHANGES = Share(0.3, 120, 300), Share(0.15, 120, 300)  # of what a search found, of a difference
+PRINTED = Share(0.15, 40, 160)  # of what a command printed that went well
+REPORT, PROSE, PAGES = Share(0.5, 260, 500), Share(0.2, 60, 160), Share(0.2, 40, 120)
 TOUCHED = Share(0.1, 0, 40)  # names in what an edit takes out and puts in
 CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
@@ -74,8 +81,15 @@ def observation(call: Call) -> str:
     if not is_quiet and call.kind != BINARY and call.output.facts.get("form") not in _NO_WORDS:
         lines += _signal(_seen(call))
     if call.output.success and call.rule.action in (WRITE, EDIT) and not call.rule.template:
-        lines += _touched(call)
+        lines += _confirmation(call) + _touched(call)
     return mask("\n".join(lines))[0]
+
+
+def _confirmation(call: Call) -> list[str]:
+    """Give an edit's answer, if it is a short text: an id or a branch in it stands nowhere else."""
+    is_text = call.output.at is not None or isinstance(call.output.result, str)
+    text = call.output.text.strip() if is_text and call.size <= CONFIRMED else ""
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def _touched(call: Call) -> list[str]:
@@ -128,13 +142,14 @@ def _seen(call: Call) -> _Seen:
     given = without_exit_code(output.text) if is_text else spoken(call.rule, masked(bounded(output.result)))
     text, errors = (looked_at(cleaned(one, signal.plain)) for one in (given, output.errors))
     whole: list[str] = []
-    if call.size <= (SMALL if output.success else SMALL_FAILED) and action != READ:
+    is_difference = action == SHELL and signal.is_difference(text)
+    listed = signal.listed_files(text) if action in (SHELL, MATCHES, OTHER) and output.success else []
+    small = (SMALL if is_text and not listed else SMALL_LIST) if output.success else SMALL_FAILED
+    if call.size <= small and action != READ:
         stands = text if is_text or action in (LIST, MATCHES) or not text else _compact(output.result)
         stands = "" if errors and not is_text and not output.success else stands  # `errors` says it
         whole = [line.strip() for line in stands.split("\n") if line.strip() and stands != errors]
-        text = ""
-    is_difference = action == SHELL and signal.is_difference(text)
-    listed = signal.listed_files(text) if action in (SHELL, MATCHES, OTHER) and output.success else []
+        text, listed = "", []
     return _Seen(call, text, errors, is_text, whole, listed, is_difference)
 
 
@@ -147,12 +162,12 @@ def _signal(seen: _Seen) -> list[str]:
     if seen.is_text and seen.call.kind in (JSON, JSONL):  # for names do not begin with the letter of an escape
         seen = seen._replace(text=seen.text.replace("\\n", "\n").replace("\\t", "\t"))
     found += _prose(seen, found, has_trouble=bool(said))
-    found += _facts(seen)
+    found += [line for line in _facts(seen) if line not in found]
     found += _notebook(seen)
     if seen.action in (SEARCH, VISIT):
         found += _line("at", within(ranges(signal.addresses(seen.text)), seen.room(ADDRESSES), known="\n".join(found)))
     found += _files(seen, found)
-    known = "\n".join(found) + (_held(seen) if seen.action in (WRITE, EDIT) else "")
+    known = "\n".join([first_line(seen.call), *found, _held(seen) if seen.action in (WRITE, EDIT) else ""])
     found += _line("names", within(ranges(_names(seen), NAMES_ALIKE), seen.room(NAMES), known=known))
     return _never_longer(seen, found)
 
@@ -184,7 +199,8 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
         found.append(masked_line(errors, LONGEST_WORDS))
     is_content = output.success and (seen.is_difference or is_a_search(seen.call.args))
     text = "" if is_content else seen.text
-    return [*found, *(line for line in trouble(text, rooms, failed=not output.success) if line not in found)]
+    said_more = trouble(text, rooms, failed=not output.success, is_part=len(output.text) > WHOLE)
+    return [*found, *(line for line in said_more if line not in found)]
 
 
 def _held(seen: _Seen) -> str:
@@ -205,8 +221,8 @@ def _rooms(seen: _Seen) -> Rooms:
 def _prose(seen: _Seen, found: list[str], *, has_trouble: bool) -> list[str]:
     """Give the line that sums up, the last lines of what failed, and of prose what says most."""
     output, known = seen.call.output, "\n".join(found)
-    if seen.action == SHELL and seen.call.kind == TEXT and not seen.is_difference:
-        return _last_words(seen, known, has_trouble=has_trouble)
+    if seen.action in (SHELL, MATCHES) and seen.call.kind == TEXT:
+        return _printed(seen, known, has_trouble=has_trouble)
     if seen.action == OTHER and seen.call.kind == TEXT:
         share = REPORT if seen.call.tool_name in REPORTS else PROSE
         return [line for line in gist(seen.text, seen.room(share)) if line not in known]
@@ -219,10 +235,28 @@ def _prose(seen: _Seen, found: list[str], *, has_trouble: bool) -> list[str]:
     return []
 
 
+def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
+    """Give of what a command printed its hits, its changes, or its last words and what says most."""
+    output = seen.call.output
+    if seen.is_difference:
+        return changes(seen.text, seen.room(CHANGES))
+    lines = hits_found(seen.text) if output.success and not has_trouble else []
+    if lines and (all(line.file for line in lines) or seen.action == MATCHES or is_a_search(seen.call.args)):
+        return hits(lines, seen.room(HITS))
+    if seen.action == MATCHES:
+        return []
+    last = _last_words(seen, known, has_trouble=has_trouble)
+    if not output.success or seen.files or signal.is_status(seen.text):
+        return last
+    room = seen.room(PRINTED) - estimate(known) - sum(map(estimate, last))
+    return [*(line for line in gist(seen.text, room) if line not in known and line not in last), *last]
+
+
 def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     sums_up = seen.text.split("\n", 1)[0] if signal.is_status(seen.text) else signal.summary(seen.text)
     is_entry = bool(seen.files) and (sums_up.startswith("total ") or any(file in sums_up for file in seen.files))
-    last = [] if is_entry else list(within([sums_up], SUMMARY, known=known))
+    totals = signal.totals(seen.text) if not seen.files else []
+    last = [] if is_entry else list(within(dict.fromkeys([sums_up, *reversed(totals)]), SUMMARY, known=known))
     if seen.call.output.success:
         return last
     times = 1 if has_trouble else 2
@@ -232,19 +266,38 @@ def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
 
 
 def _facts(seen: _Seen) -> list[str]:
-    """Give of JSON what names the things in it and says how they are: the ids of what was made."""
-    if seen.action not in (SHELL, OTHER) or seen.call.kind not in (JSON, JSONL):
+    """Give of JSON what names the things in it and says how they are: the ids of what was made.
+
+    Of a result with a text it is what stands beside the text.
+    """
+    output = seen.call.output
+    if seen.action not in (SHELL, OTHER):
         return []
-    return facts(_value(seen), seen.room(FACTS))
+    if seen.call.kind in (JSON, JSONL):
+        return facts(_value(seen), seen.room(FACTS))
+    if seen.action == SHELL or output.at is None or not isinstance(output.result, dict):
+        return []
+    return facts({key: one for key, one in masked(bounded(output.result)).items() if key != output.at[0]}, FACTS.least)
 
 
 def _value(seen: _Seen) -> Any:
     if not seen.is_text:
-        return masked(bounded(seen.call.output.result))
+        value = seen.call.output.result
+        given = [*seen.call.args.values()]
+        given += [one for many in given if isinstance(many, list) for one in many]
+        if isinstance(value, dict):  # what was given is no news
+            value = {key: _new(one, given) for key, one in value.items()}
+        return masked(bounded(value))
     try:
         return json.loads(mask(seen.call.output.text)[0]) if len(seen.text) >= len(seen.call.output.text) / 2 else None
     except (ValueError, RecursionError):
         return None
+
+
+def _new(value: Any, given: list[Any]) -> Any:
+    if isinstance(value, list):
+        return [one for one in value[:MOST_VALUES] if one not in given]
+    return None if isinstance(value, (str, dict)) and value in given else value
 
 
 def _notebook(seen: _Seen) -> list[str]:
@@ -265,7 +318,10 @@ def _notebook(seen: _Seen) -> list[str]:
 
 
 def _files(seen: _Seen, found: list[str]) -> list[str]:
-    paths = seen.files or signal.paths(seen.text)
+    is_content = seen.action == MATCHES or seen.is_difference  # whose words are no files
+    paths = seen.files or ([] if is_content else signal.paths(seen.text))
+    if seen.action == READ:  # `item.text` may be an attribute
+        paths = [path for path in paths if "/" in path or any(f"{quote}{path}" in seen.text for quote in "\"'`")]
     is_list = bool(seen.files) or sum(map(len, paths)) > len(seen.text) / 3
     room, more = (max(seen.room(FILES), seen.room(LISTS)), seen.room(FOLDERS)) if is_list else (seen.room(FILES), 0)
     return _line("in", files(paths, room, more, known="\n".join(found)))
@@ -277,8 +333,7 @@ def _names(seen: _Seen) -> list[str]:
         return signal.names(_KEYS.sub("", seen.text))
     if seen.call.kind not in (JSON, JSONL):
         return signal.names(seen.text)
-    found = dict.fromkeys(signal.names(_JSON_KEYS.sub(" ", seen.text)) + signal.names(seen.text))
-    return sorted(found, key=signal.is_common)
+    return sorted(signal.names(_JSON_KEYS.sub(" ", seen.text)), key=signal.is_common)
 
 
 def _line(word: str, items: Iterable[str]) -> list[str]:

@@ -27,10 +27,21 @@ _SUMMARY = re.compile(
     r"|^=+ .+ =+$|exit code \d",
     re.IGNORECASE,
 )
+# A line that counts how all went: `800 passing`, `# fail 1`, `Ran 3 tests`, `Job succeeded`.
+_TOTAL = re.compile(
+    r"[^\w]*(?:\[[^\]]{1,40}\]\W*)?(?:\d+ (?:passed|failed|passing|failing|pending|skipped|tests?|examples?|errors?"
+    r"|assertions|problems?|warnings?|failures?|files? changed|insertions?|deletions?)\b"
+    r"|(?:tests?|pass|fail|skipped|cancelled|suites|todo|failures|errors|passed|failed|total):? +=?\d+\b"
+    r"|(?:Tests?|Test Suites|Test Files|Snapshots)\b:? .*\d|Ran \d+|Found \d+ |OK\b|FAILED\b ?\("
+    r"|(?:Job|Build|Pipeline|BUILD|Step) (?:succeeded|failed|passed|SUCCESSFUL|FAILED|SUCCESS|FAILURE|finished)"
+    r"|Finished |All (?:\d+ )?\w+ passed)"
+)
+_MOST_TOTALS, _MANY_TOTALS = 6, 24  # that are told; so many in a text sum nothing up
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _PATH = re.compile(
     r"(?<![\w/.~@:{-])(?:~/|\.{1,2}/|/)?(?:[\w.@+-]{1,80}/){1,14}[\w.@+-]*[\w+-](?:\.\w{1,8})?"
     r"|(?<![\w/.@:-])(?!(?:self|cls|this)\.)[\w@+-][\w.@+-]{0,80}\.(?:[a-z][a-z0-9]{0,5}|[A-Z]{1,4})(?![\w/(])"
-    r"|(?<![\w/.~@:{-])/[\w.@+-]{2,}"
+    r"|(?<![\w/.~@:{<-])/[\w.@+-]{2,}"
 )
 _NAME = re.compile(
     r"\b(?:[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Za-z][a-z0-9]*(?:_[A-Za-z0-9]+)+"
@@ -115,6 +126,14 @@ def summary(text: str) -> str:
     return cut(next((line for line in reversed(lines) if _SUMMARY.search(line[:400])), lines[-1] if lines else ""))
 
 
+def totals(text: str) -> list[str]:
+    """Give the last lines that count how all went, each form once; none where these are entries."""
+    found = [line.strip() for line in text.split("\n") if _TOTAL.match(line[:200])]
+    last = {"".join(one for one in line if not one.isdigit()): line for line in found[-_MANY_TOTALS:]}
+    told = list(last.values())[-_MOST_TOTALS:] if len(found) <= _MANY_TOTALS or len(last) < _MANY_TOTALS / 2 else []
+    return [cut(line) for line in told]
+
+
 def ending(text: str, count: int) -> list[str]:
     """Give the last lines with words in them, of those that differ in digits alone the last one."""
     lines = [line.strip() for line in text.rstrip().split("\n")[-40:] if any(map(str.isalpha, line))]
@@ -143,7 +162,7 @@ def names(text: str) -> list[str]:
         lines = [line for line in text.split("\n") if not line.startswith("index ")]
         text = "\n".join(sorted(lines, key=lambda line: line[:1] not in "+-"))
     counts: dict[str, int] = {}
-    for name in _NAME.findall(text):
+    for name in _NAME.findall(_UUID.sub(" ", text)):
         counts[name] = counts.get(name, 0) + 1
     order = {name: place for place, name in enumerate(counts)}
     often = sorted(

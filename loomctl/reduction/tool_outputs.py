@@ -52,7 +52,8 @@ _TEXTS = (
 # What hosts add to a result about their own doing.
 ASIDE = frozenset({
     "durationMs", "durationSeconds", "numFiles", "numLines", "truncated", "totalDurationMs", "totalTokens",
-    "totalToolUseCount", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt", "oldTodos",
+    "totalToolUseCount", "toolStats", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt",
+    "oldTodos",
 })  # fmt: skip
 _DEEPEST = 12
 _SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes them
@@ -284,7 +285,9 @@ def cleaned(text: str, clean: Callable[[str], str]) -> str:
     if len(text) <= CLEANED:
         return mask(looked_at(clean(text), _MARGINS))[0]
     head = mask(looked_at(clean(text[: FIRST + MARGIN]), 1))[0][:-MARGIN]
-    return f"{head}\n{mask(looked_at(clean(text[-LAST - MARGIN :]), 1))[0][MARGIN:]}"
+    tail = mask(looked_at(clean(text[-LAST - MARGIN :]), 1))[0][MARGIN:]
+    last, first = head.rfind("\n", -_LIKE * 20), tail.find("\n", 0, _LIKE * 20)  # a piece of a line is no line
+    return f"{head[:last] if last >= 0 else head}\n{tail[first + 1 :]}"
 
 
 def masked_head(text: str, limit: int) -> str:
@@ -351,6 +354,8 @@ def _standing_out(lines: list[str]) -> list[int]:
     for shape in shapes:
         counts[shape] = counts.get(shape, 0) + 1
     taken: dict[str, int] = {}
+    said: dict[str, int] = {}
+    rare: list[tuple[int, str]] = []
     few = sum(count <= _FEW for count in counts.values()) <= _HITS
     for number, shape in enumerate(shapes):
         taken[shape] = taken.get(shape, 0) + 1
@@ -358,10 +363,18 @@ def _standing_out(lines: list[str]) -> list[int]:
             continue
         is_rare = counts[shape] <= _FEW
         if _is_troubled(lines[number]):
-            ranks.append((0 if is_rare else 1, number))
+            words = _words_alone(shape) if is_rare else ""
+            said[words] = said.get(words, 0) + 1
+            rare.append((number, words))
         elif is_rare and few:
             ranks.append((2, number))
+    ranks += [(0 if words and said[words] <= _FEW else 1, number) for number, words in rare]
     return [number for _, number in sorted(ranks)]
+
+
+def _words_alone(shape: str) -> str:
+    """Give what is no id of a line: ids have other letters in each."""
+    return " ".join(word for word in shape.split() if word[:-1].isalpha() or len(word) == 1) or shape
 
 
 def _is_troubled(line: str) -> bool:

@@ -27,7 +27,8 @@ _MOST, _MOST_IF_WELL = {DETAIL: 8, AROUND: 8, ASIDE: 4}, {DETAIL: 4, AROUND: 4, 
 _PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
 _ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
 _FOLDED, _FOLDED_MOST = 0.25, 0.5  # of the room for messages: for the places of what is folded
-_PLACES, _COUNTED = 60, 200  # places of what is folded that are told, and up to how many are counted
+_PLACES = 60  # places of what is folded that are told
+_NEAR, _LONGEST_VALUE = 5, 160  # lines behind a message among which its values are, and characters of one
 _OFTEN = 5  # so many lines of one shape without a mark are a tool's progress
 
 
@@ -67,17 +68,19 @@ class Ranked(NamedTuple):
     line: Line
 
 
-def trouble(text: str, rooms: Rooms, *, failed: bool = True) -> list[str]:
+def trouble(text: str, rooms: Rooms, *, failed: bool = True, is_part: bool = False) -> list[str]:
     """Give the lines that tell of trouble, in their order, the most telling where there is no room for all.
 
-    failed: the tool said that it did; then a place with a message is trouble whatever its words.
+    failed: the tool said that it did; then a place with a message is trouble whatever its words. is_part: there is more
+    of the text, so that what is left can only be counted to be so much at least.
     """
     lines = _without_progress(list(marks.read(text, failed=failed)))
     ranked = sorted(_ranked(_headed(_units(lines)), failed=failed))
     chosen, left = _chosen(ranked, rooms)
     told = _told(chosen)
     rest = rooms.messages - sum(estimate(line) + 1 for line in told)
-    return told + _folded(left, max(rooms.messages * _FOLDED, min(rest, rooms.messages * _FOLDED_MOST)))
+    room = max(rooms.messages * _FOLDED, min(rest, rooms.messages * _FOLDED_MOST))
+    return told + _folded(left, room, "at least " if is_part else "")
 
 
 def _without_progress(lines: list[Line]) -> list[Line]:
@@ -92,14 +95,16 @@ def _without_progress(lines: list[Line]) -> list[Line]:
     often = {shape for shape, count in counts.items() if count >= _OFTEN and shape}
     return [
         line._replace(kind=NOISE)
-        if line.shape in often and _may_be_progress(line) and not (above.kind <= WARNING and line.indent > above.indent)
+        if line.shape in often
+        and _may_be_progress(line)
+        and not (above.owes or (above.kind <= WARNING and line.indent > above.indent))
         else line
         for above, line in zip([*lines[:1], *lines], lines, strict=False)
     ]
 
 
 def _may_be_progress(line: Line) -> bool:
-    return line.kind == PLAIN and not (line.detail or line.heading or line.own)
+    return line.kind == PLAIN and not (line.detail or line.heading or line.own or line.value or line.section)
 
 
 # ---- Units.
@@ -108,12 +113,19 @@ def _may_be_progress(line: Line) -> bool:
 def _units(lines: Iterable[Line]) -> Iterator[Unit]:
     """Group lines: a message, a heading or a place begins a unit, and what stands below it belongs to it."""
     unit: Unit | None = None
-    blanks = gap = 0
-    for line in lines:
+    blanks = gap = near = 0
+    owes = False
+    for seen in lines:
+        line = seen
         if not line.text:
             blanks, gap = blanks + (not gap), True
             continue
-        if unit is None or _begins(line, unit, blanks if gap else 0):
+        can = unit is not None and line.kind != NOISE and not (line.frame or line.heading or line.section)
+        is_value = can and (owes or (near > 0 and line.value and line.kind > WARNING))
+        line = line._replace(value=is_value and len(line.text) <= _LONGEST_VALUE)
+        near = _NEAR if line.kind == ERROR else near - 1
+        owes = line.owes
+        if unit is None or (not is_value and _begins(line, unit, blanks if gap else 0)):
             if unit is not None:
                 yield unit
             unit, blanks = None if line.kind == NOISE else _opened(line), 0
@@ -141,6 +153,8 @@ def _joined(unit: Unit, line: Line) -> Unit:
 def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
     """Tell a line that belongs to nothing above it. paragraphs: so many ended since the unit began, if one did."""
     first = unit.lines[0]
+    if line.section:
+        return True
     is_open = first.heading and unit.kind > WARNING  # a heading still without what it is the heading of
     if line.heading and (paragraphs or is_open or not marks.names_file(line.text)):
         return True
@@ -164,16 +178,29 @@ def _begins(line: Line, unit: Unit, paragraphs: int) -> bool:
 
 
 def _headed(units: Iterable[Unit]) -> Iterator[Unit]:
-    """Tell a heading that nothing belongs to, such as a test's name, with the first error behind it."""
+    """Tell a heading that nothing belongs to, such as a test's name or a section's, with the first error behind it."""
     heading: list[Line] = []
+    sections: dict[str, list[Line]] = {}
     for unit in units:
         first = unit.lines[0]
+        mark = _mark(first.text)
+        if first.section and unit.kind > WEAK:
+            above = sections.get(mark, [])[-1:] if first.text[:1] == ">" else []  # a program, and what it runs
+            sections[mark] = [*(one for one in above if one.number == first.number - 1), first]
+        elif unit.kind <= WARNING and mark in sections:
+            yield Unit(unit.kind, sections.pop(mark))
         if first.heading:
             heading = unit.lines[:1] if unit.kind > WEAK and not any(line.place for line in unit.lines) else []
         elif unit.kind == ERROR and heading:
             yield Unit(ERROR, heading)
             heading = []
         yield unit
+
+
+def _mark(text: str) -> str:
+    """Give what a build that does several things at a time puts before the lines of one: `#9`."""
+    mark = text.partition(" ")[0]
+    return mark if mark[:1] == "#" and mark[1:].isdigit() else ""
 
 
 # ---- Ranks.
@@ -193,6 +220,7 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
         file = next((line.place for line in unit.lines if line.own), unit.lines[0].text).partition(":")[0]
         alike = _count(shapes, worst.shape, file)
         room = dict(most)
+        is_new = False
         is_file = any(line.bare_place for line in unit.lines)  # of which each message below is told with it
         for line in unit.lines[is_file:]:
             rank = MESSAGE if line.number in ends and kind == ERROR else _rank(line, unit, kind)
@@ -200,8 +228,9 @@ def _ranked(units: Iterable[Unit], *, failed: bool) -> Iterator[Ranked]:
                 continue
             text = _with_file(line, unit)
             same = marks.unchanging(text)
-            if same in seen:
+            if same in seen and not (line.value and is_new):
                 continue
+            is_new = is_new or (rank == MESSAGE and not line.value)
             if line.kind <= WARNING:
                 room = dict(most)
             if rank in room and not line.frame:
@@ -242,11 +271,11 @@ def _rank(line: Line, unit: Unit, kind: int) -> int | None:
     """Say how much of a unit's trouble a line tells; None where it tells none."""
     if line.kind == NOISE:
         return None
-    is_named = line.heading or (bool(line.place) and not line.frame and line.kind != NOTE)
+    is_named = line.heading or line.section or (bool(line.place) and not line.frame and line.kind != NOTE)
     first = unit.lines[0]
     is_named = is_named or (first.heading and not first.place and line.number == first.number + 1)
     if kind == ERROR:
-        if line.kind == ERROR or is_named or (unit.kind > NOTE and line is first):
+        if line.kind == ERROR or is_named or line.value or (unit.kind > NOTE and line is first):
             return MESSAGE
         if line.frame or line.detail:
             return DETAIL
@@ -320,7 +349,7 @@ def _told(chosen: list[Ranked]) -> list[str]:
     return told
 
 
-def _folded(left: list[Ranked], room: float) -> list[str]:
+def _folded(left: list[Ranked], room: float, at_least: str) -> list[str]:
     """Tell the messages that there was no room for by their number, and by their places as far as there is room."""
     told: list[str] = []
     file, words = "", [""]
@@ -335,5 +364,4 @@ def _folded(left: list[Ranked], room: float) -> list[str]:
             break
         file = name or file
         told += [text] if text else []
-    count = f"{len(left)}" if len(left) <= _COUNTED else f"over {_COUNTED}"  # of a large output not all are looked at
-    return [f"[{count} more{': ' if told else ''}{'; '.join(told)}]"] if left else []
+    return [f"[{at_least}{len(left)} more{': ' if told else ''}{'; '.join(told)}]"] if left else []

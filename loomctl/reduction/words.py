@@ -58,6 +58,11 @@ _LEVEL_OF_LOG = re.compile(
     r"\b(?:level|severity|lvl)[\"']?\s?[:=]\s?[\"']?(?P<key>[A-Za-z]+)"
     r"|(?:^|\d\S* |\] )\W?(?P<word>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b(?![:)\w])"
 )
+# A marker that another stream's line stands directly before: `reading 'x'*** No rule`, `81%ERROR: no room`.
+_GLUED = re.compile(
+    r"(?<=[\w'\")\].%])(?:: )?\*\*\* (?=[A-Z\[])"
+    r"|(?<=[\d'\")\]%])(?:error|Error|ERROR|fatal|FATAL|panic)(?:: |\[)|(?<=[^\s\"'(])Traceback \(most recent"
+)
 # A line of a program, which names trouble and is none. A pair of JSON, an error with its message, and a list's or a
 # build's mark (`* `, `#8 `) at the line's begin are not of that kind.
 _CODE = re.compile(
@@ -91,6 +96,9 @@ def kind_of_words(seen: str, *, says: bool) -> tuple[int, int]:
         return PLAIN, 0
     if seen.startswith(_ADDRESS):
         return NOTE if " " in seen else NOISE, 0
+    glued = _GLUED.search(seen)
+    if glued:
+        return ERROR, glued.start()
     for found in _LEVEL.finditer(seen[:240]):
         level = _LEVELS.get(found["word"].lower())
         if level is not None:

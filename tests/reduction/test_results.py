@@ -120,9 +120,10 @@ def test_of_a_notebook_the_ids_of_its_cells_are_told_and_what_went_wrong_in_them
     ("value", "told"),
     [
         ([{"id": 1, "name": "red"}, {"id": 2, "name": "blue"}], ["id=1 name=red", "id=2 name=blue"]),
-        ([{"id": 1, "state": "open"}, {"id": 2, "state": "shut"}], []),
-        ({"ok": True, "data": {"sha": "5ea305f", "size": 3}}, ["sha=5ea305f"]),
-        ({"id": "x" * 500, "text": "red"}, []),
+        ([{"id": 1, "state": "open"}, {"id": 2, "state": "shut"}], ["id=1 state=open", "id=2 state=shut"]),
+        ({"ok": True, "data": {"sha": "5ea305f", "size": 3}}, ["sha=5ea305f size=3"]),
+        ({"id": "x" * 500, "text": "red"}, ["text=red"]),
+        ({"url": "https://example.org/3", "node_id": "x", "avatar_url": "y"}, ["url=https://example.org/3"]),
         (None, []),
     ],
 )
