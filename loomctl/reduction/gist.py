@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from loomctl.reduction.lists import within
+from loomctl.reduction.lists import cost, within
+from loomctl.reduction.live import NO_DIGITS
 from loomctl.reduction.marks import LONGEST_LINE, cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_outputs import ASIDE
@@ -21,7 +22,6 @@ _TELLING = re.compile(
 _HEADING = re.compile(r"#{1,6} \S|\*\*[^*]+\*\*:?\Z|[A-Z][\w /()-]{0,60}:\Z|[A-Z][A-Z ]{3,40}\Z")
 _LINE_OF_TABLE = re.compile(r"[\s|:+=-]+\Z")
 _SENTENCE = re.compile(r"(?<=[.!?;]) (?=[A-Z`*\[(\d])")
-_NO_DIGITS = str.maketrans("", "", "0123456789")
 _PART = 12  # lines of a part without a heading of its own
 _ALIKE = 4  # lines that differ in numbers alone and stand for all that do
 # The last words of keys that name a thing or say how it is, which come before others.
@@ -43,16 +43,18 @@ def gist(text: str, room: float) -> list[str]:
     A part's heading comes with it; the first line and the last come first. room: in estimated tokens.
     """
     pieces = list(_pieces(text))
-    if sum(estimate(piece) + 1 for piece in pieces) <= room:
+    if cost(pieces, room) <= room:
         return pieces
     heads, order = _order(pieces)
     chosen: set[int] = set()
     for at in order:
         new = {at, heads.get(at, at)} - chosen
-        cost = sum(estimate(pieces[one]) + 1 for one in new)
-        if cost <= room:
-            room -= cost
+        spent = cost((pieces[one] for one in new), room)
+        if spent <= room:
+            room -= spent
             chosen |= new
+        elif room < _LEAST_OF_ROW:
+            break
     return [pieces[at] for at in sorted(chosen)]
 
 
@@ -79,10 +81,11 @@ def _order(pieces: list[str]) -> tuple[dict[int, int], list[int]]:
             continue
         if head >= 0:
             heads[at] = head
-        shape = piece.translate(_NO_DIGITS)
+        shape = piece.translate(NO_DIGITS)
         shapes[shape] = shapes.get(shape, 0) + 1
         worth = len(_TELLING.findall(piece)) / (8 + piece.count(" "))
-        if shapes[shape] <= _ALIKE:
+        shapes[piece] = shapes.get(piece, 0) + (shape != piece)
+        if shapes[shape] <= _ALIKE and shapes[piece] == 1:
             parts[-1].append((-worth, at))
     turns = [(turn, worth, at) for part in parts for turn, (worth, at) in enumerate(sorted(part)) if at not in ends]
     return heads, [*(ends if pieces else ()), *(at for _, _, at in sorted(turns))]
@@ -95,7 +98,7 @@ def facts(value: object, room: float) -> list[str]:
     """
     rows = list(dict.fromkeys(tuple(row) for _, row in zip(range(_MOST_ROWS), _rows(value, _DEEPEST), strict=False)))
     whole = list(dict.fromkeys(" ".join(row) for row in rows))
-    if sum(estimate(line) + 1 for line in whole) > room:
+    if cost(whole, room) > room:
         share = max(_LEAST_OF_ROW, _share([estimate(line) + 1 for line in whole], room))
         whole = [_begun(line, share - 3) for line in whole]
     told = list(within(whole, room + len(whole)))
@@ -103,16 +106,16 @@ def facts(value: object, room: float) -> list[str]:
 
 
 def _begun(line: str, room: float) -> str:
-    cost = estimate(line)
-    return line if cost <= room else f"{line[: int(len(line) * room / cost)]}…"
+    size = estimate(line)
+    return line if size <= room else f"{line[: int(len(line) * room / size)]}…"
 
 
 def _share(costs: list[float], room: float) -> float:
     """Give what each may cost where those that cost less leave the others what they do not need."""
-    for left, cost in zip(range(len(costs), 0, -1), sorted(costs), strict=True):
-        if cost > room / left:
+    for left, least in zip(range(len(costs), 0, -1), sorted(costs), strict=True):
+        if least > room / left:
             return room / left
-        room -= cost
+        room -= least
     return room
 
 

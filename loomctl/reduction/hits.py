@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 
 from loomctl.kit.records import NamedTuple
-from loomctl.reduction.lists import ranges, within
+from loomctl.reduction.lists import cost, ranges, within
 from loomctl.reduction.tokens import estimate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-_HIT = re.compile(r"(?:(?P<file>[^\s:][^:]{0,200}):)?(?P<line>\d{1,7}):(?P<text>.*)")
+_HIT = re.compile(
+    r"(?:(?P<file>(?!\d{4}-\d\d-\d\d)(?:[^\s:]{0,200}[A-Za-z./][^\s:]{0,200}|[^\s:][^:]{0,200}\.\w{1,8})):)?"
+    r"(?P<line>\d{1,7}):(?P<text>.*)"
+)
 _BESIDE = re.compile(r"(?:[^\s:][^:]{0,200}-)?\d{1,7}-|--\Z|Binary file ")  # a line around a hit
 _WIDE, _NARROW = 160, 70  # characters of a hit's line
 _HUNK = re.compile(r"@@+ -\d+(?:,\d+)? \+(?P<line>\d+)(?:,\d+)? @@+(?P<of>.*)")
@@ -27,7 +30,7 @@ class Hit(NamedTuple):
     text: str
 
 
-def found(text: str) -> list[Hit]:
+def hits_of(text: str) -> list[Hit]:
     """Give the hits of a search with their line numbers; none where most lines are no hits."""
     lines = [line for line in text.split("\n") if line.strip() and not _BESIDE.match(line)]
     matches = [match for match in map(_HIT.match, lines) if match]
@@ -35,12 +38,11 @@ def found(text: str) -> list[Hit]:
     return hits if 2 * len(hits) > len(lines) else []
 
 
-def hits(found: list[Hit], room: float) -> list[str]:
+def hit_lines(found: list[Hit], room: float) -> list[str]:
     """Give each hit's line begun while there is room, of each file one first, and of the others the numbers."""
     order = _by_turns(found)
-    numbers = _numbers(found)
-    spare = min(0.7 * room, sum(estimate(line) + 1 for line in numbers))
-    wide = _NARROW if sum(estimate(_told(hit, _WIDE)) + 1 for hit in found) > room else _WIDE
+    spare = min(0.7 * room, cost(_numbers(found), room))
+    wide = _NARROW if cost((_told(hit, _WIDE) for hit in found), room) > room else _WIDE
     room -= spare if wide == _NARROW else 0
     chosen: set[int] = set()
     for at in order:
@@ -50,7 +52,19 @@ def hits(found: list[Hit], room: float) -> list[str]:
         chosen.add(at)
     told = [_told(hit, wide) for at, hit in enumerate(found) if at in chosen]
     left = [hit for at, hit in enumerate(found) if at not in chosen]
-    return told + list(within(_numbers(left), spare + max(0, room)))
+    return told + list(_fitting(_numbers(left), spare + max(0, room)))
+
+
+def _fitting(lines: list[str], room: float) -> Iterator[str]:
+    """Give lines while there is room, of the last one as many numbers as fit."""
+    for line in lines:
+        size = estimate(line) + 1
+        if size > room:
+            begun = line[: int(len(line) * max(0, room) / size)].rpartition(",")[0]
+            yield from [f"{begun},…"] if begun else []
+            return
+        room -= size
+        yield line
 
 
 def _by_turns(found: list[Hit]) -> list[int]:

@@ -26,6 +26,16 @@ def within(items: Iterable[str], budget: float, *, known: str = "") -> Iterator[
         yield item
 
 
+def cost(items: Iterable[str], most: float) -> float:
+    """Say what items cost, in estimated tokens; of what costs more than `most` no more is looked at."""
+    spent = 0.0
+    for item in items:
+        spent += estimate(item) + 1
+        if spent > most:
+            break
+    return spent
+
+
 def ranges(items: Sequence[str], most: int = 0) -> list[str]:
     """Give the items, of which those that differ in one running number stand as one: `part_{001..120}.py`.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from loomctl.kit.records import NamedTuple
+from loomctl.reduction.live import NO_DIGITS
 from loomctl.reduction.words import ERROR, NOISE, PLAIN, WARNING, WEAK, kind_of_words
 
 TYPE_CHECKING = False
@@ -130,8 +131,8 @@ def _is_repeated(lines: list[str], numbered: list[bool]) -> bool:
     counts: dict[str, int] = {}
     for line, is_numbered in zip(lines, numbered, strict=True):
         if is_numbered:
-            shape = line[:LONGEST_LINE].translate(_NO_DIGITS)
-            counts[shape] = counts.get(shape, 0) + 1
+            shape = line[:LONGEST_LINE].translate(NO_DIGITS)
+            counts[shape] = counts.get(shape, 0) + any(map(str.isalnum, shape))
     return 2 * max(counts.values(), default=0) > sum(numbered)
 
 
@@ -217,7 +218,6 @@ class _Context:
 
 # Digits that no pattern tells from one another.
 _DIGITS = str.maketrans("123456789", "111446666")
-_NO_DIGITS = str.maketrans("", "", "0123456789")
 _ONE_DIGIT = str.maketrans("123456789‘’", "000000000''")  # noqa: RUF001 - and one kind of quotes
 
 

@@ -13,8 +13,7 @@ from loomctl.kit.text.secrets import mask, masked, masked_line
 from loomctl.reduction import signal
 from loomctl.reduction.first_lines import LONGEST_WORDS, Call, first_line
 from loomctl.reduction.gist import facts, gist
-from loomctl.reduction.hits import changes, hits
-from loomctl.reduction.hits import found as hits_found
+from loomctl.reduction.hits import changes, hit_lines, hits_of
 from loomctl.reduction.kinds import BINARY, JSON, JSONL, TEXT
 from loomctl.reduction.lists import files, ranges, within
 from loomctl.reduction.marks import without_folders
@@ -58,14 +57,14 @@ FILES = Share(0.04, 16, 120)
 LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 300)  # of a list of files: whole ones, and the others' folders
 NAMES = Share(0.1, 16, 300)
 ADDRESSES = Share(0.4, 40, 300)
-FACTS = Share(0.15, 60, 240)  # of JSON
+FACTS = Share(0.15, 50, 200)  # of JSON
 HITS, CHANGES = Share(0.3, 120, 300), Share(0.15, 120, 300)  # of what a search found, of a difference
 PRINTED = Share(0.15, 40, 160)  # of what a command printed that went well
-REPORT, PROSE, PAGES = Share(0.5, 260, 500), Share(0.2, 60, 160), Share(0.2, 40, 120)
+REPORT, PROSE, PAGES = Share(0.5, 220, 500), Share(0.3, 100, 300), Share(0.2, 60, 160)
 TOUCHED = Share(0.1, 0, 40)  # names in what an edit takes out and puts in
 CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
-SUMMARY = 60
+SUMMARY = 50
 LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
 NAMES_ALIKE = 8  # names that differ in numbers alone
 _EDITED, _EDITS = ("new_string", "old_string", "content", "new_source"), 40  # arguments that hold text; looked at
@@ -240,9 +239,9 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     output = seen.call.output
     if seen.is_difference:
         return changes(seen.text, seen.room(CHANGES))
-    lines = hits_found(seen.text) if output.success and not has_trouble else []
+    lines = hits_of(seen.text) if output.success and not has_trouble else []
     if lines and (all(line.file for line in lines) or seen.action == MATCHES or is_a_search(seen.call.args)):
-        return hits(lines, seen.room(HITS))
+        return hit_lines(lines, seen.room(HITS))
     if seen.action == MATCHES:
         return []
     last = _last_words(seen, known, has_trouble=has_trouble)
@@ -253,10 +252,13 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
 
 
 def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
-    sums_up = seen.text.split("\n", 1)[0] if signal.is_status(seen.text) else signal.summary(seen.text)
-    is_entry = bool(seen.files) and (sums_up.startswith("total ") or any(file in sums_up for file in seen.files))
-    totals = signal.totals(seen.text) if not seen.files else []
-    last = [] if is_entry else list(within(dict.fromkeys([sums_up, *reversed(totals)]), SUMMARY, known=known))
+    if signal.is_status(seen.text):
+        ends = [seen.text.split("\n", 1)[0]]
+    else:
+        ends = [] if seen.files else signal.totals(seen.text)
+        ends = ends or signal.ending(seen.text, 1)
+    is_entry = any(one.startswith("total ") or any(file.rstrip("/") in one for file in seen.files) for one in ends)
+    last = [] if is_entry and seen.files else list(within(reversed(ends), SUMMARY, known=known))[::-1]
     if seen.call.output.success:
         return last
     times = 1 if has_trouble else 2

@@ -6,7 +6,7 @@ import re
 
 from loomctl.kit.text.fences import visible
 from loomctl.reduction.lists import within
-from loomctl.reduction.live import left
+from loomctl.reduction.live import NO_DIGITS, left
 from loomctl.reduction.marks import cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.words import tells_trouble
@@ -20,17 +20,10 @@ _ESCAPES = re.compile(
 )
 
 _MARKED = re.compile(r"#{1,4} \w")  # a heading of Markdown
-_SUMMARY = re.compile(
-    r"\b\d+ (?:passed|failed|errors?|warnings?|problems?|tests?|files?|failing|passing|skipped|vulnerabilities"
-    r"|packages?)\b"
-    r"|^(?:Tests?|Test Suites|Ran|Found|Summary|Total|Result|Finished|Done|Compiled|Build|Plan|Apply)\b"
-    r"|^=+ .+ =+$|exit code \d",
-    re.IGNORECASE,
-)
 # A line that counts how all went: `800 passing`, `# fail 1`, `Ran 3 tests`, `Job succeeded`.
 _TOTAL = re.compile(
     r"[^\w]*(?:\[[^\]]{1,40}\]\W*)?(?:\d+ (?:passed|failed|passing|failing|pending|skipped|tests?|examples?|errors?"
-    r"|assertions|problems?|warnings?|failures?|files? changed|insertions?|deletions?)\b"
+    r"|assertions|problems?|warnings?|failures?|files?|insertions?|deletions?|packages?|vulnerabilities)\b"
     r"|(?:tests?|pass|fail|skipped|cancelled|suites|todo|failures|errors|passed|failed|total):? +=?\d+\b"
     r"|(?:Tests?|Test Suites|Test Files|Snapshots)\b:? .*\d|Ran \d+|Found \d+ |OK\b|FAILED\b ?\("
     r"|(?:Job|Build|Pipeline|BUILD|Step) (?:succeeded|failed|passed|SUCCESSFUL|FAILED|SUCCESS|FAILURE|finished)"
@@ -120,16 +113,10 @@ def opening(text: str, budget: float) -> list[str]:
     return [*told[:1], *within(told[1:], budget - estimate(told[0]) if told else 0)]
 
 
-def summary(text: str) -> str:
-    """Give the line that sums the output up, which is the last that looks so, else the last at all."""
-    lines = [line.strip() for line in text.rstrip().split("\n")[-40:] if any(map(str.isalpha, line))]
-    return cut(next((line for line in reversed(lines) if _SUMMARY.search(line[:400])), lines[-1] if lines else ""))
-
-
 def totals(text: str) -> list[str]:
     """Give the last lines that count how all went, each form once; none where these are entries."""
     found = [line.strip() for line in text.split("\n") if _TOTAL.match(line[:200])]
-    last = {"".join(one for one in line if not one.isdigit()): line for line in found[-_MANY_TOTALS:]}
+    last = {line.translate(NO_DIGITS): line for line in found[-_MANY_TOTALS:]}
     told = list(last.values())[-_MOST_TOTALS:] if len(found) <= _MANY_TOTALS or len(last) < _MANY_TOTALS / 2 else []
     return [cut(line) for line in told]
 
@@ -137,7 +124,7 @@ def totals(text: str) -> list[str]:
 def ending(text: str, count: int) -> list[str]:
     """Give the last lines with words in them, of those that differ in digits alone the last one."""
     lines = [line.strip() for line in text.rstrip().split("\n")[-40:] if any(map(str.isalpha, line))]
-    last = {"".join(one for one in line if not one.isdigit()): at for at, line in enumerate(lines)}
+    last = {line.translate(NO_DIGITS): at for at, line in enumerate(lines)}
     return [cut(lines[at]) for at in sorted(last.values())[-count:]]
 
 

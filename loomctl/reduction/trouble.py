@@ -121,7 +121,7 @@ def _units(lines: Iterable[Line]) -> Iterator[Unit]:
             blanks, gap = blanks + (not gap), True
             continue
         can = unit is not None and line.kind != NOISE and not (line.frame or line.heading or line.section)
-        is_value = can and (owes or (near > 0 and line.value and line.kind > WARNING))
+        is_value = can and line.kind > WARNING and (owes or (near > 0 and line.value))
         line = line._replace(value=is_value and len(line.text) <= _LONGEST_VALUE)
         near = _NEAR if line.kind == ERROR else near - 1
         owes = line.owes

@@ -7,7 +7,7 @@ from typing import Any
 
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.gist import facts, gist
-from loomctl.reduction.hits import changes, found, hits
+from loomctl.reduction.hits import changes, hit_lines, hits_of
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.trouble import Rooms, trouble
 from tests.helpers.tables import each
@@ -177,8 +177,8 @@ def test_hits_in_one_file_have_their_numbers_and_none_is_taken_for_a_listing() -
     told = reduce_call("Grep", {"pattern": "def", "path": "shed.wv"}, {"mode": "content", "content": text}).observation
     assert "7:def pull_b(thread, spool, side):" in told
     assert "623" in told
-    assert found("Nothing here.\nNothing there: 3\n") == []
-    assert estimate("\n".join(hits(found(text), 100))) <= 110
+    assert hits_of("Nothing here.\nNothing there: 3\n") == []
+    assert estimate("\n".join(hit_lines(hits_of(text), 100))) <= 110
 
 
 DIFF = """\
@@ -283,7 +283,7 @@ def test_what_was_given_is_not_told_again() -> None:
     assert "Wind" not in told
 
 
-_OPTIONS = ("red", "blue", "green", "grey") * 6
+_OPTIONS = ("red", "blue", "green", "grey") * 16
 HELP = (
     "Usage: weave [options] FILE\n\nWeaves a cloth.\n\nOptions:\n"
     + "".join(f"  --{name} N    how much {name} there is, {n} of them\n" for n, name in enumerate(_OPTIONS))
