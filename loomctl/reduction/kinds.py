@@ -17,7 +17,7 @@ def kind_of(text: str) -> str:
     bare = text.strip()
     if not bare:
         return EMPTY
-    if "\0" in text or _is_noise(text):
+    if _is_noise(text):
         return BINARY
     if bare[0] not in "{[":
         return TEXT

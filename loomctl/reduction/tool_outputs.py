@@ -258,10 +258,12 @@ def _at(value: object, place: tuple[str, ...]) -> object:
 
 # ---- What is looked at of a text or value too large to be looked at whole; the rest is still behind the step (D59).
 # Looking costs seconds a megabyte, and a hook has few. Of what is larger than `CLEANED` only the two ends are cleaned
-# and masked; of what comes of that, `looked_at` gives the ends and the lines between that tell of trouble.
+# and masked, and of what is between them the lines that stand out; of what comes of that, `looked_at` gives the ends
+# and the lines between that tell of trouble.
 
 CLEANED = 2_000_000  # characters of a text that is cleaned and masked whole
 FIRST, LAST = 800_000, 1_200_000  # of a larger one
+_BETWEEN = 16_000_000  # characters between these in which lines are looked for that stand out
 MARGIN = 16_384  # characters beyond a cut that are masked with it: a secret that the cut parts is no shorter than half
 MOST_VALUES = 10_000  # texts, numbers and the like that are looked at in one value
 
@@ -272,6 +274,7 @@ _FEW = 3  # lines that are alike: so few are rare, and so many stand for all
 _LIKE = 200  # characters by which lines are alike
 _WIDEST = 1000  # characters of such a line, and of those beside it that may explain it
 _ABOVE, _BELOW = 2, 3
+_AT = re.compile(r"\.[A-Za-z]\w{0,4}(?::\d|\(\d)")  # a place in a file: `cart.py:3`, `cart.ts(3,1)`
 _MARGINS = 2  # times what is looked at: so much of a text is masked
 _BESIDE = 500  # characters beside what is kept of such a line that are masked with it
 
@@ -284,10 +287,18 @@ def cleaned(text: str, clean: Callable[[str], str]) -> str:
     """
     if len(text) <= CLEANED:
         return mask(looked_at(clean(text), _MARGINS))[0]
-    head = mask(looked_at(clean(text[: FIRST + MARGIN]), 1))[0][:-MARGIN]
-    tail = mask(looked_at(clean(text[-LAST - MARGIN :]), 1))[0][MARGIN:]
+    head, at_head = _end(text[: FIRST + MARGIN], clean)
+    tail, at_tail = _end(text[-LAST - MARGIN :], clean)
+    head, tail = head[: len(head) - at_head], tail[at_tail:]
     last, first = head.rfind("\n", -_LIKE * 20), tail.find("\n", 0, _LIKE * 20)  # a piece of a line is no line
-    return f"{head[:last] if last >= 0 else head}\n{tail[first + 1 :]}"
+    between = _between(text[FIRST:-LAST][:_BETWEEN].split("\n")[1:-1], WHOLE / 2)
+    return f"{head[:last] if last >= 0 else head}\n{mask(clean(between))[0]}\n{tail[first + 1 :]}"
+
+
+def _end(piece: str, clean: Callable[[str], str]) -> tuple[str, int]:
+    """Clean and mask an end with its margin; gives how much of it that margin has become."""
+    told = mask(looked_at(clean(piece), 1))[0]
+    return told, min(MARGIN, MARGIN * len(told) // len(piece))
 
 
 def masked_head(text: str, limit: int) -> str:
@@ -326,8 +337,12 @@ def looked_at(text: str, times: int = 1) -> str:
         return text
     first = text.rfind("\n", 0, head) + 1 or head
     last = text.find("\n", len(text) - tail) + 1 or len(text) - tail
-    lines = text[first:last].split("\n")
-    room = whole - first - (len(text) - last) - 2
+    between = _between(text[first:last].split("\n"), whole - first - (len(text) - last) - 2)
+    return f"{text[:first]}\n{between}\n{text[last:]}"
+
+
+def _between(lines: list[str], room: float) -> str:
+    """Give lines that stand out and those beside them, in their order. room: characters."""
     chosen: dict[int, str] = {}
     for number in _standing_out(lines):
         for at in range(max(0, number - _ABOVE), min(len(lines), number + _BELOW + 1)):
@@ -339,8 +354,7 @@ def looked_at(text: str, times: int = 1) -> str:
                 chosen[at] = line
         if room < 0:
             break
-    between = "".join(f"{chosen[number]}\n" for number in sorted(chosen))
-    return f"{text[:first]}\n{between}\n{text[last:]}"
+    return "".join(f"{chosen[number]}\n" for number in sorted(chosen))
 
 
 def _standing_out(lines: list[str]) -> list[int]:
@@ -379,7 +393,7 @@ def _words_alone(shape: str) -> str:
 
 def _is_troubled(line: str) -> bool:
     low = line.lower()
-    return any(word in low for word in TROUBLES) and not is_encoded(line)
+    return (any(word in low for word in TROUBLES) or _AT.search(line[:_LIKE]) is not None) and not is_encoded(line)
 
 
 def _window(line: str) -> str:

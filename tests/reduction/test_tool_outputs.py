@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomctl.reduction.calls import reduce_call
+from loomctl.reduction.kinds import BINARY, TEXT, kind_of
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_outputs import HEAD, TAIL, WHOLE, looked_at
+from loomctl.reduction.tool_outputs import CLEANED, HEAD, TAIL, WHOLE, looked_at
 from tests.helpers.tables import each
 from tests.hostile import keys
 
@@ -31,6 +32,25 @@ def test_an_error_is_told_wherever_it_stands(place: int) -> None:
     observation = told(lines)
     assert observation.split("\n")[0] == "make all: exit 0, 40000 lines output"
     assert ERROR in observation
+
+
+def test_an_error_is_told_that_stands_in_the_middle_of_megabytes() -> None:
+    lines = [f"item {number}: copied to the other side, with what belongs to it" for number in range(60_000)]
+    lines[25_000] = "item 25000: checksum differs, wanted 9f31 got 77c0, so it failed"
+    assert sum(map(len, lines)) > CLEANED
+    assert lines[25_000] in told([*lines, "1 of 60000 items failed"])
+
+
+def test_a_large_output_that_was_written_over_keeps_its_words() -> None:
+    """A bar of progress: two megabytes of which a terminal shows a line."""
+    bar = "".join(f"\r{number / 400:6.2f} % of the whole is done" for number in range(80_000))
+    observation = told([f"begun{bar}", "ERROR: the disk is full"])
+    assert "ERROR: the disk is full" in observation
+
+
+def test_a_log_with_a_zero_in_it_is_no_binary() -> None:
+    assert kind_of("a log\n" * 500 + "\0" + "error: no\n") == TEXT
+    assert kind_of("\x7fELF" + "\0" * 400 + "words") == BINARY
 
 
 @pytest.mark.parametrize("cut", [HEAD, -TAIL])
