@@ -12,7 +12,7 @@ from loomctl.reduction.tool_outputs import ASIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 # What tells more than words do: code, addresses, paths, names of programs, numbers, a label.
 _TELLING = re.compile(
@@ -37,15 +37,18 @@ _MOST_ROWS = 200  # objects that are looked at
 _LEAST_OF_ROW = 12  # tokens
 
 
-def gist(text: str, room: float) -> list[str]:
+def gist(text: str, room: float, first: Sequence[str] = ()) -> list[str]:
     """Give a text's lines if there is room for all, else by turns from each of its parts what tells most in it.
 
-    A part's heading comes with it; the first line and the last come first. room: in estimated tokens.
+    A part's heading comes with it; the first line and the last come first. room: in estimated tokens; first: words in
+    small letters, of which what has one comes before all others.
     """
     pieces = list(_pieces(text))
     if cost(pieces, room) <= room:
         return pieces
     heads, order = _order(pieces)
+    if first:
+        order.sort(key=lambda at: not any(word in pieces[at].lower() for word in first))
     chosen: set[int] = set()
     for at in order:
         new = {at, heads.get(at, at)} - chosen
@@ -94,7 +97,8 @@ def _order(pieces: list[str]) -> tuple[dict[int, int], list[int]]:
 def facts(value: object, room: float) -> list[str]:
     """Give for each object in a JSON value a line of its short values: `id=12 title=A fault`, names and states first.
 
-    Where there is no room for all, each has an even share, and those at the end are counted. room: in estimated tokens.
+    Where there is no room for all, each has an even share, and those at the end are counted; what room they leave is
+    for the long texts in it. room: in estimated tokens.
     """
     rows = list(dict.fromkeys(tuple(row) for _, row in zip(range(_MOST_ROWS), _rows(value, _DEEPEST), strict=False)))
     whole = list(dict.fromkeys(" ".join(row) for row in rows))
@@ -102,7 +106,21 @@ def facts(value: object, room: float) -> list[str]:
         share = max(_LEAST_OF_ROW, _share([estimate(line) + 1 for line in whole], room))
         whole = [_begun(line, share - 3) for line in whole]
     told = list(within(whole, room + len(whole)))
-    return [*told, f"[{len(whole) - len(told)} more]"] if told and len(told) < len(whole) else told
+    if len(told) < len(whole):
+        return [*told, f"[{len(whole) - len(told)} more]"] if told else []
+    return told + gist("\n".join(_texts(value, _DEEPEST)), room - cost(told, room))
+
+
+def _texts(value: object, depth: int) -> Iterator[str]:
+    """Give the long texts of a value, of which a line has the beginning alone; a piece of a difference is none."""
+    if isinstance(value, str):
+        if len(value) > _LONGEST_VALUE and " " in value and not value.startswith("@@ "):
+            yield value
+    elif isinstance(value, (dict, list)) and depth:
+        held = value.items() if isinstance(value, dict) else ((None, one) for one in value[:_MOST_ROWS])
+        for key, one in held:
+            if key not in ASIDE:
+                yield from _texts(one, depth - isinstance(value, dict))
 
 
 def _begun(line: str, room: float) -> str:
@@ -127,7 +145,8 @@ def _rows(value: object, depth: int) -> Iterator[list[str]]:
             for key, one in held.items():
                 if isinstance(one, dict):
                     told[key] = next((_short(one[name]) for name in _NAMING if name in one), "")
-        row = [f"{key}={one}" for key, one in told.items() if one]
+        once = {(_last_word(key), one): f"{key}={one}" for key, one in reversed(told.items()) if one}
+        row = [*reversed(once.values())]
         if row and (depth >= _DEEPEST - 1 or any(_last_word(key) not in ("url", "href") for key in told if told[key])):
             yield row
         for key, one in held.items():
@@ -166,7 +185,7 @@ def _short(value: object) -> str:
     """Give a value on a line, of a long text its beginning; "" for what tells nothing."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    if not isinstance(value, str) or "{/" in value:
+    if not isinstance(value, str) or "{/" in value or value.startswith("@@ "):
         return ""
     words = " ".join(value[: 2 * LONGEST_LINE].split())
     if len(words) <= _LONGEST_VALUE and len(value) <= 2 * LONGEST_LINE:

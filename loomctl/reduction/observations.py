@@ -26,6 +26,7 @@ from loomctl.reduction.tool_outputs import (
     is_a_search,
     looked_at,
     masked_head,
+    searched_for,
     spoken,
     without_exit_code,
 )
@@ -57,10 +58,10 @@ FILES = Share(0.04, 16, 120)
 LISTS, FOLDERS = Share(0.8, 0, 300), Share(0.3, 0, 300)  # of a list of files: whole ones, and the others' folders
 NAMES = Share(0.1, 16, 300)
 ADDRESSES = Share(0.4, 40, 300)
-FACTS = Share(0.15, 50, 200)  # of JSON
+FACTS = Share(0.25, 80, 300)  # of JSON
 HITS, CHANGES = Share(0.3, 120, 300), Share(0.15, 120, 300)  # of what a search found, of a difference
-PRINTED = Share(0.15, 40, 160)  # of what a command printed that went well
-REPORT, PROSE, PAGES = Share(0.5, 220, 500), Share(0.3, 100, 300), Share(0.2, 60, 160)
+PRINTED = Share(0.15, 100, 160)  # of what a command printed that went well
+REPORT, PROSE, PAGES = Share(0.5, 400, 700), Share(0.3, 100, 300), Share(0.2, 60, 160)
 TOUCHED = Share(0.1, 0, 40)  # names in what an edit takes out and puts in
 CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
@@ -142,7 +143,9 @@ def _seen(call: Call) -> _Seen:
     text, errors = (looked_at(cleaned(one, signal.plain)) for one in (given, output.errors))
     whole: list[str] = []
     is_difference = action == SHELL and signal.is_difference(text)
-    listed = signal.listed_files(text) if action in (SHELL, MATCHES, OTHER) and output.success else []
+    listed: list[str] = []
+    if action in (SHELL, MATCHES, OTHER):
+        listed = signal.listed_files(text) if output.success else signal.tree(text)
     small = (SMALL if is_text and not listed else SMALL_LIST) if output.success else SMALL_FAILED
     if call.size <= small and action != READ:
         stands = text if is_text or action in (LIST, MATCHES) or not text else _compact(output.result)
@@ -247,8 +250,10 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     last = _last_words(seen, known, has_trouble=has_trouble)
     if not output.success or seen.files or signal.is_status(seen.text):
         return last
-    room = seen.room(PRINTED) - estimate(known) - sum(map(estimate, last))
-    return [*(line for line in gist(seen.text, room) if line not in known and line not in last), *last]
+    wanted = searched_for(seen.call.args)
+    room = seen.room(HITS if wanted else PRINTED) - estimate(known) - sum(map(estimate, last))
+    told = gist(seen.text, room, first=wanted)
+    return [*(line for line in told if line not in known and line not in last), *last]
 
 
 def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
@@ -262,7 +267,8 @@ def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     if seen.call.output.success:
         return last
     times = 1 if has_trouble else 2
-    ends = [line for line in signal.ending(seen.text, times * LAST_LINES) if without_folders(line) not in known]
+    ends = signal.ending(seen.text, times * LAST_LINES)
+    ends = [line for line in ends if without_folders(line) not in known and not signal.tree(line)]
     newest = list(within(reversed(ends), times * SUMMARY, known="\n".join([known, *last])))
     return sorted([*last, *newest], key=lambda line: ends.index(line) if line in ends else -1)
 

@@ -53,6 +53,8 @@ _BEGINS = re.compile(
     r"((?:[\w.@+~-]{0,80}/){1,14}[\w.@+-]{0,80}|[\w@+-][\w.@+-]{0,80}\.[A-Za-z]\w{0,9})(?=:\d+[:-]|-\d+-|:| +\|| *$)",
     re.MULTILINE,
 )
+# An entry of a tree, and how deep it stands: `│   ├── cart.py`.
+_BRANCH = re.compile(r"((?:[│|][ \xa0]{3}|[ \xa0]{4}){0,40})(?:[├└]──|\|--|`--|\+--)[ \xa0]([^\n]{1,200})$")
 _DEFINED = re.compile(
     r"^[ \t+>0-9:|]{0,16}(?:export |default |public |private |static |async |pub |abstract )*"
     r"(?:def|class|func(?: \([^)]*\))?|function|fn|type|interface|struct|enum|trait|module|const|impl)"
@@ -95,8 +97,30 @@ def listed_files(text: str) -> list[str]:
         return _once((path or first).strip() for first, _, path in named)
     if text.startswith(("total ", "-r", "dr", "lr")):
         return [name + "/" * (kind == "d") for kind, name in _LISTED.findall(text)]
+    if "── " in text or "\n|-- " in text:
+        return tree(text)
     found = _BEGINS.findall(text)
     return _once(found) if 2 * len(found) > sum(1 for line in text.split("\n") if line.strip(" -")) else []
+
+
+def tree(text: str) -> list[str]:
+    """Give the paths of the files, and of folders that are empty or not gone into, of a text that draws a tree.
+
+    What stands high comes first.
+    """
+    found: list[str] = []
+    above: list[str] = []
+    for line in text.split("\n"):
+        branch = _BRANCH.match(line)
+        if branch is None:
+            continue
+        depth = len(branch[1]) // 4
+        if depth and depth == len(above):
+            found.pop()  # the folder that this is in
+        del above[depth:]
+        above.append(branch[2].partition(" -> ")[0].rstrip("/"))
+        found.append("/".join(above))
+    return sorted(found, key=lambda path: path.count("/"))
 
 
 def opening(text: str, budget: float) -> list[str]:

@@ -59,6 +59,7 @@ _DEEPEST = 12
 _SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes them
 _BLOB = 400  # characters without a blank: an image in base64, and no text
 _SEARCHES = ("grep", "rg", "egrep", "fgrep", "zgrep", "pgrep", "ag", "diff", "cmp", "test", "[")
+_SEARCH = re.compile(r"\b[efz]?grep\b(?: +-[\w=-]+(?: \d+)?)* +(?:'([^']*)'|\"([^\"]*)\"|([^\s|;&<>]+))")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _SAID_CODE = re.compile(r"\A(?:Error: )?Exit code \d{1,3}(?:\n|\Z)")
 
@@ -148,6 +149,13 @@ def is_a_search(args: Mapping[str, Any]) -> bool:
     """Tell a command that is a search from its begin on: what it prints is content, whatever words are in it."""
     words = [word.rpartition("/")[2] for word in main_words(_QUOTED.sub("q", str(args.get("command", ""))))[:2]]
     return words == ["git", "grep"] or (bool(words) and words[0] in _SEARCHES)
+
+
+def searched_for(args: Mapping[str, Any]) -> list[str]:
+    """Give the words that a command's last search looks for, in small letters."""
+    searches = _SEARCH.findall(str(args.get("command", ""))[-_LIKE * 10 :])
+    pattern = "".join(searches[-1]) if searches else ""
+    return [word.lower() for word in re.findall(r"[\w.-]{3,}", pattern.replace("\\b", " "))]
 
 
 def lines_of(text: str) -> int:
