@@ -262,7 +262,10 @@ def _last_words(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     else:
         ends = [] if seen.files else signal.totals(seen.text)
         ends = ends or signal.ending(seen.text, 1)
-    is_entry = any(one.startswith("total ") or any(file.rstrip("/") in one for file in seen.files) for one in ends)
+    is_entry = any(
+        one.startswith("total ") or signal.tree(one) or any(file.rstrip("/") in one for file in seen.files)
+        for one in ends
+    )
     last = [] if is_entry and seen.files else list(within(reversed(ends), SUMMARY, known=known))[::-1]
     if seen.call.output.success:
         return last

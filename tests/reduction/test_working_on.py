@@ -8,6 +8,7 @@ from typing import Any
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.gist import facts, gist
 from loomctl.reduction.hits import changes, hit_lines, hits_of
+from loomctl.reduction.signal import tree
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.trouble import Rooms, trouble
 from tests.helpers.tables import each
@@ -64,7 +65,7 @@ MANY = [
 ]  # fmt: skip
 
 
-@each("place", [40, 777, 3000, 3990])
+@each("place", [40, 3990])
 def test_the_odd_one_of_thousands_is_told_and_those_beside_it_are_not(place: int) -> None:
     for lines, odd in MANY:
         line = odd.replace("{n}", str(place))
@@ -318,3 +319,57 @@ def test_a_tree_of_files_tells_no_trouble() -> None:
     names = ("error.wv", "failed.wv", "missing.wv")
     tree = "\n".join(f"│   │   {'└' if name == 'missing.wv' else '├'}── {name}" for name in names * 9)
     assert trouble(f"weave: no such spool\n{tree}\n", WIDE) == ["weave: no such spool"]
+
+
+# ---- Trees, long texts of JSON, what a pipe searched for.
+
+TREE = """shed
+├── looms.md
+├── red
+│   ├── warp
+│   │   ├── pull.wv
+│   │   └── push.wv -> pull.wv
+│   └── weft
+└── spools
+    └── big.wv
+
+4 directories, 4 files"""
+
+
+@each(
+    "text",
+    [TREE, TREE.replace("├──", "|--").replace("└──", "`--").replace("│", "|"), TREE.replace("│   ", "│\xa0\xa0 ")],
+)
+def test_a_tree_is_told_by_its_paths_those_of_high_folders_first(text: str) -> None:
+    assert tree(text) == ["looms.md", "red/weft", "spools/big.wv", "red/warp/pull.wv", "red/warp/push.wv"]
+
+
+def test_a_tree_without_end_costs_no_more_than_its_text() -> None:
+    """A name in a deep folder could be told as often as there are files below it."""
+    deep = "\n".join("    " * depth + "├── " + "n" * 150 for depth in range(39))
+    files = "\n".join("    " * 39 + f"└── f{number}" for number in range(2000))
+    assert all(path.count("/") <= 40 for path in tree(f"{deep}\n{files}"))
+    assert tree("    " * 90 + "├── far") == []
+
+
+def test_what_a_tree_says_of_a_failing_command_is_no_last_word() -> None:
+    looms = "".join(f"    ├── loom{chr(97 + number)}\n    │   └── warp.wv\n" for number in range(26))
+    said = failed(f"shedtree: red/none: not there\n{TREE.rpartition(chr(10) * 2)[0]}\n{looms}")
+    assert "└──" not in said
+    assert "red/warp/pull.wv" in said
+
+
+def test_a_long_text_in_json_is_told_further_where_there_is_room() -> None:
+    body = "The shuttle of the red shed is late. " + "It waits for the spool, which has no thread left at all. " * 3
+    review = {"id": 81, "path": "shed/red.wv", "original_path": "shed/red.wv", "hunk": f"@@ -1,3 +1,4 @@ {'x ' * 200}"}
+    said = went_well(json.dumps([{**review, "body": f"{body}The knot of `pull` holds two threads, not three."}]))
+    assert "The knot of `pull` holds two threads, not three." in said
+    assert said.count("shed/red.wv") == 1  # the same word under a key that ends alike is no news
+    assert "@@" not in said
+
+
+@each("search", ["grep -i knot", "grep -A2 -E '(knot|shuttle)'", 'grep -n "knot" | head -40', "egrep -- knot"])
+def test_what_a_pipe_searched_for_comes_first(search: str) -> None:
+    lines = [f"--colour-{number}   the colour {number} of a thread, see `dye {number}`" for number in range(60)]
+    lines[37] = "has the Knot of the other side"
+    assert lines[37] in went_well("\n".join(lines), f"weave --help | {search}")
