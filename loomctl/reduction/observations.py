@@ -248,6 +248,9 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     if seen.action == MATCHES:
         return []
     last = _last_words(seen, known, has_trouble=has_trouble)
+    if not seen.files and known.count("\n") < 1:  # a line alone mostly tells that something failed, not what
+        odd = [line for line in signal.odd(seen.text) if line not in last]
+        last = [*within(odd, SUMMARY, known=known), *last]
     if not output.success or seen.files or signal.is_status(seen.text):
         return last
     wanted = searched_for(seen.call.args)

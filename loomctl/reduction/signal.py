@@ -7,7 +7,7 @@ import re
 from loomctl.kit.text.fences import visible
 from loomctl.reduction.lists import within
 from loomctl.reduction.live import NO_DIGITS, left
-from loomctl.reduction.marks import cut
+from loomctl.reduction.marks import LONGEST_LINE, cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.words import tells_trouble
 
@@ -29,6 +29,7 @@ _TOTAL = re.compile(
     r"|(?:Job|Build|Pipeline|BUILD|Step) (?:succeeded|failed|passed|SUCCESSFUL|FAILED|SUCCESS|FAILURE|finished)"
     r"|Finished |All (?:\d+ )?\w+ passed)"
 )
+_OF_A_FORM, _MANY_ALIKE, _MOST_ODD = 10, 0.9, 6  # lines of one form; the share of such; lines unlike any other
 _MOST_TOTALS, _MANY_TOTALS = 6, 24  # that are told; so many in a text sum nothing up
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _PATH = re.compile(
@@ -100,7 +101,11 @@ def listed_files(text: str) -> list[str]:
     if "── " in text or "\n|-- " in text:
         return tree(text)
     found = _BEGINS.findall(text)
-    return _once(found) if 2 * len(found) > sum(1 for line in text.split("\n") if line.strip(" -")) else []
+    lines = [line.strip() for line in text.split("\n") if line.strip(" -")]
+    if 2 * len(found) <= len(lines):
+        return []
+    bare = [line for line in lines if " " not in line and ":" not in line]
+    return _once(bare if len(bare) >= _MANY_ALIKE * len(lines) else found)  # a name may have no ending
 
 
 def tree(text: str) -> list[str]:
@@ -135,6 +140,20 @@ def opening(text: str, budget: float) -> list[str]:
     headings = [line for line in lines if _MARKED.match(line) and tells_trouble(line[:2000])]
     told = [cut(line) for line in _once([*first, *headings])]
     return [*told[:1], *within(told[1:], budget - estimate(told[0]) if told else 0)]
+
+
+def odd(text: str) -> list[str]:
+    """Give the few lines that no other is like, where nearly all others are of a few forms, digits aside."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    shapes = [line[:LONGEST_LINE].translate(NO_DIGITS) for line in lines]
+    counts: dict[str, int] = {}
+    for shape in shapes:
+        counts[shape] = counts.get(shape, 0) + 1
+    alike = sum(count for count in counts.values() if count >= _OF_A_FORM)
+    if alike < _MANY_ALIKE * max(len(lines), _MOST_ODD / (1 - _MANY_ALIKE)):
+        return []
+    found = [cut(line) for line, shape in zip(lines, shapes, strict=True) if counts[shape] == 1]
+    return found if len(found) <= _MOST_ODD else []
 
 
 def totals(text: str) -> list[str]:

@@ -196,6 +196,11 @@ DIFF = (
     ("command", "output", "below"),
     [
         ("git status", STATUS, "On branch feature/tax\nin: src/cart.py old name.py -> new.py Makefile notes/"),
+        (
+            "ls",
+            "".join(f"part{one}.csv\nshed{one}\n" for one in "abcdefgh") + "READ.me\n",
+            "in: parta.csv sheda partb.csv",
+        ),
         ("ls -l", LONG, "in: part {0..8}.csv src/ now"),
         ("git diff", DIFF, "a b.md +30 -1 @1\n  -old\n"),
     ],

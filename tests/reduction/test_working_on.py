@@ -8,7 +8,7 @@ from typing import Any
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.gist import facts, gist
 from loomctl.reduction.hits import changes, hit_lines, hits_of
-from loomctl.reduction.signal import tree
+from loomctl.reduction.signal import odd, tree
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.trouble import Rooms, trouble
 from tests.helpers.tables import each
@@ -67,13 +67,28 @@ MANY = [
 
 @each("place", [40, 3990])
 def test_the_odd_one_of_thousands_is_told_and_those_beside_it_are_not(place: int) -> None:
-    for lines, odd in MANY:
-        line = odd.replace("{n}", str(place))
+    for lines, other in MANY:
+        line = other.replace("{n}", str(place))
         text = "\n".join([*lines[:place], line, *lines[place + 1 :], "weaving is done"])
         for told in (failed(text), went_well(text)):
             assert line in told
             assert lines[place + 1] not in told
             assert lines[place - 1] not in told
+
+
+@each("place", [1, 300, 698])
+def test_the_line_that_no_other_is_like_is_told_whatever_its_words(place: int) -> None:
+    lines = [f"spool {number} wound in {number % 9} s" for number in range(700)]
+    lines[place] = "spool 17 holds the thread of spool 71"
+    for told in (failed("\n".join(lines)), went_well("\n".join(lines))):
+        assert lines[place] in told
+
+
+def test_where_most_lines_are_unlike_none_is_the_odd_one() -> None:
+    words = ["warp", "weft", "shed", "loom", "knot", "dye", "reed"]
+    text = "\n".join(f"{one} and {two} by {three}" for one in words for two in words for three in words)
+    assert odd(text) == []
+    assert odd("\n".join([*["as ever"] * 8, "unlike"])) == []  # of so few lines nothing is said
 
 
 # ---- Markers in the middle of a line.
