@@ -58,7 +58,7 @@ def test_the_table_says_what_was_called_and_what_it_cost(called: Scene, cli: Cli
     assert lines[0].split() == ["ID", "TOOL", "WHAT", "TOKENS", "ENDED"]
     assert len({line.index(" → ") for line in lines[1:5]}) == 1
     assert [line.split()[0] for line in lines[1:5]] == ["toolu_01A", "toolu_01B", "toolu_02C", "toolu_04E"]
-    assert "`make all`: exit 0, 783 bytes" in lines[1]
+    assert "`make all`: exit 0, 103 lines output" in lines[1]
     assert lines[1].endswith("  ok")
     assert lines[3].endswith("  failed")
     assert "Read a.json (4 bytes, JSON)" in lines[2]
