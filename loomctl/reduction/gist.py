@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from loomctl.reduction.lists import cost, within
-from loomctl.reduction.live import NO_DIGITS
+from loomctl.reduction.live import without_digits
 from loomctl.reduction.marks import LONGEST_LINE, cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_outputs import ASIDE
@@ -23,6 +23,7 @@ _HEADING = re.compile(r"#{1,6} \S|\*\*[^*]+\*\*:?\Z|[A-Z][\w /()-]{0,60}:\Z|[A-Z
 _LINE_OF_TABLE = re.compile(r"[\s|:+=-]+\Z")
 _SENTENCE = re.compile(r"(?<=[.!?;]) (?=[A-Z`*\[(\d])")
 _PART = 12  # lines of a part without a heading of its own
+_MOST_PIECES = 800  # that are weighed: of more every second, or third, and so on
 _ALIKE = 4  # lines that differ in numbers alone and stand for all that do
 # The last words of keys that name a thing or say how it is, which come before others.
 _NAMES = frozenset((
@@ -46,7 +47,7 @@ def gist(text: str, room: float, first: Sequence[str] = ()) -> list[str]:
     pieces = list(_pieces(text))
     if cost(pieces, room) <= room:
         return pieces
-    heads, order = _order(pieces)
+    heads, order = _order(pieces, 1 if first else 1 + len(pieces) // _MOST_PIECES)
     if first:
         order.sort(key=lambda at: not any(word in pieces[at].lower() for word in first))
     chosen: set[int] = set()
@@ -69,8 +70,11 @@ def _pieces(text: str) -> Iterator[str]:
             yield from map(cut, _SENTENCE.split(line) if len(line) > LONGEST_LINE else (line,))
 
 
-def _order(pieces: list[str]) -> tuple[dict[int, int], list[int]]:
-    """Give for each piece the heading of its part, and the pieces in the order of choice."""
+def _order(pieces: list[str], step: int) -> tuple[dict[int, int], list[int]]:
+    """Give for each piece the heading of its part, and the pieces in the order of choice.
+
+    step: one of so many is weighed.
+    """
     heads: dict[int, int] = {}
     parts: list[list[tuple[float, int]]] = []
     shapes: dict[str, int] = {}
@@ -84,11 +88,13 @@ def _order(pieces: list[str]) -> tuple[dict[int, int], list[int]]:
             continue
         if head >= 0:
             heads[at] = head
-        shape = piece.translate(NO_DIGITS)
+        if at % step:
+            continue
+        shape = without_digits(piece)
         shapes[shape] = shapes.get(shape, 0) + 1
-        worth = len(_TELLING.findall(piece)) / (8 + piece.count(" "))
         shapes[piece] = shapes.get(piece, 0) + (shape != piece)
         if shapes[shape] <= _ALIKE and shapes[piece] == 1:
+            worth = len(_TELLING.findall(piece)) / (8 + piece.count(" "))
             parts[-1].append((-worth, at))
     turns = [(turn, worth, at) for part in parts for turn, (worth, at) in enumerate(sorted(part)) if at not in ends]
     return heads, [*(ends if pieces else ()), *(at for _, _, at in sorted(turns))]

@@ -198,7 +198,6 @@ TROUBLES = (
 )  # fmt: skip
 
 _ERRORS = TROUBLES[:8]  # the others are told where there is room
-NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 
 def shortened(program: str, text: str, size: int, path: str) -> str:
@@ -224,7 +223,7 @@ def excerpt(text: str) -> str:
     _take(shown, lines, range(len(lines)), HEAD, wide)
     _take(shown, lines, range(len(lines) - 1, -1, -1), TAIL, wide)
     if len(shown) < len(lines):
-        _take(shown, lines, _troubled(text, len(lines)), TROUBLE, wide)
+        _take(shown, lines, _troubled(text, lines), TROUBLE, wide)
     parts: list[str] = []
     before = -1
     for number in sorted(shown):
@@ -253,15 +252,37 @@ def _take(shown: dict[int, str], lines: list[str], numbers: range | list[int], b
         shown[number] = line
 
 
-def _troubled(text: str, count: int) -> list[int]:
+def _begins_with_place(line: str) -> bool:
+    """Tell a message that begins with its place, whatever words it has: `src/cart.go:44:12: no new variables`."""
+    file, _, rest = line.partition(":")
+    number, _, said = rest.partition(":")
+    if not number.isdigit() or " " in file or not ("/" in file or file.rpartition(".")[2][:1].isalpha()):
+        return False
+    return said[:1].isdigit() or (said[:1] == " " and said[1:2].strip() != "")
+
+
+def _placed(lines: list[str]) -> list[int]:
+    """Give where lines begin that begin with a place."""
+    places: list[int] = []
+    at = 0
+    for line in lines:
+        if ":" in line and _begins_with_place(line):
+            places.append(at)
+            if len(places) == _HITS:
+                break
+        at += len(line) + 1
+    return places
+
+
+def _troubled(text: str, lines: list[str]) -> list[int]:
     """Give the numbers of lines that tell of trouble, each text once: errors first, and first of all what is rare."""
     low = text.lower()
     if len(low) != len(text):  # a letter whose small form is two: positions would not fit
         low = text.replace("\u0130", "i").lower()
-    places: list[tuple[int, bool]] = []
+    places = [(at, True) for at in _placed(lines)]
     for word in TROUBLES:
         at = low.find(word)
-        while at >= 0 and len(places) < _HITS:
+        while at >= 0 and len(places) < 2 * _HITS:
             places.append((at + (word[0] == "\n"), word not in _ERRORS))
             at = low.find("\n", at + 1)  # one in a line is enough
             at = low.find(word, at) if at >= 0 else -1
@@ -272,7 +293,7 @@ def _troubled(text: str, count: int) -> list[int]:
     for place, is_minor in sorted(places):
         number += text.count("\n", before, place)
         before = place
-        if number >= count:
+        if number >= len(lines):
             continue
         if found and number == found[-1][2]:
             found[-1] = (found[-1][0] and is_minor, *found[-1][1:])
@@ -282,10 +303,15 @@ def _troubled(text: str, count: int) -> list[int]:
         line = text[start : end if end >= 0 else len(text)][:_WIDEST].strip()
         if line not in seen:
             seen.add(line)
-            shape = line.translate(NO_DIGITS)
+            shape = without_digits(line)
             alike[shape] = alike.get(shape, -1) + 1
             found.append((is_minor, alike[shape], number))
     return [number for _, _, number in sorted(found)]
+
+
+def without_digits(text: str) -> str:
+    """Give a text without 0 to 9: bytes are translated six times as fast as a text."""
+    return text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass")
 
 
 def left(line: str) -> str:

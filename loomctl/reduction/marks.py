@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from loomctl.kit.records import NamedTuple
-from loomctl.reduction.live import NO_DIGITS
+from loomctl.reduction.live import without_digits
 from loomctl.reduction.words import ERROR, NOISE, PLAIN, WARNING, WEAK, kind_of_words
 
 TYPE_CHECKING = False
@@ -111,7 +111,7 @@ _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 def read(text: str, *, failed: bool) -> Iterator[Line]:
     """Give the lines of a text with what their form says."""
     lines = _bare(text.split("\n"))
-    numbered = [bool(_NUMBERED.match(line[:24].translate(_DRAWN_AS))) for line in lines]
+    numbered = [bool(_NUMBERED.match(_beginning(line))) for line in lines]
     is_listed = 2 * sum(numbered) > len(lines)
     has_results = is_listed and _is_repeated(lines, numbered)
     if is_listed and not has_results:  # a listing of a file, whose lines are content
@@ -131,7 +131,7 @@ def _is_repeated(lines: list[str], numbered: list[bool]) -> bool:
     counts: dict[str, int] = {}
     for line, is_numbered in zip(lines, numbered, strict=True):
         if is_numbered:
-            shape = line[:LONGEST_LINE].translate(NO_DIGITS)
+            shape = without_digits(line[:LONGEST_LINE])
             counts[shape] = counts.get(shape, 0) + any(map(str.isalnum, shape))
     return 2 * max(counts.values(), default=0) > sum(numbered)
 
@@ -151,10 +151,16 @@ def _bare(lines: list[str]) -> list[str]:
     return [line[line.find("| ") + 2 :] if line.startswith(often) else line for line in lines] if often else lines
 
 
+def _beginning(line: str) -> str:
+    """Give the first signs of a line, in which those that draw are plain."""
+    first = line[:24]
+    return first if first.isascii() else first.translate(_DRAWN_AS)
+
+
 def _line(number: int, line: str, count: int, context: _Context) -> Line:
     bare = line.strip()
     indent = len(line) - len(line.lstrip())
-    drawn, quotes = _DRAWN.match(bare[:24].translate(_DRAWN_AS)), _QUOTES.match(bare)
+    drawn, quotes = _DRAWN.match(_beginning(bare)), _QUOTES.match(bare)
     if drawn:
         inner = bare[drawn.end() :]
         bare = inner.strip()
@@ -204,10 +210,10 @@ class _Context:
         self.has_results = has_results
         self.under_file = False
         self.quotes = False
-        self._forms: dict[tuple[str, bool], _Form] = {}
+        self._forms: dict[tuple[bytes, bool], _Form] = {}
 
     def form(self, seen: str, *, is_message: bool) -> _Form:
-        key = (seen.translate(_DIGITS), is_message)
+        key = (seen.encode("utf-8", "surrogatepass").translate(_DIGITS), is_message)
         known = self._forms.get(key)
         if known is None:
             known = self._forms[key] = _form(
@@ -217,12 +223,12 @@ class _Context:
 
 
 # Digits that no pattern tells from one another.
-_DIGITS = str.maketrans("123456789", "111446666")
+_DIGITS = bytes.maketrans(b"123456789", b"111446666")
 _ONE_DIGIT = str.maketrans("123456789‘’", "000000000''")  # noqa: RUF001 - and one kind of quotes
 
 
 def _form(seen: str, *, failed: bool, says: bool, is_result: bool) -> _Form:
-    is_source = not is_result and _GUTTER.match(seen[:24].translate(_DRAWN_AS))
+    is_source = not is_result and _GUTTER.match(_beginning(seen))
     kind, told_at = (NOISE, 0) if is_source else kind_of_words(seen, says=says)
     if not failed and kind <= WARNING and seen.count(" ", 0, told_at) > _PROSE:
         kind = WEAK  # of what went well, a word far behind in a line is prose

@@ -6,7 +6,7 @@ import re
 
 from loomctl.kit.text.fences import visible
 from loomctl.reduction.lists import within
-from loomctl.reduction.live import NO_DIGITS, left
+from loomctl.reduction.live import left, without_digits
 from loomctl.reduction.marks import LONGEST_LINE, cut
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.words import tells_trouble
@@ -145,7 +145,7 @@ def opening(text: str, budget: float) -> list[str]:
 def odd(text: str) -> list[str]:
     """Give the few lines that no other is like, where nearly all others are of a few forms, digits aside."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    shapes = [line[:LONGEST_LINE].translate(NO_DIGITS) for line in lines]
+    shapes = [without_digits(line[:LONGEST_LINE]) for line in lines]
     counts: dict[str, int] = {}
     for shape in shapes:
         counts[shape] = counts.get(shape, 0) + 1
@@ -159,7 +159,7 @@ def odd(text: str) -> list[str]:
 def totals(text: str) -> list[str]:
     """Give the last lines that count how all went, each form once; none where these are entries."""
     found = [line.strip() for line in text.split("\n") if _TOTAL.match(line[:200])]
-    last = {line.translate(NO_DIGITS): line for line in found[-_MANY_TOTALS:]}
+    last = {without_digits(line): line for line in found[-_MANY_TOTALS:]}
     told = list(last.values())[-_MOST_TOTALS:] if len(found) <= _MANY_TOTALS or len(last) < _MANY_TOTALS / 2 else []
     return [cut(line) for line in told]
 
@@ -167,7 +167,7 @@ def totals(text: str) -> list[str]:
 def ending(text: str, count: int) -> list[str]:
     """Give the last lines with words in them, of those that differ in digits alone the last one."""
     lines = [line.strip() for line in text.rstrip().split("\n")[-40:] if any(map(str.isalpha, line))]
-    last = {line.translate(NO_DIGITS): at for at, line in enumerate(lines)}
+    last = {without_digits(line): at for at, line in enumerate(lines)}
     return [cut(lines[at]) for at in sorted(last.values())[-count:]]
 
 

@@ -7,7 +7,7 @@ import re
 
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import is_encoded, mask
-from loomctl.reduction.live import NO_DIGITS, TROUBLES, main_words
+from loomctl.reduction.live import TROUBLES, main_words, without_digits
 from loomctl.reduction.tool_steps import LIST, MATCHES, READ, SEARCH, SHELL, VISIT
 
 TYPE_CHECKING = False
@@ -370,7 +370,7 @@ def _standing_out(lines: list[str]) -> list[int]:
 
     Lines are alike if they differ in digits alone; of many that are, the first ones stand for all.
     """
-    shapes = [line[:_LIKE].translate(NO_DIGITS) for line in lines]
+    shapes = [without_digits(line[:_LIKE]) for line in lines]
     counts: dict[str, int] = {}
     ranks: list[tuple[int, int]] = []
     for shape in shapes:

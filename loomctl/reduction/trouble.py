@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from loomctl.kit.records import NamedTuple
 from loomctl.reduction import marks
+from loomctl.reduction.lists import cost
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.words import ERROR, NOISE, NOTE, PLAIN, WARNING, WEAK
 
@@ -27,6 +28,7 @@ _MOST, _MOST_IF_WELL = {DETAIL: 8, AROUND: 8, ASIDE: 4}, {DETAIL: 4, AROUND: 4, 
 _PARAGRAPHS = 2  # behind a heading or a message that may still belong to it
 _ALIKE = 10  # messages of one shape in one file that are told whole; of more only the places
 _FOLDED, _FOLDED_MOST = 0.25, 0.5  # of the room for messages: for the places of what is folded
+_CHEAPEST = 16  # characters that a token has at most
 _PLACES = 60  # places of what is folded that are told
 _NEAR, _LONGEST_VALUE = 5, 160  # lines behind a message among which its values are, and characters of one
 _OFTEN = 5  # so many lines of one shape without a mark are a tool's progress
@@ -313,7 +315,7 @@ def _frames(lines: list[Line]) -> tuple[set[int], set[int], set[int]]:
 def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Ranked]]:
     """Choose while there is room, and give the messages, too, for which there was none."""
     first = [one for one in ranked if one.rank == MESSAGE and one.alike < _ALIKE]
-    is_tight = sum(estimate(one.text) + 1 for one in first) > rooms.messages
+    is_tight = cost((one.text for one in first), rooms.messages) > rooms.messages
     messages = rooms.messages * (1 - _FOLDED if is_tight else 1)
     spent, hints = 0.0, rooms.hints
     files: set[str] = set()  # of which the folders are told
@@ -321,12 +323,14 @@ def _chosen(ranked: list[Ranked], rooms: Rooms) -> tuple[list[Ranked], list[Rank
     left: list[Ranked] = []
     for one in ranked:
         file = marks.file_of(one.text)
-        cost = estimate(marks.without_folders(one.text) if file in files else one.text) + 1
+        text = marks.without_folders(one.text) if file in files else one.text
         is_message = one.rank in (MESSAGE, WARNED)
         most = messages if is_message else min(messages, spent + hints if one.rank == HINT else rooms.others)
-        if spent + cost <= most and one.alike < _ALIKE:
-            spent += cost
-            hints -= cost if one.rank == HINT else 0
+        room = most - spent if one.alike < _ALIKE and len(text) <= _CHEAPEST * (most - spent) else 0
+        size = estimate(text) + 1 if room > 0 else 0
+        if 0 < size <= room:
+            spent += size
+            hints -= size if one.rank == HINT else 0
             files.add(file)
             chosen.append(one)
         elif is_message:

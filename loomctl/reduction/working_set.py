@@ -7,7 +7,7 @@ that it was called for half as much after _HALF_OF_FILES. What several steps nam
 from __future__ import annotations
 
 from loomctl.kit.text.fences import visible
-from loomctl.reduction.live import NO_DIGITS
+from loomctl.reduction.live import without_digits
 from loomctl.reduction.tool_steps import EDIT, WRITE, rule_for
 
 TYPE_CHECKING = False
@@ -157,7 +157,7 @@ class Table:
         alike: dict[str, int] = {}
         for word in found:
             if word not in self.known and "…" not in word:
-                form = word.translate(NO_DIGITS)
+                form = without_digits(word)
                 alike[form] = alike.get(form, 0) + 1
                 if alike[form] <= _ALIKE:
                     yield word

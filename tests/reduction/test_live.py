@@ -130,6 +130,14 @@ def test_the_rare_error_is_shown_among_a_flood_of_others() -> None:
     assert "shed/red.wv:7: error: the warp is cut" in live.excerpt(text)
 
 
+def test_a_message_is_shown_by_its_place() -> None:
+    """A compiler's words need not be known."""
+    odd = "loft/warp.wv:44:12: weft declared and not used"
+    text = "\n".join(["start", *["it goes on at 10:44:12"] * 900, odd, *["fine"] * 900])
+    assert odd in live.excerpt(text)
+    assert "x.wv:4:y" not in live.excerpt(text.replace(odd, "x.wv:4:y"))
+
+
 SHAPES = {
     "one endless line": "y" * 200_000, "one endless line of trouble": "error " * 40_000,
     "trouble in every line": "error: it failed\n" * 5000,
