@@ -145,7 +145,9 @@ def _share(costs: list[float], room: float) -> float:
 
 def _rows(value: object, depth: int) -> Iterator[list[str]]:
     if isinstance(value, dict) and depth:
-        held = {str(key): one for key, one in value.items() if key not in ASIDE and _is_telling(str(key), value)}
+        held = {str(key): one for key, one in value.items() if key not in ASIDE and _is_telling(str(key), one)}
+        if "html_url" in held:
+            held.pop("url", None)
         told = {key: _short(held[key]) for key in sorted(held, key=lambda key: _order_of(key, held[key]))}
         if any(told.values()):
             for key, one in held.items():
@@ -168,14 +170,12 @@ def _order_of(key: str, value: object) -> int:
     return 0 if _last_word(key) in _NAMES else 1 if isinstance(value, str) and len(value) > _LONGEST_VALUE else 2
 
 
-def _is_telling(key: str, held: dict[str, object]) -> bool:
+def _is_telling(key: str, value: object) -> bool:
     """Leave out links to what belongs to a thing, its names for machines, and counts of nothing."""
     word = _last_word(key)
-    if key.startswith("_") or key.endswith("node_id") or (held[key] == 0 and word not in ("code", "id", "status")):
+    if key.startswith("_") or key.endswith("node_id") or (value == 0 and word not in ("code", "id", "status")):
         return False
-    if key.endswith("_url") and key != "html_url":
-        return False
-    return "html_url" not in held or key == "html_url" or word != "url"
+    return key == "html_url" or not key.endswith("_url")
 
 
 def _last_word(key: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _HIT = re.compile(
-    r"(?:(?P<file>(?!\d{4}-\d\d-\d\d)(?:[^\s:]{0,200}[A-Za-z./][^\s:]{0,200}|[^\s:][^:]{0,200}\.\w{1,8})):)?"
+    r"(?:(?P<file>(?!\d{4}-\d\d-\d\d)(?:(?=[^\sA-Za-z./:]{0,200}[A-Za-z./])[^\s:]{1,400}|[^\s:][^:]{0,200}\.\w{1,8})):)?"
     r"(?P<line>\d{1,7}):(?P<text>.*)"
 )
 _BESIDE = re.compile(r"(?:[^\s:][^:]{0,200}-)?\d{1,7}-|--\Z|Binary file ")  # a line around a hit

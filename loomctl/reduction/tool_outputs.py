@@ -60,7 +60,7 @@ _SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes 
 _BLOB = 400  # characters without a blank: an image in base64, and no text
 _SEARCHES = ("grep", "rg", "egrep", "fgrep", "zgrep", "pgrep", "ag", "diff", "cmp", "test", "[")
 _SEARCH = re.compile(r"\b[efz]?grep\b(?: +-[\w=-]+(?: \d+)?)* +(?:'([^']*)'|\"([^\"]*)\"|([^\s|;&<>]+))")
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\[\s\S])*(?:\"|\\?\Z)")  # what nobody closes ends with the text
 _SAID_CODE = re.compile(r"\A(?:Error: )?Exit code \d{1,3}(?:\n|\Z)")
 
 

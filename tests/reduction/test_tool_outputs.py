@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.kinds import BINARY, TEXT, kind_of
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_outputs import CLEANED, HEAD, TAIL, WHOLE, looked_at
+from loomctl.reduction.tool_outputs import (
+    CLEANED,
+    FIRST,
+    HEAD,
+    MARGIN,
+    TAIL,
+    WHOLE,
+    cleaned,
+    ends_with_a_search,
+    hides_exit_code,
+    looked_at,
+)
 from tests.helpers.tables import each
 from tests.hostile import keys
 
@@ -49,6 +60,31 @@ def test_a_large_output_that_was_written_over_keeps_its_words() -> None:
 
 
 def test_a_log_with_a_zero_in_it_is_no_binary() -> None:
+@each("begun", [20, 30, 60])
+def test_no_half_of_a_key_is_left_where_megabytes_are_cut(begun: int) -> None:
+    """A terminal leaves nothing of the blank forms before it, and the margin is as long as it was."""
+    key = "ghp_" + "Zq7Xw2Kd9" * 12
+    told = cleaned("\r" * (FIRST + MARGIN - begun) + key + " y" * (CLEANED // 2), plain)
+    assert [start for start in range(len(key) - 12) if key[start : start + 12] in told] == []
+
+
+COMMANDS = [
+    ("make", False), ("make 2>&1 | tail -5", True), ("make || true", True), ("make; echo done", True),
+    ("cd shop && make", False), ("grep 'a|b' x.log", False), ('echo "a;b"', False), ("make\ndate", True),
+]  # fmt: skip
+
+
+@each(("command", "hides"), COMMANDS)
+def test_the_exit_code_of_a_pipe_says_little(command: str, hides: bool) -> None:
+    assert hides_exit_code({"command": command}) is hides
+
+
+@pytest.mark.parametrize("unit", ['\\"', '"\\\n', '"', "'", "\\"])
+def test_quotes_that_nobody_closes_are_read_once(unit: str) -> None:
+    """As a pattern that looks on from each of them to the end they would take an hour."""
+    assert not ends_with_a_search({"command": unit * 200_000})
+
+
     assert kind_of("a log\n" * 500 + "\0" + "error: no\n") == TEXT
     assert kind_of("\x7fELF" + "\0" * 400 + "words") == BINARY
 

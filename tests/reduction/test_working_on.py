@@ -388,3 +388,17 @@ def test_what_a_pipe_searched_for_comes_first(search: str) -> None:
     lines = [f"--colour-{number}   the colour {number} of a thread, see `dye {number}`" for number in range(60)]
     lines[37] = "has the Knot of the other side"
     assert lines[37] in went_well("\n".join(lines), f"weave --help | {search}")
+
+
+def test_of_a_pipe_that_ended_well_a_place_with_a_message_is_an_error() -> None:
+    """The exit code is that of `tail`."""
+    lines = ["loft/warp.wv:44:12: undefined: weft", "loft/warp.wv:51:3: the weft is wider than its beam"]
+    text = "\n".join(["spun a reel", lines[0], "", "spun more", "", "and more", "", lines[1], "", "the day is over"])
+    alone = Rooms(1000, 0, 0)  # no room but for messages
+    assert [len(trouble(text, alone, failed=False, unsure=unsure)) for unsure in (True, False)] == [2, 1]
+    assert lines[1][5:] in went_well(f"{text}\n" * 20, "weave 2>&1 | tail -200")
+
+
+def test_keys_that_are_no_text_and_hits_of_odd_form_raise_nothing() -> None:
+    assert facts({1: 2, "": "x", None: {"id": 0}, "name": "reel"}, 200) == ["name=reel 1=2 =x None=0"]
+    assert len(hits_of("src/cart.py:3: x\n12:y\n\ud800.py:4:\udc00\n")) == 3
