@@ -295,18 +295,14 @@ def cleaned(text: str, clean: Callable[[str], str]) -> str:
     """
     if len(text) <= CLEANED:
         return mask(looked_at(clean(text), _MARGINS))[0]
-    head, at_head = _end(text[: FIRST + MARGIN], clean)
-    tail, at_tail = _end(text[-LAST - MARGIN :], clean)
-    head, tail = head[: len(head) - at_head], tail[at_tail:]
-    last, first = head.rfind("\n", -_LIKE * 20), tail.find("\n", 0, _LIKE * 20)  # a piece of a line is no line
-    between = _between(text[FIRST:-LAST][:_BETWEEN].split("\n")[1:-1], WHOLE / 2)
-    return f"{head[:last] if last >= 0 else head}\n{mask(clean(between))[0]}\n{tail[first + 1 :]}"
-
-
-def _end(piece: str, clean: Callable[[str], str]) -> tuple[str, int]:
-    """Clean and mask an end with its margin; gives how much of it that margin has become."""
-    told = mask(looked_at(clean(piece), 1))[0]
-    return told, min(MARGIN, MARGIN * len(told) // len(piece))
+    near, far = _LIKE * 20, len(text) - LAST
+    first = text.rfind("\n", FIRST - near, FIRST) + 1 or FIRST  # a piece of a line is no line
+    last = text.find("\n", far, far + near) + 1 or far
+    beyond, before = clean(text[first : first + MARGIN]), clean(text[last - MARGIN : last])
+    head = mask(looked_at(clean(text[:first]) + beyond))[0]
+    tail = mask(looked_at(before + clean(text[last:])))[0]
+    between = _between(text[first - 1 : last][:_BETWEEN].split("\n")[1:-1], WHOLE / 2)
+    return f"{head[: len(head) - len(beyond)]}\n{mask(clean(between))[0]}\n{tail[len(before) :]}"
 
 
 def masked_head(text: str, limit: int) -> str:
