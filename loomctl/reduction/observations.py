@@ -23,6 +23,7 @@ from loomctl.reduction.tool_outputs import (
     WHOLE,
     bounded,
     cleaned,
+    hides_exit_code,
     is_a_search,
     looked_at,
     masked_head,
@@ -201,7 +202,8 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
         found.append(masked_line(errors, LONGEST_WORDS))
     is_content = output.success and (seen.is_difference or is_a_search(seen.call.args))
     text = "" if is_content else seen.text
-    said_more = trouble(text, rooms, failed=not output.success, is_part=len(output.text) > WHOLE)
+    unsure = seen.action == SHELL and hides_exit_code(seen.call.args)
+    said_more = trouble(text, rooms, failed=not output.success, unsure=unsure, is_part=len(output.text) > WHOLE)
     return [*found, *(line for line in said_more if line not in found)]
 
 

@@ -158,6 +158,12 @@ def searched_for(args: Mapping[str, Any]) -> list[str]:
     return [word.lower() for word in re.findall(r"[\w.-]{3,}", pattern.replace("\\b", " "))]
 
 
+def hides_exit_code(args: Mapping[str, Any]) -> bool:
+    """Tell a command that may end with 0 though its program failed: `make | tail`, `make || true`, `make; date`."""
+    command = _QUOTED.sub("q", str(args.get("command", ""))).strip()
+    return any(sign in command for sign in "|;\n")
+
+
 def lines_of(text: str) -> int:
     """Count the lines of a text."""
     return text.count("\n") + (not text.endswith("\n")) if text else 0

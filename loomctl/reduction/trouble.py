@@ -70,13 +70,17 @@ class Ranked(NamedTuple):
     line: Line
 
 
-def trouble(text: str, rooms: Rooms, *, failed: bool = True, is_part: bool = False) -> list[str]:
+def trouble(text: str, rooms: Rooms, *, failed: bool = True, unsure: bool = False, is_part: bool = False) -> list[str]:
     """Give the lines that tell of trouble, in their order, the most telling where there is no room for all.
 
-    failed: the tool said that it did; then a place with a message is trouble whatever its words. is_part: there is more
-    of the text, so that what is left can only be counted to be so much at least.
+    failed: the tool said that it did; then a place with a message is trouble whatever its words. unsure: nobody
+    knows, and an error with a place says that it did. is_part: there is more of the text, so that what is left can only
+    be counted to be so much at least.
     """
-    lines = _without_progress(list(marks.read(text, failed=failed)))
+    lines = list(marks.read(text, failed=failed))
+    if unsure and not failed and any(line.kind == ERROR and line.own and not line.frame for line in lines):
+        failed, lines = True, list(marks.read(text, failed=True))
+    lines = _without_progress(lines)
     ranked = sorted(_ranked(_headed(_units(lines)), failed=failed))
     chosen, left = _chosen(ranked, rooms)
     told = _told(chosen)

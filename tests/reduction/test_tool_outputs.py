@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.kinds import BINARY, TEXT, kind_of
+from loomctl.reduction.signal import plain
 from loomctl.reduction.tokens import estimate
 from loomctl.reduction.tool_outputs import (
     CLEANED,
@@ -59,7 +60,6 @@ def test_a_large_output_that_was_written_over_keeps_its_words() -> None:
     assert "ERROR: the disk is full" in observation
 
 
-def test_a_log_with_a_zero_in_it_is_no_binary() -> None:
 @each("begun", [20, 30, 60])
 def test_no_half_of_a_key_is_left_where_megabytes_are_cut(begun: int) -> None:
     """A terminal leaves nothing of the blank forms before it, and the margin is as long as it was."""
@@ -85,6 +85,7 @@ def test_quotes_that_nobody_closes_are_read_once(unit: str) -> None:
     assert not ends_with_a_search({"command": unit * 200_000})
 
 
+def test_a_log_with_a_zero_in_it_is_no_binary() -> None:
     assert kind_of("a log\n" * 500 + "\0" + "error: no\n") == TEXT
     assert kind_of("\x7fELF" + "\0" * 400 + "words") == BINARY
 
