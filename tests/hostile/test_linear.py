@@ -24,7 +24,7 @@ from loomctl.hosts.claude import transcript
 from loomctl.kit import files, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
-from loomctl.reduction import calls, history, kinds, live, signal, tokens, tool_outputs
+from loomctl.reduction import calls, gist, history, hits, kinds, live, signal, tokens, tool_outputs
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.reduction.trouble import Rooms, trouble
 from loomctl.runs.tools import recording
@@ -44,6 +44,7 @@ UNITS = (
         *("http://a", "A", "a_", "a-", "{a}", "${a}", "; ", "'", "//", "/*", "!", "  x\n", " a/0.c\n"),
         "Traceback (most recent call last):\n",
     ),
+    *("1:", "a.c:1: x\n", "1:x\n", "@@ -1 +1 @@\n+a\n", '\\"', "    └── a\n", "== a\n", "'a' != 'b'\n", "12 passed\n"),
 )
 
 
@@ -68,6 +69,15 @@ READERS: dict[str, Callable[[str], object]] = {
     "cut JSON": lambda text: recording.read_cut('{"a": ["' + text, text),
     "plain": signal.plain,
     "trouble": lambda text: trouble(f"error: x\n{text}", Rooms(1000, 1000, 50)),
+    "hits": lambda text: hits.hit_lines(hits.hits_of(text), 300),
+    "changes": lambda text: hits.changes(f"diff --git a/x b/x\n@@ -1 +1 @@\n{text}", 300),
+    "gist": lambda text: gist.gist(text, 200),
+    "facts": lambda text: gist.facts([{"id": text[at : at + 9]} for at in range(0, len(text), 9)], 200),
+    "tree": signal.tree,
+    "searches": lambda text: [
+        tool_outputs.searched_for({"command": text}),
+        tool_outputs.is_a_search({"command": text}),
+    ],
     "paths": signal.paths,
     "names": signal.names,
     "kind": kinds.kind_of,
