@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from loomctl.kit.text.assigned_secrets import names_a_secret
+from loomctl.kit.text.secrets import mask
 from loomctl.reduction.lists import cost, within
 from loomctl.reduction.live import without_digits
 from loomctl.reduction.marks import LONGEST_LINE, cut
@@ -31,6 +33,7 @@ _NAMES = frozenset((
     "slug", "sha", "ref", "path", "file", "branch", "version", "error", "message", "subject", "owner", "summary",
     "label", "line", "login", "code",
 ))  # fmt: skip
+_COUNTED = ("code", "id", "status", "failed", "failures", "errors", "error", "merged", "mergeable")
 _NAMING = ("message", "login", "name", "title", "key", "path", "id")  # of a thing in another
 _LONGEST_VALUE, _BEGUN = 100, 100  # characters of a value that is told, and of the beginning of a longer one
 _DEEPEST = 4
@@ -107,13 +110,14 @@ def facts(value: object, room: float) -> list[str]:
     for the long texts in it. room: in estimated tokens.
     """
     rows = list(dict.fromkeys(tuple(row) for _, row in zip(range(_MOST_ROWS), _rows(value, _DEEPEST), strict=False)))
-    whole = list(dict.fromkeys(" ".join(row) for row in rows))
+    whole = list(dict.fromkeys(mask(" ".join(row))[0] for row in rows))  # before any of it is cut
     if cost(whole, room) > room:
         share = max(_LEAST_OF_ROW, _share([estimate(line) + 1 for line in whole], room))
         whole = [_begun(line, share - 3) for line in whole]
     told = list(within(whole, room + len(whole)))
     if len(told) < len(whole):
-        return [*told, f"[{len(whole) - len(told)} more]"] if told else []
+        at_least = "at least " if len(rows) == _MOST_ROWS else ""
+        return [*told, f"[{at_least}{len(whole) - len(told)} more]"] if told else []
     return told + gist("\n".join(_texts(value, _DEEPEST)), room - cost(told, room))
 
 
@@ -148,11 +152,11 @@ def _rows(value: object, depth: int) -> Iterator[list[str]]:
         held = {str(key): one for key, one in value.items() if key not in ASIDE and _is_telling(str(key), one)}
         if "html_url" in held:
             held.pop("url", None)
-        told = {key: _short(held[key]) for key in sorted(held, key=lambda key: _order_of(key, held[key]))}
+        told = {key: _short(key, held[key]) for key in sorted(held, key=lambda key: _order_of(key, held[key]))}
         if any(told.values()):
             for key, one in held.items():
                 if isinstance(one, dict):
-                    told[key] = next((_short(one[name]) for name in _NAMING if name in one), "")
+                    told[key] = next((_short(name, one[name]) for name in _NAMING if name in one), "")
         once = {(_last_word(key), one): f"{key}={one}" for key, one in reversed(told.items()) if one}
         row = [*reversed(once.values())]
         if row and (depth >= _DEEPEST - 1 or any(_last_word(key) not in ("url", "href") for key in told if told[key])):
@@ -173,7 +177,9 @@ def _order_of(key: str, value: object) -> int:
 def _is_telling(key: str, value: object) -> bool:
     """Leave out links to what belongs to a thing, its names for machines, and counts of nothing."""
     word = _last_word(key)
-    if key.startswith("_") or key.endswith("node_id") or (value == 0 and word not in ("code", "id", "status")):
+    if isinstance(value, (dict, list)) and names_a_secret(key):
+        return False  # what stands in it is a secret, and has another name there
+    if key.startswith("_") or key.endswith("node_id") or (value == 0 and word not in _COUNTED):
         return False
     return key == "html_url" or not key.endswith("_url")
 
@@ -187,9 +193,11 @@ def _last_word(key: str) -> str:
     return last[capital:].lower()
 
 
-def _short(value: object) -> str:
+def _short(key: str, value: object) -> str:
     """Give a value on a line, of a long text its beginning; "" for what tells nothing."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return str(value).lower() if _last_word(key) in _COUNTED else ""
+    if isinstance(value, (int, float)):
         return str(value)
     if not isinstance(value, str) or "{/" in value or value.startswith("@@ "):
         return ""

@@ -18,7 +18,7 @@ _HIT = re.compile(
 )
 _BESIDE = re.compile(r"(?:[^\s:][^:]{0,200}-)?\d{1,7}-|--\Z|Binary file ")  # a line around a hit
 _WIDE, _NARROW = 160, 70  # characters of a hit's line
-_HUNK = re.compile(r"@@+ -\d+(?:,\d+)? \+(?P<line>\d+)(?:,\d+)? @@+(?P<of>.*)")
+_HUNK = re.compile(r"@@+ -\d+(?:,(?P<old>\d+))? \+(?P<line>\d+)(?:,(?P<new>\d+))? @@+(?P<of>.*)")
 _FEW = 4  # changed lines of a hunk that come before more of others
 
 
@@ -61,7 +61,7 @@ def _fitting(lines: list[str], room: float) -> Iterator[str]:
         size = estimate(line) + 1
         if size > room:
             begun = line[: int(len(line) * max(0, room) / size)].rpartition(",")[0]
-            yield from [f"{begun},…"] if begun else []
+            yield f"{begun},…" if begun else "…"
             return
         room -= size
         yield line
@@ -131,26 +131,29 @@ def changes(text: str, room: float) -> list[str]:
                 told.append(f" @{files[number].hunks[place][0]}")
             before = place
             told.append(line)
-    return told
+    return [*told, f"[{len(heads) - len(fitting)} more files]"] if len(fitting) < len(heads) else told
 
 
 def _files(text: str) -> list[_File]:
     files: list[_File] = []
-    is_inside = False
+    old = new = 0  # lines that the hunk has still to come
     lines = text.split("\n")
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         hunk = _HUNK.match(line)
-        is_pair = line.startswith("--- ") and below.startswith("+++ ")
+        is_pair = old <= 0 and new <= 0 and line.startswith("--- ") and below.startswith("+++ ")
         if line.startswith("diff --") or (is_pair and (not files or files[-1].hunks)):
-            is_inside = False
+            old = new = 0
             name = (line.partition(" b/")[2] or line.split(" ", 2)[-1]) if not is_pair else below[4:].split("\t")[0]
             files.append(_File(name, {"+": 0, "-": 0}, []))
         elif hunk and files:
-            is_inside = True
+            old, new = (int(hunk[side] or 1) for side in ("old", "new"))
             files[-1].hunks.append((hunk["line"] + hunk["of"][:60].rstrip(), []))
-        elif is_inside and line[:1] in ("+", "-"):
-            files[-1].counts[line[0]] += 1
-            files[-1].hunks[-1][1].append(line)
+        elif files and files[-1].hunks:
+            old -= line[:1] in ("-", " ", "")
+            new -= line[:1] in ("+", " ", "")
+            if line[:1] in ("+", "-"):
+                files[-1].counts[line[0]] += 1
+                files[-1].hunks[-1][1].append(line)
     return files
 
 

@@ -66,6 +66,7 @@ REPORT, PROSE, PAGES = Share(0.5, 400, 700), Share(0.3, 100, 300), Share(0.2, 60
 TOUCHED = Share(0.1, 0, 40)  # names in what an edit takes out and puts in
 CELLS = Share(0.1, 40, 120)  # of a notebook: their ids, and as much of what went wrong in them
 HINTS = 50
+_GIVEN = 40  # objects among a call's arguments that a result's are held against
 SUMMARY = 50
 LAST_LINES = 3  # of what failed; twice as many where nothing told of trouble
 NAMES_ALIKE = 8  # names that differ in numbers alone
@@ -193,7 +194,11 @@ def _trouble(seen: _Seen, said: list[str]) -> list[str]:
     rooms = _rooms(seen)
     failed = seen.action != SHELL and not output.success
     begins = signal.opening(errors.strip() or seen.text, rooms.others / 2) if failed else []
-    found = [line for line in (*begins, *trouble(errors, rooms, failed=not output.success)) if line not in said]
+    found = [
+        line
+        for line in (*begins, *trouble(errors, rooms, failed=not output.success, is_part=len(output.errors) > WHOLE))
+        if line not in said
+    ]
     if failed and seen.action in (WRITE, EDIT):  # what a failed edit is quoted with is no trouble
         held = _held(seen)
         found = [line for line in found if line.strip() not in held]
@@ -243,7 +248,8 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     """Give of what a command printed its hits, its changes, or its last words and what says most."""
     output = seen.call.output
     if seen.is_difference:
-        return changes(seen.text, seen.room(CHANGES))
+        beside = "\n".join(line for line in seen.text.split("\n") if line[:1] not in ("+", "-", " ", "@"))
+        return [*changes(seen.text, seen.room(CHANGES)), *signal.totals(beside)]
     lines = hits_of(seen.text) if output.success and not has_trouble else []
     if lines and (all(line.file for line in lines) or seen.action == MATCHES or is_a_search(seen.call.args)):
         return hit_lines(lines, seen.room(HITS))
@@ -300,9 +306,13 @@ def _value(seen: _Seen) -> Any:
     if not seen.is_text:
         value = seen.call.output.result
         given = [*seen.call.args.values()]
-        given += [one for many in given if isinstance(many, list) for one in many]
+        given += [one for many in given if isinstance(many, list) for one in many[:_GIVEN]]
         if isinstance(value, dict):  # what was given is no news
-            value = {key: _new(one, given) for key, one in value.items()}
+            words, objects = (
+                {one for one in given if isinstance(one, str)},
+                [one for one in given if isinstance(one, dict)],
+            )
+            value = {key: _new(one, words, objects[:_GIVEN]) for key, one in value.items()}
         return masked(bounded(value))
     try:
         return json.loads(mask(seen.call.output.text)[0]) if len(seen.text) >= len(seen.call.output.text) / 2 else None
@@ -310,10 +320,14 @@ def _value(seen: _Seen) -> Any:
         return None
 
 
-def _new(value: Any, given: list[Any]) -> Any:
+def _new(value: Any, words: set[str], objects: list[Any]) -> Any:
     if isinstance(value, list):
-        return [one for one in value[:MOST_VALUES] if one not in given]
-    return None if isinstance(value, (str, dict)) and value in given else value
+        return [one for one in value[:MOST_VALUES] if not _is_given(one, words, objects)]
+    return None if _is_given(value, words, objects) else value
+
+
+def _is_given(value: Any, words: set[str], objects: list[Any]) -> bool:
+    return value in words if isinstance(value, str) else isinstance(value, dict) and value in objects
 
 
 def _notebook(seen: _Seen) -> list[str]:

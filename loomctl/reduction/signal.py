@@ -115,17 +115,20 @@ def tree(text: str) -> list[str]:
     """
     found: list[str] = []
     above: list[str] = []
+    count = 0
     for line in text.split("\n"):
         branch = _BRANCH.match(line)
+        count += bool(line.strip())
         if branch is None:
             continue
         depth = len(branch[1]) // 4
-        if depth and depth == len(above):
+        if depth and depth == len(above) and above[-1]:
             found.pop()  # the folder that this is in
         del above[depth:]
+        above += [""] * (depth - len(above))  # a tree that does not begin at the line's
         above.append(branch[2].partition(" -> ")[0].rstrip("/"))
-        found.append("/".join(above))
-    return sorted(found, key=lambda path: path.count("/"))
+        found.append("/".join(filter(None, above)))
+    return sorted(found, key=lambda path: path.count("/")) if 2 * len(found) > count - len(found) else []
 
 
 def opening(text: str, budget: float) -> list[str]:

@@ -289,6 +289,8 @@ _LIKE = 200  # characters by which lines are alike
 _WIDEST = 1000  # characters of such a line, and of those beside it that may explain it
 _ABOVE, _BELOW = 2, 3
 _AT = re.compile(r"\.[A-Za-z]\w{0,4}(?::\d|\(\d)")  # a place in a file: `cart.py:3`, `cart.ts(3,1)`
+_LONGEST_KEY = 120  # lines of a private key
+_CODED = re.compile(r"[A-Za-z0-9+/]{16}")  # in such a line
 _MARGINS = 2  # times what is looked at: so much of a text is masked
 _BESIDE = 500  # characters beside what is kept of such a line that are masked with it
 
@@ -354,10 +356,11 @@ def looked_at(text: str, times: int = 1) -> str:
 def _between(lines: list[str], room: float) -> str:
     """Give lines that stand out and those beside them, in their order. room: characters."""
     chosen: dict[int, str] = {}
+    keys = _of_private_keys(lines)
     for number in _standing_out(lines):
         for at in range(max(0, number - _ABOVE), min(len(lines), number + _BELOW + 1)):
             if at not in chosen:
-                line = "" if is_encoded(lines[at]) else _window(lines[at])
+                line = "" if at in keys or is_encoded(lines[at]) else _window(lines[at])
                 room -= len(line) + 1
                 if room < 0:
                     break
@@ -365,6 +368,22 @@ def _between(lines: list[str], room: float) -> str:
         if room < 0:
             break
     return "".join(f"{chosen[number]}\n" for number in sorted(chosen))
+
+
+def _of_private_keys(lines: list[str]) -> set[int]:
+    """Give the numbers of lines of private keys, whatever stands before them in each: a part of one is not masked.
+
+    A key may have begun before the first line, or end behind the last; what is said between its lines is none of it.
+    """
+    found: set[int] = set()
+    seen = 0  # so many lines were looked at
+    for number, line in enumerate(lines):
+        if "PRIVATE KEY" in line and "-----" in line:
+            begins = "-----BEGIN" in line
+            first = max(seen, number if begins else number - _LONGEST_KEY)
+            seen = max(seen, min(len(lines), number + _LONGEST_KEY) if begins else number)
+            found.update(at for at in range(first, seen) if _CODED.search(lines[at]))
+    return found
 
 
 def _standing_out(lines: list[str]) -> list[int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import time
 from typing import Any
 
 from loomctl.reduction.calls import reduce_call
@@ -402,3 +405,61 @@ def test_of_a_pipe_that_ended_well_a_place_with_a_message_is_an_error() -> None:
 def test_keys_that_are_no_text_and_hits_of_odd_form_raise_nothing() -> None:
     assert facts({1: 2, "": "x", None: {"id": 0}, "name": "reel"}, 200) == ["name=reel 1=2 =x None=0"]
     assert len(hits_of("src/cart.py:3: x\n12:y\n\ud800.py:4:\udc00\n")) == 3
+
+
+# ---- What a reader with a grudge found.
+
+
+def test_a_tree_that_stands_in_a_text_has_no_paths_of_its_own_and_an_indented_one_has() -> None:
+    assert tree("Layout:\n    ├── warp.wv\n    ├── weft.wv\n    └── shed\n        └── red.wv\n") == [
+        *("warp.wv", "weft.wv", "shed/red.wv")
+    ]
+    lines = [f"spool {chr(97 + number % 26)}{number // 26} is wound" for number in range(120)]
+    told = went_well("\n".join([*lines, "needs:", "└── thread", "All is wound.", "800 passed in 3 s", "bye"]))
+    assert "800 passed in 3 s" in told
+
+
+def test_totals_beside_a_difference_are_told_and_comments_that_look_like_heads_are_changes() -> None:
+    changed = "".join(f"--- old {number}\n+++ new {number}\n" for number in range(9))
+    text = f"diff --git a/q.sql b/q.sql\n--- a/q.sql\n+++ b/q.sql\n@@ -1,9 +1,9 @@\n{changed}1 failed, 4 passed\n"
+    told = went_well(text + "\n" * 2 + "diff --git a/z.md b/z.md\n" + "index 1..2\n" * 60, "git diff; weave test")
+    assert "q.sql +9 -9 @1" in told
+    assert "1 failed, 4 passed" in told
+
+
+def test_of_what_was_made_what_did_not_fail_is_told_and_what_stands_under_a_secret_is_not() -> None:
+    names = [{"name": f"Env number {number}", "status": "good"} for number in range(9)]
+    told = reduce_call("mcp__k__get", {}, {"items": [{"password": {"value": "Hunter22xy!"}}, *names]}).observation
+    assert "Hunter22" not in told
+    token = {"token": {"name": "Zq81kd02LLs9dkq7"}, "id": 4, "summary": {"failed": 0, "passed": 12}, "merged": False}
+    told = "\n".join(facts(token, 100))
+    assert "Zq81" not in told
+    assert "failed=0" in told
+    assert "merged=false" in told
+    pairs = [
+        {"name": "DB_PASSWORD", "value": "S3cr3t-pw9x"},
+        *({"name": f"N{n}", "value": "x" * 60} for n in range(40)),
+    ]
+    assert not any("S3cr" in line for line in facts(pairs, 300))
+
+
+@each("prefix", ["    {n}\t", "app-1  | ", "{n}: ", ""])
+def test_no_line_of_a_private_key_in_the_middle_of_megabytes_is_told(prefix: str) -> None:
+    body = [base64.b64encode(hashlib.sha512(bytes([line])).digest())[:64].decode() for line in range(26)]
+    key = ["-----BEGIN RSA PRIVATE KEY-----", *body[:14], "x.py:3: error: boom happened", *body[14:]]
+    key = [
+        prefix.replace("{n}", str(number)) + line for number, line in enumerate([*key, "-----END RSA PRIVATE KEY-----"])
+    ]
+    lines = [f"spool {number} is {'wound' if number % 3 else 'dyed'} in {number % 7} ms" for number in range(90_000)]
+    told = went_well("\n".join([*lines[:40_000], *key, *lines[40_000:]]))
+    assert not [line for line in body if line[:20] in told]
+
+
+def test_a_result_is_held_against_what_was_given_in_no_more_time_than_it_is_long() -> None:
+    given = {"ids": [{"id": number} for number in range(20_000)]}
+    begun = time.process_time()
+    reduce_call("mcp__k__get", given, {"made": [{"id": -number - 1} for number in range(5_000)]})
+    once = time.process_time() - begun
+    begun = time.process_time()
+    reduce_call("mcp__k__get", {"ids": given["ids"] * 4}, {"made": [{"id": -number - 1} for number in range(5_000)]})
+    assert time.process_time() - begun < 10 * once
