@@ -256,7 +256,7 @@ def _printed(seen: _Seen, known: str, *, has_trouble: bool) -> list[str]:
     if seen.action == MATCHES:
         return []
     last = _last_words(seen, known, has_trouble=has_trouble)
-    if not seen.files and known.count("\n") < 1:  # a line alone mostly tells that something failed, not what
+    if not seen.files and "\n" not in known:  # a line alone mostly tells that something failed, not what
         odd = [line for line in signal.odd(seen.text) if line not in last]
         last = [*within(odd, SUMMARY, known=known), *last]
     if not output.success or seen.files or signal.is_status(seen.text):
@@ -306,13 +306,11 @@ def _value(seen: _Seen) -> Any:
     if not seen.is_text:
         value = seen.call.output.result
         given = [*seen.call.args.values()]
-        given += [one for many in given if isinstance(many, list) for one in many[:_GIVEN]]
+        given += [one for many in given if isinstance(many, list) for one in many]
         if isinstance(value, dict):  # what was given is no news
-            words, objects = (
-                {one for one in given if isinstance(one, str)},
-                [one for one in given if isinstance(one, dict)],
-            )
-            value = {key: _new(one, words, objects[:_GIVEN]) for key, one in value.items()}
+            words = {one for one in given if isinstance(one, str)}
+            objects = [one for one in given if isinstance(one, dict)][:_GIVEN]
+            value = {key: _new(one, words, objects) for key, one in value.items()}
         return masked(bounded(value))
     try:
         return json.loads(mask(seen.call.output.text)[0]) if len(seen.text) >= len(seen.call.output.text) / 2 else None

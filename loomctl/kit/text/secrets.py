@@ -32,8 +32,8 @@ _USERINFO = (
 )
 
 
+_SHORTEST_ENCODED = 32  # characters
 # A terminal's sequence for colours and the like, as it is and as it is made visible.
-_SHORTEST_ENCODED = 32
 _COLOUR = r"[\x1b␛]\[[0-9;:?]{0,40}[A-Za-z]"
 
 
