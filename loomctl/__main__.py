@@ -10,14 +10,14 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:2] == ["hook", "post-tool-use"] and len(arguments) in (3, 4):  # every module counts here
         try:
-            from loomctl.hosts.claude.live import main as replace
+            from loomctl.hosts.protocol.live import main as replace
 
             return replace(*arguments[2:])
         except ImportError:
             return 0
     if arguments[:1] == ["hook"]:
         try:
-            from loomctl.hosts.claude.hooks import main as answer
+            from loomctl.hosts.protocol.hooks import main as answer
 
             return answer(arguments[1:])
         except ImportError as error:  # the plugin is being replaced, or is not whole: no hook fails for it (D55)
@@ -36,7 +36,7 @@ def main() -> int:
         load(arguments[1], with_yaml=True)
         return 0
     if arguments == ["statusline"] and sys.flags.no_site:  # the launcher found no line that it could print itself
-        from loomctl.hosts.claude.hooks import status_line as draw
+        from loomctl.hosts.protocol.hooks import status_line as draw
 
         return draw()
     if arguments in (["doctor"], ["doctor", "--json"]):  # it speaks where nothing but Python is well

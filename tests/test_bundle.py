@@ -73,13 +73,15 @@ def test_every_hook_is_answered_and_bounded() -> None:
     ]
     words = []
     for event, group, hook in entries:
-        match = re.fullmatch(r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook ([a-z-]+)( [1-4]/4)?', hook["command"])
+        match = re.fullmatch(
+            r'"\$\{CLAUDE_PLUGIN_ROOT\}/bin/loomctl" hook --host claude-code ([a-z-]+)( [1-4]/4)?', hook["command"]
+        )
         assert match, hook
         assert bool(match[2]) == (event == "SessionStart")
         assert match[1] == re.sub(r"(?<!^)(?=[A-Z])", "-", event).lower()
         assert match[1] in EVENTS
         assert hook["type"] == "command"
-        longest = 60 if hook["command"].endswith("hook stop") else 10  # a step's end asks git and copies assets
+        longest = 60 if hook["command"].endswith(" stop") else 10  # a step's end asks git and copies assets
         assert 1 <= hook["timeout"] <= longest
         assert group.get("matcher") == ("*" if "ToolUse" in event else None)
         words.append(match[1] + (match[2] or ""))

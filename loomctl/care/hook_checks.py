@@ -30,6 +30,9 @@ _PARTS = [f"session-start {number}/{launcher_files.MOST_PARTS}" for number in ra
 """What the entries of a session start call, each of which gives one part of the text (D62)."""
 
 
+_HOOK = " hook --host claude-code "
+
+
 def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one shape
     """LOOM_DISABLED=1 switches every hook off (D57)."""
     value = os.environ.get("LOOM_DISABLED", "")
@@ -54,7 +57,7 @@ def hooks(patient: Patient) -> Finding:
         return Finding(FAIL, "the bundle's hooks.json has a form that no host reads", mended, [path])
     troubles = [finding for command in entries for finding in _entry_troubles(patient, command)]
     troubles = list({finding.found: finding for finding in troubles}.values())
-    called = {command.rpartition(" hook ")[2] for command in entries}
+    called = {command.rpartition(_HOOK)[2] for command in entries}
     expected = [part for event in launcher_files.EVENTS for part in (_PARTS if event == "session-start" else [event])]
     troubles += [Finding(FAIL, f"no hook for {event}", mended) for event in expected if event not in called]
     if not os.path.isfile(os.path.join(package.FOLDER, "__main__.py")):
@@ -69,8 +72,8 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
         words = [word.replace("${CLAUDE_PLUGIN_ROOT}", patient.bundle) for word in shlex.split(command)]
     except ValueError:
         words = []
-    told = " ".join(words[2:])
-    if words[1:2] != ["hook"] or told not in (*launcher_files.EVENTS, *_PARTS):
+    told = " ".join(words[4:])
+    if words[1:4] != _HOOK.split() or told not in (*launcher_files.EVENTS, *_PARTS):
         yield Finding(FAIL, f"a hook calls a command that Loom does not have: {command:.200}", mended)
         return
     if not os.path.isfile(words[0]):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import command_line
 from loomctl.flow import gate_texts, prompts, route
-from loomctl.hosts.claude import events
+from loomctl.hosts import table
+from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.kit import clock
 from loomctl.kit.text.fences import counted, fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
@@ -222,9 +223,8 @@ def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
         return f"{beside(chr(10).join(lines))}\n\n{made.text}"
     own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
     *first, last = made.parts
-    launcher_files.leave_behind_a_call(
-        space.store.local, space.caller.session_id, space.caller.pid, events.output("PostToolUse", last, None)
-    )
+    behind = written(Answer("PostToolUse", last), table.HOSTS[space.caller.host])
+    launcher_files.leave_behind_a_call(space.store.local, space.caller.session_id, space.caller.pid, behind)
     return "\n\n".join([own, *first])
 
 

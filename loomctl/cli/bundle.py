@@ -90,7 +90,7 @@ def hook(event: str) -> int:
     Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end. The launcher answers
     post-tool-use and post-tool-use-failure itself, and calls Python only for large outputs.
     """
-    from loomctl.hosts.claude.hooks import main
+    from loomctl.hosts.protocol.hooks import main
 
     return main([event])
 

@@ -19,8 +19,7 @@ from click.core import ParameterSource
 from loomctl.cli import output
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import tool_calls
-from loomctl.hosts.claude import events, installation, transcript
+from loomctl.hosts import table, tool_calls
 from loomctl.kit import files, processes, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
@@ -55,12 +54,12 @@ _OR_BEHIND = ", or after a ! at the assistant's prompt"
 
 def reader_is_an_assistant() -> bool:
     """Tell whether an assistant reads what is printed: a host's session, or no terminal to read it on."""
-    return bool(os.environ.get("CLAUDE_CODE_SESSION_ID")) or not sys.stdout.isatty()
+    return bool(table.sessions(os.environ)) or not sys.stdout.isatty()
 
 
 def in_a_body() -> bool:
     """Tell whether what is printed becomes the body of a slash command, which a host's session keeps (D79)."""
-    return click.get_current_context().find_root().obj is True and bool(os.environ.get("CLAUDE_CODE_SESSION_ID"))
+    return click.get_current_context().find_root().obj is True and bool(table.sessions(os.environ))
 
 
 def space(*, make: bool = False, writes: bool = True) -> Workspace:
@@ -70,7 +69,7 @@ def space(*, make: bool = False, writes: bool = True) -> Workspace:
     in the place of a store is named either way. writes: keep the compiled settings, and that a skew was told.
     """
     cwd = _here()
-    found = project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", "")))
+    found = project.find((cwd, *table.started_in(os.environ)))
     if found is None:
         found = project.new(cwd)
         if not make:
@@ -99,8 +98,8 @@ def _keep_memory(made: Workspace) -> None:
 
 
 def of_the_host() -> Conversation:
-    """Give what other sessions' conversations are found by, whoever asks: hooks are Claude Code's."""
-    return transcript.Transcript(None)
+    """Give what other sessions' conversations are found by, whoever asks."""
+    return table.conversation(table.CLAUDE, None)
 
 
 def _here() -> str:
@@ -115,8 +114,8 @@ def _here() -> str:
 
 def _say_skew(made: Workspace) -> None:
     """Say once in a session that its hooks are another version's than this command, on standard error."""
-    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
-    hooks = launcher_files.version_in(made.store.local, session_id) if session_id else ""
+    session_id = made.caller.session_id or ""
+    hooks = launcher_files.version_in(made.store.local, session_id) if made.caller.host in table.HOSTS else ""
     if hooks in ("", __version__):
         return
     if launcher_files.is_first_telling(made.store.local, f"{session_id} {hooks} {__version__}"):
@@ -125,25 +124,24 @@ def _say_skew(made: Workspace) -> None:
 
 
 def _caller(found: Project, cwd: str) -> Caller:
-    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID")
-    if session_id:
-        _check_session(session_id)
+    for host, session_id in table.sessions(os.environ):
+        _check_session(session_id, host.session)
         local = Local(Store(found.store).local)
         known = (local.binding(session_id) or {}).get("transcript_path")
-        path = known if isinstance(known, str) and os.path.isfile(known) else installation.transcript_of(session_id)
-        conversation: Conversation = transcript.Transcript(path)
-        return Caller(session_id, events.HOST, events.host_pid(), cwd, conversation)
+        seen = table.conversation(host, None)
+        path = known if isinstance(known, str) and os.path.isfile(known) else seen.kept_at(session_id)
+        return Caller(session_id, host.name, table.process_of(host), cwd, seen.another(path), parts=host.parts)
     name, leader = terminal_session(found.store)
     return Caller(name, TERMINAL, leader, cwd, Conversation())
 
 
-def _check_session(session_id: str) -> None:
+def _check_session(session_id: str, variable: str) -> None:
     """Refuse an id that no file can be named after, before a run begins that could not be bound to it."""
     try:
         checked_id(session_id, what="session id")
     except LoomError as error:
-        error.where = "the environment variable CLAUDE_CODE_SESSION_ID"
-        error.hint = "unset CLAUDE_CODE_SESSION_ID"
+        error.where = f"the environment variable {variable}"
+        error.hint = f"unset {variable}"
         raise
 
 

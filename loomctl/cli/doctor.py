@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from loomctl.care import doctor
 from loomctl.care.project_checks import Patient
 from loomctl.cli import output
-from loomctl.hosts.claude import installation, transcript
+from loomctl.hosts import table
+from loomctl.hosts.claude import installation
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import project
@@ -67,13 +68,13 @@ def _patient() -> Patient:
     here = sys.executable if importlib.util.find_spec("click") and not sys.flags.no_site else ""
     patient = Patient(
         cwd=cwd,
-        project=project.find((cwd, os.environ.get("CLAUDE_PROJECT_DIR", ""))),
+        project=project.find((cwd, *table.started_in(os.environ))),
         environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
-        session_id=os.environ.get("CLAUDE_CODE_SESSION_ID", ""),
+        session_id=next((session_id for _, session_id in table.sessions(os.environ)), ""),
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )
-    patient.conversation = transcript.Transcript(None)
+    patient.conversation = table.conversation(table.CLAUDE, None)
     return patient
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from loomctl.hosts import table as hosts
 from loomctl.kit import clock, files, trouble
 from loomctl.kit.errors import EXIT_BUG, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text import fences
@@ -159,7 +160,7 @@ def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None
 
 
 def _is_a_screen(stream: TextIO) -> bool:
-    dumb = os.environ.get("CLAUDE_CODE_SESSION_ID") or os.environ.get("TERM") == "dumb"
+    dumb = hosts.sessions(os.environ) or os.environ.get("TERM") == "dumb"
     return not dumb and stream.isatty()
 
 

@@ -11,8 +11,8 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
-from loomctl.hosts.claude.sessions import Given
-from loomctl.hosts.claude.simulate import SOURCES, of_run, of_workflow, unwritten
+from loomctl.hosts.protocol.sessions import Given
+from loomctl.hosts.protocol.simulate import SOURCES, of_run, of_workflow, unwritten
 from loomctl.kit import files, ids, strict
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.problems import at, error, kind_of, refusal, warning

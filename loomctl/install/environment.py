@@ -192,7 +192,7 @@ def _compile(place: Place, package: str, bases: Sequence[str]) -> None:
     script = "import compileall, sys\nfor folder in sys.argv[1:]: compileall.compile_dir(folder, quiet=2)"
     packages = _site_packages(place.environment)
     loom = os.path.join(package, "loomctl")
-    hook = f"import sys; sys.path.insert(0, {package!r}); import loomctl.hosts.claude.hooks"
+    hook = f"import sys; sys.path.insert(0, {package!r}); import loomctl.hosts.protocol.hooks"
     nothing = subprocess.DEVNULL
     for command in (
         [place.python, "-I", "-X", option, "-c", script, packages, loom],

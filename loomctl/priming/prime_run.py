@@ -38,9 +38,12 @@ _OWED = "owed_by_next"
 _UNSAID = ("LARGE_ARTIFACT", "SECRETS_MASKED", "REBASED_PATH")
 
 
-def hook_budget(space: Workspace, parts: int = 1) -> Budget:
-    """Give the budget of a hook's output, in UTF-16 units: of one entry, or of as many as hand out its parts (D62)."""
-    return Budget(min(space.settings.hook_budget, parts * slip.PART), utf16_units, parts)
+def hook_budget(space: Workspace, parts: int = 1, room: int = slip.PART) -> Budget:
+    """Give the budget of a hook's output, in UTF-16 units: of one entry, or of as many as hand out its parts (D62).
+
+    room: what the host takes of one.
+    """
+    return Budget(min(space.settings.hook_budget, parts * room), utf16_units, parts)
 
 
 def command_budget(space: Workspace) -> Budget:
@@ -50,13 +53,11 @@ def command_budget(space: Workspace) -> Budget:
 
 def result_budget(space: Workspace) -> Budget:
     """Give the budget of a command whose output a host may take in parts: three and a fourth by its hook (D62)."""
-    from loomctl.runs.machine import (
-        launcher_files,  # no hook asks
-        local,
-    )
+    from loomctl.runs.machine import launcher_files  # no hook asks
 
-    in_parts = space.caller.host != local.TERMINAL and launcher_files.has_room_for_parts(space.store.local)
-    return hook_budget(space, launcher_files.MOST_PARTS) if in_parts else command_budget(space)
+    parts = space.caller.parts
+    in_parts = parts > 1 and launcher_files.has_room_for_parts(space.store.local)
+    return hook_budget(space, parts) if in_parts else command_budget(space)
 
 
 def prime(

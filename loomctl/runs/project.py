@@ -177,6 +177,32 @@ class Conversation:
         """Give when its assistant last called a tool, in seconds since 1970; 0 where that is not known."""
         return 0
 
+    def boundary(self) -> str | None:
+        """Name the last compaction; None where there was none, or that is not known."""
+        return None
+
+    def await_turn(self, prompt_id: str, ending: str) -> None:
+        """Wait a little until the host has written down the turn that ends: it may write later than it calls a hook.
+
+        prompt_id: the turn's, "" where it is not told; ending: the end of the assistant's message.
+        """
+
+    def last_message(self, ending: str) -> str:
+        """Give the whole last message of the assistant, of which a host may have told the end alone."""
+        return ending
+
+    def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:  # noqa: ARG002
+        """Tell whether a turn began with a command of Loom's, or with what followed from a driven turn.
+
+        driven: the prompt ids of turns that are known to be driven; unwritten: the turn's prompt, where a host may not
+        have written it down yet.
+        """
+        return False
+
+    def is_notice(self, prompt: str) -> bool:  # noqa: ARG002 - as above
+        """Tell a prompt that is the host's own notice of a subagent's end."""
+        return False
+
     def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation of the same host, by its transcript's path."""
         return self

@@ -54,9 +54,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a list": (lambda bundle: rewritten(bundle, lambda _: "[]"), "form"),
     "no commands": (lambda bundle: rewritten(bundle, lambda _: '{"hooks": {"Stop": [{}]}}'), "form"),
-    "unknown event": (lambda bundle: rewritten(bundle, lambda text: text.replace("hook stop", "hook stopp")), "stopp"),
+    "unknown event": (lambda bundle: rewritten(bundle, lambda text: text.replace("code stop", "code stopp")), "stopp"),
     "odd command": (
-        lambda bundle: rewritten(bundle, lambda text: text.replace(" hook stop", "' x")),
+        lambda bundle: rewritten(bundle, lambda text: text.replace(" claude-code stop", "' x")),
         "does not have",
     ),
     "an event less": (lambda bundle: rewritten(bundle, without_stop), "no hook for stop"),

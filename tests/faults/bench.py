@@ -339,7 +339,7 @@ WORKS: dict[str, Callable[..., int]] = {"update": _update, "settings": _settings
 
 def _do(request: dict[str, Any]) -> int:
     from loomctl.cli.main import main as command_line
-    from loomctl.hosts.claude.hooks import main as hook
+    from loomctl.hosts.protocol.hooks import main as hook
 
     arguments = list(request["arguments"])
     if request["work"] == "cli":

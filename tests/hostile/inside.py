@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loomctl.cli.main import main
-from loomctl.hosts.claude import events, hooks
+from loomctl.hosts.protocol import events, hooks
 from loomctl.kit import processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import Process

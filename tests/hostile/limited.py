@@ -19,7 +19,7 @@ def patience(event: str) -> int:
     """Give the seconds that hooks.json allows a host to wait for an event's answer."""
     groups = json.loads((CHECKOUT / "hooks/hooks.json").read_text())["hooks"].values()
     told: dict[str, float] = {
-        entry["command"].partition(" hook ")[2].split()[0]: entry["timeout"]
+        entry["command"].partition(" --host claude-code ")[2].split()[0]: entry["timeout"]
         for of_event in groups
         for group in of_event
         for entry in group["hooks"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts.claude.hooks import _ANSWERS
+from loomctl.hosts.protocol.hooks import _ANSWERS
 from tests.helpers.scenes import SESSION, Json, Scene, artifact
 from tests.helpers.tables import each
 from tests.hostile import inside

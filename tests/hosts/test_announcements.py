@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomctl.hosts.claude import sessions
+from loomctl.hosts.protocol import sessions
 from loomctl.kit import clock
 from tests.helpers.scenes import OTHER, Scene, artifact
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.flow import resume
-from loomctl.hosts.claude import sessions
+from loomctl.hosts.protocol import sessions
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import utf16_units
 from loomctl.priming import survive

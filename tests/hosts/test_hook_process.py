@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from loomctl.flow import drive, resume
-from loomctl.hosts.claude import hooks
+from loomctl.hosts.protocol import hooks
 from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import (
     MAIN,

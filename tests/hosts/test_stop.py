@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from loomctl.flow.stop import Stopped
-from loomctl.hosts.claude import stop, transcript
+from loomctl.hosts.claude import transcript
+from loomctl.hosts.protocol import stop
 from tests.helpers.scenes import Scene, TranscriptFile
 from tests.helpers.verbs import read
 

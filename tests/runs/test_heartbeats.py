@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.hosts.claude.hooks import _ANSWERS
+from loomctl.hosts.protocol.hooks import _ANSWERS
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.launcher_files import Beat
 from loomctl.runs.machine.local import Local

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Sent
 
 LARGEST = 512 * 1024 * 1024
-NOTICE = "<task-notification>"
-"""How the prompt begins by which the host tells of a subagent's end."""
+_NOTICE = "<task-notification>"  # begins the prompt by which the host tells of a subagent's end
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
 _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
@@ -229,7 +228,7 @@ class Transcript(Conversation):
             if unwritten and not words:
                 start, words = len(self._read()), unwritten.lstrip()
             unwritten = ""
-            if not words.startswith(NOTICE):
+            if not self.is_notice(words):
                 return words.startswith("<command-") and f"<command-name>{_COMMANDS}" in words
             end = "</tool-use-id>"
             called = words.partition("<tool-use-id>")[2].partition(end)[0].strip() if end in words else ""
@@ -238,6 +237,10 @@ class Transcript(Conversation):
             before = (_text(one, "promptId") for one in _backwards(self._read()[:start]) if _is_prompt(one))
             prompt_id = next(filter(None, before), "")
         return False
+
+    def is_notice(self, prompt: str) -> bool:
+        """Tell a prompt that is the host's own notice of a subagent's end."""
+        return prompt.startswith(_NOTICE)
 
     def _line_with(self, word: str, fits: Callable[[dict[str, Any], str], bool]) -> tuple[int, dict[str, Any] | None]:
         """Find the first whole line that has a word and whose entry fits: where it begins; (0, None) without one."""

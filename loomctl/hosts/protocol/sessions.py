@@ -1,4 +1,4 @@
-"""A session of Claude Code as it begins, comes back, or is compacted: what is recorded of it, and what it is given.
+"""A session as it begins, comes back, or is compacted: what is recorded of it, and what it is given.
 
 A compaction goes PreCompact → SessionStart(compact) → PostCompact; the last has the summary.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts.claude import events
-from loomctl.hosts.claude.events import attempt, text
+from loomctl.hosts import table
+from loomctl.hosts.protocol import events
+from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.hosts.protocol.events import attempt, text
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from loomctl.priming.slip import Slip
+    from loomctl.priming.slip import Budget, Slip
     from loomctl.runs.find import Found
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.model.state import State
@@ -153,14 +155,14 @@ def enter_and_prime(
     in_a_turn = source == "compact" and compaction == "auto"
     if entry is not None and entry["status"] == "closing" and not in_a_turn:
         # Before the priming, which shows what stands on disk.
-        from loomctl.hosts.claude import stop
+        from loomctl.hosts.protocol import stop
 
         closed = attempt(notes, lambda: stop.close_at_a_start(space, run))
         notes.extend([closed.removeprefix("Loom: ")] if closed else [])
         run = space.store.read(run_id)
     made = list["Slip"]()
     notes += prime_run.newer_writer(run.state)
-    budget, started = prime_run.hook_budget(space, space.caller.parts), triggers.session_start(source)
+    budget, started = _budget(space), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = enter(state)
@@ -197,7 +199,7 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
     run = space.store.read(run_id)
     may_write = may_write and space.store.held(run_id, run.state) is None
     event = _with_owed(event, run.state) if may_write else event
-    made = prime_run.prime(space, run, event, prime_run.hook_budget(space, space.caller.parts), may_write=may_write)
+    made = prime_run.prime(space, run, event, _budget(space), may_write=may_write)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         return memory_of_session.with_priming(space, state, made)
@@ -208,6 +210,13 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
         if made.text:
             attempt(notes, lambda: leases.note_stage(space, run.state))
     return _deliver(space, made, notes, begun)
+
+
+def _budget(space: Workspace, parts: int = 0) -> Budget:
+    """Give how much the host takes of what is told now, or of so many parts."""
+    from loomctl.priming import prime_run
+
+    return prime_run.hook_budget(space, parts or space.caller.parts, table.of_hook().room)
 
 
 def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
@@ -222,7 +231,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     """Tell the summariser, in plain text, what must be kept; note who asked for the compaction."""
     from loomctl.priming import prime_run
     from loomctl.runs import find
-    from loomctl.runs.machine import launcher_files, run_notes
+    from loomctl.runs.machine import run_notes
     from loomctl.workflows import triggers
 
     recorded = events.digest(space)
@@ -236,7 +245,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
     run = space.store.read(found.run_id)
-    budget, started = prime_run.hook_budget(space, launcher_files.MOST_PARTS), triggers.session_start("compact")
+    budget, started = _budget(space, table.of_hook().parts), triggers.session_start("compact")
     coming = prime_run.prime(space, run, started, budget, may_write=found.may_write, force=True)
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
@@ -278,7 +287,8 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     except LoomError as error:
         if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
             raise
-        return events.output("PostCompact", None, f"Loom: cannot check now what the compaction kept: {error.what}")
+        line = f"Loom: cannot check now what the compaction kept: {error.what}"
+        return written(Answer("PostCompact", line=line))
     if receipt is not None and receipt.proven:  # what is said here, the host shows to nobody
         session_id = binding["session_id"]
         noted = {**space.local.primed(session_id), receipts.JUDGED: True}

@@ -1,4 +1,4 @@
-"""Claude Code's hook events, answered: JSON on standard input, JSON (or plain text) on standard output, always exit 0.
+"""Hook events, answered: JSON on standard input, JSON (or plain text) on standard output, always exit 0.
 
 This is the hook path: the standard library alone, and each event imports what it needs inside its own
 function, for most end early. A hook fails open (D55): what goes wrong is told in `systemMessage` and in the run's
@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.hosts.claude import events
-from loomctl.hosts.claude.events import attempt, text
-from loomctl.hosts.claude.transcript import NOTICE, Transcript
-from loomctl.kit import files, quick_json, trouble
+from loomctl.hosts import table
+from loomctl.hosts.protocol import events
+from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.hosts.protocol.events import attempt, text
+from loomctl.kit import files, trouble
 from loomctl.kit.processes import HOOK_PATIENCE
 
 TYPE_CHECKING = False
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from loomctl.hosts.claude.sessions import Given
-    from loomctl.runs.project import Workspace
+    from loomctl.hosts.protocol.sessions import Given
+    from loomctl.runs.project import Conversation, Workspace
 
 # What a subagent's events are answered for: its conversation is another, though it bears the session's id.
 _OF_SUBAGENTS = ("pre-tool-use",)
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
     space: Workspace | None = None
     try:
         base, parts, bell = _entries(arguments[1:]) if arguments[1:] else ("", 1, -1)
-        event = events.read_event(ends_do=name == "session-end")  # which has a second, and says little
+        event = events.read_event(name, ends_do=name == "session-end")  # which has a second, and says little
         if event.get("agent_id") and name not in _OF_SUBAGENTS:
             return 0
         space = events.workspace_of(event, parts=parts)
@@ -58,8 +59,8 @@ def main(arguments: list[str]) -> int:
             _keep_memory(space)
     except Exception as error:  # noqa: BLE001 - a hook fails open, whatever happened (D55)
         line = events.failure(space, name, error)
-        told = f"Loom: {line}" if name == "session-start" else None
-        output = events.output("SessionStart", told, line) if name not in _SILENT else None
+        told = f"Loom: {line}" if name == "session-start" else ""
+        output = written(Answer("SessionStart", told, line)) if name not in _SILENT else None
     if output:
         try:
             files.write_all(sys.stdout.fileno(), output.encode("utf-8", "backslashreplace"))  # whatever the locale is
@@ -90,10 +91,11 @@ def _leave_parts(given: Given, base: str, count: int, bell: int) -> str:
         from loomctl.runs.machine import launcher_files
 
         try:
-            launcher_files.leave_parts(base, [events.output("SessionStart", one, None) for one in others], count, bell)
+            parts = [written(Answer("SessionStart", one)) for one in others]
+            launcher_files.leave_parts(base, parts, count, bell)
         except OSError as error:
             line += f"; Loom could not give {len(others)} more parts: {trouble.said(error)}" if others else ""
-    return events.output("SessionStart", first, line)
+    return written(Answer("SessionStart", first, line))
 
 
 def _keep_memory(space: Workspace) -> None:
@@ -105,7 +107,7 @@ def _keep_memory(space: Workspace) -> None:
 
 
 def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
-    from loomctl.hosts.claude import sessions
+    from loomctl.hosts.protocol import sessions
     from loomctl.kit import machine
 
     if os.path.lexists(machine.status_script()):
@@ -132,13 +134,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
 
 
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
-    from loomctl.hosts.claude import sessions
+    from loomctl.hosts.protocol import sessions
 
     return sessions.before_compaction(space, event)
 
 
 def _post_compact(space: Workspace, event: dict[str, Any]) -> str | None:
-    from loomctl.hosts.claude import sessions
+    from loomctl.hosts.protocol import sessions
 
     return sessions.after_compaction(space, event)
 
@@ -164,16 +166,11 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.runs.machine import launcher_files
 
         attempt([], lambda: launcher_files.note_asked(space.store.local, pid, verdict.words))
-    output = {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": verdict.decision,
-        "permissionDecisionReason": verdict.reason,
-    }
-    return quick_json.plain({"hookSpecificOutput": output})
+    return written(Answer("PreToolUse", decision=verdict.decision, why=verdict.reason))
 
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
-    from loomctl.hosts.claude import stop
+    from loomctl.hosts.protocol import stop
 
     return stop.answer(space, event)
 
@@ -195,11 +192,11 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     """
     conversation = space.caller.conversation
     session_id = space.caller.session_id
-    if session_id is None or not isinstance(conversation, Transcript):
+    if session_id is None:
         return None
     binding = space.local.binding(session_id)
-    if binding is not None and text(event, "prompt").startswith(NOTICE):
-        from loomctl.hosts.claude import stop
+    if binding is not None and conversation.is_notice(text(event, "prompt")):
+        from loomctl.hosts.protocol import stop
 
         attempt([], lambda: stop.note_notice(space, event))
     given = _restored(space, conversation, session_id)
@@ -209,7 +206,8 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
             from loomctl.priming import edits
 
             told, line = edits.notice(space, unasked=True)
-        given = events.output("UserPromptSubmit", told, "\n".join(filter(None, (events.survived(space), line))))
+        line = "\n".join(filter(None, (events.survived(space), line)))
+        given = written(Answer("UserPromptSubmit", told, line))
     if binding is not None:
         from loomctl.runs import leases
 
@@ -217,7 +215,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
     return given or None
 
 
-def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> str:
+def _put_back(space: Workspace, conversation: Conversation, session_id: str) -> str:
     """Give what a compaction lost that must survive, once; look whether what was given before arrived."""
     from loomctl.runs.machine import session_notes
 
@@ -227,10 +225,10 @@ def _put_back(space: Workspace, conversation: Transcript, session_id: str) -> st
 
     if conversation.boundary() is not None:
         attempt([], lambda: survive.confirm(space))
-    return survive.put_back(space, prime_run.hook_budget(space), "UserPromptSubmit")
+    return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().room), "UserPromptSubmit")
 
 
-def _restored(space: Workspace, conversation: Transcript, session_id: str) -> str | None:
+def _restored(space: Workspace, conversation: Conversation, session_id: str) -> str | None:
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
     if not isinstance(run_id, str):
@@ -239,7 +237,7 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     if boundary is None:
         _sure(space, session_id)
         return None
-    from loomctl.hosts.claude import sessions
+    from loomctl.hosts.protocol import sessions
     from loomctl.priming import memory_of_session
     from loomctl.runs import find
     from loomctl.runs.machine import run_notes
@@ -264,7 +262,7 @@ def _restored(space: Workspace, conversation: Transcript, session_id: str) -> st
     memory_of_session.forget(space)
     event_now = triggers.session_start("compact")
     given = sessions.prime(space, run_id, event_now, [], may_write=found.may_write, begun="compact")
-    return events.output("UserPromptSubmit", given.text, given.line)
+    return written(Answer("UserPromptSubmit", given.text, given.line))
 
 
 def _sure(space: Workspace, session_id: str) -> None:

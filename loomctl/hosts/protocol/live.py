@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from loomctl.hosts import table
+from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.kit import digests, machine, quick_json
 from loomctl.reduction import live
 from loomctl.runs.tools import tool_log
@@ -40,21 +42,17 @@ def main(spooled: str, also: str = "") -> int:
 
 
 def _answer(spooled: str, also: str) -> None:
-    event = _object(spooled, LARGEST_EVENT)
+    event = table.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
     text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
-    answer: dict[str, Any] = {"hookEventName": "PostToolUse"}
-    record = None
+    output = record = None
     try:
         replaced = _replaced(spooled, event)
     except Exception:  # noqa: BLE001 - what is put back is given all the same
         replaced = None
     if replaced is not None:
-        answer["updatedToolOutput"], record = replaced
-    if text:
-        answer["additionalContext"] = text
-    if len(answer) > 1:
-        output = {"hookSpecificOutput": answer, **({"systemMessage": line} if line else {})}
-        _write(quick_json.dumps(output).encode("utf-8", "backslashreplace"))
+        output, record = replaced
+    answer = Answer("PostToolUse", text, line, output=output)
+    _write(written(answer).encode("utf-8", "backslashreplace"))
     if record is not None:
         _finish(spooled, record)
 
@@ -62,7 +60,7 @@ def _answer(spooled: str, also: str) -> None:
 def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
     """Give what the assistant is told beside, and a line for its user: nothing inside of a subagent."""
     try:
-        from loomctl.hosts.claude import events
+        from loomctl.hosts.protocol import events
 
         space = events.workspace_of(event)
         if space is None:
@@ -71,10 +69,10 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
             from loomctl.priming import edits
 
             made = edits.notice(space, own=_written(event))
-            return made.text, events.for_people(made.line) if made.line else ""
+            return made.text, made.line
         from loomctl.priming import prime_run, survive  # once after a compaction that lost something
 
-        return survive.put_back(space, prime_run.hook_budget(space), "PostToolUse"), ""
+        return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().beside), "PostToolUse"), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
         return "", ""
 

@@ -1,4 +1,8 @@
-"""What every hook of Claude Code's needs: its event read, the project that it is about, and the form of an answer."""
+"""What every hook needs: its event read, the project that it is about, and the form of an answer.
+
+An event's shape, and an answer's, are those of Claude Code, which others have taken over; where a host's are different,
+its dialect turns the one into the other (D70).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import os
 import sys
 
 from loomctl.flow.open_project import workspace
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts import table
 from loomctl.kit import quick_json, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.runs import config, project
@@ -19,14 +23,16 @@ if TYPE_CHECKING:
 
     Written = TypeVar("Written")
 
-HOST = "claude-code"
 LARGEST_EVENT = 64 * 1024 * 1024
 _END = 1 << 18  # bytes of an event of which the ends do
 _SET_ASIDE = "a hook was killed while it recorded a tool call; the next loomctl command records it"
 
 
-def read_event(*, ends_do: bool = False) -> dict[str, Any]:
-    """Read the event on standard input. ends_do: of a large one its two ends tell enough. Raises BAD_EVENT."""
+def read_event(word: str = "", *, ends_do: bool = False) -> dict[str, Any]:
+    """Read the event on standard input, in the protocol's shape. Raises BAD_EVENT.
+
+    word: the event's, as hooks are called by it; ends_do: of a large one its two ends tell enough.
+    """
     data = sys.stdin.buffer.read(LARGEST_EVENT + 1)
     if len(data) > LARGEST_EVENT:
         raise LoomError("BAD_EVENT", f"the hook event is larger than {LARGEST_EVENT} bytes")
@@ -41,7 +47,7 @@ def read_event(*, ends_do: bool = False) -> dict[str, Any]:
         raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
     if not isinstance(event, dict):
         raise LoomError("BAD_EVENT", "the hook event is not a JSON object")
-    return event
+    return table.in_shape(word, event)
 
 
 def text(event: dict[str, Any], key: str) -> str:
@@ -55,26 +61,22 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
 
     parts: how many outputs the host takes for this event.
     """
-    found = project.find((os.environ.get("CLAUDE_PROJECT_DIR", ""), os.environ.get("PWD", ""), text(event, "cwd")))
+    host = table.of_hook()
+    started_in = os.environ.get(host.project, "") if host.project else ""
+    found = project.find((started_in, os.environ.get("PWD", ""), text(event, "cwd")))
     if found is None:
         return None
     caller = Caller(
-        session_id=text(event, "session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID") or None,
-        host=HOST,
-        pid=host_pid(),
+        session_id=text(event, "session_id") or table.session_of_hook(host) or None,
+        host=host.name,
+        pid=table.process_of(host),
         cwd=text(event, "cwd") or found.root,
-        conversation=Transcript(text(event, "transcript_path") or None),
+        conversation=table.conversation(host, text(event, "transcript_path") or None),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=parts,
     )
     return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
-
-
-def host_pid() -> int | None:
-    """Give the host's process, as it names itself to hooks and shells."""
-    named = os.environ.get("CLAUDE_PID", "")
-    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
 
 
 def attempt(notes: list[str], write: Callable[[], Written]) -> Written | None:
@@ -115,16 +117,6 @@ def digest_rest(space: Workspace) -> None:
         recording.digest(space, recording.HOOK_LIMIT)
 
 
-def output(event_name: str, given: str | None, line: str | None) -> str:
-    """Give an answer: a text for the assistant, a line for the user, or nothing."""
-    answer: dict[str, Any] = {}
-    if given:
-        answer["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": given}
-    if line:
-        answer["systemMessage"] = for_people(line)
-    return quick_json.plain(answer) if answer else ""
-
-
 def survived(space: Workspace) -> str:
     """Say once, at the first event after a compaction was judged, how much of what must survive did."""
     if not space.local.primed(space.caller.session_id).get("judged"):
@@ -132,14 +124,6 @@ def survived(space: Workspace) -> str:
     from loomctl.priming import receipts  # most events follow no compaction
 
     return attempt([], lambda: receipts.survived(space)) or ""
-
-
-def for_people(line: str) -> str:
-    """Give a line as a user is shown it: masked, and begun with Loom's name."""
-    from loomctl.kit.text.fences import visible
-    from loomctl.kit.text.secrets import mask
-
-    return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
 
 
 def failure(space: Workspace | None, name: str, error: Exception) -> str:

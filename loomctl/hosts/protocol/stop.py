@@ -1,4 +1,4 @@
-"""A Stop of Claude Code: what kind of turn it ends, and how many blocks the host still honours (D27, D28).
+"""A Stop: what kind of turn it ends, and how many blocks the host still honours (D27, D28).
 
 It ends the step with the final message, asks for a better one, hands the next step on, or does nothing.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 from loomctl.flow import stop, turn_ends
-from loomctl.hosts.claude import events
-from loomctl.hosts.claude.transcript import Transcript
-from loomctl.kit import quick_json
+from loomctl.hosts import table
+from loomctl.hosts.protocol import events
+from loomctl.hosts.protocol.answers import Answer, for_people, written
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.runs.project import Workspace
+    from loomctl.hosts.table import Host
+    from loomctl.runs.project import Conversation, Workspace
     from loomctl.runs.store.store import Run
 
-HONOURED = 8  # consecutive blocks, unless the environment says otherwise
-_CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
 _REMEMBERED = 20  # turns that Loom drove
 
 
@@ -55,20 +54,17 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     binding = space.local.binding(session_id)
     if binding is None and (damaged := space.local.damaged_binding(session_id)):
         line = f"Loom cannot read which run this session works on: {damaged}; run loomctl resume, then end the step"
-        return events.output("Stop", None, line)
+        return written(Answer("Stop", line=line))
     if binding is None or not space.store.has(binding["run_id"]):
         missing = _missing(space, patient=True)  # of a bound session the turn's end was waited for
-        return events.output("Stop", None, missing) if missing else None
+        return written(Answer("Stop", line=missing)) if missing else None
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
     stopped = end_turn(space, binding, event)
     missing = _missing(space)
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
-    output: dict[str, Any] = {"decision": "block", "reason": stopped.block} if stopped.block else {}
-    lines = [events.for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
-    if lines:
-        output["systemMessage"] = "\n".join(lines)
-    return quick_json.plain(output) if output else None
+    lines = [for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
+    return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
 
 
 def _missing(space: Workspace, *, patient: bool = False) -> str:
@@ -103,9 +99,8 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
     blocks = memory.blocks if going else 0
     conversation = space.caller.conversation
     message = events.text(event, "last_assistant_message")
-    if isinstance(conversation, Transcript):
-        conversation.await_turn(prompt_id, message)
-        message = conversation.last_message(message) if message.strip() else message
+    conversation.await_turn(prompt_id, message)
+    message = conversation.last_message(message) if message.strip() else message
     told = binding.get("stage")
     turn = stop.Turn(
         told=told if isinstance(told, str) else None,
@@ -115,7 +110,7 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
         asked=going and memory.asked,
         nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
         idle=blocks,
-        blocks_left=cap() - blocks,
+        blocks_left=cap(table.of_hook()) - blocks,
     )
     stopped = stop.stopped(space, run, turn, message)
     driven = _with(memory.driven, prompt_id)
@@ -136,7 +131,7 @@ def note_notice(space: Workspace, event: dict[str, Any]) -> None:
     """
     prompt_id, conversation = events.text(event, "prompt_id"), space.caller.conversation
     memory = _memory(space)
-    if not prompt_id or prompt_id in memory.driven or not isinstance(conversation, Transcript):
+    if not prompt_id or prompt_id in memory.driven:
         return
     if conversation.began_with_loom(prompt_id, memory.driven, events.text(event, "prompt")):
         _keep(space, memory._replace(driven=_with(memory.driven, prompt_id)))
@@ -147,17 +142,17 @@ def close_at_a_start(space: Workspace, run: Run) -> str:
     return stop.closed_without_message(space, run) if turn_ends.is_closing_here(space, run.state) else ""
 
 
-def cap() -> int:
-    """Give how many consecutive blocks the host honours."""
-    said = os.environ.get(_CAP, "")
-    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else HONOURED
+def cap(host: Host) -> int:
+    """Give how many consecutive blocks a host honours."""
+    said = os.environ.get(host.cap, "") if host.cap else ""
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else host.stops
 
 
 def _with(driven: tuple[str, ...], prompt_id: str) -> tuple[str, ...]:
     return (*(one for one in driven if one != prompt_id), prompt_id)[-_REMEMBERED:]
 
 
-def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:
+def _is_driven(conversation: Conversation, prompt_id: str, memory: Memory) -> bool:
     """Tell whether Loom drives a turn.
 
     It blocked it; it waited for the user, and this is the answer; or a Loom command, or a subagent of a driven turn,
@@ -167,7 +162,7 @@ def _is_driven(conversation: object, prompt_id: str, memory: Memory) -> bool:
         return False
     if prompt_id in memory.driven or memory.waits:
         return True
-    return isinstance(conversation, Transcript) and conversation.began_with_loom(prompt_id, memory.driven)
+    return conversation.began_with_loom(prompt_id, memory.driven)
 
 
 def _mark(space: Workspace, run: Run) -> str:

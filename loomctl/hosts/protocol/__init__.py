@@ -1,0 +1,1 @@
+"""A host's hook events in one shape, answered alike for all hosts."""

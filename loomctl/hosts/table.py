@@ -1,0 +1,111 @@
+"""The assistants that Loom works in, a row each (D70); what a host cannot do stands here, too."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from loomctl.runs.project import Conversation
+
+
+class Host(NamedTuple):
+    """An assistant.
+
+    name: as `--host` and records have it; title: as people call it.
+    session: the variable in which a shell of a session has its id; mark: one that such a shell has in any case; hook,
+    project, process: those in which a hook has the session's id, the folder that it was started in, its process. Empty
+    where there is none: then the event, the working directory and the hook's parent tell.
+    dialect: the module of `hosts.dialects` that turns its events into the protocol's and answers back, empty where they
+    are the protocol's own; conversation: the module whose `Transcript` reads what it writes down.
+    parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
+    what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
+    stops: how many stops in a row it lets be blocked; cap: the variable that says otherwise.
+    """
+
+    name: str
+    title: str
+    session: str = ""
+    mark: str = ""
+    hook: str = ""
+    project: str = ""
+    process: str = ""
+    dialect: str = ""
+    conversation: str = ""
+    parts: int = 1
+    room: int = 9_500
+    beside: int = 9_500
+    printed: int = 24_000
+    stops: int = 8
+    cap: str = ""
+
+
+CLAUDE = Host(
+    "claude-code",
+    "Claude Code",
+    session="CLAUDE_CODE_SESSION_ID",
+    mark="CLAUDECODE",
+    hook="CLAUDE_CODE_SESSION_ID",
+    project="CLAUDE_PROJECT_DIR",
+    process="CLAUDE_PID",
+    conversation="loomctl.hosts.claude.transcript",
+    parts=4,
+    cap="CLAUDE_CODE_STOP_HOOK_BLOCK_CAP",
+)
+HOSTS = {host.name: host for host in (CLAUDE,)}
+_NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
+
+
+def of_hook() -> Host:
+    """Give the host that called this hook, as its bundle says (D71)."""
+    return HOSTS.get(os.environ.get(_NAMED, ""), CLAUDE)
+
+
+def session_of_hook(host: Host) -> str:
+    """Give the id of the session that called this hook, where its event does not say it; empty if nothing does."""
+    return os.environ.get(host.hook if host is CLAUDE else _SESSION, "")
+
+
+def process_of(host: Host) -> int | None:
+    """Give the host's process, as it names itself to hooks and shells, or the launcher found it."""
+    named = os.environ.get(host.process or _PROCESS, "")
+    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
+
+
+def conversation(host: Host, path: str | None) -> Conversation:
+    """Give what can be seen of a conversation of the host's. path: of its transcript, None where that is not known."""
+    if host is CLAUDE:
+        from loomctl.hosts.claude.transcript import Transcript  # no other host's hooks need it
+
+        return Transcript(path)
+    return _module(host.conversation).Transcript(path)
+
+
+def dialect(host: Host) -> Any:
+    """Give the module with `read` and `write`; None for a host that speaks as the protocol does."""
+    return _module(f"loomctl.hosts.dialects.{host.dialect}") if host.dialect else None
+
+
+def in_shape(word: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event of the asking host's in the protocol's shape. word: by which its hook is called."""
+    host = of_hook()
+    return dialect(host).read(word, event) if host.dialect else event  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> Any:
+    return __import__(name, fromlist=("",))
+
+
+def sessions(environ: Mapping[str, str]) -> list[tuple[Host, str]]:
+    """Give the hosts' sessions of which an environment has the id: an assistant's shell inherits those around it."""
+    return [(host, environ[host.session]) for host in HOSTS.values() if host.session and environ.get(host.session)]
+
+
+def started_in(environ: Mapping[str, str]) -> list[str]:
+    """Give the folders that hosts around this process say they were started in."""
+    return [environ[host.project] for host in HOSTS.values() if host.project and environ.get(host.project)]
