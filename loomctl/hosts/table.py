@@ -83,7 +83,8 @@ def conversation(host: Host, path: str | None) -> Conversation:
         from loomctl.hosts.claude.transcript import Transcript  # no other host's hooks need it
 
         return Transcript(path)
-    return _module(host.conversation).Transcript(path)
+    made: Conversation = _module(host.conversation).Transcript(path)
+    return made
 
 
 def dialect(host: Host) -> Any:
@@ -94,7 +95,7 @@ def dialect(host: Host) -> Any:
 def in_shape(word: str, event: dict[str, Any]) -> dict[str, Any]:
     """Give an event of the asking host's in the protocol's shape. word: by which its hook is called."""
     host = of_hook()
-    return dialect(host).read(word, event) if host.dialect else event  # type: ignore[no-any-return]
+    return dialect(host).read(word, event) if host.dialect else event
 
 
 def _module(name: str) -> Any:
