@@ -57,7 +57,18 @@ CLAUDE = Host(
     parts=4,
     cap="CLAUDE_CODE_STOP_HOOK_BLOCK_CAP",
 )
-HOSTS = {host.name: host for host in (CLAUDE,)}
+CODEX = Host(
+    "codex",
+    "Codex CLI",
+    session="CODEX_THREAD_ID",
+    mark="CODEX_THREAD_ID",
+    dialect="codex",
+    conversation="loomctl.hosts.dialects.codex",
+    room=38_000,  # of its limit of 10,000 bytes each entry in hooks/codex.json is relieved
+    beside=38_000,
+    printed=9_500,
+)
+HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
 _NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 

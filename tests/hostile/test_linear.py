@@ -106,7 +106,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "DOT condition": dot_conditions.compile_condition,
     "YAML": lambda text: strict.parse_yaml("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
     "a transcript": lambda text: list(transcript._on_the_line(transcript._backwards(text.encode("utf-8", "replace")))),
-    "a transcript's texts": lambda text: transcript._marks([text]),
+    "a transcript's texts": lambda text: transcript.marks_in([text]),
     "strict JSON": lambda text: strict.parse_json(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),
     "a transcript's entries": lambda text: transcript._on_the_line(entries_of(text)),

@@ -64,7 +64,7 @@ class Transcript(Conversation):
         text in JSON.
         """
         wanted = [slip for slip in slips if f"{_MARK}{slip}".encode("utf-8", "replace") in self._read()]
-        marks = _marks(text for entry in self._live() for text in _given(entry)) if wanted else frozenset()
+        marks = marks_in(text for entry in self._live() for text in _given(entry)) if wanted else frozenset()
         return marks.intersection(wanted)
 
     def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:
@@ -77,7 +77,7 @@ class Transcript(Conversation):
         begun = time.monotonic()
         while True:
             live = self._live()
-            marks = _marks(text for entry in live for text in _given(entry))
+            marks = marks_in(text for entry in live for text in _given(entry))
             if marks.issuperset(wanted) or not self._grows(begun + patience):
                 break
         if not self._read():
@@ -90,7 +90,7 @@ class Transcript(Conversation):
             read = {_real(path): text for path, text in _file_read(entry).items()}
             for path, text in (*given.items(), *read.items()):
                 copies.setdefault(path, []).append(text)
-        bodies = _marks(text for entry in live for text in _bodies(entry))
+        bodies = marks_in(text for entry in live for text in _bodies(entry))
         return Sent(marks.intersection(wanted) | (marks | bodies).intersection(older), copies, again)
 
     def said_since(self, at: str) -> str | None:
@@ -336,7 +336,7 @@ def _given(entry: dict[str, Any]) -> list[str]:
     return _blocks(entry, "text") + _blocks(entry, "tool_result")
 
 
-def _marks(texts: Iterable[str]) -> frozenset[str]:
+def marks_in(texts: Iterable[str]) -> frozenset[str]:
     """Give the ids of slips in texts, each a line of its own; of a text in JSON, whose lines have no ends, the last."""
     marks: set[str] = set()
     for text in texts:

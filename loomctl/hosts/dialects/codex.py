@@ -1,0 +1,97 @@
+"""Codex CLI: events and answers as Claude Code's but for a tool's output, and its rollout files (hosts as of 0.169).
+
+Its events name the turn `turn_id`. A tool's output is replaced by what blocks it; a call is neither allowed nor asked
+about, for its sandbox decides. What a compaction keeps of a conversation are its user's messages and the summary.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.hosts.dialects.written import (
+    BOUNDARY,
+    BROKEN_OFF,
+    CALL,
+    GIVEN,
+    PROMPT,
+    SAID,
+    Entry,
+    Written,
+    text_of,
+    texts_of,
+)
+from loomctl.kit import quick_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from loomctl.hosts.protocol.answers import Answer
+
+
+def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event in the protocol's shape."""
+    turn = event.get("turn_id")
+    return {**event, "prompt_id": turn} if isinstance(turn, str) and "prompt_id" not in event else event
+
+
+def write(answer: Answer) -> str:
+    """Give an answer as the host takes it; empty where nothing is said."""
+    told: dict[str, Any] = {}
+    stands_for = answer.goes_on or (answer.output if isinstance(answer.output, str) else "")
+    if stands_for:
+        told |= {"decision": "block", "reason": stands_for}
+    if answer.text:
+        told["hookSpecificOutput"] = {"hookEventName": answer.event, "additionalContext": answer.text}
+    if answer.line:
+        told["systemMessage"] = answer.line
+    return quick_json.plain(told) if told else ""
+
+
+class Transcript(Written):
+    """A session's rollout: `~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl`."""
+
+    def kept_at(self, session_id: str) -> str | None:
+        """Find where the host keeps a session's rollout, the newest where there are several."""
+        from loomctl.kit import machine  # most hooks are told the path
+
+        home = machine.home()
+        base = os.path.join(os.environ.get("CODEX_HOME") or (os.path.join(home, ".codex") if home else ""), "sessions")
+        for year in _newest(base):
+            for month in _newest(year):
+                for day in _newest(month):
+                    for path in _newest(day):
+                        if path.endswith(f"-{session_id}.jsonl"):
+                            return path
+        return None
+
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Entry]:
+        """Give what a line tells: messages, calls and their results, compactions, turns that were broken off."""
+        at, payload = text_of(line, "timestamp"), line.get("payload")
+        kind, of = text_of(line, "type"), text_of(payload, "type")
+        if kind == "compacted":
+            yield Entry(BOUNDARY, at)
+        if not isinstance(payload, dict):
+            return
+        if kind == "event_msg" and of == "turn_aborted":
+            yield Entry(BROKEN_OFF, at)
+        if kind != "response_item":
+            return
+        turn = text_of(payload, "internal_chat_message_metadata_passthrough", "turn_id")
+        if of == "message":
+            roles = {"assistant": SAID, "developer": GIVEN, "user": PROMPT}
+            role = roles.get(text_of(payload, "role"))
+            if role:
+                yield Entry(role, at, texts_of(payload.get("content")), turn)
+        elif of.endswith("_call_output"):
+            yield Entry(GIVEN, at, texts_of(payload.get("output")), turn)
+        elif of.endswith("_call"):
+            yield Entry(CALL, at, "", turn)
+
+
+def _newest(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder), reverse=True)]
+    except OSError:
+        return []
