@@ -15,7 +15,7 @@ from loomctl.hosts.dialects.written import (
     GIVEN,
     PROMPT,
     SAID,
-    Entry,
+    Passage,
     Written,
     text_of,
     texts_of,
@@ -66,16 +66,16 @@ class Transcript(Written):
                             return path
         return None
 
-    def entries_of(self, line: dict[str, Any]) -> Iterator[Entry]:
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line tells: messages, calls and their results, compactions, turns that were broken off."""
         at, payload = text_of(line, "timestamp"), line.get("payload")
         kind, of = text_of(line, "type"), text_of(payload, "type")
         if kind == "compacted":
-            yield Entry(BOUNDARY, at)
+            yield Passage(BOUNDARY, at)
         if not isinstance(payload, dict):
             return
         if kind == "event_msg" and of == "turn_aborted":
-            yield Entry(BROKEN_OFF, at)
+            yield Passage(BROKEN_OFF, at)
         if kind != "response_item":
             return
         turn = text_of(payload, "internal_chat_message_metadata_passthrough", "turn_id")
@@ -83,11 +83,11 @@ class Transcript(Written):
             roles = {"assistant": SAID, "developer": GIVEN, "user": PROMPT}
             role = roles.get(text_of(payload, "role"))
             if role:
-                yield Entry(role, at, texts_of(payload.get("content")), turn)
+                yield Passage(role, at, texts_of(payload.get("content")), turn)
         elif of.endswith("_call_output"):
-            yield Entry(GIVEN, at, texts_of(payload.get("output")), turn)
+            yield Passage(GIVEN, at, texts_of(payload.get("output")), turn)
         elif of.endswith("_call"):
-            yield Entry(CALL, at, "", turn)
+            yield Passage(CALL, at, "", turn)
 
 
 def _newest(folder: str) -> list[str]:

@@ -28,7 +28,7 @@ _LOOKS_EVERY = 0.02
 _COMMANDS = "loom:"
 
 
-class Entry(NamedTuple):
+class Passage(NamedTuple):
     """What was said, given or done. at: UTC, as `2026-11-26T06:54:02.200Z`; turn: the host's key of it, or empty."""
 
     kind: str
@@ -42,9 +42,9 @@ class Written(Conversation):
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._entries: list[Entry] | None = None
+        self._entries: list[Passage] | None = None
 
-    def entries_of(self, line: dict[str, Any]) -> Iterator[Entry]:
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line of the file tells."""
         raise NotImplementedError
 
@@ -105,12 +105,12 @@ class Written(Conversation):
         at = next((entry.at for entry in reversed(self._all()) if entry.kind == kind), "")
         return clock.exact_seconds_of(at) if at else 0
 
-    def _live(self) -> Sequence[Entry]:
+    def _live(self) -> Sequence[Passage]:
         every = self._all()
         start = max((place for place, entry in enumerate(every) if entry.kind == BOUNDARY), default=-1)
         return every[start + 1 :]
 
-    def _all(self) -> list[Entry]:
+    def _all(self) -> list[Passage]:
         if self._entries is None:
             try:
                 data = files.read_bytes(self._path, limit=LARGEST) if self._path else b""
