@@ -13,6 +13,7 @@ import click
 from loomctl.cli import output
 from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
+from loomctl.hosts import table
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
 from loomctl.kit import clock, files, machine, package
@@ -80,8 +81,11 @@ def schema(kind: str, as_json: bool) -> int:
 
 
 @click.command()
+@click.option(
+    "--host", type=click.Choice(list(table.HOSTS)), default=table.CLAUDE.name, help="The assistant that asks."
+)
 @click.argument("event")
-def hook(event: str) -> int:
+def hook(host: str, event: str) -> int:
     """Answer an assistant's hook EVENT (JSON on standard input).
 
     hooks.json calls this; people do not need it.
@@ -92,6 +96,7 @@ def hook(event: str) -> int:
     """
     from loomctl.hosts.protocol.hooks import main
 
+    os.environ[table.NAMED] = host
     return main([event])
 
 

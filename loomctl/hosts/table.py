@@ -69,12 +69,12 @@ CODEX = Host(
     printed=9_500,
 )
 HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
-_NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
+NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 
 def of_hook() -> Host:
     """Give the host that called this hook, as its bundle says (D71)."""
-    return HOSTS.get(os.environ.get(_NAMED, ""), CLAUDE)
+    return HOSTS.get(os.environ.get(NAMED, ""), CLAUDE)
 
 
 def session_of_hook(host: Host) -> str:

@@ -33,7 +33,7 @@ def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
     hooks = json.loads((bundle / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
     entries = [hook for matchers in hooks.values() for matcher in matchers for hook in matcher["hooks"]]
     assert len(entries) == len(EVENTS) + 3  # a session start has four (D62)
-    at_a_steps_end = [entry for entry in entries if entry["command"].endswith("hook stop")]  # it asks git
+    at_a_steps_end = [entry for entry in entries if entry["command"].endswith(" stop")]  # it asks git
     assert all(0 < entry["timeout"] <= (60 if entry in at_a_steps_end else 15) for entry in entries)
 
 
