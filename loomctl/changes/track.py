@@ -35,7 +35,6 @@ _WORKDIR = "workdir"
 _IN_WORKDIR = "in the step's workdir: "
 _NOT_NOTED = "this machine has no snapshot from the start of the step"
 _OLDER = 200  # steps of other stages in a row, from before a stage began, after which none of its own follows
-_PATHS = ("file_path", "notebook_path", "path")
 
 
 class Tracked(NamedTuple):
@@ -345,14 +344,14 @@ def _told_by_tools(run_dir: str, entry: Mapping[str, Any], stage: str) -> tuple[
     for step in _steps_of(run_dir, stage, str(entry.get("started_at") or "")):
         ran = ran or tool_steps.rule_for(step.tool_name).action == tool_steps.SHELL
         if _wrote(step):
-            paths.add(_path_of(run_dir, step))
-    return paths - {""}, ran
+            paths.update(_paths_of(run_dir, step))
+    return paths, ran
 
 
 def last_written(space: Workspace, run: Run, entry: Mapping[str, Any]) -> str | None:
     """Give the absolute path of the file that a file tool wrote last in a visit; None where none did, or it is gone."""
     steps = _steps_of(run.folder, str(entry.get("stage")), str(entry.get("started_at") or ""))
-    path = next((_path_of(run.folder, step) for step in steps if _wrote(step)), "")
+    path = next((paths[-1] for step in steps if _wrote(step) and (paths := _paths_of(run.folder, step))), "")
     return os.path.normpath(os.path.join(space.project.root, path)) if path and "\0" not in path else None
 
 
@@ -388,15 +387,17 @@ def _steps_of(run_dir: str, stage: str, started_at: str) -> Iterator[ToolStep]:
                 return
 
 
-def _path_of(run_dir: str, step: ToolStep) -> str:
-    """Give the path that a file tool was called with; from its original, where the step holds it shortened or not."""
-    args = step.rest.get("args")
-    for held in (args if isinstance(args, dict) else {}, step.minimal_args):
-        found = _path_in(held)
-        if found and (held is not step.minimal_args or not step.rest_ref or os.path.lexists(found)):
+def _paths_of(run_dir: str, step: ToolStep) -> list[str]:
+    """Give the paths that a file tool was called with; from its original, where the step holds them cut or not."""
+    from loomctl.reduction import tool_steps
+
+    rule = tool_steps.rule_for(step.tool_name)
+    for held in (step.rest.get("args_are", step.rest.get("args")), step.minimal_args):
+        found = tool_steps.paths_of(rule, held)
+        if found and (held is not step.minimal_args or not step.rest_ref or all(map(os.path.lexists, found))):
             return found
     if not step.rest_ref:
-        return ""
+        return []
     from loomctl.runs.tools.reducer import StepReducer
     from loomctl.runs.tools.tool_log import DataOffloader
 
@@ -404,11 +405,7 @@ def _path_of(run_dir: str, step: ToolStep) -> str:
         whole, _ = StepReducer(DataOffloader(run_dir)).original(step)
     except (LoomError, OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         whole = step.minimal_args
-    return _path_in(whole if isinstance(whole, dict) else {})
-
-
-def _path_in(args: Mapping[str, Any]) -> str:
-    return next((args[name] for name in _PATHS if isinstance(args.get(name), str) and args[name]), "")
+    return tool_steps.paths_of(rule, whole)
 
 
 # ---- What commands left.

@@ -25,7 +25,8 @@ class Host(NamedTuple):
     are the protocol's own; conversation: the module whose `Transcript` reads what it writes down.
     parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
     what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
-    stops: how many stops in a row it lets be blocked; cap: the variable that says otherwise.
+    replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
+    variable that says otherwise.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Host(NamedTuple):
     room: int = 9_500
     beside: int = 9_500
     printed: int = 24_000
+    replaces: bool = True
     stops: int = 8
     cap: str = ""
 

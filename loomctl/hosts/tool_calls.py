@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FAILED = "PostToolUseFailure"
 # verb: (options that take a value, options that take none, most positional words)
 _HARMLESS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
     "next": (frozenset({"--branch"}), frozenset({"--json"}), 1),
@@ -48,8 +47,11 @@ _SEPARATORS = ";&|\n<>"
 _UNQUOTED = {ord(mark): None for mark in "'\"\\"}
 _LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
 ALLOW, ASK = "allow", "ask"
-# Tools that have a shell run the `command` of their input, as hooks.json has them.
-SHELLS = ("Bash", "Monitor", "PowerShell")
+# Tools whose Loom commands need no question, and all that have a shell run the `command` of their input.
+ALLOWED_IN = (
+    "Bash", "bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command",
+)  # fmt: skip
+SHELLS = (*ALLOWED_IN, "Monitor", "PowerShell")
 ALLOWED = "a loomctl command that only reads or records this run's progress"
 
 
@@ -78,9 +80,11 @@ def read(told: object) -> ToolCall:
         )
     error = _said(event.get("error"))
     if is_an_event:
-        failed = event.get("hook_event_name") == FAILED
+        from loomctl.reduction import tool_steps  # a judge of commands needs none
+
+        failed = event.get("hook_event_name") == tool_steps.FAILED
         error = error or ("failed" if failed else "")
-        args, result, step_id = event.get("tool_input"), event.get("tool_response"), event.get("tool_use_id")
+        args, result, step_id = event.get("tool_input"), tool_steps.result_of(event), event.get("tool_use_id")
     else:
         args, result, step_id = event.get("args"), event.get("result"), event.get("id")
     return ToolCall(name, args, result, error, step_id if isinstance(step_id, str) else "")

@@ -17,7 +17,7 @@ from loomctl.runs.model.state import TERMINAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from loomctl.runs.project import Workspace
@@ -61,10 +61,10 @@ class Edit(NamedTuple):
     text: str | None = None
 
 
-def notice(space: Workspace, *, own: str = "", unasked: bool = False) -> Notice:
+def notice(space: Workspace, *, own: Collection[str] = (), unasked: bool = False) -> Notice:
     """Give what the caller's session is to be told of edits, and note that it was told.
 
-    own: the file that the session's assistant has just written with a tool of its own, which is known to it.
+    own: the files that the session's assistant has just written with a tool of its own, which are known to it.
     unasked: also look where nothing is known of the files' times.
     """
     nothing = Notice("", "")
@@ -183,10 +183,10 @@ def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _told(
-    space: Workspace, before: Mapping[str, Any], edits: Sequence[Edit], own: str
+    space: Workspace, before: Mapping[str, Any], edits: Sequence[Edit], own: Collection[str]
 ) -> tuple[Notice, dict[str, dict[str, Any]]]:
     """Give the notice, and what is known of each artifact from now on, with its text kept for the next diff."""
-    unheard = [edit for edit in edits if not own or edit.known.get("file") != own or "problem" in edit.known]
+    unheard = [edit for edit in edits if edit.known.get("file") not in own or "problem" in edit.known]
     text, shown = _text(unheard, min(space.settings.hook_budget, MOST))
     epoch = before.get("epoch")
     mark = digests.of_text(f"{space.caller.session_id}\0{epoch}\0{text}")[:16] if text else ""

@@ -15,7 +15,7 @@ from loomctl.reduction.first_lines import Call
 from loomctl.reduction.kinds import kind_of
 from loomctl.reduction.live import with_text
 from loomctl.reduction.tool_outputs import Output, as_text, read_output
-from loomctl.reduction.tool_steps import LIST, SHELL, WRITE, rule_for
+from loomctl.reduction.tool_steps import LIST, SHELL, WRITE, result_of, rule_for, usual_args
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def reduce_call(
     error: what the host said of a call that failed; users: rules that come before Loom's own.
     """
     rule = rule_for(tool_name, users)
-    given: dict[str, Any] = args if isinstance(args, dict) else {}
+    given = usual_args(rule, args)
     if error and result is None:
         result = error
     output = read_output(rule, given, result, failed=bool(error))
@@ -82,7 +82,7 @@ def rebuilt(minimal_args: Mapping[str, Any], rest: Mapping[str, Any], text: str 
     """
     if rest.get("text_is") == "event":
         event = json.loads(text or "")
-        return event.get("tool_input"), event.get("tool_response", event.get("error"))
+        return event.get("tool_input"), event.get("error") if result_of(event) is None else result_of(event)
     own = rest.get("no_args", ())
     kept = {key: value for key, value in minimal_args.items() if not key.startswith("$") and key not in own}
     args: object = rest["args_are"] if "args_are" in rest else {**kept, **rest.get("args", {})}
@@ -138,7 +138,8 @@ def _rest(
     else:
         dropped = {k: v for k, v in args.items() if k.startswith("$") or k not in kept or kept[k] != v}
         if rule.action == WRITE and output.success:
-            dropped.pop("content", None)  # it is on disk (context-reduction.md)
+            for name in ("content", "file_text"):  # it is on disk (context-reduction.md)
+                dropped.pop(name, None)
         made = [key for key in kept if key not in args and not key.startswith("$")]
         rest.update({**({"args": dropped} if dropped else {}), **({"no_args": made} if made else {})})
     if not is_offloaded:

@@ -85,6 +85,10 @@ def _edit(call: Call) -> str:
         taken = sum(lines_of(before) for before, _ in pairs if isinstance(before, str))
         added = sum(lines_of(after) for _, after in pairs if isinstance(after, str))
         return f"Edited {_path(call)} ({_counted(len(edits), 'edit')}, -{taken} +{added} lines)"
+    patch = call.args.get("patch")
+    if isinstance(patch, str):
+        gone, new = (sum(line.startswith(sign) for line in patch.split("\n")) for sign in "-+")
+        return f"Edited {_path(call)} (-{gone} +{new} lines)"
     if isinstance(source, str):
         cell, mode = call.args.get("cell_id"), call.args.get("edit_mode")
         told = f"cell {_quoted(cell)}" if isinstance(cell, str) else "a cell"
@@ -209,6 +213,9 @@ _FIRST: dict[str, Callable[[Call], str]] = {
 
 
 def _path(call: Call) -> str:
+    several = call.args.get("paths", call.args.get("include"))
+    if isinstance(several, list) and several:
+        return _quoted(", ".join(str(path) for path in several))
     named = (call.args.get(key) for key in ("path", "file_path", "notebook_path"))
     return next((_quoted(path) for path in named if isinstance(path, str)), ".")
 

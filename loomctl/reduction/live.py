@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     Place = tuple["str | int", ...]
 
 THRESHOLD = 8000  # characters
-SHELL = ("Bash", "BashOutput")
-TOOLS = (*SHELL, "WebFetch", "WebSearch")
+SHELL = ("Bash", "BashOutput", "bash")
+TOOLS = (*SHELL, "WebFetch", "WebSearch", "webfetch", "websearch", "web_fetch")
 _MCP = "mcp__"
-_KEYS = ("stdout", "stderr", "result", "results", "output", "content", "text")
+_KEYS = ("stdout", "stderr", "result", "results", "output", "content", "text", "text_result_for_llm", "llmContent")
 _NO_TEXT = ("image", "audio", "resource_link")
 _DEEPEST = 6
 # Words before a command's program, and programs that are not what a command is for.
@@ -54,7 +54,8 @@ def refusal(event: Mapping[str, Any]) -> str:
             return "the host stored it itself"
         if response.get("interrupted") is True or response.get("isImage") is True:
             return "it is not a complete text"
-        if response.get("isError") is True or response.get("is_error") is True:
+        failed = True in (response.get("isError"), response.get("is_error")) or isinstance(response.get("error"), dict)
+        if failed or response.get("result_type", "success") != "success":
             return "it is an error"
     given = event.get("tool_input")
     words = list(_strings(given, _DEEPEST))

@@ -8,7 +8,7 @@ import re
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import is_encoded, mask
 from loomctl.reduction.live import TROUBLES, main_words, without_digits
-from loomctl.reduction.tool_steps import LIST, MATCHES, READ, SEARCH, SHELL, VISIT
+from loomctl.reduction.tool_steps import EDIT, LIST, MATCHES, READ, SEARCH, SHELL, VISIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ class Output(NamedTuple):
 # Where the text of a result stands, by the names that tools give it.
 _TEXTS = (
     ("stdout",), ("file", "content"), ("content",), ("result",), ("text",), ("output",), ("results",), ("filenames",),
-    ("entries",), ("matches",), ("body",), ("data",), ("message",), ("task", "output"),
+    ("entries",), ("matches",), ("body",), ("data",), ("message",), ("task", "output"), ("llmContent",),
+    ("text_result_for_llm",),
 )  # fmt: skip
 # What hosts add to a result about their own doing.
 ASIDE = frozenset({
     "durationMs", "durationSeconds", "numFiles", "numLines", "truncated", "totalDurationMs", "totalTokens",
     "totalToolUseCount", "toolStats", "usage", "tool_use_id", "isError", "is_error", "mode", "type", "prompt",
-    "oldTodos",
+    "oldTodos", "returnDisplay", "result_type",
 })  # fmt: skip
 _DEEPEST = 12
 _SPREAD = 200_000  # characters of JSON that stands over lines: no C code makes them
@@ -62,6 +63,23 @@ _SEARCHES = ("grep", "rg", "egrep", "fgrep", "zgrep", "pgrep", "ag", "diff", "cm
 _SEARCH = re.compile(r"\b[efz]?grep\b(?: +-[\w=-]+(?: \d+)?)* +(?:'([^']*)'|\"([^\"]*)\"|([^\s|;&<>]+))")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\[\s\S])*(?:\"|\\?\Z)")  # what nobody closes ends with the text
 _SAID_CODE = re.compile(r"\A(?:Error: )?Exit code \d{1,3}(?:\n|\Z)")
+# What some hosts put around what a command printed, or a file held, and tell its exit code in.
+_OPENS = (
+    re.compile(r"\A(?:<untrusted_context>\n|Command: (?:.*\n){1,100}?Directory: .*\n)Output: ?"),
+    re.compile(r"\AExit code: (?P<code>\d{1,3})\nWall time: .*\n(?:Total output lines: .*\n)?Output:\n"),
+    re.compile(r"\A<path>.*</path>\n<type>.*</type>\n<content>\n"),
+)
+_CLOSES = (
+    re.compile(
+        r"(?:\nError: \(none\))?(?:\nExit Code: (?P<code>\d{1,3}|\(none\)))?"
+        r"(?:\n(?:Signal|Background PIDs|Process Group PGID): .*)*(?:\n</untrusted_context>)?\s*\Z"
+    ),
+    re.compile(r"\Z"),
+    re.compile(r"\n</content>\s*\Z"),
+)
+_SHELL_ENDED = re.compile(r"\n?<shellId: \S+ completed with exit code (?P<code>\d{1,3})>\s*\Z")
+_FRAMES = ("<untrusted_context>", "Command: ", "Exit code: ", "<path>")
+_LONGEST_END = 2000  # characters of what closes a frame
 
 
 def read_output(rule: Rule, args: Mapping[str, Any], result: object, *, failed: bool) -> Output:
@@ -93,12 +111,16 @@ def read_output(rule: Rule, args: Mapping[str, Any], result: object, *, failed: 
     code = next(
         (codes[key] for key in ("exit_code", "exitCode", "returncode", "code") if type(codes.get(key)) is int), None
     )
+    metadata = held.get("metadata")
+    if code is None and isinstance(metadata, dict) and type(metadata.get("exit")) is int:
+        code = metadata["exit"]
     if rule.action == VISIT:
         code = None
     elif code is None:
-        code = _exit_code_said(text if failed or isinstance(result, str) else "")
+        code = unframed(text)[1] if rule.action in (SHELL, EDIT) else None
+        code = _exit_code_said(text if failed or isinstance(result, str) else "") if code is None else code
     said_no = any(held.get(key) is True for key in ("is_error", "isError")) or bool(held.get("error"))
-    said_no = said_no or held.get("success") is False
+    said_no = said_no or held.get("success") is False or held.get("result_type", "success") != "success"
     is_none_found = rule.action in (SHELL, MATCHES) and code == 1 and ends_with_a_search(args)
     failed = failed and not (is_none_found and not without_exit_code(text).strip())
     facts = {"items": _count(rule, held, result, text), **_facts(held, is_visit=rule.action == VISIT)}
@@ -171,7 +193,28 @@ def lines_of(text: str) -> int:
 
 def without_exit_code(text: str) -> str:
     """Give a text without the line with which a host tells the exit code."""
-    return _SAID_CODE.sub("", text, count=1) if "xit code" in text[:20] else text
+    if "xit code " in text[:20]:
+        return _SAID_CODE.sub("", text, count=1)
+    return unframed(text)[0]
+
+
+def unframed(text: str) -> tuple[str, int | None]:
+    """Give a text without what a host put around it, and the exit code that this tells; None where it tells none."""
+    if text.endswith(">") or text[-3:].rstrip().endswith(">"):
+        ended = _SHELL_ENDED.search(text, max(0, len(text) - 200))
+        if ended:
+            return text[: ended.start()], int(ended["code"])
+    if not text.startswith(_FRAMES):
+        return text, None
+    for opens, closes in zip(_OPENS, _CLOSES, strict=True):
+        begun = opens.match(text)
+        if begun is None:
+            continue
+        ended = closes.search(text, max(begun.end(), len(text) - _LONGEST_END))
+        said = [one.groupdict().get("code") for one in (begun, ended) if one is not None]
+        code = next((int(one) for one in said if one and one.isdecimal()), None)
+        return text[begun.end() : ended.start() if ended else len(text)], code
+    return text, None
 
 
 def _exit_code_said(text: str) -> int | None:
@@ -208,6 +251,9 @@ def _found(entry: object) -> int:
 def entries(text: str) -> list[str]:
     """Give the entries of a listing, one on a line; of a tree neither its root nor what a host adds below it."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if lines and lines[0].endswith(":") and lines[0].startswith(("Found ", "Directory listing for ")):
+        lines = [line for line in lines[1:] if line != "---" and not line.endswith(" ignored)")]
+        return [f"{line[6:]}/" if line.startswith("[DIR] ") else line for line in lines]
     marked = [line[2:] for line in lines if line.startswith("- ")]
     if marked and marked[0].startswith("/") and marked[0].endswith("/"):
         return marked[1:]

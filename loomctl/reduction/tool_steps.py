@@ -6,6 +6,7 @@ How each tool's calls are reduced is one table, of which each row is a rule (con
 from __future__ import annotations
 
 from loomctl.kit.records import NamedTuple
+from loomctl.reduction import live
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,26 +99,106 @@ class Rule(NamedTuple):
     template: str = ""
 
 
-REPORTS = ("Task", "Agent")  # whose text is the report of a subagent
+# What hosts call the tools that print what a program said, or what the web has; `live` has to know them.
+SHELLS = (
+    *live.SHELL, "shell", "local_shell", "shell_command", "exec_command", "run_shell_command", "read_bash",
+    "read_background_output", "write_stdin",
+)  # fmt: skip
+REPORTS = ("Task", "Agent", "task", "agent", "invoke_agent")  # whose text is the report of a subagent
+_SEEN = ("path", "file_path", "notebook_path", "include", "offset", "limit", "start_line", "end_line", "view_range")
+_CHANGED = ("file_path", "path", "paths", "notebook_path", "replace_all", "cell_id", "edit_mode")
+_SEARCHED = ("pattern", "path", "glob", "type", "output_mode", "-i", "-n", "head_limit")
+_CALLED = ("command", "bash_id", "shellId", "session_id", "pid", "run_in_background", "is_background")
 
-# The document's tools, and what Claude Code calls the same.
+# The document's tools, and what hosts call the same. Arguments have their usual names here.
 RULES = (
-    Rule(("fs:read_file", "Read", "NotebookRead"), READ, ("path", "file_path", "notebook_path", "offset", "limit")),
-    Rule(("fs:write_file", "Write"), WRITE, ("path", "file_path")),
+    Rule(("fs:read_file", "Read", "NotebookRead", "read", "read_file", "read_many_files", "view"), READ, _SEEN),
+    Rule(("fs:write_file", "Write", "write", "write_file", "create"), WRITE, ("path", "file_path")),
     Rule(
-        ("Edit", "MultiEdit", "NotebookEdit"),
+        ("Edit", "MultiEdit", "NotebookEdit", "edit", "multiedit", "notebook_edit", "replace", "patch", "apply_patch"),
         EDIT,
-        ("file_path", "notebook_path", "replace_all", "cell_id", "edit_mode"),
+        _CHANGED,
     ),
-    Rule(("fs:list_dir", "LS", "Glob"), LIST, ("path", "pattern"), 10),
-    Rule(("Grep",), MATCHES, ("pattern", "path", "glob", "type", "output_mode", "-i", "-n", "head_limit"), 500),
-    Rule(("web:search", "WebSearch"), SEARCH, ("query",), 0),
-    Rule(("browser:navigate", "WebFetch"), VISIT, ("url",), 0),
-    Rule(("system:shell", "Bash", "BashOutput"), SHELL, ("command", "bash_id", "run_in_background"), 500),
-    Rule(REPORTS, OTHER, ("description", "subagent_type"), 500),
-    Rule(("TodoWrite",), OTHER, (), 500),
+    Rule(
+        ("fs:list_dir", "LS", "Glob", "glob", "list", "ls", "list_dir", "list_directory"), LIST, ("path", "pattern"), 10
+    ),
+    Rule(("Grep", "grep", "grep_search", "search_file_content"), MATCHES, _SEARCHED, 500),
+    Rule(("web:search", "WebSearch", "websearch", "web_search", "google_web_search"), SEARCH, ("query",), 0),
+    Rule(("browser:navigate", "WebFetch", "webfetch"), VISIT, ("url",), 0),
+    Rule(("web_fetch",), VISIT, ("url", "prompt"), 0),  # to one host the prompt alone names the address
+    Rule(("system:shell", *SHELLS), SHELL, _CALLED, 500),
+    Rule(REPORTS, OTHER, ("description", "subagent_type", "agent_type", "agent_name"), 500),
+    Rule(("TodoWrite", "todowrite", "todo_write", "write_todos", "update_plan"), OTHER, (), 500),
     Rule(("*",), OTHER, (), 500),
 )
+
+# What hosts call the arguments that the rules know; in tools that have a rule of their own alone.
+_USUAL = {
+    "filePath": "file_path", "absolute_path": "file_path", "dir_path": "path", "cmd": "command",
+    "oldString": "old_string", "old_str": "old_string", "newString": "new_string", "new_str": "new_string",
+    "replaceAll": "replace_all", "file_text": "content", "include_pattern": "glob",
+}  # fmt: skip
+_PATCHES = ("patch", "patchText", "input", "command")  # where a patch's text stands
+_PATCH = "*** Begin Patch"
+_FILES = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
+_WRAPPERS = ("sh", "bash", "zsh", "dash")
+
+
+def usual_args(rule: Rule, args: object) -> dict[str, Any]:
+    """Give a call's arguments by the names that rules have for them; of a patch the files that it names, too."""
+    if rule.action == EDIT and isinstance(args, str):
+        args = {"patch": args}
+    if not isinstance(args, dict) or rule.action == OTHER:
+        return args if isinstance(args, dict) else {}
+    given: dict[str, Any] = args
+    found = {_USUAL.get(key, key): value for key, value in given.items()}
+    if rule.action == SHELL and isinstance(found.get("command"), list):
+        found["command"] = _command(found["command"])
+    if rule.action in (LIST, MATCHES) and "path" not in found and isinstance(found.get("paths"), str):
+        found["path"] = found.pop("paths")
+    if rule.action == EDIT:
+        found |= _patched(found)
+    return found
+
+
+def _command(words: list[Any]) -> str:
+    """Give a command that is a list of words as it would be typed."""
+    texts = [str(word) for word in words if word is not None]
+    if len(texts) == 3 and texts[0].rpartition("/")[2] in _WRAPPERS and texts[1] in ("-c", "-lc"):
+        return texts[2]
+    import shlex  # most hosts give a text
+
+    return shlex.join(texts)
+
+
+def _patched(args: dict[str, Any]) -> dict[str, Any]:
+    patch = next((text for name in _PATCHES if isinstance(text := args.get(name), str) and _PATCH in text[:200]), "")
+    lines = [line.rstrip() for line in patch.split("\n")] if patch else []
+    named = [line[len(head) :] for line in lines for head in _FILES if line.startswith(head)]
+    files = list(dict.fromkeys(name for name in named if name))
+    if not files:
+        return {}
+    return {"patch": patch, "file_path": files[0], **({"paths": files} if files[1:] else {})}
+
+
+def paths_of(rule: Rule, args: object) -> list[str]:
+    """Give the paths of files that a call's arguments name."""
+    given = usual_args(rule, args)
+    several = given.get("paths")
+    if isinstance(several, list):
+        return [path for path in several if isinstance(path, str) and path]
+    named = (given.get(name) for name in ("file_path", "notebook_path", "path"))
+    return [path for path in named if isinstance(path, str) and path][:1]
+
+
+# The events that tell of a call that has ended, and the one for calls that failed.
+FAILED = "PostToolUseFailure"
+ENDED = ("PostToolUse", FAILED, "AfterTool")
+
+
+def result_of(event: Mapping[str, Any]) -> Any:
+    """Give what an event says that a tool gave."""
+    return event["tool_response"] if "tool_response" in event else event.get("tool_result")
 
 
 def _fits(pattern: str, tool_name: str) -> bool:

@@ -28,7 +28,7 @@ _BARE = 0.2  # of a file without its folder, which may be an attribute, and of o
 _OTHERS = ("/site-packages/", "/node_modules/", "/.venv/", "/usr/lib/")
 _FADES = 30  # the word at this place of a record counts half of its first
 _PATHS, _NAMES, _ADDRESSES = "in: ", "names: ", "at: "  # before what a record lists
-_PLACES = ("path", "file_path", "notebook_path")
+_PLACES = ("path", "file_path", "notebook_path", "paths", "include")
 _ENDS = ".,:;!?'\"`()[]<>=*|&$#%^~\\"
 _APART = dict.fromkeys(map(ord, "\"'`()[]<>=,;|&*!?#$%^\\\t"), " ")
 _FOLDER = 3  # the fewest paths of a folder that are told as one
@@ -64,6 +64,8 @@ def _of_step(step: ToolStep) -> Iterable[tuple[int, str, float]]:
     for key, value in step.minimal_args.items():
         if isinstance(value, str) and key in _PLACES:
             yield PATH, value, _WRITTEN if is_written else _GIVEN
+        elif isinstance(value, list) and key in _PLACES:
+            yield from ((PATH, path, _WRITTEN if is_written else _GIVEN) for path in value if isinstance(path, str))
         elif isinstance(value, str):
             for kind, word in _told(value[:2000]):
                 yield kind, word, _GIVEN

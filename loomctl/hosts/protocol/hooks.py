@@ -158,7 +158,7 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     if verdict is None:
         return None
     if verdict.decision == tool_calls.ALLOW:
-        if event.get("tool_name") != "Bash" or space.local.binding(space.caller.session_id) is None:
+        if event.get("tool_name") not in tool_calls.ALLOWED_IN or space.local.binding(space.caller.session_id) is None:
             return None
     elif event.get("tool_name") not in tool_calls.SHELLS:
         return None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST_EVENT = 64 * 1024 * 1024
-_WRITERS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
 _SMALL = 1 << 20  # bytes of a binding or of settings
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _LONGEST_NAME = 200
@@ -43,6 +42,8 @@ def main(spooled: str, also: str = "") -> int:
 
 def _answer(spooled: str, also: str) -> None:
     event = table.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
+    if "tool_response" not in event and "tool_result" in event:
+        event["tool_response"] = event.pop("tool_result")
     text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
     output = record = None
     try:
@@ -77,19 +78,22 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
         return "", ""
 
 
-def _written(event: dict[str, Any]) -> str:
-    """Give the file that the assistant itself has written with this call; of it nothing is told (D80)."""
-    given = event.get("tool_input")
-    if event.get("tool_name") not in _WRITERS or not isinstance(given, dict):
-        return ""
-    named = given.get("file_path") or given.get("notebook_path")
-    return os.path.realpath(named) if isinstance(named, str) and named.startswith("/") and "\0" not in named else ""
+def _written(event: dict[str, Any]) -> tuple[str, ...]:
+    """Give the files that the assistant itself has written with this call; of them nothing is told (D80)."""
+    from loomctl.reduction import tool_steps  # where a file may have changed alone
+
+    rule = tool_steps.rule_for(str(event.get("tool_name")))
+    if rule.action not in (tool_steps.WRITE, tool_steps.EDIT):
+        return ()
+    base = str(event.get("cwd") or "/")
+    named = (path for path in tool_steps.paths_of(rule, event.get("tool_input")) if "\0" not in path)
+    return tuple(os.path.realpath(os.path.join(base, path)) for path in named)
 
 
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
     store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
-    if live.refusal(event):
+    if live.refusal(event) or not table.of_hook().replaces:
         return None
     tool_name = event["tool_name"]
     most = live.threshold(_settings(store), tool_name)

@@ -38,7 +38,6 @@ _BATCH = 64  # steps that are appended in one write; what a kill repeats of them
 _SETTLED = 60  # seconds after which nobody writes a file of the spool any more
 _NOTED = "bindings of what waits"
 _WRITTEN = 2  # seconds that the launcher may take for one large file
-_EVENTS = ("PostToolUse", "PostToolUseFailure")
 
 
 class Digested(NamedTuple):
@@ -369,10 +368,8 @@ def _event(spooled: Spooled) -> tuple[dict[str, Any] | None, bytes]:
             event, data = json.loads(data.decode("utf-8", "replace")), b""
     except (OSError, LoomError, ValueError, RecursionError):
         return None, b""
-    fit = (
-        isinstance(event, dict) and event.get("hook_event_name") in _EVENTS and isinstance(event.get("tool_name"), str)
-    )
-    return (event, data) if fit else (None, b"")
+    is_ended = isinstance(event, dict) and event.get("hook_event_name") in tool_steps.ENDED
+    return (event, data) if is_ended and isinstance(event.get("tool_name"), str) else (None, b"")
 
 
 def _ends(data: bytes, spooled: Spooled) -> dict[str, Any] | None:

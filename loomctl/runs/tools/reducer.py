@@ -15,7 +15,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.reduction import history, kinds, live
 from loomctl.reduction.calls import rebuilt, reduce_call
 from loomctl.reduction.tokens import estimate
-from loomctl.reduction.tool_steps import LIST, SHELL, ToolStep, rule_for
+from loomctl.reduction.tool_steps import FAILED, LIST, READ, SHELL, ToolStep, result_of, rule_for, usual_args
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import DataOffloader, name_of
 
@@ -31,6 +31,8 @@ INLINE_MOST = 2048  # bytes of what stands in the record itself
 READS = "reads.json"
 _TAIL = 160  # steps at the log's end among which a repeated one is looked for; a batch is smaller
 _MOST_READS = 500
+_PARTS = ("start_line", "end_line", "view_range", "include")  # of a file, or which files: beside what every host has
+_CONTENTS = ("output", "llmContent", "text_result_for_llm")
 
 
 class StepReducer:
@@ -165,7 +167,7 @@ class _Stored(DataOffloader):
         Where that text is gone or is another, the response is what the model saw of it, and beside it stands what the
         hook noted of the text: `{ref, sha256, bytes}`; else that is empty.
         """
-        response, kept = event.get("tool_response"), event.get("loom")
+        response, kept = result_of(event), event.get("loom")
         shapes = {"ref": str, "sha256": str, "bytes": int, "at": list}
         if not isinstance(kept, dict) or not all(isinstance(kept.get(key), shape) for key, shape in shapes.items()):
             return response, {}
@@ -279,30 +281,31 @@ class StepLog:
         response, lost = self._stored.whole(event)
         error = event.get("error")
         said = error if isinstance(error, str) else ""
-        if event["hook_event_name"] == "PostToolUseFailure":
+        if event["hook_event_name"] == FAILED:
             told = said or "it failed"
             return (reducer or self._reducer).reduce(tool_name, args, None, step_id=step_id, error=told, more=more)
         if reducer is not None:
             return reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
-        if tool_name == "Read":
-            return self._read(args, response, step_id, more)
+        if rule_for(tool_name).action == READ:
+            return self._read(tool_name, args, response, step_id, more)
         if lost:  # the excerpt that the model saw is never given for the output, which is named as what it was
             step = self._blind.reduce(tool_name, args, response, step_id=step_id, more=more)
             return step._replace(outcome_ref=lost["ref"], sha256=lost["sha256"], bytes=lost["bytes"])
         return self._reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
 
-    def _read(self, args: Any, response: Any, step_id: str, more: dict[str, Any]) -> ToolStep:
+    def _read(self, tool_name: str, args: Any, response: Any, step_id: str, more: dict[str, Any]) -> ToolStep:
         """Reduce a read; of the same content as the last time only that is said, and it is stored once."""
-        key = (
-            json.dumps([args.get(name) for name in ("file_path", "offset", "limit")]) if isinstance(args, dict) else ""
-        )
+        given = usual_args(rule_for(tool_name), args)
+        part = [given.get(name) for name in _PARTS if name in given]
+        key = json.dumps([given.get("file_path", given.get("path")), given.get("offset"), given.get("limit"), *part])
+        key = key if given else ""
         if self._reads is None:
             self._reads = _read_reads(self._run_dir)
         last = self._reads.get(key)
         content = _content(response)
         if last is not None and last["ref"]:
             self._stored.remember(last["sha256"], last["ref"])
-        step = self._reducer.reduce("Read", args, response, step_id=step_id, more=more)
+        step = self._reducer.reduce(tool_name, args, response, step_id=step_id, more=more)
         sha256 = digests.of_text(content) if content is not None else ""
         if last is not None and (sha256 == last["sha256"] or _is_unchanged(response)):
             return _seen_again(step, last["id"])
@@ -352,6 +355,8 @@ def _number(step: ToolStep) -> int:
 def _content(response: Any) -> str | None:
     file = response.get("file") if isinstance(response, dict) else None
     content = file.get("content") if isinstance(file, dict) else response
+    if isinstance(content, dict):
+        content = next((content[name] for name in _CONTENTS if isinstance(content.get(name), str)), None)
     return content if isinstance(content, str) else None
 
 
