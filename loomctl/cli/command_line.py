@@ -75,6 +75,7 @@ def space(*, make: bool = False, writes: bool = True) -> Workspace:
         if not make:
             raise find.no_active_run()
     made = workspace(found, config.load(found.store, with_yaml=True, keep=writes), _caller(found, cwd))
+    _say_silence(made)
     if writes:
         _say_skew(made)
         _keep_memory_at_the_end(made)
@@ -110,6 +111,15 @@ def _here() -> str:
         what = "the current folder no longer exists"
         where = os.environ.get("PWD", "")
         raise LoomError("NO_FOLDER", what, where=where, why=why, hint="cd", exit_code=EXIT_USAGE) from None
+
+
+def _say_silence(made: Workspace) -> None:
+    """Say, once in a command, that this session's assistant has called none of Loom's hooks here (D72)."""
+    from loomctl.hosts import signs
+
+    host = signs.silent_host(made.store.local, os.environ)
+    if host is not None:
+        output.note(signs.said(host))
 
 
 def _say_skew(made: Workspace) -> None:

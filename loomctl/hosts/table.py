@@ -26,7 +26,7 @@ class Host(NamedTuple):
     parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
     what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
     replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
-    variable that says otherwise.
+    variable that says otherwise. mend: what a user does where its hooks are not called.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Host(NamedTuple):
     replaces: bool = True
     stops: int = 8
     cap: str = ""
+    mend: str = "see loomctl doctor"
 
 
 CLAUDE = Host(
@@ -69,6 +70,7 @@ CODEX = Host(
     room=38_000,  # of its limit of 10,000 bytes each entry in hooks/codex.json is relieved
     beside=38_000,
     printed=9_500,
+    mend="trust them with /hooks",
 )
 HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them

@@ -63,6 +63,27 @@ def has_room_for_beats(local: str) -> bool:
     return _has_room(local, _HOOKS)
 
 
+def beats_folder(local: str) -> str:
+    """Give the folder in which firings are noted."""
+    return os.path.join(local, _HOOKS)
+
+
+def signs(local: str) -> frozenset[str]:
+    """Give the ids of sessions of which a hook left a sign: it fired last, marked its host, or recorded a tool call."""
+    found = {beat.session_id for beat in beats(local).values()}
+    for pid in marked_processes(local):
+        for kind in (CALLED, RESTED):
+            try:
+                found.add(
+                    files.read_bytes(_mark(local, pid, kind), limit=1 << 14).decode("utf-8", "replace").split()[-1]
+                )
+            except (OSError, LoomError, IndexError):
+                continue
+    for event in (*spooled(local), *spooled(local, UNFINISHED)):
+        found.update(sessions_of(event.name))
+    return frozenset(found - {"", "-"})
+
+
 def beats(local: str) -> dict[str, Beat]:
     """Give the last firing of each event that ever fired here."""
     found = {}
