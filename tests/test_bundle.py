@@ -182,7 +182,7 @@ def test_what_the_bundle_names_is_there() -> None:
 
 def test_no_path_of_a_machine_is_in_the_bundle() -> None:
     """What is shipped says nothing of the place where it was written."""
-    shipped = ("commands", "skills", "hooks", "config", "docs", "bin", "loomctl", ".claude-plugin")
+    shipped = ("commands", "skills", "hooks", "hosts", "config", "docs", "bin", "loomctl", ".claude-plugin")
     files = [path for folder in shipped for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
     for path in files:
         if path.suffix != ".pyc":

@@ -16,6 +16,7 @@ from loomctl.runs import project
 
 LONGEST_LINE = 300
 FROM_STDIN = "--arguments-from-stdin"
+IN_ONE_WORD = "--arguments-in-one-word"
 _END = "--end-of-arguments--"
 _MOST = 100_000  # bytes of a slash command's arguments
 
@@ -53,7 +54,7 @@ def _run(arguments: list[str]) -> int:
         as_json = as_json or _wants("--json", words)
         if renamed and not as_json and sys.stderr.isatty():
             output.note(renamed)
-        result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False, obj=FROM_STDIN in arguments)
+        result = loomctl.main(args=words, prog_name="loomctl", standalone_mode=False, obj=_is_slash(arguments))
         return result if isinstance(result, int) else EXIT_OK
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -69,7 +70,7 @@ def _run(arguments: list[str]) -> int:
             import traceback
 
             output.note(traceback.format_exc())
-        refused = _in_words(error, words, is_slash=FROM_STDIN in arguments)
+        refused = _in_words(error, words, is_slash=_is_slash(arguments))
         return output.fail(trouble.fitting(refused, project.plugin_root()), as_json=as_json)
 
 
@@ -115,20 +116,28 @@ def _interrupted(*, as_json: bool) -> int:
     return ON_INTERRUPT
 
 
-# ---- What a slash command hands over on standard input, so that no shell ever reads it.
+# ---- What a slash command hands over on standard input, or quoted as one word, so that no shell ever reads it.
+
+
+def _is_slash(arguments: list[str]) -> bool:
+    return FROM_STDIN in arguments or IN_ONE_WORD in arguments
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """Replace the option by the words that standard input holds. Raises CUT_ARGUMENTS where the end mark is missing.
+    """Replace the option by the words that standard input, or the word behind it, holds.
 
     Words are split at blanks. Quotes count only around all that stands between two options, so that the quotes,
-    apostrophes, backslashes and dollars within a goal stay what they are.
+    apostrophes, backslashes and dollars within a goal stay what they are. Raises CUT_ARGUMENTS where the end mark of
+    standard input is missing.
     """
-    if FROM_STDIN not in arguments:
-        return arguments
-    at = arguments.index(FROM_STDIN)
-    words = split(sys.stdin.buffer.read(_MOST).decode("utf-8", "replace"))
-    return [*arguments[:at], *words, *arguments[at + 1 :]]
+    if FROM_STDIN in arguments:
+        at = arguments.index(FROM_STDIN)
+        words = split(sys.stdin.buffer.read(_MOST).decode("utf-8", "replace"))
+        return [*arguments[:at], *words, *arguments[at + 1 :]]
+    if IN_ONE_WORD in arguments:
+        at = arguments.index(IN_ONE_WORD)
+        return [*arguments[:at], *_words("".join(arguments[at + 1 : at + 2])), *arguments[at + 2 :]]
+    return arguments
 
 
 def split(given: str) -> list[str]:
@@ -138,8 +147,12 @@ def split(given: str) -> list[str]:
         what = "the assistant cut the command's arguments before Loom could read them"
         why = "three backticks in the arguments end its code block"
         raise LoomError("CUT_ARGUMENTS", what, why=why, hint="leave out the backticks", exit_code=EXIT_USAGE)
+    return _words(body)
+
+
+def _words(given: str) -> list[str]:
     words: list[str] = []
-    rest = body.strip()
+    rest = given.strip()
     while rest:
         quoted = _quoted(rest, words)
         word = quoted if quoted is not None else rest.split(None, 1)[0]

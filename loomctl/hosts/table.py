@@ -26,7 +26,8 @@ class Host(NamedTuple):
     parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
     what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
     replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
-    variable that says otherwise. mend: what a user does where its hooks are not called.
+    variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
+    does where its hooks are not called.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Host(NamedTuple):
     replaces: bool = True
     stops: int = 8
     cap: str = ""
+    counts_on: bool = False
     mend: str = "see loomctl doctor"
 
 
@@ -72,7 +74,23 @@ CODEX = Host(
     printed=9_500,
     mend="trust them with /hooks",
 )
-HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
+QWEN = Host(
+    "qwen",
+    "Qwen Code",
+    session="QWEN_CODE_SESSION_ID",
+    mark="QWEN_CODE",
+    hook="QWEN_CODE_SESSION_ID",
+    project="QWEN_PROJECT_DIR",
+    dialect="qwen",
+    conversation="loomctl.hosts.dialects.qwen",
+    room=38_000,
+    beside=9_500,
+    replaces=False,
+    cap="QWEN_CODE_STOP_HOOK_BLOCK_CAP",
+    counts_on=True,
+    mend="look with /hooks, and qwen extensions list",
+)
+HOSTS = {host.name: host for host in (CLAUDE, CODEX, QWEN)}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 
@@ -83,7 +101,7 @@ def of_hook() -> Host:
 
 def session_of_hook(host: Host) -> str:
     """Give the id of the session that called this hook, where its event does not say it; empty if nothing does."""
-    return os.environ.get(host.hook if host is CLAUDE else _SESSION, "")
+    return os.environ.get(host.hook or _SESSION, "")
 
 
 def process_of(host: Host) -> int | None:

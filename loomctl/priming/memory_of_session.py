@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORMS = (*WHOLE, "head", "pointer")
 WATCHED = (*WHOLE, "head")
 """The forms after which a session is told of an edit (D80)."""
+_START = "start"
 _KEPT_SLIPS = 20  # of before the last compaction, that tell an older content where they still stand
 _LONGEST_READING = 3.0  # seconds from the reading of the first file until it is noted that all were given
 
@@ -69,7 +70,17 @@ def held(space: Workspace, run_id: str) -> Held:
     if not slips:
         return NOTHING
     live = space.caller.conversation.holds(slips)
+    if space.caller.conversation.keeps_starts:
+        live |= slips.intersection([str(noted.get(_START))])
     return Held({name: given for name, given in known.items() if live.issuperset(given.slips)}, bool(live))
+
+
+def keep_start(space: Workspace, slip_id: str) -> None:
+    """Note what slip the last start gave, for a host that keeps it out of sight until the next; "" for none."""
+    session_id = space.caller.session_id
+    before = space.local.primed(session_id)
+    if session_id is not None and before.get(_START, "") != slip_id:
+        space.local.note_primed(session_id, {**before, _START: slip_id})
 
 
 def _given(noted: Mapping[str, Any]) -> dict[str, Given]:

@@ -134,7 +134,12 @@ class Sent(NamedTuple):
 
 
 class Conversation:
-    """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more."""
+    """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more.
+
+    keeps_starts: whether what a start gave stays, where nothing shows it, until the next start.
+    """
+
+    keeps_starts = False
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the shape of a host's own
         """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""

@@ -12,7 +12,10 @@ import pytest
 
 from tests.launcher.world import CHECKOUT, REPORT, World, touch
 
-BUNDLE = (".claude-plugin", "bin", "commands", "config", "docs", "hooks", "plugin.json", "requirements.lock", "skills")
+BUNDLE = (
+    ".claude-plugin", "bin", "commands", "config", "docs", "hooks", "hosts", "plugin.json", "qwen-extension.json",
+    "requirements.lock", "skills",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

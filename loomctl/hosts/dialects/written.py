@@ -93,7 +93,7 @@ class Written(Conversation):
         if prompt_id in driven:
             return True
         said = [one.text for one in self._all() if one.kind == PROMPT and one.turn == prompt_id] or [unwritten]
-        return any(text.lstrip().lstrip("/$").startswith(_COMMANDS) for text in said)
+        return any(is_of_loom(text) for text in said)
 
     def _ends_with(self, ending: str) -> bool:
         last = next((entry for entry in reversed(self._all()) if entry.kind in (SAID, PROMPT)), None)
@@ -133,6 +133,11 @@ class Written(Conversation):
                 self._entries = None
                 return True
         return False
+
+
+def is_of_loom(prompt: str) -> bool:
+    """Tell a prompt that is one of Loom's skills or commands."""
+    return prompt.lstrip().lstrip("/$").startswith(_COMMANDS)
 
 
 def _parsed(data: bytes) -> Iterator[dict[str, Any]]:

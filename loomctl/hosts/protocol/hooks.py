@@ -123,7 +123,9 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.runs.machine import session_notes
 
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
+    _keep_start(space, "")
     given = sessions.start(space, event) or sessions.Given("", "")
+    _keep_start(space, given.slip.id if given.slip is not None else "")
     unsafe = machine.unsafe_folders()
     if unsafe:
         from loomctl.kit.text.secrets import masked_line
@@ -131,6 +133,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         line = f"Loom: {masked_line(unsafe[0], 200)} is not used, because others can write there (loomctl doctor)"
         given = given._replace(line="; ".join(filter(None, (given.line, line))))
     return given
+
+
+def _keep_start(space: Workspace, slip_id: str) -> None:
+    if space.caller.conversation.keeps_starts:
+        from loomctl.priming import memory_of_session
+
+        attempt([], lambda: memory_of_session.keep_start(space, slip_id))
 
 
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:

@@ -35,7 +35,7 @@ class Memory(NamedTuple):
     driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
     row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
     waits: whether that turn ended with a question to the user, whose next prompt is the answer; stage, nudges: how
-    often the assistant was asked or sent on at a stage in that turn.
+    often the assistant was asked or sent on at a stage in that turn; total: how often in that turn it was blocked.
     """
 
     driven: tuple[str, ...] = ()
@@ -46,6 +46,7 @@ class Memory(NamedTuple):
     waits: bool = False
     stage: str = ""
     nudges: int = 0
+    total: int = 0
 
 
 def answer(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -97,6 +98,8 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
     mark = _mark(space, run)
     going = memory.prompt_id == prompt_id and memory.mark == mark
     blocks = memory.blocks if going else 0
+    total = memory.total if memory.prompt_id == prompt_id else 0
+    host = table.of_hook()
     conversation = space.caller.conversation
     message = events.text(event, "last_assistant_message")
     conversation.await_turn(prompt_id, message)
@@ -110,17 +113,17 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
         asked=going and memory.asked,
         nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
         idle=blocks,
-        blocks_left=cap(table.of_hook()) - blocks,
+        blocks_left=cap(host) - (total if host.counts_on else blocks),
     )
     stopped = stop.stopped(space, run, turn, message)
     driven = _with(memory.driven, prompt_id)
     if stopped.block:
         nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
         nudged = (stopped.stage, nudges + 1) if stopped.stage else turn.nudged
-        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked, False, *nudged))
+        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, stopped.asked, False, *nudged, total + 1))
     elif stopped.waits or memory.waits:
         driven = driven if stopped.waits else memory.driven
-        _keep(space, Memory(driven, prompt_id, 0, "", False, stopped.waits, *turn.nudged))
+        _keep(space, Memory(driven, prompt_id, 0, "", False, stopped.waits, *turn.nudged, total))
     return stopped
 
 
@@ -190,6 +193,7 @@ def _memory(space: Workspace) -> Memory:
         kept.get("waits") is True,
         events.text(kept, "stage"),
         _count(kept, "nudges"),
+        _count(kept, "total"),
     )
 
 

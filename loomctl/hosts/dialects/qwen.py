@@ -1,0 +1,91 @@
+"""Qwen Code: events and answers as Claude Code's, and its chat files (hosts as of 0.24.4).
+
+What a session's start gave stands in its system prompt, which no file shows, until the next start; what a prompt was
+given stands in no file either. A compaction is a line of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.hosts.dialects.written import BOUNDARY, CALL, GIVEN, PROMPT, SAID, Passage, Written, is_of_loom, text_of
+from loomctl.kit import quick_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from typing import Any
+
+    from loomctl.hosts.protocol.answers import Answer
+    from loomctl.runs.project import Sent
+
+_BODY = "Loom: this conversation works on the run "  # as cli/answer.py begins the body of a command
+
+
+def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event in the protocol's shape, which it has."""
+    return event
+
+
+def write(answer: Answer) -> str:
+    """Give an answer as the host takes it; empty where nothing is said."""
+    own: dict[str, Any] = {}
+    if answer.decision:
+        own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
+    if answer.text:
+        own["additionalContext"] = answer.text
+    told: dict[str, Any] = {"decision": "block", "reason": answer.goes_on} if answer.goes_on else {}
+    if own:
+        told["hookSpecificOutput"] = {"hookEventName": answer.event, **own}
+    if answer.line:
+        told["systemMessage"] = answer.line
+    return quick_json.plain(told) if told else ""
+
+
+class Transcript(Written):
+    """A session's chat: `~/.qwen/projects/PROJECT/chats/ID.jsonl`."""
+
+    keeps_starts = True
+
+    def kept_at(self, session_id: str) -> str | None:
+        """Find where the host keeps a session's chat."""
+        from loomctl.kit import machine  # most hooks are told the path
+
+        home = machine.home()
+        base = os.path.join(home, ".qwen", "projects") if home else ""
+        try:
+            projects = sorted(os.listdir(base)) if base else []
+        except OSError:
+            return None
+        paths = (os.path.join(base, project, "chats", f"{session_id}.jsonl") for project in projects)
+        return next((path for path in paths if os.path.isfile(path)), None)
+
+    def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:  # noqa: ARG002
+        """Tell nothing: what a start gave stands in no file."""
+        return None
+
+    def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:
+        """Tell whether the turn began with a command of Loom's: its prompt is what `loomctl` printed then."""
+        if prompt_id in driven:
+            return True
+        prompt = unwritten or next((one.text for one in reversed(self._all()) if one.kind == PROMPT), "")
+        return is_of_loom(prompt) or prompt.startswith(_BODY)
+
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
+        """Give what a line tells: prompts, answers, calls and their results, compactions."""
+        at, kind = text_of(line, "timestamp"), text_of(line, "type")
+        if kind == "system" and text_of(line, "subtype") == "chat_compression":
+            yield Passage(BOUNDARY, at)
+        role = {"user": PROMPT, "assistant": SAID, "tool_result": GIVEN}.get(kind)
+        if role is None:
+            return
+        message = line.get("message")
+        parts = message.get("parts") if isinstance(message, dict) else None
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            result = part.get("functionResponse") if isinstance(part, dict) else None
+            given = text_of(result, "response", "output") or text_of(result, "response", "error")
+            given = given or text_of(part, "text")
+            if given and not (isinstance(part, dict) and part.get("thought")):
+                yield Passage(GIVEN if place and role == PROMPT else role, at, given)  # behind a prompt: a hook's text
+            elif isinstance(part, dict) and "functionCall" in part:
+                yield Passage(CALL, at)
