@@ -11,6 +11,7 @@ from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.kit import clock
 from loomctl.kit.text.fences import counted, fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
+from loomctl.priming import prime_run
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
 from loomctl.runs.machine import launcher_files
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
+_FOLLOWS = "What is loaded for this run stands behind this result."
 _BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
 
 
@@ -215,17 +217,19 @@ def whole(space: Workspace, run: Run, lines: list[str], made: Slip | None, *, go
 
 
 def with_slip(space: Workspace, lines: Sequence[str], made: Slip) -> str:
-    """Put own lines above a slip's text; of one in four parts the last is left to the hook that follows the call.
+    """Put own lines above a slip's text; what the host takes with the result alone is left to the hook that follows.
 
-    Where it cannot be left it is not given, and what stands in it counts as not given (D15).
+    That is the last of four parts, or all of it (D62). What cannot be left is not given, and counts as not given (D15).
     """
-    if len(made.parts) < launcher_files.MOST_PARTS:
+    in_parts = len(made.parts) == launcher_files.MOST_PARTS
+    too_long = utf8_bytes(made.text) > space.caller.printed - BESIDE and prime_run.is_left_behind(space)
+    if not in_parts and not too_long:
         return f"{beside(chr(10).join(lines))}\n\n{made.text}"
     own = cut_lines(visible("\n".join(lines)), _BESIDE_PARTS, utf16_units)
-    *first, last = made.parts
+    *first, last = made.parts if in_parts else (made.text,)
     behind = written(Answer("PostToolUse", last), table.HOSTS[space.caller.host])
     launcher_files.leave_behind_a_call(space.store.local, space.caller.session_id, space.caller.pid, behind)
-    return "\n\n".join([own, *first])
+    return "\n\n".join([own, *(first or [_FOLLOWS])])
 
 
 def bounded_step(space: Workspace, run: Run, *, goes_on: bool = False) -> str:

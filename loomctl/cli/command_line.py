@@ -140,7 +140,17 @@ def _caller(found: Project, cwd: str) -> Caller:
         known = (local.binding(session_id) or {}).get("transcript_path")
         seen = table.conversation(host, None)
         path = known if isinstance(known, str) and os.path.isfile(known) else seen.kept_at(session_id)
-        return Caller(session_id, host.name, table.process_of(host), cwd, seen.another(path), parts=host.parts)
+        return Caller(
+            session_id,
+            host.name,
+            table.process_of(host),
+            cwd,
+            seen.another(path),
+            parts=host.parts,
+            beside=host.beside,
+            printed=host.printed,
+            shut_in=host.sandbox,
+        )
     name, leader = terminal_session(found.store)
     return Caller(name, TERMINAL, leader, cwd, Conversation())
 

@@ -274,7 +274,7 @@ def _known_here(space: Workspace, origin: Run, run: Run) -> list[str]:
     """Know and trust the fork here as its origin is: the plan is the same, and so are its commands (D23)."""
     if not run_notes.is_known(origin.run_id, space.store.folder):
         return []
-    said = run_notes.note_known(run.run_id, space.store.folder)
+    said = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
     try:
         if not said and command_steps.is_trusted(space, origin):
             said = command_steps.trust(space, run, command_steps.listed(space, run))

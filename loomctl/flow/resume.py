@@ -64,7 +64,7 @@ def resume(
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
     space, driven = _to_drive(space, run, take_over=take_over)
-    unnoted = run_notes.note_known(run.run_id, space.store.folder)
+    unnoted = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
     notes = [*driven, *_ignored(run), *others_under_way(space, run), *leases.without_git(space)]
     notes += [unnoted] if unnoted else []
     space.store.prepare(commit_runs=space.settings.commit_runs)

@@ -99,7 +99,7 @@ def start(
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)
     run = _created(space, run, autonomy)
-    trouble = run_notes.note_known(run.run_id, space.store.folder)
+    trouble = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
     trouble = trouble or command_steps.trust_what_is_allowed(space, run, resolved.sources)
     notes = [
         *made_here,

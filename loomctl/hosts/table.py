@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Host(NamedTuple):
     """An assistant.
 
-    name: as `--host` and records have it; title: as people call it.
+    name: as `--host` and records have it; title: as people call it; typed: how its user calls a command of Loom's.
     session: the variable in which a shell of a session has its id; mark: one that such a shell has in any case; hook,
     project, process: those in which a hook has the session's id, the folder that it was started in, its process. Empty
     where there is none: then the event, the working directory and the hook's parent tell.
@@ -28,10 +28,14 @@ class Host(NamedTuple):
     replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
     variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
     does where its hooks are not called.
+    asks: whether it asks its user about a call where a hook says so (D68). sandbox: whether it shuts what its assistant
+    runs out of the user's own folders; the launcher knows, too. cannot: the promises that do not
+    hold there, as the tests name them, each with its reason.
     """
 
     name: str
     title: str
+    typed: str = "/loom:{}"
     session: str = ""
     mark: str = ""
     hook: str = ""
@@ -48,6 +52,9 @@ class Host(NamedTuple):
     cap: str = ""
     counts_on: bool = False
     mend: str = "see loomctl doctor"
+    asks: bool = False
+    sandbox: bool = False
+    cannot: tuple[tuple[str, str], ...] = ()
 
 
 CLAUDE = Host(
@@ -61,10 +68,12 @@ CLAUDE = Host(
     conversation="loomctl.hosts.claude.transcript",
     parts=4,
     cap="CLAUDE_CODE_STOP_HOOK_BLOCK_CAP",
+    asks=True,
 )
 CODEX = Host(
     "codex",
     "Codex CLI",
+    typed="$loom:loom-{}",
     session="CODEX_THREAD_ID",
     mark="CODEX_THREAD_ID",
     dialect="codex",
@@ -73,6 +82,7 @@ CODEX = Host(
     beside=38_000,
     printed=9_500,
     mend="trust them with /hooks",
+    sandbox=True,
 )
 QWEN = Host(
     "qwen",

@@ -47,8 +47,17 @@ def hook_budget(space: Workspace, parts: int = 1, room: int = slip.PART) -> Budg
 
 
 def command_budget(space: Workspace) -> Budget:
-    """Give the budget of a command's output: UTF-8 bytes (D19)."""
-    return Budget(space.settings.command_budget, utf8_bytes)
+    """Give the budget of a command's output: UTF-8 bytes (D19); of what is left behind the call, where that is more."""
+    if is_left_behind(space):
+        return hook_budget(space, room=space.caller.beside)
+    return Budget(min(space.settings.command_budget, space.caller.printed), utf8_bytes)
+
+
+def is_left_behind(space: Workspace) -> bool:
+    """Tell whether a host takes more with a tool's result than of the output itself, and it can be left here."""
+    from loomctl.runs.machine import launcher_files  # no hook asks
+
+    return space.caller.beside > space.caller.printed and launcher_files.has_room_for_parts(space.store.local)
 
 
 def result_budget(space: Workspace) -> Budget:

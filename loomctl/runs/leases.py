@@ -42,6 +42,15 @@ def entering(space: Workspace) -> Workspace:
     return space._replace(store=space.store.writing(write_rules.ENTER))
 
 
+def note_gone(space: Workspace, run_id: str) -> None:
+    """Note of a run's driver, if its process runs no more, that it is gone: in a sandbox nobody could tell."""
+    from loomctl.runs.machine import drivers
+
+    found = lease.holder(space.store.read_state(run_id))
+    if found is not None:
+        drivers.note_gone(space.store.local, run_id, found)
+
+
 def deciding(space: Workspace) -> Workspace:
     """Give the workspace of who decides of a run: in a terminal a person does, beside whoever drives it.
 

@@ -217,7 +217,9 @@ class Caller(NamedTuple):
     """session_id: the host's (D24), None where nobody has one; pid: the host's process; cwd: absolute.
 
     environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
-    parts: how many outputs a host takes of what is told now (D62).
+    parts: how many outputs a host takes of what is told now (D62); beside: UTF-16 units that it takes with a tool's
+    result; printed: UTF-8 bytes of a command's output that reach its assistant. shut_in: whether the user's own
+    folders are out of reach.
     """
 
     session_id: str | None
@@ -228,6 +230,9 @@ class Caller(NamedTuple):
     on_hook_path: bool = False
     environment_python: str | None = None
     parts: int = 1
+    beside: int = 0
+    printed: int = 24_000
+    shut_in: bool = False
 
 
 class Workspace(NamedTuple):

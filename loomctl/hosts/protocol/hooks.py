@@ -161,7 +161,7 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     """
     from loomctl.hosts import tool_calls
 
-    given = event.get("tool_input")
+    given, host = event.get("tool_input"), table.of_hook()
     command = given.get("command") if isinstance(given, dict) else None
     verdict = tool_calls.judge(command) if isinstance(command, str) else None
     if verdict is None:
@@ -169,7 +169,7 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     if verdict.decision == tool_calls.ALLOW:
         if event.get("tool_name") not in tool_calls.ALLOWED_IN or space.local.binding(space.caller.session_id) is None:
             return None
-    elif event.get("tool_name") not in tool_calls.SHELLS:
+    elif event.get("tool_name") not in tool_calls.SHELLS or not host.asks:
         return None
     elif verdict.words and (pid := space.caller.pid) is not None:
         from loomctl.runs.machine import launcher_files

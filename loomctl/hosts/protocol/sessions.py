@@ -64,6 +64,10 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
     if damaged:
         way = f"loomctl resume {space.store.handle(run_id)}"
         notes.append(f"Loom cannot read which run this session works on: {damaged}; {way} repairs that")
+    if table.of_hook().sandbox:
+        from loomctl.runs import leases
+
+        attempt(notes, lambda: leases.note_gone(space, run_id))
     if not found.may_write:
         holders = space.local.live_sessions(run_id, but=session_id, conversing=True)
         if holders:
@@ -301,11 +305,17 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
 _LONGEST_NAME, _LONGEST_NAMES = 120, 300
 
 
+def _typed(way: str) -> str:
+    """Give a command of Loom's with its words as the host's user types it."""
+    verb, space, words = way.partition(" ")
+    return f"{table.of_hook().typed.format(verb)}{space}{words}"
+
+
 def candidates(space: Workspace, run_ids: Sequence[str]) -> str:
     """List several active runs, a line each; none is guessed (D1)."""
     shown = "\n".join(f"  {space.store.handle(run_id)}" for run_id in run_ids[:10])
     more = f"\n  and {len(run_ids) - 10} more: loomctl runs" if len(run_ids) > 10 else ""
-    return f"Loom: {len(run_ids)} runs are active here; /loom:resume RUN continues one:\n{shown}{more}"
+    return f"Loom: {len(run_ids)} runs are active here; {_typed('resume')} RUN continues one:\n{shown}{more}"
 
 
 def unreadable(handle: str) -> str:
@@ -325,7 +335,7 @@ def unknown_run(space: Workspace, run_id: str) -> str:
     held = way != f"resume {called}"
     driven = f" (another session drives it: loomctl show {called})" if held else ""
     does = "takes it over" if held else "continues it"
-    line = f"Loom: the run {called} was not resumed here{driven}; /loom:{way} {does}"
+    line = f"Loom: the run {called} was not resumed here{driven}; {_typed(way)} {does}"
     try:
         run = space.store.read(run_id, to_show=True)
         told = [*_at_its_step(run), *_its_files(space, run)]
@@ -399,7 +409,7 @@ def beside(run: Run, line: str) -> str:
     ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
     at = f", at {masked_line(visits.current_step(state), 240)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
-    way = f"/loom:resume {run.handle} --take-over takes it over, if the user wants that"
+    way = f"{_typed('resume')} {run.handle} --take-over takes it over, if the user wants that"
     return "\n".join(
         [
             line,

@@ -48,8 +48,18 @@ def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None) 
 def complete(local: str, run_id: str, holder: Holder, pid: int | None) -> None:
     """Note the driver's process where it was not known as it took the lease: a shell knew less than a hook."""
     known = _of(local, run_id, holder)
-    if pid is not None and known is not None and not _process(known).get("pid"):
+    if pid is not None and known is not None and (not _process(known).get("pid") or known.get("gone")):
         note(local, run_id, holder.epoch, holder.session_id, pid)
+
+
+def note_gone(local: str, run_id: str, holder: Holder) -> None:
+    """Note of a driver whose process runs no more that it is gone, for who cannot see that: a sandbox has own numbers.
+
+    Raises OSError.
+    """
+    known = _of(local, run_id, holder)
+    if known is not None and is_seen(local, run_id, holder) and not processes.lives(_process(known)):
+        files.write_atomically(_path(local, run_id), files.to_json({**known, "gone": True}), durable=False)
 
 
 def forget(local: str, run_id: str, session_id: str | None = None) -> None:
@@ -122,6 +132,8 @@ def lives(local: str, run_id: str, holder: Holder) -> bool:
 def _lives(local: str, run_id: str, holder: Holder, known: dict[str, Any] | None, *, came: bool) -> bool:
     from loomctl.kit import machine
 
+    if known is not None and known.get("gone") is True:
+        return False
     process = _process(known or {})
     here = machine.hostname()
     same_boot = known is not None and process.get("boot_id") == processes.boot_id()

@@ -68,6 +68,12 @@ def note_known(run_id: str, store: str, **more: Any) -> str:
     return ""
 
 
+def note_taken_up(run_id: str, store: str, *, shut_in: bool) -> str:
+    """As `note_known`, for a run that a command takes up. shut_in: if it cannot be written, its hook does that."""
+    said = note_known(run_id, store)
+    return "" if shut_in else said
+
+
 def forget_known(run_id: str, store: str) -> None:
     """Forget that a run was taken up here."""
     path = _known_path(run_id, store)
