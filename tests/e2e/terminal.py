@@ -40,9 +40,13 @@ class Terminal:
         """Give what stands on the screen and above it, wrapped lines joined."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-1000", check=False)
 
+    def type(self, line: str) -> None:
+        """Type words, and no Enter."""
+        self._tmux("send-keys", "-l", line)
+
     def enter(self, line: str) -> None:
         """Type a line and press Enter until the prompt has let it go: on a slow machine Enter passes for a paste's."""
-        self._tmux("send-keys", "-l", line)
+        self.type(line)
         self.wait_for(line.removeprefix("! ")[-20:])
         deadline = time.monotonic() + 60
         while True:

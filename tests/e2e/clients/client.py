@@ -1,0 +1,227 @@
+"""What every adapter of a real assistant offers to the promises: a machine from nothing, prompts, answers, requests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from loomctl.hosts import table
+from tests.e2e.assistant import searched_folders
+from tests.e2e.clients.models import Asked, Says, ScriptedModel
+
+TIME_LIMIT = 120
+"""Seconds that one prompt may take."""
+
+GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
+PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one prompt led to. shown: all that its user was shown."""
+
+    session_id: str
+    requests: tuple[Asked, ...]
+    shown: str = ""
+
+    @property
+    def conversation(self) -> list[Asked]:
+        """The requests of the conversation itself."""
+        return [request for request in self.requests if request.kind == "main"]
+
+
+class Talk(ABC):
+    """A session that stays open for several prompts."""
+
+    @abstractmethod
+    def say(self, prompt: str, *answers: Says | str) -> Turn:
+        """Give a prompt and wait until its turn has ended."""
+
+    @abstractmethod
+    def compact(self) -> None:
+        """Compact as the user does, and wait."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Begin a new conversation as the user does, in the same process."""
+
+
+class Client(ABC):
+    """A real assistant on a machine made from nothing, in a git project, with Loom installed as its users do."""
+
+    host: ClassVar[str]
+    folder: ClassVar[str]
+    """The folder of the tests' cache in which its package is installed."""
+
+    def __init__(self, bundle: Path, cache: Path) -> None:
+        self.cache = cache
+        # Some clients shut what they run out of /tmp and its like, or let it write there, as in no user's home.
+        self.root = Path(tempfile.mkdtemp(prefix=f"loom-{self.host}-", dir="/var/tmp"))
+        for folder in (self.home, self.temp, self.home / ".local" / "bin"):
+            folder.mkdir(parents=True)
+        (self.home / ".gitconfig").write_text(GIT, encoding="utf-8")
+        (self.home / ".profile").write_text(PROFILE, encoding="utf-8")
+        (self.home / ".local" / "bin" / "loomctl").symlink_to(self.root / "bundle" / "bin" / "loomctl")
+        self.bundle = self.root / "bundle"
+        shutil.copytree(bundle, self.bundle)
+        self.project = self.make_project("project")
+        self.prepare()
+
+    def __enter__(self) -> Client:
+        self.start_model()
+        self.install()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.stop_model()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def temp(self) -> Path:
+        return self.root / "temp"
+
+    @classmethod
+    def program(cls, *parts: str) -> Path:
+        """Give a file of the installed package. Fails the test where it is not there."""
+        path = Path(os.environ["LOOM_TEST_CACHE"], cls.folder, "node_modules", *parts)
+        assert path.exists(), f"{path} is not there: scripts/test --all fetches it"
+        return path
+
+    def prepare(self) -> None:
+        """Make what answers for the model, and what else stands before Loom is installed."""
+        self.model = ScriptedModel(self.kind, self.shell_tool)
+
+    def start_model(self) -> None:
+        self.model.start()
+
+    def stop_model(self) -> None:
+        self.model.stop()
+
+    # ---- What an adapter says.
+
+    compacts_at = 60_000
+    """What the API must say that it was given for the client to compact by itself before its next request."""
+
+    @abstractmethod
+    def kind(self, body: dict[str, Any]) -> str:
+        """Tell what a request is for: main, compaction, or a side question."""
+
+    @abstractmethod
+    def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        """Give the name and the arguments with which its model runs a command."""
+
+    @abstractmethod
+    def install(self) -> None:
+        """Install Loom as the page of hosts says."""
+
+    @abstractmethod
+    def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
+        """Give one prompt without a terminal and wait until its turn has ended. session: that is resumed."""
+
+    @abstractmethod
+    def open(self, session: str = "") -> AbstractContextManager[Talk]:
+        """Open a session that takes prompts until the block ends; then it is killed."""
+
+    def begin(self, words: str, *answers: Says | str) -> Turn:
+        """Let the model begin a run of its own accord. words: behind `loomctl run`."""
+        return self.tell("Begin the work.", Says(shell=f"loomctl run {words}"), *answers)
+
+    def environment(self) -> dict[str, str]:
+        """Give the whole environment of a process on this machine."""
+        return {
+            "PATH": f"{self.home}/.local/bin:{searched_folders()}", "HOME": str(self.home), "TMPDIR": str(self.temp),
+            "LANG": "C.UTF-8", "XDG_CACHE_HOME": str(self.cache),
+            # Whatever would leave this machine ends at a port where nobody listens.
+            "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost",
+        }  # fmt: skip
+
+    shows_lines = True
+    """Whether what its user is shown of a hook can be read where no terminal is."""
+    grows = 0
+    """Prompts after which it compacts by itself at all."""
+
+    def drive(self, words: str, says: Sequence[Says | str]) -> Turn:
+        """Begin a run by its user's word, so that Loom drives the turn; the model says one thing after the other."""
+        answers: list[Says | str] = [Says(shell=f"loomctl run {words}"), *says]
+        return self.tell(self.typed("run", words), *answers)
+
+    def typed(self, verb: str, words: str) -> str:
+        """Give a command of Loom's as its user types it."""
+        return f"{table.HOSTS[self.host].typed.format(verb)} {words}"
+
+    def move_to(self, project: Path) -> None:
+        """Work in another folder from now on."""
+        self.project = project
+
+    # ---- What is the same for all.
+
+    def make_project(self, name: str) -> Path:
+        folder = self.root / name
+        folder.mkdir()
+        (folder / "README.md").write_text("# A project\n", encoding="utf-8")
+        for words in (["init", "-q"], ["add", "README.md"], ["commit", "-q", "-m", "Start"]):
+            self.command("git", *words, cwd=folder)
+        return folder
+
+    def command(self, *words: str | Path, cwd: Path | None = None, check: bool = True) -> str:
+        """Run a program as the user would in a terminal; give what it printed. Raises if it failed, where asked."""
+        done = subprocess.run(
+            words, cwd=cwd or self.project, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=TIME_LIMIT, check=False,
+        )  # fmt: skip
+        told = done.stdout + done.stderr
+        assert not check or done.returncode == 0, f"{words} gave {done.returncode}:\n{told}"
+        return told
+
+    def loomctl(self, *words: str, check: bool = True) -> str:
+        """Run loomctl in a terminal of the user's, outside of any session."""
+        return self.command("loomctl", *words, check=check)
+
+    def finished(self, words: Sequence[str | Path], *, cwd: Path | None = None) -> tuple[str, str]:
+        """Run the assistant to its end; give both of its outputs. Ends all that it started when the time is up."""
+        with self.started(words, cwd=cwd) as process:
+            printed, complaint = process.communicate(timeout=TIME_LIMIT)
+        assert process.returncode == 0, f"{words} gave {process.returncode}:\n{printed}\n{complaint}"
+        return printed, complaint
+
+    @contextmanager
+    def started(self, words: Sequence[str | Path], *, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+        """Start the assistant, leading a process group that is killed when the block ends."""
+        process = subprocess.Popen(
+            words, cwd=cwd or self.project, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.communicate()
+
+    def asked(self, before: int) -> tuple[Asked, ...]:
+        """Give the requests since there were so many."""
+        return tuple(self.model.requests[before:])
+
+
+def wait_until(holds: Callable[[], object], what: str, within: float = TIME_LIMIT) -> None:
+    """Wait until something comes to hold; fails with what that was."""
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline, f"it did not come to hold: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,138 @@
+"""Codex CLI: `codex exec` for single prompts, its terminal for a session that stays open."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.clients.client import Client, Talk, Turn, wait_until
+from tests.e2e.clients.models import Says
+from tests.e2e.terminal import Terminal
+
+SETTINGS = """\
+model = "gpt-5.1"
+model_provider = "scripted"
+check_for_update_on_startup = false
+web_search = "disabled"
+model_context_window = 100000
+model_auto_compact_token_limit = 50000
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+requires_openai_auth = false
+supports_websockets = false
+[analytics]
+enabled = false
+[feedback]
+enabled = false
+[otel]
+exporter = "none"
+[projects."{project}"]
+trust_level = "trusted"
+"""
+_marks = itertools.count(1)
+
+
+class Codex(Client):
+    """Hooks are trusted by the flag that is meant for automation; who trusts them is a test of its own."""
+
+    host = "codex"
+    folder = "codex-0.169.0"
+    shows_lines = False
+    trusted = ("--dangerously-bypass-hook-trust",)
+
+    @property
+    def binary(self) -> Path:
+        return self.program("@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex")
+
+    def kind(self, body: dict[str, Any]) -> str:
+        """Tell a summary, and the terminal's question for a title, by their words."""
+        told = json.dumps(body.get("input", [])[-1:]) + str(body.get("instructions", ""))[:200]
+        if "CONTEXT CHECKPOINT" in told:
+            return "compaction"
+        return "title" if "single-line task title" in json.dumps(body) else "main"
+
+    def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        """Give its shell's call; a command gets the time that a machine under load takes."""
+        return "exec_command", {"cmd": command, "yield_time_ms": 30_000}
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "SCRIPTED_KEY": "dummy"}
+
+    def install(self) -> None:
+        """Add the marketplace and the plugin."""
+        (self.home / ".codex").mkdir()
+        settings = SETTINGS.format(url=self.model.url, project=self.project)
+        (self.home / ".codex" / "config.toml").write_text(settings, encoding="utf-8")
+        self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
+        self.command(self.binary, "plugin", "add", "loom@loom")
+
+    def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
+        self.model.script(answers)
+        before = len(self.model.requests)
+        resumed = ["resume", session] if session else []
+        printed, complaint = self.finished([self.binary, "exec", "--json", *self.trusted, *resumed, prompt])
+        events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        (opened,) = [event["thread_id"] for event in events if event["type"] == "thread.started"]
+        return Turn(opened, self.asked(before), printed + complaint)
+
+    def move_to(self, project: Path) -> None:
+        """Work in another folder, which is trusted, too."""
+        super().move_to(project)
+        with (self.home / ".codex" / "config.toml").open("a", encoding="utf-8") as settings:
+            settings.write(f'[projects."{project}"]\ntrust_level = "trusted"\n')
+
+    @contextmanager
+    def open(self, session: str = "") -> Iterator[Talk]:
+        resumed = ["resume", session] if session else []
+        words = [str(self.binary), *self.trusted, *resumed]
+        with Terminal(words, cwd=self.project, environment=self.environment()) as terminal:
+            talk = CodexTalk(self, terminal)
+            terminal.wait_for("Ask Codex")
+            yield talk
+
+
+class CodexTalk(Talk):
+    """A session in its terminal. Each answer ends with a word of its own, by which the end of the turn is seen."""
+
+    def __init__(self, client: Codex, terminal: Terminal) -> None:
+        self.client, self.terminal = client, terminal
+
+    def say(self, prompt: str, *answers: Says | str) -> Turn:
+        before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
+        given = answers or ("OK",)
+        last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
+        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
+        self.type(prompt)
+        self.terminal.wait_for(mark, within=120)
+        return Turn(self.session(), self.client.asked(before), self.terminal.screen())
+
+    def compact(self) -> None:
+        before = len(self.client.model.requests)
+        self.type("/compact")
+        wait_until(lambda: [one for one in self.client.asked(before) if one.kind == "compaction"], "compacted")
+        self.terminal.wait_for("ompacted")
+
+    def clear(self) -> None:
+        self.type("/clear")
+
+    def type(self, line: str) -> None:
+        """Type a line and send it: an Enter that comes with the words passes for a paste's."""
+        self.terminal.type(line)
+        self.terminal.wait_for(line[-20:])
+        time.sleep(0.3)
+        self.terminal.press("Enter")
+
+    def session(self) -> str:
+        """Give the id in the newest rollout's name."""
+        found = (self.client.home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl")
+        newest = max(found, key=os.path.getmtime)
+        return newest.stem.split("-", 6)[-1]

@@ -1,0 +1,241 @@
+"""What Loom promises in every assistant, each as one scene that any client can play.
+
+A promise takes a client in whose project nothing of Loom's stands yet, and fails where it does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from tests.e2e import scenes
+from tests.e2e.clients.client import Client, Turn
+from tests.e2e.clients.models import Asked, Says
+from tests.e2e.scenes import SENTENCE, state_of
+
+Promise = Callable[[Client], None]
+PROMISES: dict[str, Promise] = {}
+
+DONE = "loomctl done --outcome succeeded{} <<'LOOM'\nDone as asked.\nLOOM"
+ENDED = '{"outcome": "succeeded"}'
+NEXT = Says(shell="loomctl next")
+WITH_SPEC = DONE.format(" --artifact spec_path=specs/dark-mode.md")
+LARGE = 30_000  # characters of a specification that must be back in full
+
+
+def promise(named: str) -> Callable[[Promise], Promise]:
+    """Add to the list. named: as the page of hosts says it."""
+
+    def add(scene: Promise) -> Promise:
+        PROMISES[named] = scene
+        return scene
+
+    return add
+
+
+# ---- What scenes begin with.
+
+
+def begun(client: Client, spec: str = scenes.SPEC) -> Turn:
+    """Begin a run of five steps, end its first step, and register the spec."""
+    scenes.write_plain(client.project)
+    scenes.write_spec(client.project, spec)
+    turn = client.begin("'add dark mode' --workflow plain", Says(shell=WITH_SPEC), "The first step is done.")
+    assert done_steps(client) == ["frame/fetch-work"], turn.shown
+    return turn
+
+
+def flow(client: Client, steps: int) -> None:
+    """Write a workflow of steps that go on by themselves."""
+    listed = [{"id": f"s{number}", "prompt": f"Do part {number}."} for number in range(1, steps + 1)]
+    raw = {"id": "flow", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}}
+    place = client.project / ".loom" / "workflows" / "flow.json"
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps(raw), encoding="utf-8")
+
+
+def done_steps(client: Client) -> list[str]:
+    """Give the steps that have ended well, in order."""
+    visits = state_of(client.project)["steps"]
+    return [entry["step_id"] for entry in visits if entry["status"] == "succeeded" and entry.get("by") != "engine"]
+
+
+def first(turn: Turn) -> Asked:
+    return turn.conversation[0]
+
+
+def facts(words: str, size: int = LARGE) -> list[str]:
+    """Give lines that are each like no other, of a size in characters together."""
+    lines, length = list[str](), 0
+    while length < size:
+        lines.append(f"Fact {len(lines)}: {words} {len(lines) * 7919 % 10007} holds.")
+        length += len(lines[-1]) + 1
+    return lines
+
+
+def counts(asked: Asked, lines: list[str]) -> set[int]:
+    """Give how often each line stands in a request: {1} where every one does once."""
+    seen = asked.seen()
+    return {seen.count(json.dumps(line, ensure_ascii=False)[1:-1]) for line in lines}
+
+
+# ---- The context is back.
+
+
+@promise("primed at the start of a session")
+def at_a_start(client: Client) -> None:
+    begun(client)
+    turn = client.tell("hello")
+    assert SENTENCE in first(turn).seen()
+    assert "add-dark-mode" in turn.shown or not client.shows_lines
+
+
+@promise("primed when a session is resumed")
+def at_a_resume(client: Client) -> None:
+    """What stands live in the conversation is not given twice; what changed since is given."""
+    turn = begun(client)
+    client.tell("go on", session=turn.session_id)
+    scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
+    assert "viridian" in first(client.tell("go on", session=turn.session_id)).seen()
+
+
+@promise("primed after /clear")
+def after_clear(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        talk.clear()
+        after = talk.say("and now")
+    assert after.session_id != turn.session_id
+    assert SENTENCE in first(after).seen()
+
+
+@promise("primed after a compaction by hand")
+def after_a_manual_compaction(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        assert SENTENCE in first(talk.say("go on")).seen()
+        talk.compact()
+        after = talk.say("and now")
+    assert SENTENCE in first(after).seen()
+
+
+@promise("primed after an automatic compaction in the middle of a turn")
+def after_an_automatic_compaction(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        grow(client, talk)
+        after = talk.say(
+            "go on", Says(shell="true", tokens=client.compacts_at), Says(shell="true"), Says(shell="true"), "finished"
+        )
+    kinds = [request.kind for request in after.requests]
+    assert "compaction" in kinds, kinds
+    later = [one for one in after.requests[kinds.index("compaction") :] if one.kind == "main"]
+    assert SENTENCE in later[-1].seen()
+
+
+def grow(client: Client, talk: Any) -> None:
+    """Talk until a client that compacts no short conversation has one to compact."""
+    for at in range(client.grows):
+        talk.say(f"and {at}", " ".join(f"word{at}x{number}" for number in range(200)))
+
+
+@promise("30,000 characters of a specification are back in full")
+def a_large_specification(client: Client) -> None:
+    lines = facts("the rule")
+    turn = begun(client, "\n".join(lines))
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        talk.compact()
+        after = talk.say("and now")
+    assert counts(first(after), lines) == {1}
+
+
+@promise("a full budget of Cyrillic and emoji arrives uncut")
+def every_letter(client: Client) -> None:
+    lines = facts("правило 🌒 держится", 25_000)
+    begun(client, "\n".join(lines))
+    assert counts(first(client.tell("hello")), lines) == {1}
+
+
+@promise("a killed session's run goes on in a new one")
+def after_a_kill(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+    turn = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+    assert state_of(client.project)["sessions"]["current_session_id"] == turn.session_id
+    assert done_steps(client) == ["frame/fetch-work"]
+    assert SENTENCE in turn.conversation[-1].seen()
+
+
+@promise("a copied project is announced, and taken up by a word")
+def in_a_copy(client: Client) -> None:
+    """Nothing of a run that this machine does not know is given before somebody takes it up (D23)."""
+    begun(client)
+    copy = client.root / "copy"
+    shutil.copytree(client.project, copy, symlinks=True)
+    client.move_to(copy)
+    announced = client.tell("hello")
+    assert SENTENCE not in first(announced).seen()
+    assert "add-dark-mode" in first(announced).seen()
+    turn = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+    assert SENTENCE in turn.conversation[-1].seen()
+
+
+# ---- The run goes on.
+
+
+@promise("a run of four steps is driven to its end")
+def driven_to_its_end(client: Client) -> None:
+    """Each step ends by its final message, and the next one is handed on in the same turn (D27)."""
+    flow(client, 4)
+    said = [one for number in range(1, 5) for one in (f"Step {number} is done. {ENDED}", NEXT)][:-1]
+    turn = client.drive("'four things' --workflow flow", said)
+    assert (state_of(client.project)["status"], len(done_steps(client))) == ("completed", 4), turn.shown
+
+
+@promise("twenty stops in a row come to an end")
+def stops_end(client: Client) -> None:
+    """A model that calls no tool is sent on only so often; then the run waits for its user (D28)."""
+    flow(client, 24)
+    client.drive("'many things' --workflow flow", [f"Done. {ENDED}"] * 30)
+    assert state_of(client.project)["status"] == "paused"
+    assert 1 < len(client.asked(0)) < 20
+
+
+@promise("what tools gave is recorded")
+def tool_calls(client: Client) -> None:
+    turn = begun(client)
+    client.tell("look", Says(shell="seq 1 40"), "I looked.", session=turn.session_id)
+    listed = client.loomctl("steps", "--json")
+    assert "seq 1 40" in listed
+    steps = json.loads(listed)["steps"]
+    own = next(step for step in steps if "seq 1 40" in json.dumps(step))
+    assert client.loomctl("steps", "show", str(own["id"]))
+
+
+@promise("large output is shortened while the assistant works")
+def live_reduction(client: Client) -> None:
+    turn = begun(client)
+    command = "seq 1 20000"
+    after = client.tell("look", Says(shell=command), "I looked.", session=turn.session_id)
+    seen = after.conversation[-1].seen()
+    assert "\n7777\n" not in seen
+    assert "shortened by Loom" in seen
+
+
+# ---- Two at once, and other hosts.
+
+
+@promise("a run has one driver")
+def one_driver(client: Client) -> None:
+    """A session that comes to a driven run is told who drives it, and loads nothing of it (D64)."""
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        other = client.tell("hello")
+        assert SENTENCE not in first(other).seen()
+        assert "another session" in first(other).seen() or "drives" in first(other).seen()
