@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
-_FOLLOWS = "What is loaded for this run stands behind this result."
+_FOLLOWS = "The files of this run follow this result."
 _BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
 
 
