@@ -31,6 +31,9 @@ class Host(NamedTuple):
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: whether it shuts what its assistant
     runs out of the user's own folders; the launcher knows, too. cannot: the promises that do not
     hold there, as the tests name them, each with its reason.
+    behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
+    which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
+    whether it hears what a compaction must keep.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Host(NamedTuple):
     parts: int = 1
     room: int = 9_500
     beside: int = 9_500
+    behind: int = 0
     printed: int = 24_000
     replaces: bool = True
     stops: int = 8
@@ -55,6 +59,8 @@ class Host(NamedTuple):
     asks: bool = False
     sandbox: bool = False
     cannot: tuple[tuple[str, str], ...] = ()
+    restores: tuple[str, ...] = ()
+    summariser: bool = True
 
 
 CLAUDE = Host(
@@ -100,7 +106,21 @@ QWEN = Host(
     counts_on=True,
     mend="look with /hooks, and qwen extensions list",
 )
-HOSTS = {host.name: host for host in (CLAUDE, CODEX, QWEN)}
+COPILOT = Host(
+    "copilot",
+    "Copilot CLI",
+    session="COPILOT_AGENT_SESSION_ID",
+    mark="COPILOT_CLI",
+    project="COPILOT_PROJECT_DIR",
+    dialect="copilot",
+    conversation="loomctl.hosts.dialects.copilot",
+    room=38_000,  # 200,000 arrived whole
+    behind=38_000,  # what is told beside is cut at 10,000 units, a modified result of 60,000 is not
+    counts_on=True,
+    restores=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
+    summariser=False,  # what a PreCompact prints is read by nobody
+)
+HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN)}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 

@@ -192,6 +192,14 @@ class Conversation:
         prompt_id: the turn's, "" where it is not told; ending: the end of the assistant's message.
         """
 
+    def last_turn(self) -> tuple[str, str]:
+        """Give the key of the turn that ends and its last message, where the host's own Stop says neither."""
+        return "", ""
+
+    def summary(self) -> str | None:
+        """Give the summary that the last compaction left; None where the host's own event tells it, or nothing does."""
+        return None
+
     def last_message(self, ending: str) -> str:
         """Give the whole last message of the assistant, of which a host may have told the end alone."""
         return ending

@@ -123,6 +123,8 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.runs.machine import session_notes
 
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
+        if table.of_hook().restores:  # what the start gives, no later event need give again
+            session_notes.claim_compacted(space.store.local, session_id)
     _keep_start(space, "")
     given = sessions.start(space, event) or sessions.Given("", "")
     _keep_start(space, given.slip.id if given.slip is not None else "")
@@ -208,7 +210,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts.protocol import stop
 
         attempt([], lambda: stop.note_notice(space, event))
-    given = _restored(space, conversation, session_id)
+    given = _primed_again(space, event) or _restored(space, conversation, session_id)
     if not given:
         told, line = _put_back(space, conversation, session_id), ""
         if not told:
@@ -222,6 +224,15 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 
         leases.refresh(space, binding["run_id"])  # last, for what was recorded is a sign by itself
     return given or None
+
+
+def _primed_again(space: Workspace, event: dict[str, Any]) -> str | None:
+    if not table.of_hook().restores:
+        return None
+    from loomctl.hosts.protocol import restores
+
+    given = restores.restored(space, "user-prompt-submit", event, table.of_hook().room)
+    return written(Answer("UserPromptSubmit", given.text, given.line)) if given is not None else None
 
 
 def _put_back(space: Workspace, conversation: Conversation, session_id: str) -> str:

@@ -31,8 +31,9 @@ def main(spooled: str, also: str = "") -> int:
     """Answer for a spooled event; always gives 0.
 
     spooled: its absolute path; its output is replaced where it is large. also: `owed` where what a compaction lost is
-    to be put back with it, `edited` where a file that the session was given may have changed; `called` behind a call of
-    Loom's own in a host that shuts it in, to which nothing is said.
+    to be put back with it, `edited` where a file that the session was given may have changed, `compacted` where the
+    session is to be primed again; `called` behind a call of Loom's own in a host that shuts it in, to which nothing is
+    said.
     """
     try:
         if also == "called":
@@ -58,6 +59,8 @@ def _answer(spooled: str, also: str) -> None:
         replaced = None
     if replaced is not None:
         output, record = replaced
+    if also == "compacted" and text and _has_room_behind(event):
+        output, text = _behind(event["tool_response"] if output is None else output, text), ""
     answer = Answer("PostToolUse", text, line, output=output)
     _write(written(answer).encode("utf-8", "backslashreplace"))
     if record is not None:
@@ -77,11 +80,30 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
 
             made = edits.notice(space, own=_written(event))
             return made.text, made.line
+        if also == "compacted":
+            from loomctl.hosts.protocol import restores
+
+            host = table.of_hook()
+            room = host.behind if _has_room_behind(event) else host.beside
+            given = restores.restored(space, "post-tool-use", event, room)
+            return (given.text, given.line) if given is not None else ("", "")
         from loomctl.priming import prime_run, survive  # once after a compaction that lost something
 
         return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().beside), "PostToolUse"), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
         return "", ""
+
+
+def _has_room_behind(event: dict[str, Any]) -> bool:
+    """Tell whether a text can be put behind the call's own output: it is one of success, and of text."""
+    response = event.get("tool_response")
+    failed = isinstance(response, dict) and response.get("result_type", "success") != "success"
+    return table.of_hook().behind > 0 and not failed and live.main_text(response)[1] != ""
+
+
+def _behind(response: Any, text: str) -> Any:
+    place, own = live.main_text(response)
+    return live.with_text(response, place, f"{own}\n\n{text}")
 
 
 def _written(event: dict[str, Any]) -> tuple[str, ...]:

@@ -40,8 +40,11 @@ class Given(NamedTuple):
     slip: Slip | None = None
 
 
-def start(space: Workspace, event: dict[str, Any]) -> Given | None:
-    """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active."""
+def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | None:
+    """Record and prime a session of a run; announce what may not be primed; say nothing where nothing is active.
+
+    room: UTF-16 units of what is given; 0 for as much as the host takes at a start.
+    """
     from loomctl.runs import find, leases
     from loomctl.runs.machine import run_notes
     from loomctl.workflows import triggers
@@ -73,10 +76,11 @@ def start(space: Workspace, event: dict[str, Any]) -> Given | None:
         if holders:
             run = space.store.read(run_id)
             return _beside(run, holders, space.store.held(run_id, run.state))
-        return prime(space, run_id, triggers.session_start(source), notes, may_write=False, begun=source)
+        started = triggers.session_start(source)
+        return prime(space, run_id, started, notes, may_write=False, begun=source, room=room)
     environment = leases.surroundings(space) if source != "compact" else {}
     path = text(event, "transcript_path") or None
-    return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes)
+    return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes, room)
 
 
 def _announce(space: Workspace, found: Found) -> Given | None:
@@ -134,6 +138,7 @@ def enter_and_prime(
     compaction: str,
     transcript_path: str | None,
     notes: list[str],
+    room: int = 0,
 ) -> Given:
     """Record the session and prime it in one update of the state; the text goes out even if it cannot be recorded.
 
@@ -166,7 +171,7 @@ def enter_and_prime(
         run = space.store.read(run_id)
     made = list["Slip"]()
     notes += prime_run.newer_writer(run.state)
-    budget, started = _budget(space), triggers.session_start(source)
+    budget, started = _budget(space, room=room), triggers.session_start(source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = enter(state)
@@ -195,15 +200,17 @@ def _with_owed(event: Event, state: State) -> Event:
     return settle.with_owed(event, state)
 
 
-def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str) -> Given:
-    """Prime a session whose record need not change. begun: as for `memory_of_session.remember`."""
+def prime(
+    space: Workspace, run_id: str, event: Event, notes: list[str], *, may_write: bool, begun: str, room: int = 0
+) -> Given:
+    """Prime a session whose record need not change. begun: as `memory_of_session.remember` has it; room: as `start`."""
     from loomctl.priming import memory_of_session, prime_run
     from loomctl.runs import leases
 
     run = space.store.read(run_id)
     may_write = may_write and space.store.held(run_id, run.state) is None
     event = _with_owed(event, run.state) if may_write else event
-    made = prime_run.prime(space, run, event, _budget(space), may_write=may_write)
+    made = prime_run.prime(space, run, event, _budget(space, room=room), may_write=may_write)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         return memory_of_session.with_priming(space, state, made)
@@ -216,11 +223,11 @@ def prime(space: Workspace, run_id: str, event: Event, notes: list[str], *, may_
     return _deliver(space, made, notes, begun)
 
 
-def _budget(space: Workspace, parts: int = 0) -> Budget:
-    """Give how much the host takes of what is told now, or of so many parts."""
+def _budget(space: Workspace, parts: int = 0, room: int = 0) -> Budget:
+    """Give how much the host takes of what is told now, or of so many parts, each of so much room."""
     from loomctl.priming import prime_run
 
-    return prime_run.hook_budget(space, parts or space.caller.parts, table.of_hook().room)
+    return prime_run.hook_budget(space, parts or space.caller.parts, room or table.of_hook().room)
 
 
 def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
@@ -248,8 +255,15 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     if session_id is not None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
+    host = table.of_hook()
+    if host.restores and session_id is not None:
+        from loomctl.runs.machine import session_notes
+
+        session_notes.note_compacted(space.store.local, session_id)
+    if not host.summariser:
+        return None
     run = space.store.read(found.run_id)
-    budget, started = _budget(space, table.of_hook().parts), triggers.session_start("compact")
+    budget, started = _budget(space, host.parts), triggers.session_start("compact")
     coming = prime_run.prime(space, run, started, budget, may_write=found.may_write, force=True)
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]

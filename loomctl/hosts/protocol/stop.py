@@ -93,15 +93,15 @@ def end_turn(space: Workspace, binding: Mapping[str, Any], event: dict[str, Any]
 
 
 def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
-    prompt_id = events.text(event, "prompt_id")
+    conversation, host = space.caller.conversation, table.of_hook()
+    prompt_id, message = events.text(event, "prompt_id"), events.text(event, "last_assistant_message")
+    if not prompt_id and "last_assistant_message" not in event:
+        prompt_id, message = conversation.last_turn()
     memory = _memory(space)
     mark = _mark(space, run)
     going = memory.prompt_id == prompt_id and memory.mark == mark
     blocks = memory.blocks if going else 0
     total = memory.total if memory.prompt_id == prompt_id else 0
-    host = table.of_hook()
-    conversation = space.caller.conversation
-    message = events.text(event, "last_assistant_message")
     conversation.await_turn(prompt_id, message)
     message = conversation.last_message(message) if message.strip() else message
     told = binding.get("stage")

@@ -11,6 +11,7 @@ and `never`: what cannot be read, or never fits.
 times with (D80): a line for each, `+` and the absolute path, or `-` for one that is known to be gone. Its own time is
 older than the reading of them, so that what is newer may have changed since. Who looks takes it away first. `.unsure`
 beside it says that a compaction may have taken what the session was given; then each prompt starts Python.
+`.compacted` says that one has begun, or is over, and no start will follow it: whoever removes that file primes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-_OWED, _GIVEN, _WATCH, _UNSURE = ".json", ".given", ".watch", ".unsure"
-_FOLDERS = {_OWED: "owed", _GIVEN: "owed", _WATCH: "primed", _UNSURE: "primed"}
+_OWED, _GIVEN, _WATCH, _UNSURE, _COMPACTED = ".json", ".given", ".watch", ".unsure", ".compacted"
+_FOLDERS = {_OWED: "owed", _GIVEN: "owed", _WATCH: "primed", _UNSURE: "primed", _COMPACTED: "primed"}
 _LARGEST = 1 << 20
 TEXTS = "given"
 MOST_TEXTS = 200  # files that are kept; the oldest go first
@@ -246,3 +247,23 @@ def confirm(local: str, session_id: str) -> None:
     path = _path(local, session_id, _UNSURE)
     if os.path.lexists(path):
         _remove(local, path)
+
+
+# ---- A compaction that no session start follows.
+
+
+def note_compacted(local: str, session_id: str) -> None:
+    """Note that a session must be primed at its next event that can be. Raises OSError and UNSAFE_LINK."""
+    _write(local, _path(local, session_id, _COMPACTED), b"")
+
+
+def claim_compacted(local: str, session_id: str) -> bool:
+    """Take that note away in order to prime; tells whether it was there, for of several hooks one gives."""
+    path = _path(local, session_id, _COMPACTED)
+    if files.leads_away(os.path.dirname(local), path):
+        return False
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""Copilot CLI: events named as Claude Code's with some fields of its own, and its files of events (as of 1.0.102).
+
+Its user's line is a line of its own before the answer; what its assistant is told stands at the answer's top level. A
+tool's result is another object, and so is what replaces it. Its events name no turn, and its Stop no last message:
+both stand in the session's file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from loomctl.hosts.dialects.written import (
+    BOUNDARY,
+    BROKEN_OFF,
+    CALL,
+    GIVEN,
+    PROMPT,
+    SAID,
+    Passage,
+    Written,
+    text_of,
+)
+from loomctl.kit import quick_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from loomctl.hosts.protocol.answers import Answer
+
+_SOURCES = {"new": "startup"}
+# What came before it is what a compaction takes; what a start gave; that a turn ends.
+_BEGUN, _STARTS, _STOPS = "compaction begun", "started", "stops"
+_BARE = {"tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF}
+_PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
+
+
+def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event in the protocol's shape."""
+    made = dict(event)
+    if word == "session-start":
+        source = event.get("source")
+        made["source"] = _SOURCES.get(source, source) if isinstance(source, str) else ""
+    result = event.get("tool_result")
+    if isinstance(result, dict) and "tool_response" not in event:
+        made["tool_response"] = made.pop("tool_result")
+    if not text_of(event, "transcript_path"):
+        made["transcript_path"] = _kept_at(text_of(event, "session_id"))
+    return made
+
+
+def write(answer: Answer) -> str:
+    """Give an answer as the host takes it; empty where nothing is said."""
+    told: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    if answer.goes_on:
+        told |= {"decision": "block", "reason": answer.goes_on}
+    if answer.decision:
+        own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
+    stands_for = text_of(answer.output, "text_result_for_llm")
+    if stands_for:
+        kind = text_of(answer.output, "result_type") or "success"
+        told["modifiedResult"] = {"resultType": kind, "textResultForLlm": stands_for}
+    if answer.text:
+        told["additionalContext"] = own["additionalContext"] = answer.text
+    if own:
+        told["hookSpecificOutput"] = {"hookEventName": answer.event, **own}
+    lines = [quick_json.plain({"type": "progress", "message": answer.line})] if answer.line else []
+    return "\n".join([*lines, *([quick_json.plain(told)] if told else [])])
+
+
+class Transcript(Written):
+    """A session's events: `~/.copilot/session-state/ID/events.jsonl`."""
+
+    def kept_at(self, session_id: str) -> str | None:
+        """Give where the host keeps a session's events."""
+        return _kept_at(session_id) or None
+
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
+        """Give what a line tells; what subagents do is no part of the conversation."""
+        at, kind, data = text_of(line, "timestamp"), text_of(line, "type"), line.get("data")
+        if not isinstance(data, dict) or line.get("agentId") or data.get("parentToolCallId"):
+            return
+        if kind == "user.message":
+            yield Passage(PROMPT, at, text_of(data, "content"), text_of(data, "messageId"))
+            yield Passage(GIVEN, at, text_of(data, "transformedContent"), text_of(data, "messageId"))
+        elif kind == "assistant.message":
+            if text_of(data, "content") or not data.get("toolRequests"):
+                yield Passage(SAID, at, text_of(data, "content"), text_of(data, "originatingMessageId"))
+        elif kind == "tool.execution_complete":
+            yield Passage(GIVEN, at, text_of(data, "result", "content"))
+        elif kind == "skill.invoked":
+            yield Passage(GIVEN, at, text_of(data, "content"))
+        elif kind == "session.compaction_complete":
+            if data.get("success") is True and text_of(data, "outcome") in ("applied", ""):
+                yield Passage(BOUNDARY, at, text_of(data, "summaryContent"))
+        elif kind == "hook.end" and text_of(data, "hookType") == "sessionStart":
+            yield Passage(_STARTS, at, text_of(data, "output", "additionalContext"))
+        elif kind == "hook.start":
+            yield from [Passage(_STOPS, at)] if text_of(data, "hookType") == "agentStop" else []
+        elif kind in _BARE:
+            yield Passage(_BARE[kind], at)
+
+    def last_turn(self) -> tuple[str, str]:
+        """Give the turn that ends and its last message: the host writes both down before it calls its Stop."""
+        until = time.monotonic() + _PATIENCE
+        while self._newest((SAID, PROMPT, CALL, _STOPS)).kind != _STOPS and self._grows(until):
+            pass
+        last = self._newest((SAID, PROMPT))
+        return (last.turn, last.text) if last.kind == SAID else ("", "")
+
+    def summary(self) -> str | None:
+        """Give the last compaction's summary."""
+        return next((entry.text for entry in reversed(self._all()) if entry.kind == BOUNDARY), None)
+
+    def _newest(self, kinds: tuple[str, ...]) -> Passage:
+        return next((entry for entry in reversed(self._all()) if entry.kind in kinds), Passage("", ""))
+
+    def _live(self) -> list[Passage]:
+        """Give what stands before the assistant: from where the last compaction began, and of starts the last alone."""
+        every = self._all()
+        over = max((place for place, entry in enumerate(every) if entry.kind == BOUNDARY), default=-1)
+        begun = max((place for place, entry in enumerate(every[: over + 1]) if entry.kind == _BEGUN), default=over)
+        live = every[begun + 1 :]
+        starts = [entry for entry in live if entry.kind == _STARTS][-1:]
+        return [entry._replace(kind=GIVEN) for entry in starts] + [entry for entry in live if entry.kind != _STARTS]
+
+
+def _kept_at(session_id: str) -> str:
+    from loomctl.kit import machine
+
+    home = os.environ.get("COPILOT_HOME") or os.path.join(machine.home() or "", ".copilot")
+    fits = session_id and session_id.replace("-", "").isalnum() and session_id.isascii()
+    return os.path.join(home, "session-state", session_id, "events.jsonl") if fits and os.path.isabs(home) else ""

@@ -1,0 +1,172 @@
+"""Copilot CLI's events, answers and files of events, as the real client gave them (tests/hosts/fixtures/copilot)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.hosts import table
+from loomctl.hosts.dialects import copilot
+from loomctl.hosts.protocol.answers import Answer, written
+
+FIXTURES = Path(__file__).parent / "fixtures" / "copilot"
+ID = "5f2a7d1e-0000-4000-8000-000000000020"
+
+
+def read(word: str, **told: Any) -> dict[str, Any]:
+    return copilot.read(word, {"session_id": ID, "cwd": "/home/user/project", **told})
+
+
+def answered(**said: Any) -> list[dict[str, Any]]:
+    text = written(Answer("PostToolUse", **said), table.COPILOT)
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+@pytest.mark.parametrize(("source", "is_"), [("new", "startup"), ("resume", "resume"), ("other", "other")])
+def test_a_new_session_is_a_startup(source: str, is_: str) -> None:
+    assert read("session-start", source=source)["source"] == is_
+
+
+def test_the_file_of_events_is_known_from_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/user")
+    monkeypatch.delenv("COPILOT_HOME", raising=False)
+    assert read("stop")["transcript_path"] == f"/home/user/.copilot/session-state/{ID}/events.jsonl"
+    monkeypatch.setenv("COPILOT_HOME", "/elsewhere")
+    assert read("stop")["transcript_path"] == f"/elsewhere/session-state/{ID}/events.jsonl"
+    assert read("stop", transcript_path="/said.jsonl")["transcript_path"] == "/said.jsonl"
+    assert read("stop", session_id="../../etc")["transcript_path"] == ""
+
+
+def test_a_tools_result_is_its_response() -> None:
+    result = {"result_type": "success", "text_result_for_llm": "hi"}
+    event = read("post-tool-use", tool_name="Bash", tool_result=result)
+    assert event["tool_response"] == result
+    assert "tool_result" not in event
+
+
+def test_text_stands_at_the_top_and_in_the_usual_place() -> None:
+    (told,) = answered(text="words")
+    assert told["additionalContext"] == told["hookSpecificOutput"]["additionalContext"] == "words"
+
+
+def test_the_users_line_is_one_of_its_own_before_the_answer() -> None:
+    line, told = answered(text="words", line="run demo\nsecond line")
+    assert line == {"type": "progress", "message": "Loom: run demo\nsecond line"}
+    assert "systemMessage" not in told
+    assert answered(line="run demo") == [{"type": "progress", "message": "Loom: run demo"}]
+
+
+def test_an_output_is_replaced_with_its_kind() -> None:
+    (told,) = answered(output={"result_type": "success", "text_result_for_llm": "short"})
+    assert told == {"modifiedResult": {"resultType": "success", "textResultForLlm": "short"}}
+
+
+def test_a_call_is_asked_about_and_a_turn_goes_on() -> None:
+    (told,) = answered(decision="ask", why="it decides")
+    own = told["hookSpecificOutput"]
+    assert (own["permissionDecision"], own["permissionDecisionReason"]) == ("ask", "it decides")
+    assert answered(goes_on="Next: step two") == [{"decision": "block", "reason": "Next: step two"}]
+    assert written(Answer("Stop"), table.COPILOT) == ""
+
+
+# ---- Its file of events.
+
+
+def transcript(tmp_path: Path, *, until: str = "", name: str = "events.jsonl", more: str = "") -> copilot.Transcript:
+    """Give the recorded conversation; until: up to the first line that holds these words."""
+    lines = (FIXTURES / name).read_text(encoding="utf-8").splitlines()
+    end = next((number for number, line in enumerate(lines) if until and until in line), len(lines))
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join([*lines[:end], *([more] if more else []), ""]), encoding="utf-8")
+    seen = copilot.Transcript(str(path))
+    seen._all()  # the next one is written over it
+    return seen
+
+
+def slips(tmp_path: Path) -> tuple[str, str]:
+    """Give the slips that stand in the recording: of the run's begin, and of the tool's result after PreCompact."""
+    from loomctl.hosts.claude.transcript import marks_in
+
+    first = transcript(tmp_path, until="session.compaction_start")
+    every = transcript(tmp_path)
+    begun = set(marks_in(entry.text for entry in first._all()))
+    later = set(marks_in(entry.text for entry in every._all())) - begun
+    assert (len(begun), len(later)) == (1, 1)
+    return begun.pop(), later.pop()
+
+
+def test_what_came_after_a_compaction_began_is_live(tmp_path: Path) -> None:
+    """The compaction works beside the turn: a result that came before it was over stays."""
+    begun, later = slips(tmp_path)
+    assert transcript(tmp_path, until="session.compaction_complete").holds([begun, later]) == {begun, later}
+    assert transcript(tmp_path).holds([begun, later]) == {later}
+    assert transcript(tmp_path).boundary() == "2026-11-26T09:51:45.382Z"
+    assert transcript(tmp_path).summary() == "The user wants the till fixed."
+
+
+def test_a_compaction_that_failed_takes_nothing(tmp_path: Path) -> None:
+    begun, _ = slips(tmp_path)
+    failed = json.dumps({
+        "type": "session.compaction_complete", "timestamp": "2026-11-26T10:00:00.000Z",
+        "data": {"success": False, "outcome": "failed"},
+    })  # fmt: skip
+    seen = transcript(tmp_path, until="session.compaction_complete", more=failed)
+    assert seen.holds([begun]) == {begun}
+    assert seen.boundary() is None
+
+
+def test_of_several_starts_the_last_text_alone_stands(tmp_path: Path) -> None:
+    """The host puts one at the head of the conversation, and a resume's in its place."""
+
+    def start(mark: str) -> str:
+        text = f"Loom\n[slip {mark}]"
+        data = {"hookType": "sessionStart", "success": True, "output": {"additionalContext": text}}
+        return json.dumps({"type": "hook.end", "timestamp": "2026-11-26T10:00:00.000Z", "data": data})
+
+    path = tmp_path / "events.jsonl"
+    path.write_text(start("0" * 16) + "\n" + start("1" * 16) + "\n", encoding="utf-8")
+    texts = [entry.text for entry in copilot.Transcript(str(path))._live()]
+    assert len(texts) == 1
+    assert "1" * 16 in texts[0]
+
+
+def test_a_turn_keeps_its_key_through_its_stops(tmp_path: Path) -> None:
+    """Each reason of a Stop is a prompt of its own to the host; the messages name the one that began it all."""
+    seen = transcript(tmp_path, name="stops.jsonl")
+    first = next(entry for entry in seen._all() if entry.kind == "prompt")
+    keys = {entry.turn for entry in seen._all() if entry.kind == "said"}
+    assert keys == {first.turn}
+    said = [entry.text for entry in seen._all() if entry.kind == "said"]
+    stop = transcript(tmp_path, until=f'"content": "{said[1]}"', name="stops.jsonl")
+    assert stop._newest(("said",)).text == said[0]
+
+
+def test_the_last_turn_is_the_one_that_stops(tmp_path: Path) -> None:
+    seen = transcript(tmp_path)
+    key, message = seen.last_turn()
+    assert message
+    assert key == next(entry.turn for entry in reversed(seen._all()) if entry.kind == "prompt")
+
+
+def test_what_subagents_do_is_no_part_of_it(tmp_path: Path) -> None:
+    own = json.dumps({"type": "assistant.message", "agentId": "a1", "data": {"content": "from a subagent"}})
+    path = tmp_path / "events.jsonl"
+    shutil.copy(FIXTURES / "events.jsonl", path)
+    with path.open("a", encoding="utf-8") as out:
+        out.write(own + "\n")
+    assert "from a subagent" not in (copilot.Transcript(str(path)).said_since("2026-01-01T00:00:00Z") or "")
+
+
+@pytest.mark.parametrize(
+    "hostile", ["", "null", "[]", '{"type": 1, "data": 2}', '{"type":"hook.end","data":{"output":[]}}', "{" * 5000]
+)
+def test_no_line_is_believed(tmp_path: Path, hostile: str) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(hostile + "\n", encoding="utf-8")
+    seen = copilot.Transcript(str(path))
+    assert seen.boundary() is None
+    assert seen.said_since("2026-01-01T00:00:00Z") is None

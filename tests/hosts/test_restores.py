@@ -1,0 +1,109 @@
+"""Where no start follows a compaction, the first event after it that can primes, once (`Host.restores`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from loomctl.hosts import table
+from tests.helpers.scenes import MAIN, SESSION, Json, Scene, run
+
+HOST = table.COPILOT
+ENVIRON = {table.NAMED: HOST.name, "COPILOT_PROJECT_DIR": ""}
+RESULT: Json = {"result_type": "success", "text_result_for_llm": "two\n<shellId: 1 completed with exit code 0>"}
+
+
+@pytest.fixture
+def primed(scene: Scene) -> Scene:
+    scene.workflow()
+    scene.begin()
+    assert scene.hook("session-start", source="new", environ=ENVIRON).code == 0
+    return scene
+
+
+def compact(scene: Scene, trigger: str = "auto") -> None:
+    ended = scene.hook("pre-compact", trigger=trigger, environ=ENVIRON)
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", "")
+    assert note(scene).is_file()
+
+
+def note(scene: Scene) -> Path:
+    return scene.store / "local/primed" / f"{SESSION}.compacted"
+
+
+def prompt(scene: Scene) -> str:
+    return scene.hook("user-prompt-submit", prompt="go on", environ=ENVIRON).stdout
+
+
+def called(scene: Scene, result: Json | None = None, number: int = 1, **more: str) -> Json:
+    """Give what a tool's call is answered, as the launcher asks for it after a compaction."""
+    event: Json = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": "PostToolUse", "tool_name": "Bash"}
+    event |= {"tool_input": {"command": "echo two"}, "tool_result": result or RESULT, **more}
+    path = scene.store / "local/spool" / f"{SESSION}-{number}.json"
+    path.write_text(json.dumps(event), encoding="utf-8")
+    command = [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path), "compacted"]
+    ended = run(command, cwd=scene.root, environ=scene.environ(**ENVIRON), given=b"")
+    assert (ended.code, ended.stderr) == (0, "")
+    last = ended.stdout.split("\n")[-1]
+    return json.loads(last) if last else {}
+
+
+def test_the_first_result_after_a_compaction_primes_once(primed: Scene) -> None:
+    """The text stands behind the tool's own output, whole: beside it the host would cut it."""
+    compact(primed)
+    told = called(primed)["modifiedResult"]
+    assert told["resultType"] == "success"
+    assert told["textResultForLlm"].startswith(RESULT["text_result_for_llm"] + "\n\n")
+    assert f"the run {primed.handle}" in told["textResultForLlm"]
+    assert "session.compacted" in primed.event_names()
+    assert not note(primed).exists()
+    assert called(primed, number=2) == {}
+
+
+def test_the_next_prompt_primes_where_no_tool_was_called(primed: Scene) -> None:
+    compact(primed, "manual")
+    lines = prompt(primed).split("\n")
+    assert json.loads(lines[0])["type"] == "progress"
+    assert f"the run {primed.handle}" in json.loads(lines[1])["additionalContext"]
+    assert f"the run {primed.handle}" not in prompt(primed)
+
+
+def test_a_result_without_text_is_told_beside(primed: Scene) -> None:
+    compact(primed)
+    told = called(primed, {"result_type": "success", "text_result_for_llm": ""})
+    assert f"the run {primed.handle}" in told["additionalContext"]
+    assert "modifiedResult" not in told
+
+
+def test_a_subagents_call_takes_nothing(primed: Scene) -> None:
+    compact(primed)
+    assert called(primed, agent_id="a1") == {}
+    assert note(primed).is_file()
+
+
+def test_a_start_makes_it_void(primed: Scene) -> None:
+    compact(primed)
+    primed.hook("session-start", source="resume", environ=ENVIRON)
+    assert not note(primed).exists()
+
+
+def test_no_link_is_followed(primed: Scene, tmp_path: Path) -> None:
+    compact(primed)
+    kept = tmp_path / "kept"
+    kept.write_text("kept", encoding="utf-8")
+    folder = note(primed).parent
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    called(primed)
+    assert (tmp_path / "moved" / note(primed).name).exists()
+
+
+def test_other_hosts_leave_no_note(scene: Scene) -> None:
+    scene.workflow()
+    scene.begin()
+    scene.hook("session-start", source="startup")
+    scene.hook("pre-compact", trigger="auto")
+    assert not note(scene).exists()
