@@ -89,6 +89,12 @@ CODEX = Host(
     printed=9_500,
     mend="trust them with /hooks",
     sandbox=True,
+    cannot=(
+        (
+            "who writes the summary is told what must survive",
+            "its hook before a compaction can say nothing; what the summary dropped is put back",
+        ),
+    ),
 )
 QWEN = Host(
     "qwen",

@@ -71,7 +71,7 @@ class Transcript(Written):
         at, payload = text_of(line, "timestamp"), line.get("payload")
         kind, of = text_of(line, "type"), text_of(payload, "type")
         if kind == "compacted":
-            yield Passage(BOUNDARY, at)
+            yield Passage(BOUNDARY, at, text_of(payload, "message"))
         if not isinstance(payload, dict):
             return
         if kind == "event_msg" and of == "turn_aborted":

@@ -74,6 +74,10 @@ class Written(Conversation):
         """Name the last compaction by its time."""
         return next((entry.at for entry in reversed(self._all()) if entry.kind == BOUNDARY), None)
 
+    def summary(self) -> str:
+        """Give what the last compaction left."""
+        return next((entry.text for entry in reversed(self._all()) if entry.kind == BOUNDARY), "")
+
     def called_at(self) -> float:
         """Give when its assistant last called a tool."""
         return self._last(CALL)

@@ -80,7 +80,10 @@ def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | Non
         return prime(space, run_id, started, notes, may_write=False, begun=source, room=room)
     environment = leases.surroundings(space) if source != "compact" else {}
     path = text(event, "transcript_path") or None
-    return enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes, room)
+    given = enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes, room)
+    if source == "compact" and space.caller.conversation.summary():  # of which no event of its own tells
+        attempt([], lambda: after_compaction(space, event))
+    return given
 
 
 def _announce(space: Workspace, found: Found) -> Given | None:
@@ -301,7 +304,8 @@ def after_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     if space.store.held(binding["run_id"], space.store.read_state(binding["run_id"])) is not None:
         return None  # it was taken over meanwhile, and what is lost here is nobody's loss (D64)
     try:
-        receipt = survive.judge(space, binding["run_id"], text(event, "compact_summary"))
+        summary = text(event, "compact_summary") or space.caller.conversation.summary()
+        receipt = survive.judge(space, binding["run_id"], summary)
     except LoomError as error:
         if error.code != "HELD":  # else another writes just now: what is owed is noted all the same
             raise
