@@ -22,6 +22,8 @@ DONE = "loomctl done --outcome succeeded{} <<'LOOM'\nDone as asked.\nLOOM"
 ENDED = '{"outcome": "succeeded"}'
 NEXT = Says(shell="loomctl next")
 WITH_SPEC = DONE.format(" --artifact spec_path=specs/dark-mode.md")
+MUST_SURVIVE = "The blue lamp hangs over door seven"
+HANG = {"id": "hang", "prompt": "Hang the lamps."}
 LARGE = 30_000  # characters of a specification that must be back in full
 
 
@@ -50,8 +52,11 @@ def begun(client: Client, spec: str = scenes.SPEC) -> Turn:
 def flow(client: Client, steps: int) -> None:
     """Write a workflow of steps that go on by themselves."""
     listed = [{"id": f"s{number}", "prompt": f"Do part {number}."} for number in range(1, steps + 1)]
-    raw = {"id": "flow", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}}
-    place = client.project / ".loom" / "workflows" / "flow.json"
+    write_workflow(client, {"id": "flow", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}})
+
+
+def write_workflow(client: Client, raw: dict[str, Any]) -> None:
+    place = client.project / ".loom" / "workflows" / f"{raw['id']}.json"
     place.parent.mkdir(parents=True)
     place.write_text(json.dumps(raw), encoding="utf-8")
 
@@ -160,6 +165,38 @@ def every_letter(client: Client) -> None:
     assert counts(first(client.tell("hello")), lines) == {1}
 
 
+@promise("what a summary dropped of what must survive is put back, and proven")
+def survival(client: Client) -> None:
+    raw = {"id": "lamps", "must_survive": [MUST_SURVIVE], "phases": {"build": {"steps": [HANG]}}}
+    write_workflow(client, raw)
+    turn = client.begin("'hang lamps' --workflow lamps", "I shall hang them.")
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        talk.compact()
+        after = [talk.say("and now"), talk.say("and then")]
+    assert MUST_SURVIVE in first(after[-1]).seen()
+    proven = json.loads(client.loomctl("prove", "--json"))["compactions"][-1]
+    assert MUST_SURVIVE in proven["restored"], proven
+
+
+@promise("its user is shown one line")
+def a_line_for_its_user(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        assert "Loom: run add-dark-mode" in talk.say("go on").shown
+
+
+@promise("who writes the summary is told what must survive")
+def told_before_a_compaction(client: Client) -> None:
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        before = len(client.asked(0))
+        talk.compact()
+    (asked,) = [one for one in client.asked(before) if one.kind == "compaction"]
+    assert "Keep in the summary: what is done and open in the step" in asked.seen()
+
+
 @promise("a killed session's run goes on in a new one")
 def after_a_kill(client: Client) -> None:
     turn = begun(client)
@@ -239,3 +276,24 @@ def one_driver(client: Client) -> None:
         other = client.tell("hello")
         assert SENTENCE not in first(other).seen()
         assert "another session" in first(other).seen() or "drives" in first(other).seen()
+
+
+@promise("a host that calls no hook is said within one command")
+def silent_death(client: Client) -> None:
+    """Hooks that are untrusted, or switched off, say nothing themselves (D72)."""
+    begun(client)
+    client.silence_hooks()
+    turn = client.tell("Where do we stand?", Says(shell="loomctl status 2>&1"), "There.")
+    assert "no hook of Loom has run in this" in turn.conversation[-1].seen()
+
+
+@promise("an update of the bundle does not disturb an open session")
+def an_update(client: Client) -> None:
+    """What is open goes on; what starts behind it is primed by the new one."""
+    turn = begun(client)
+    with client.open(turn.session_id) as talk:
+        talk.say("go on")
+        client.update()
+        talk.say("go on", Says(shell=DONE.format("")), "It is written.")
+        assert done_steps(client) == ["frame/fetch-work", "architect/spec"]
+    assert SENTENCE in first(client.tell("hello")).seen()

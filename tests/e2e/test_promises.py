@@ -11,9 +11,12 @@ from loomctl.hosts import table
 from tests.e2e.clients.claude import Claude
 from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
-from tests.e2e.promises import PROMISES
+from tests.e2e.clients.models import Says
+from tests.e2e.promises import DONE, ENDED, PROMISES, done_steps, flow
+from tests.e2e.scenes import state_of
 
 CLIENTS: list[type[Client]] = [Claude, Codex]
+PAIRS = list(zip(CLIENTS, [*CLIENTS[1:], CLIENTS[0]], strict=True))
 CASES = [(client, name) for client in CLIENTS for name in PROMISES]
 
 
@@ -26,3 +29,24 @@ def test_a_promise_holds(client: type[Client], name: str, bundle: Path, cache: P
             return
         with pytest.raises(AssertionError):
             PROMISES[name](here)
+
+
+@pytest.mark.parametrize(("begins", "ends"), PAIRS, ids=[f"{one.host} to {other.host}" for one, other in PAIRS])
+def test_a_run_that_one_began_is_finished_in_another(
+    begins: type[Client], ends: type[Client], bundle: Path, cache: Path
+) -> None:
+    """While the one drives it the other loads nothing of it, and says who drives; then it takes it up, and ends it."""
+    with begins(bundle, cache) as here, ends(bundle, cache, beside=here) as there:
+        flow(here, 3)
+        first = here.begin("'three things' --workflow flow", f"One is done. {ENDED}")
+        with here.open(first.session_id) as talk:
+            talk.say("go on")
+            told = there.tell("hello").conversation[0].seen()
+            assert "drives" in told
+            assert "Do part 2" not in told
+        done = Says(shell=DONE.format(""))
+        there.tell("Take it up.", Says(shell="loomctl resume"), *[done] * (3 - len(done_steps(here))), "All is done.")
+        state = state_of(here.project)
+        assert state["status"] == "completed"
+        hosts = [session["host"] for session in state["sessions"]["session_history"]]
+        assert (hosts[0], hosts[-1]) == (begins.host, ends.host)

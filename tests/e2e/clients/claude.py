@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,7 +35,7 @@ class Claude(Client):
 
     @property
     def state(self) -> Path:
-        return self.root / "state"
+        return self.home / ".local" / "state" / "loom"
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "LOOM_STATE_HOME": str(self.state)}
@@ -55,6 +56,16 @@ class Claude(Client):
         """Add the marketplace and the plugin."""
         self.assistant.plugin("marketplace", "add", str(self.bundle))
         self.assistant.plugin("install", "loom@loom")
+
+    def silence_hooks(self) -> None:
+        """Switch them off in the user's settings."""
+        place = self.assistant.machine.config / "settings.json"
+        kept = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+        place.write_text(json.dumps({**kept, "disableAllHooks": True}), encoding="utf-8")
+
+    def renew(self) -> None:
+        self.assistant.plugin("marketplace", "update", "loom")
+        self.assistant.plugin("update", "loom@loom")
 
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
         replies = [self._reply(one) for one in answers]

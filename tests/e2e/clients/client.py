@@ -63,8 +63,16 @@ class Client(ABC):
     folder: ClassVar[str]
     """The folder of the tests' cache in which its package is installed."""
 
-    def __init__(self, bundle: Path, cache: Path) -> None:
-        self.cache = cache
+    def __init__(self, bundle: Path, cache: Path, *, beside: Client | None = None) -> None:
+        """Make a machine, or share another client's with its project."""
+        self.root: Path
+        self.bundle: Path
+        self.project: Path
+        self.cache, self.shares = cache, beside is not None
+        if beside is not None:
+            self.root, self.bundle, self.project = beside.root, beside.bundle, beside.project
+            self.prepare()
+            return
         # Some clients shut what they run out of /tmp and its like, or let it write there, as in no user's home.
         self.root = Path(tempfile.mkdtemp(prefix=f"loom-{self.host}-", dir="/var/tmp"))
         for folder in (self.home, self.temp, self.home / ".local" / "bin"):
@@ -84,7 +92,8 @@ class Client(ABC):
 
     def __exit__(self, *ended: object) -> None:
         self.stop_model()
-        shutil.rmtree(self.root, ignore_errors=True)
+        if not self.shares:
+            shutil.rmtree(self.root, ignore_errors=True)
 
     @property
     def home(self) -> Path:
@@ -127,6 +136,21 @@ class Client(ABC):
     @abstractmethod
     def install(self) -> None:
         """Install Loom as the page of hosts says."""
+
+    @abstractmethod
+    def silence_hooks(self) -> None:
+        """Let the host call no hook from now on, and say nothing of it."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Install what the bundle's folder holds now, as the host's users update a plugin."""
+
+    def update(self) -> None:
+        """Give the bundle another version, and update to it."""
+        for name in ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json"):
+            manifest = self.bundle / name
+            manifest.write_text(manifest.read_text(encoding="utf-8").replace('"0.1.0"', '"0.1.1"'), encoding="utf-8")
+        self.renew()
 
     @abstractmethod
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:

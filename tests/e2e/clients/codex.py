@@ -47,7 +47,7 @@ class Codex(Client):
     host = "codex"
     folder = "codex-0.169.0"
     shows_lines = False
-    trusted = ("--dangerously-bypass-hook-trust",)
+    trusted: tuple[str, ...] = ("--dangerously-bypass-hook-trust",)
 
     @property
     def binary(self) -> Path:
@@ -73,6 +73,13 @@ class Codex(Client):
         settings = SETTINGS.format(url=self.model.url, project=self.project)
         (self.home / ".codex" / "config.toml").write_text(settings, encoding="utf-8")
         self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
+        self.command(self.binary, "plugin", "add", "loom@loom")
+
+    def silence_hooks(self) -> None:
+        """Trust none."""
+        self.trusted = ()
+
+    def renew(self) -> None:
         self.command(self.binary, "plugin", "add", "loom@loom")
 
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
