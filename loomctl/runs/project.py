@@ -186,10 +186,6 @@ class Conversation:
         """Name the last compaction; None where there was none, or that is not known."""
         return None
 
-    def summary(self) -> str:
-        """Give what the last compaction left of the conversation, where no event tells it; else nothing."""
-        return ""
-
     def await_turn(self, prompt_id: str, ending: str) -> None:
         """Wait a little until the host has written down the turn that ends: it may write later than it calls a hook.
 

@@ -111,10 +111,6 @@ class Transcript(Written):
         last = self._newest((SAID, PROMPT))
         return (last.turn, last.text) if last.kind == SAID else ("", "")
 
-    def summary(self) -> str | None:
-        """Give the last compaction's summary."""
-        return next((entry.text for entry in reversed(self._all()) if entry.kind == BOUNDARY), None)
-
     def _newest(self, kinds: tuple[str, ...]) -> Passage:
         return next((entry for entry in reversed(self._all()) if entry.kind in kinds), Passage("", ""))
 

@@ -74,9 +74,9 @@ class Written(Conversation):
         """Name the last compaction by its time."""
         return next((entry.at for entry in reversed(self._all()) if entry.kind == BOUNDARY), None)
 
-    def summary(self) -> str:
-        """Give what the last compaction left."""
-        return next((entry.text for entry in reversed(self._all()) if entry.kind == BOUNDARY), "")
+    def summary(self) -> str | None:
+        """Give the summary that the last compaction left."""
+        return next((entry.text for entry in reversed(self._all()) if entry.kind == BOUNDARY), None) or None
 
     def called_at(self) -> float:
         """Give when its assistant last called a tool."""
