@@ -68,6 +68,7 @@ def set_up(host: str, yes: bool, as_json: bool) -> int:
     found = install.look(host)
     changes = bool(found.missing or found.makes_link)
     if changes and not yes:
+        again = f"loomctl plugin install {host} --yes"
         if not as_json:
             output.note("\n".join([f"For {found.title}, Loom would write:", *_would_change(found)]))
         output.must_agree(
@@ -75,7 +76,7 @@ def set_up(host: str, yes: bool, as_json: bool) -> int:
             asks=output.may_ask(as_json=as_json),
             what="Loom wrote nothing",
             why="these are your own files, so a person, or --yes, has to agree",
-            hint="loomctl plugin install " + host + " --yes",
+            hint=again,
         )
     after = install.install(found) if changes else found
     lines = [f"Loom: wrote what {found.title} needs" if changes else f"Loom: {found.title} has it already"]
