@@ -150,6 +150,7 @@ def _caller(found: Project, cwd: str) -> Caller:
             beside=host.beside,
             printed=host.printed,
             shut_in=host.sandbox,
+            shared=host.shared,
         )
     name, leader = terminal_session(found.store)
     return Caller(name, TERMINAL, leader, cwd, Conversation())

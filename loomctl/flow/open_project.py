@@ -31,7 +31,7 @@ def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace
     def heir_of() -> object:
         return (local.binding(session_id) or {}).get("inherited_from")
 
-    fence = Fence(local.folder, Driver(session_id, caller.host, caller.pid, heir_of))
+    fence = Fence(local.folder, Driver(session_id, caller.host, caller.pid, heir_of, caller.shared))
     store = Store(project.store, project.faber_roots, freeze, fence)
     return Workspace(project, store, local, settings, caller, _upcoming)
 

@@ -202,6 +202,8 @@ def bind(space: Workspace, run_id: str) -> None:
         leases.give_up(space, left)
     kept = {"transcript_path": before["transcript_path"]} if before.get("transcript_path") else {}
     kept["root"] = space.project.root
+    if space.caller.shared:
+        kept["shared"] = True
     space.local.bind(session_id, run_id, host=space.caller.host, pid=space.caller.pid, **kept)
 
 

@@ -33,7 +33,8 @@ class Host(NamedTuple):
     hold there, as the tests name them, each with its reason.
     behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
     which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
-    whether it hears what a compaction must keep.
+    whether it hears what a compaction must keep. shared: whether one process may hold sessions of several people, so
+    that being of the same one proves nothing.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Host(NamedTuple):
     cannot: tuple[tuple[str, str], ...] = ()
     restores: tuple[str, ...] = ()
     summariser: bool = True
+    shared: bool = False
 
 
 CLAUDE = Host(
@@ -126,7 +128,20 @@ COPILOT = Host(
     restores=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
     summariser=False,  # what a PreCompact prints is read by nobody
 )
-HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN)}
+OPENCODE = Host(
+    "opencode",
+    "OpenCode",
+    session="OPENCODE_SESSION_ID",  # the plugin sets it
+    mark="OPENCODE",
+    process="OPENCODE_PID",
+    dialect="opencode",
+    conversation="loomctl.hosts.dialects.opencode",
+    room=38_000,
+    beside=38_000,
+    mend="loomctl plugin install opencode, and start it again",
+    shared=True,
+)
+HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, OPENCODE)}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 

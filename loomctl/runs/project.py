@@ -227,7 +227,7 @@ class Caller(NamedTuple):
     environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
     parts: how many outputs a host takes of what is told now (D62); beside: UTF-16 units that it takes with a tool's
     result; printed: UTF-8 bytes of a command's output that reach its assistant. shut_in: whether the user's own
-    folders are out of reach.
+    folders are out of reach. shared: whether its process may hold sessions of other people.
     """
 
     session_id: str | None
@@ -241,6 +241,7 @@ class Caller(NamedTuple):
     beside: int = 0
     printed: int = 24_000
     shut_in: bool = False
+    shared: bool = False
 
 
 class Workspace(NamedTuple):

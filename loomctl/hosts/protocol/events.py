@@ -75,6 +75,7 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=parts,
+        shared=host.shared,
     )
     return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
 

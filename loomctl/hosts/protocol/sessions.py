@@ -113,11 +113,14 @@ def _inherit(space: Workspace, source: str) -> None:
     parent = None
     if source == "fork":
         parent = space.local.binding(_parent_session(pid))
-    elif pid is not None:
+    elif pid is not None and (source == "clear" or not space.caller.shared):
         parent = space.local.of_process(pid)
     if parent is not None:
         origin = parent["session_id"]
-        space.local.bind(session_id, parent["run_id"], host=space.caller.host, pid=pid, inherited_from=origin)
+        shared = {"shared": True} if space.caller.shared else {}
+        space.local.bind(session_id, parent["run_id"], host=space.caller.host, pid=pid, inherited_from=origin, **shared)
+        if shared:
+            space.local.mark_ended(origin)  # elsewhere a process has one session, its latest
 
 
 def _parent_session(pid: int | None) -> str | None:

@@ -1,19 +1,30 @@
-"""OpenCode: one plugin file, which leads to the bundle's."""
+"""OpenCode loads every file in `plugin/` of its settings' folder: one that leads to the bundle's is all it needs."""
 
 from __future__ import annotations
 
-import json
-import os
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from loomctl.hosts.setup.plans import MARK, Places, Plan, own_file
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-FOLDER = ("OPENCODE_CONFIG_DIR", ".config/opencode")
+_MARK = "// Written by loomctl plugin install opencode; loomctl plugin remove opencode takes it away."
 
 
-def plan(places: Places) -> Plan:
-    """Give the plugin file; it sets PATH for its shells, so no link is needed."""
-    text = f"// {MARK} opencode`; `loomctl plugin remove opencode` removes it.\n"
-    plugin = json.dumps(os.path.join(places.bundle, "hooks", "opencode.js"))
-    text += f"export {{ default }} from {plugin}\n"
-    path = os.path.join(places.folder, "plugin", "loom.js")
-    return Plan((own_file(path, "the plugin: hooks, commands, skills", text.encode()),), needs_link=False)
+def plugin_file(home: str, environ: Mapping[str, str]) -> str:
+    """Give the path of the file. home: absolute."""
+    settings = environ.get("XDG_CONFIG_HOME", "")
+    base = PurePosixPath(settings) if settings.startswith("/") else PurePosixPath(home, ".config")
+    return str(base / "opencode" / "plugin" / "loom.js")
+
+
+def text(bundle: str) -> str:
+    """Give what stands in it. bundle: the folder with `hooks/opencode.js`, absolute."""
+    place = quote(str(PurePosixPath(bundle, "hooks", "opencode.js")))
+    return f'{_MARK}\nexport {{ default }} from "file://{place}"\n'
+
+
+def is_ours(held: str) -> bool:
+    """Tell a file that Loom wrote, for whatever bundle: it may be written over and taken away."""
+    return held.startswith(_MARK)

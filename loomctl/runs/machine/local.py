@@ -42,7 +42,7 @@ class Local:
     def binding(self, session_id: str | None) -> dict[str, Any] | None:
         """Give the session's binding, or None: it is of this store, at this place, or it does not count.
 
-        `{session_id, run_id, host, process, bound_at, store, root?, transcript_path?, step?, stage?, ended?}`
+        `{session_id, run_id, host, process, bound_at, store, shared?, root?, transcript_path?, step?, stage?, ended?}`
         """
         found = self._read(self._sessions, session_id) or {}
         if found.get("session_id") != session_id or not isinstance(found.get("run_id"), str):
@@ -330,8 +330,8 @@ def _process(binding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _started(binding: dict[str, Any]) -> tuple[str, ...]:
-    """Name a session's process; nothing where it is not known. Two can start in one tick of the clock."""
-    process = _process(binding)
+    """Name a session's own process; nothing where it is not known. Two can start in one tick of the clock."""
+    process = _process(binding) if not binding.get("shared") else {}
     named = tuple(str(process.get(key) or "") for key in ("pid", "started", "boot_id"))
     return named if named[1] else ()
 

@@ -38,12 +38,16 @@ KEEP, TAKE, PASS, DROP = "keep", "take", "pass", "drop"
 
 
 class Driver(NamedTuple):
-    """Who writes. session_id: None for nobody; pid: of the host; heir_of: gives whose run the session took over."""
+    """Who writes. session_id: None for nobody; pid: of the host; heir_of: gives whose run the session took over.
+
+    shared: the process may hold other people's sessions.
+    """
 
     session_id: str | None
     host: str
     pid: int | None
     heir_of: Callable[[], object] = str
+    shared: bool = False
 
 
 class Claim(NamedTuple):
@@ -168,7 +172,7 @@ class Fence:
         elif state.get("status") in TERMINAL:
             return "over"
         elif drivers.is_process(self._local, run_id, found, self.driver.pid) and (
-            self.way == ENTER or self.driver.heir_of() == found.session_id
+            (self.way == ENTER and not self.driver.shared) or self.driver.heir_of() == found.session_id
         ):
             return "inherited"
         elif drivers.is_its_terminal(self._local, run_id, found, self.driver.pid):
