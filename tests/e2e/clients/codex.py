@@ -51,7 +51,8 @@ class Codex(Client):
 
     @property
     def binary(self) -> Path:
-        return self.program("@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex")
+        (found,) = self.program("@openai").glob("codex-*/vendor/*/bin/codex")
+        return found
 
     def kind(self, body: dict[str, Any]) -> str:
         """Tell a summary, and the terminal's question for a title, by their words."""

@@ -1,0 +1,31 @@
+"""The page of assistants says of each promise what the tests against the real assistants prove."""
+
+from loomctl.hosts import table
+from tests.docs.pages import DOCS, hold
+from tests.docs.pages import table as drawn
+from tests.e2e.promises import PROMISES
+
+PAGE = DOCS / "reference" / "assistants.md"
+
+
+def test_the_page_says_what_holds_where() -> None:
+    """A no has its reason below the table; `tests/e2e/test_promises.py` plays each scene, and expects just this."""
+    hosts = list(table.HOSTS.values())
+    reasons: list[str] = []
+    rows = [[promise, *(_cell(host, promise, reasons) for host in hosts)] for promise in PROMISES]
+    notes = "\n".join(f"{at}. {reason}" for at, reason in enumerate(reasons, 1))
+    hold(PAGE, "promises", drawn(["promise", *(host.title for host in hosts)], rows) + f"\n\nWhy not:\n\n{notes}")
+
+
+def _cell(host: table.Host, promise: str, reasons: list[str]) -> str:
+    reason = dict(host.cannot).get(promise)
+    if reason is None:
+        return "yes"
+    said = f"{host.title}: {reason}."
+    if said not in reasons:
+        reasons.append(said)
+    return f"no ({reasons.index(said) + 1})"
+
+
+def test_no_reason_is_given_for_what_is_no_promise() -> None:
+    assert {promise for host in table.HOSTS.values() for promise, _ in host.cannot} <= set(PROMISES)
