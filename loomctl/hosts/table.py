@@ -93,7 +93,7 @@ CODEX = Host(
     sandbox=True,
     cannot=(
         (
-            "who writes the summary is told what must survive",
+            "the summariser is told what must survive",
             "its hook before a compaction can say nothing; what the summary dropped is put back",
         ),
     ),

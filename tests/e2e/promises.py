@@ -89,7 +89,7 @@ def counts(asked: Asked, lines: list[str]) -> set[int]:
 # ---- The context is back.
 
 
-@promise("primed at the start of a session")
+@promise("a session is primed at its start")
 def at_a_start(client: Client) -> None:
     begun(client)
     turn = client.tell("hello")
@@ -97,7 +97,7 @@ def at_a_start(client: Client) -> None:
     assert "add-dark-mode" in turn.shown or not client.shows_lines
 
 
-@promise("primed when a session is resumed")
+@promise("a session is primed when it is resumed")
 def at_a_resume(client: Client) -> None:
     """What stands live in the conversation is not given twice; what changed since is given."""
     turn = begun(client)
@@ -106,7 +106,7 @@ def at_a_resume(client: Client) -> None:
     assert "viridian" in first(client.tell("go on", session=turn.session_id)).seen()
 
 
-@promise("primed after /clear")
+@promise("a session is primed after /clear")
 def after_clear(client: Client) -> None:
     turn = begun(client)
     with client.open(turn.session_id) as talk:
@@ -117,7 +117,7 @@ def after_clear(client: Client) -> None:
     assert SENTENCE in first(after).seen()
 
 
-@promise("primed after a compaction by hand")
+@promise("a session is primed after a compaction by hand")
 def after_a_manual_compaction(client: Client) -> None:
     turn = begun(client)
     with client.open(turn.session_id) as talk:
@@ -127,7 +127,7 @@ def after_a_manual_compaction(client: Client) -> None:
     assert SENTENCE in first(after).seen()
 
 
-@promise("primed after an automatic compaction in the middle of a turn")
+@promise("a session is primed after an automatic compaction in mid-turn")
 def after_an_automatic_compaction(client: Client) -> None:
     turn = begun(client)
     with client.open(turn.session_id) as talk:
@@ -165,7 +165,7 @@ def every_letter(client: Client) -> None:
     assert counts(first(client.tell("hello")), lines) == {1}
 
 
-@promise("what a summary dropped of what must survive is put back, and proven")
+@promise("lost items are put back after a compaction, and proven")
 def survival(client: Client) -> None:
     raw = {"id": "lamps", "must_survive": [MUST_SURVIVE], "phases": {"build": {"steps": [HANG]}}}
     write_workflow(client, raw)
@@ -179,14 +179,14 @@ def survival(client: Client) -> None:
     assert MUST_SURVIVE in proven["restored"], proven
 
 
-@promise("its user is shown one line")
+@promise("the user is shown one line")
 def a_line_for_its_user(client: Client) -> None:
     turn = begun(client)
     with client.open(turn.session_id) as talk:
         assert "Loom: run add-dark-mode" in talk.say("go on").shown
 
 
-@promise("who writes the summary is told what must survive")
+@promise("the summariser is told what must survive")
 def told_before_a_compaction(client: Client) -> None:
     turn = begun(client)
     with client.open(turn.session_id) as talk:
@@ -243,7 +243,7 @@ def stops_end(client: Client) -> None:
     assert 1 < len(client.asked(0)) < 20
 
 
-@promise("what tools gave is recorded")
+@promise("tool calls are recorded")
 def tool_calls(client: Client) -> None:
     turn = begun(client)
     client.tell("look", Says(shell="seq 1 40"), "I looked.", session=turn.session_id)
