@@ -125,6 +125,7 @@ COPILOT = Host(
     room=38_000,  # 200,000 arrived whole
     behind=38_000,  # what is told beside is cut at 10,000 units, a modified result of 60,000 is not
     counts_on=True,
+    asks=True,
     restores=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
     summariser=False,  # what a PreCompact prints is read by nobody
 )

@@ -186,6 +186,10 @@ class Conversation:
         """Name the last compaction; None where there was none, or that is not known."""
         return None
 
+    def compacting(self) -> bool:
+        """Tell whether a compaction works beside the turn, and takes what came before it once it is over."""
+        return False
+
     def await_turn(self, prompt_id: str, ending: str) -> None:
         """Wait a little until the host has written down the turn that ends: it may write later than it calls a hook.
 

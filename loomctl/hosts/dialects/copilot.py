@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from loomctl.hosts.protocol.answers import Answer
 
 _SOURCES = {"new": "startup"}
-# What came before it is what a compaction takes; what a start gave; that a turn ends.
-_BEGUN, _STARTS, _STOPS = "compaction begun", "started", "stops"
+# What came before it is what a compaction takes; what takes nothing; what a start gave; that a turn ends.
+_BEGUN, _FAILED, _STARTS, _STOPS = "compaction begun", "compaction failed", "started", "stops"
 _BARE = {"tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF}
 _PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
 
@@ -94,8 +94,8 @@ class Transcript(Written):
         elif kind == "skill.invoked":
             yield Passage(GIVEN, at, text_of(data, "content"))
         elif kind == "session.compaction_complete":
-            if data.get("success") is True and text_of(data, "outcome") in ("applied", ""):
-                yield Passage(BOUNDARY, at, text_of(data, "summaryContent"))
+            done = data.get("success") is True and text_of(data, "outcome") in ("applied", "")
+            yield Passage(BOUNDARY if done else _FAILED, at, text_of(data, "summaryContent"))
         elif kind == "hook.end" and text_of(data, "hookType") == "sessionStart":
             yield Passage(_STARTS, at, text_of(data, "output", "additionalContext"))
         elif kind == "hook.start":
@@ -110,6 +110,14 @@ class Transcript(Written):
             pass
         last = self._newest((SAID, PROMPT))
         return (last.turn, last.text) if last.kind == SAID else ("", "")
+
+    def summary(self) -> str | None:
+        """Give the summary that the last compaction left; None while one works beside the turn."""
+        return None if self.compacting() else super().summary()
+
+    def compacting(self) -> bool:
+        """Tell whether a compaction has begun and is not over."""
+        return self._newest((BOUNDARY, _BEGUN, _FAILED)).kind == _BEGUN
 
     def _newest(self, kinds: tuple[str, ...]) -> Passage:
         return next((entry for entry in reversed(self._all()) if entry.kind in kinds), Passage("", ""))

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from loomctl.runs.project import Workspace
+
 LARGEST_EVENT = 64 * 1024 * 1024
 _SMALL = 1 << 20  # bytes of a binding or of settings
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -86,12 +88,18 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
             host = table.of_hook()
             room = host.behind if _has_room_behind(event) else host.beside
             given = restores.restored(space, "post-tool-use", event, room)
+            if given is None:  # what the summary lost, if that was looked for now
+                return _put_back(space), ""
             return (given.text, given.line) if given is not None else ("", "")
-        from loomctl.priming import prime_run, survive  # once after a compaction that lost something
-
-        return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().beside), "PostToolUse"), ""
+        return _put_back(space), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
         return "", ""
+
+
+def _put_back(space: Workspace) -> str:
+    from loomctl.priming import prime_run, survive  # once after a compaction that lost something
+
+    return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().beside), "PostToolUse")
 
 
 def _has_room_behind(event: dict[str, Any]) -> bool:

@@ -1,8 +1,9 @@
 """A compaction that no session start follows: its host's next event that can, primes (`Host.restores`).
 
-PreCompact leaves a note where the host has one, else whatever sees a compaction (`session_notes.note_compacted`).
-The first event that takes the note away gives what a start would have given, in its own room. Whether that arrived is
-looked for at the next prompt, as after any compaction.
+PreCompact leaves a note where the host has one, else whatever sees a compaction (`session_notes.note_compacted`). The
+first event that takes the note away gives what a start would have given, in its own room. Where the compaction goes on
+beside the turn, the note stays, and the first event after its end looks whether that arrived, and what the summary
+lost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from loomctl.hosts import table
 from loomctl.hosts.protocol.events import attempt
 from loomctl.runs.machine import session_notes
+from loomctl.runs.machine.session_notes import GIVEN_THEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,14 +26,50 @@ def restored(space: Workspace, word: str, event: dict[str, Any], room: int) -> G
 
     word: the event's; room: UTF-16 units that its host takes of what is told now.
     """
-    session_id, local = space.caller.session_id, space.store.local
-    if session_id is None or word not in table.of_hook().restores:
+    if word not in table.of_hook().restores:
         return None
-    if not session_notes.claim_compacted(local, session_id):
+    state = _claim(space)
+    if state is None or (state == GIVEN_THEN and not _is_lost(space)):
         return None
     from loomctl.hosts.protocol import sessions  # most events follow no compaction
 
+    session_id, local = space.caller.session_id or "", space.store.local
     attempt([], lambda: session_notes.drop_owed(local, session_id))
     attempt([], lambda: session_notes.doubt(local, session_id))
     told = {"source": "compact", "transcript_path": event.get("transcript_path")}
-    return sessions.start(space, told, room)
+    given = sessions.start(space, told, room)
+    if state != GIVEN_THEN and space.caller.conversation.compacting():
+        attempt([], lambda: session_notes.note_compacted(local, session_id, GIVEN_THEN))
+    return given
+
+
+def settle(space: Workspace) -> None:
+    """Look, where a turn ends, what the summary of a compaction lost; the next prompt puts it back."""
+    if table.of_hook().restores and (state := _claim(space)) is not None and (state != GIVEN_THEN or _is_lost(space)):
+        session_notes.note_compacted(space.store.local, space.caller.session_id or "")  # primed with the next prompt
+
+
+def _claim(space: Workspace) -> str | None:
+    """Take the note, unless the compaction still goes on after what was given for it."""
+    session_id, local = space.caller.session_id, space.store.local
+    state = session_notes.claim_compacted(local, session_id) if session_id else None
+    if session_id and state == GIVEN_THEN and space.caller.conversation.compacting():
+        attempt([], lambda: session_notes.note_compacted(local, session_id, GIVEN_THEN))
+        return None
+    return state
+
+
+def _is_lost(space: Workspace) -> bool:
+    """Tell whether nothing of what was given stands in the conversation; else judge the summary.
+
+    A summariser may call a tool, too, and its hook is the conversation's.
+    """
+    from loomctl.hosts.protocol import sessions
+    from loomctl.priming import memory_of_session
+
+    run_id = space.local.primed(space.caller.session_id).get("run_id")
+    seen = space.caller.conversation.boundary() is not None and isinstance(run_id, str)
+    if seen and not memory_of_session.held(space, str(run_id)).any_slip:
+        return True
+    attempt([], lambda: sessions.after_compaction(space, {}))
+    return False

@@ -11,7 +11,8 @@ and `never`: what cannot be read, or never fits.
 times with (D80): a line for each, `+` and the absolute path, or `-` for one that is known to be gone. Its own time is
 older than the reading of them, so that what is newer may have changed since. Who looks takes it away first. `.unsure`
 beside it says that a compaction may have taken what the session was given; then each prompt starts Python.
-`.compacted` says that one has begun, or is over, and no start will follow it: whoever removes that file primes.
+`.compacted` says that one has begun, or is over, and no start will follow it: whoever removes that file primes, and
+leaves it with a word in it while what was given still has to be looked for.
 """
 
 from __future__ import annotations
@@ -252,18 +253,26 @@ def confirm(local: str, session_id: str) -> None:
 # ---- A compaction that no session start follows.
 
 
-def note_compacted(local: str, session_id: str) -> None:
-    """Note that a session must be primed at its next event that can be. Raises OSError and UNSAFE_LINK."""
-    _write(local, _path(local, session_id, _COMPACTED), b"")
+GIVEN_THEN = "given"
+"""What stands in that note once the session was primed, and the compaction still goes on."""
 
 
-def claim_compacted(local: str, session_id: str) -> bool:
-    """Take that note away in order to prime; tells whether it was there, for of several hooks one gives."""
+def note_compacted(local: str, session_id: str, word: str = "") -> None:
+    """Note that a session must be primed at its next event that can be. Raises OSError and UNSAFE_LINK.
+
+    word: GIVEN_THEN where it was, and is to be looked for.
+    """
+    _write(local, _path(local, session_id, _COMPACTED), word.encode())
+
+
+def claim_compacted(local: str, session_id: str) -> str | None:
+    """Take that note away; gives its word, None where it is not there, for of several hooks one acts on it."""
     path = _path(local, session_id, _COMPACTED)
     if files.leads_away(os.path.dirname(local), path):
-        return False
+        return None
     try:
+        word = files.read_bytes(path, limit=_LARGEST)
         os.unlink(path)
-    except OSError:
-        return False
-    return True
+    except (OSError, LoomError):
+        return None
+    return word.decode("utf-8", "replace")

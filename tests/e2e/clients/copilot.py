@@ -1,0 +1,116 @@
+"""Copilot CLI: `copilot -p` for single prompts, its terminal for a session that stays open."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.clients.client import Client, Talk, Turn, wait_until
+from tests.e2e.clients.models import Says
+from tests.e2e.terminal import Terminal
+
+READY = "/ commands"
+_marks = itertools.count(1)
+
+
+class Copilot(Client):
+    """A model of one's own, offline; what it unpacks itself into stays in the tests' cache."""
+
+    host = "copilot"
+    folder = "copilot-1.0.102"
+    shows_lines = False
+    compacts_at = 125_000
+    own: dict[str, str] = {}  # noqa: RUF012 - set where there is a model
+
+    @property
+    def binary(self) -> Path:
+        return self.program("@github/copilot-linux-x64/copilot")
+
+    def kind(self, body: dict[str, Any]) -> str:
+        """Tell the question for a summary by its words."""
+        last = json.dumps(body.get("messages", [])[-1:])
+        return "compaction" if "create a detailed summary of the conversation" in last else "main"
+
+    def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        return "bash", {"command": command, "description": "A command"}
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), **self.own}
+
+    def prepare(self) -> None:
+        """Name the model, and let nothing else be asked."""
+        super().prepare()
+        self.own = {
+            "COPILOT_CACHE_HOME": str(self.binary.parents[3] / "unpacked"), "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false", "COPILOT_ALLOW_ALL": "true", "COPILOT_MODEL": "scripted",
+            "COPILOT_PROVIDER_BASE_URL": f"{self.model.url}/v1", "COPILOT_PROVIDER_API_KEY": "dummy",
+        }  # fmt: skip
+
+    def install(self) -> None:
+        """Add the marketplace and the plugin."""
+        self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
+        self.command(self.binary, "plugin", "install", "loom@loom")
+
+    def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
+        self.model.script(answers)
+        before = len(self.model.requests)
+        resumed = [f"--resume={session}"] if session else []
+        words = [self.binary, "-p", prompt, "--output-format", "json", "--allow-all", *resumed]
+        printed, complaint = self.finished(words)
+        events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        (opened,) = [event["sessionId"] for event in events if event["type"] == "result"]
+        return Turn(opened, self.asked(before), printed + complaint)
+
+    @contextmanager
+    def open(self, session: str = "") -> Iterator[Talk]:
+        words = [str(self.binary), *([f"--resume={session}"] if session else [])]
+        with Terminal(words, cwd=self.project, environment=self.environment()) as terminal:
+            terminal.wait_for(READY)
+            yield CopilotTalk(self, terminal)
+
+
+class CopilotTalk(Talk):
+    """A session in its terminal. Each answer ends with a word of its own, by which the end of the turn is seen."""
+
+    def __init__(self, client: Copilot, terminal: Terminal) -> None:
+        self.client, self.terminal = client, terminal
+
+    def say(self, prompt: str, *answers: Says | str) -> Turn:
+        before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
+        given = answers or ("OK",)
+        last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
+        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
+        self.type(prompt)
+        self.terminal.wait_for(mark, READY, within=120)
+        return Turn(self.session(), self.client.asked(before), self.terminal.screen())
+
+    def compact(self) -> None:
+        before = len(self.client.model.requests)
+        self.type("/compact")
+        wait_until(lambda: [one for one in self.client.asked(before) if one.kind == "compaction"], "compacted")
+        wait_until(lambda: "session.compaction_complete" in self.events().read_text(encoding="utf-8"), "compacted")
+        self.terminal.wait_for(READY)
+
+    def clear(self) -> None:
+        self.type("/clear")
+
+    def type(self, line: str) -> None:
+        """Type a line and send it: keys that come before the prompt is drawn are lost, an Enter too near is a paste's."""
+        self.terminal.type(line)
+        self.terminal.wait_for(line[-20:])
+        time.sleep(0.4)
+        self.terminal.press("Enter")
+
+    def events(self) -> Path:
+        """Give the newest session's file."""
+        found = (self.client.home / ".copilot" / "session-state").glob("*/events.jsonl")
+        return max(found, key=os.path.getmtime)
+
+    def session(self) -> str:
+        return self.events().parent.name
