@@ -48,6 +48,30 @@ def test_both_manifests_are_one_file() -> None:
     assert not hidden.is_symlink()
 
 
+# Other hosts' manifests, and the variable in which each has the bundle's folder.
+OTHERS = {
+    "codex": (".codex-plugin/plugin.json", "PLUGIN_ROOT"),
+    "copilot": (".plugin/plugin.json", "COPILOT_PLUGIN_ROOT"),
+}
+
+
+@pytest.mark.parametrize("host", OTHERS)
+def test_another_hosts_manifest_says_the_same_and_names_hooks_of_its_own(host: str) -> None:
+    """Its hooks say whose they are (D71); one empty matcher can cost a host all of them."""
+    manifest, root = OTHERS[host]
+    said = read(manifest)
+    assert said.items() > read("plugin.json").items()
+    assert (CHECKOUT / said["skills"]).is_dir()
+    for event, groups in read(said["hooks"])["hooks"].items():
+        (group,) = groups
+        (hook,) = group["hooks"]
+        word = re.sub(r"(?<!^)(?=[A-Z])", "-", event).lower()
+        assert hook["command"] == f'"${{{root}}}/bin/loomctl" hook --host {host} {word}'
+        assert word in EVENTS
+        assert group.get("matcher", "*") == "*"
+        assert 0 < hook["timeout"] <= 60
+
+
 def test_the_version_is_one() -> None:
     """Manifest and package carry the same version, and the changelog has a word on it."""
     assert read("plugin.json")["version"] == __version__

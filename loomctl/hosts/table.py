@@ -127,7 +127,14 @@ COPILOT = Host(
     counts_on=True,
     asks=True,
     restores=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
-    summariser=False,  # what a PreCompact prints is read by nobody
+    summariser=False,
+    mend="look into the newest file of ~/.copilot/logs for an invalid hooks file",
+    cannot=(
+        (
+            "who writes the summary is told what must survive",
+            "its hook before a compaction can say nothing; what the summary dropped is put back",
+        ),
+    ),
 )
 OPENCODE = Host(
     "opencode",

@@ -107,3 +107,53 @@ def test_other_hosts_leave_no_note(scene: Scene) -> None:
     scene.hook("session-start", source="startup")
     scene.hook("pre-compact", trigger="auto")
     assert not note(scene).exists()
+
+
+# ---- A compaction that goes on beside the turn.
+
+
+def says(scene: Scene, *kinds: str, result: str = "") -> None:
+    """Write down what the host's file of events says since PreCompact."""
+    place = scene.root / "host/session-state" / SESSION / "events.jsonl"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("a", encoding="utf-8") as out:
+        for kind in kinds:
+            data: Json = {"success": True, "outcome": "applied", "summaryContent": "A short text.", "result": {}}
+            data["result"]["content"] = result
+            at = "2026-11-26T10:00:00.000Z"
+            out.write(json.dumps({"type": kind, "timestamp": at, "data": data}) + "\n")
+
+
+@pytest.fixture
+def beside(primed: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("COPILOT_HOME", str(primed.root / "host"))
+    compact(primed)
+    says(primed, "session.compaction_start")
+    return primed
+
+
+def test_what_was_given_is_looked_for_when_the_compaction_is_over(beside: Scene) -> None:
+    told = called(beside)["modifiedResult"]["textResultForLlm"]
+    assert note(beside).read_text() == "given"
+    assert called(beside, number=2) == {}
+    assert note(beside).read_text() == "given"
+    says(beside, "tool.execution_complete", "session.compaction_complete", result=told)
+    assert called(beside, number=3) == {}
+    assert not note(beside).exists()
+
+
+def test_what_went_to_the_summariser_is_given_again_once(beside: Scene) -> None:
+    """It may call a tool of its own, whose hook is the conversation's."""
+    called(beside)
+    says(beside, "session.compaction_complete")
+    told = called(beside, number=2)["modifiedResult"]["textResultForLlm"]
+    assert f"the run {beside.handle}" in told
+    assert not note(beside).exists()
+    assert called(beside, number=3) == {}
+
+
+def test_a_turn_that_ends_before_a_call_leaves_it_to_the_prompt(beside: Scene) -> None:
+    says(beside, "session.compaction_complete")
+    assert beside.hook("stop", environ=ENVIRON).code == 0
+    assert f"the run {beside.handle}" in prompt(beside)
+    assert not note(beside).exists()

@@ -183,6 +183,10 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import stop
 
+    if table.of_hook().restores:
+        from loomctl.hosts.protocol import restores
+
+        attempt([], lambda: restores.settle(space))
     return stop.answer(space, event)
 
 

@@ -90,7 +90,7 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
             given = restores.restored(space, "post-tool-use", event, room)
             if given is None:  # what the summary lost, if that was looked for now
                 return _put_back(space), ""
-            return (given.text, given.line) if given is not None else ("", "")
+            return given.text, given.line
         return _put_back(space), ""
     except Exception:  # noqa: BLE001 - a hook fails open (D55); what is owed stays noted for the next prompt
         return "", ""

@@ -60,10 +60,6 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
         missing = _missing(space, patient=True)  # of a bound session the turn's end was waited for
         return written(Answer("Stop", line=missing)) if missing else None
     recorded = events.digest(space, rest_follows=True)
-    if table.of_hook().restores:
-        from loomctl.hosts.protocol import restores  # few hosts' compactions are followed by no start
-
-        events.attempt([], lambda: restores.settle(space))
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
     stopped = end_turn(space, binding, event)
     missing = _missing(space)

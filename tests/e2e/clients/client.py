@@ -147,7 +147,7 @@ class Client(ABC):
 
     def update(self) -> None:
         """Give the bundle another version, and update to it."""
-        for name in ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json"):
+        for name in ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json", ".plugin/plugin.json"):
             manifest = self.bundle / name
             manifest.write_text(manifest.read_text(encoding="utf-8").replace('"0.1.0"', '"0.1.1"'), encoding="utf-8")
         self.renew()

@@ -57,11 +57,21 @@ class Copilot(Client):
         self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
         self.command(self.binary, "plugin", "install", "loom@loom")
 
+    def silence_hooks(self) -> None:
+        """Give one hook a matcher that this host finds invalid: it drops the whole file for it, in its log alone."""
+        place = self.bundle / "hooks" / "copilot.json"
+        raw = json.loads(place.read_text(encoding="utf-8"))
+        raw["hooks"]["PostToolUse"][0]["matcher"] = ""
+        place.write_text(json.dumps(raw), encoding="utf-8")
+
+    def renew(self) -> None:
+        """Do nothing: a plugin of a marketplace on this machine is read where it lies."""
+
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
         self.model.script(answers)
         before = len(self.model.requests)
         resumed = [f"--resume={session}"] if session else []
-        words = [self.binary, "-p", prompt, "--output-format", "json", "--allow-all", *resumed]
+        words: list[str | Path] = [self.binary, "-p", prompt, "--output-format", "json", "--allow-all", *resumed]
         printed, complaint = self.finished(words)
         events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
         (opened,) = [event["sessionId"] for event in events if event["type"] == "result"]
@@ -99,9 +109,10 @@ class CopilotTalk(Talk):
 
     def clear(self) -> None:
         self.type("/clear")
+        self.terminal.wait_for("Started a fresh session", READY)  # keys that come before are lost
 
     def type(self, line: str) -> None:
-        """Type a line and send it: keys that come before the prompt is drawn are lost, an Enter too near is a paste's."""
+        """Type a line and send it: an Enter that comes with the words passes for a paste's."""
         self.terminal.type(line)
         self.terminal.wait_for(line[-20:])
         time.sleep(0.4)
