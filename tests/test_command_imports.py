@@ -51,7 +51,7 @@ CASES = [
     ("show --assets", "changes", DRIVING),
     ("context list", "context", DRIVING),
     ("context set k 1", "context", DRIVING),
-    ("plugin path", "bundle", DRIVING),
+    ("plugin path", "plugin", DRIVING),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`loomctl plugin`, `install`, `schema`, `hook`, `doctor` and `demo`: what belongs to this installation, and no run."""
+"""`loomctl install`, `schema`, `hook`, `doctor` and `demo`: what belongs to this installation, and no run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from loomctl.cli import output
 from loomctl.cli.command_line import json_option
-from loomctl.cli.verbs import Group
 from loomctl.hosts import table
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
@@ -24,38 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KINDS = ("workflow", "plan", "state", "tool_step", "status", "changes", "report")
-
-
-@click.group(cls=Group)
-def plugin() -> int:
-    """Show the plugin bundle that belongs to this loomctl.
-
-    \b
-    Example:
-      loomctl plugin path
-    """
-    return EXIT_OK
-
-
-@plugin.command()
-@json_option
-def path(as_json: bool) -> int:
-    """Print the bundle's folder.
-
-    \b
-    Example:
-      claude --plugin-dir "$(loomctl plugin path)"
-    """
-    root = project.plugin_root()
-    if not os.path.isfile(os.path.join(root, ".claude-plugin", "plugin.json")):
-        what = "this loomctl has no plugin bundle"
-        why = "install it from a checkout to get the bundle"
-        raise LoomError("NO_BUNDLE", what, where=root, why=why, hint="pipx install .", exit_code=EXIT_SETUP)
-    if as_json:
-        output.document({"path": root})
-    else:
-        click.echo(root)
-    return EXIT_OK
 
 
 @click.command()

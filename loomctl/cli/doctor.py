@@ -13,6 +13,7 @@ from loomctl.care.project_checks import Patient
 from loomctl.cli import output
 from loomctl.hosts import table
 from loomctl.hosts.claude import installation
+from loomctl.hosts.setup import checks
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import project
@@ -38,7 +39,7 @@ def tell(*, as_json: bool) -> int:
     """Do it with streams that are prepared already."""
     code = EXIT_OK
     try:
-        findings = doctor.examine(_patient(), CHECKS)
+        findings = doctor.examine(_patient(), {**CHECKS, **checks.here()})
         code = EXIT_FINDINGS if any(finding.status == FAIL for finding in findings.values()) else EXIT_OK
         print(_document(findings) if as_json else _text(findings), flush=True)
     except KeyboardInterrupt:

@@ -39,7 +39,10 @@ _HARMLESS |= {
 }
 _ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
-_ASK_BOTH = (("state", "restore"), ("runs", "rm"), ("runs", "archive"))
+_ASK_BOTH = (
+    *(("state", "restore"), ("runs", "rm"), ("runs", "archive")),
+    *(("plugin", "install"), ("plugin", "remove")),  # what an assistant may do by itself is its user's
+)
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
 _DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _UNPREDICTABLE = frozenset("$`*?[]{}!()")

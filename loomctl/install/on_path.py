@@ -140,6 +140,14 @@ def leads_to(program: str, launcher: str) -> bool:
     return os.path.realpath(_target_of_script(program) or program) == os.path.realpath(launcher)
 
 
+def line_for_login(folder: str) -> str:
+    """Give the line that puts a folder on PATH in login shells, too."""
+    home, shell = machine.home(), os.path.basename(os.environ.get("SHELL", ""))
+    shown = "$HOME" + folder[len(home) :] if home and folder.startswith(home + os.sep) else folder
+    start = {"zsh": "~/.zprofile"}.get(shell, "~/.profile")
+    return f"echo {shlex.quote(f'export PATH={chr(34)}{shown}:$PATH{chr(34)}')} >> {start}"
+
+
 def line_for_shell(folder: str) -> str:
     """Give the line that puts a folder on PATH for good, for the user's shell."""
     home, shell = machine.home(), os.path.basename(os.environ.get("SHELL", ""))

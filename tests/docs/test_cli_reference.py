@@ -76,7 +76,10 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl debug blob get": {3: "no such blob"},
     "loomctl clean": {1: "something could not be read or removed", 3: "no project with runs"},
     "loomctl doctor": {1: "at least one check failed", 8: "there is no Python 3.10 or newer"},
+    "loomctl plugin install": {2: "nobody agreed; a file of yours cannot be changed", 8: "there is no home folder"},
     "loomctl plugin path": {8: "installed without its bundle"},
+    "loomctl plugin remove": {2: "a file of yours cannot be changed", 8: "there is no home folder"},
+    "loomctl plugin status": {1: "something is missing", 2: "a file cannot be read", 8: "there is no home folder"},
     "loomctl demo": {1: "something was lost", 8: "no git"},
 }
 

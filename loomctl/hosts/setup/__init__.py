@@ -1,1 +1,1 @@
-"""What `loomctl plugin install` writes for a host beside the host's own install; pure."""
+"""What an assistant's own install cannot do for Loom: its user's files and a link on PATH, made, looked at, undone."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from loomctl.hosts.setup.plans import Places, Plan, own_file
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FOLDER = ("OPENCODE_CONFIG_DIR", ".config/opencode")
 _MARK = "// Written by loomctl plugin install opencode; loomctl plugin remove opencode takes it away."
+
+
+def plan(places: Places) -> Plan:
+    """Give the plugin file; it sets PATH for its shells, so no link is needed."""
+    path = os.path.join(places.folder, "plugin", "loom.js")
+    plugin = own_file(path, "is the plugin: hooks, commands, skills", text(places.bundle).encode(), is_ours)
+    return Plan((plugin,), needs_link=False)
 
 
 def plugin_file(home: str, environ: Mapping[str, str]) -> str:

@@ -6,11 +6,22 @@ The extension brings hooks, skills and commands. Pure: texts of `~/.qwen/setting
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
-from loomctl.kit.errors import LoomError
+from loomctl.hosts.setup.plans import Places, Plan, text_file
+from loomctl.kit.errors import LoomError, quoted
 
+FOLDER = ("", ".qwen")
 RULE = "run_shell_command(loomctl)"
+
+
+def plan(places: Places) -> Plan:
+    """Give the rule in the settings."""
+    path = os.path.join(places.folder, "settings.json")
+    what = "lets the assistant call loomctl without a question"
+    permission = text_file(path, what, f"permissions.allow: {RULE}", with_loom, without_loom)
+    return Plan((permission,), then=(f"qwen extensions install {quoted(places.bundle)}",))
 
 
 def with_loom(settings: str) -> str:
