@@ -5,6 +5,7 @@ The launcher calls `main` before anything outside the standard library can be im
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -133,7 +134,7 @@ def _place(lock: str, bases: Sequence[str]) -> Place:
     except OSError as problem:
         raise _failed("cannot read requirements.lock", str(problem), trouble.look(lock)) from None
     name = f"env-{lock_id}-{sys.version_info[0]}.{sys.version_info[1]}"
-    why = "neither HOME nor XDG_CACHE_HOME is set"
+    why, hint = "neither HOME nor XDG_CACHE_HOME is set", "export XDG_CACHE_HOME=$(mktemp -d)"
     for base in filter(None, bases):
         try:
             os.makedirs(base, 0o700, exist_ok=True)
@@ -141,7 +142,9 @@ def _place(lock: str, bases: Sequence[str]) -> Place:
                 return Place(base, name, lock)
         except OSError as problem:
             why = str(problem)
-    raise _failed("Loom found no folder for its own environment", why, "export XDG_CACHE_HOME=$(mktemp -d)")
+            if problem.errno == errno.EROFS:  # most often an assistant's sandbox, which has no network either
+                why, hint = f"{why}; in a terminal of your own it can be made, once", "loomctl --version"
+    raise _failed("Loom found no folder for its own environment", why, hint)
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+from typing_extensions import Self
 
 from loomctl.hosts import table
 from tests.e2e.assistant import searched_folders
@@ -24,6 +26,8 @@ TIME_LIMIT = 120
 
 GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
 PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
+
+Own = TypeVar("Own", bound="Client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Client(ABC):
         self.project = self.make_project("project")
         self.prepare()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         self.start_model()
         self.install()
         return self
