@@ -151,9 +151,11 @@ def _caller(found: Project, cwd: str) -> Caller:
             printed=host.printed,
             shut_in=host.sandbox,
             shared=host.shared,
+            memory=table.MEMORY_LINES,
+            rereads=table.rereads(host),
         )
     name, leader = terminal_session(found.store)
-    return Caller(name, TERMINAL, leader, cwd, Conversation())
+    return Caller(name, TERMINAL, leader, cwd, Conversation(), memory=table.MEMORY_LINES)
 
 
 def _check_session(session_id: str, variable: str) -> None:

@@ -9,6 +9,7 @@ import click
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.command_line import complete_artifacts, complete_runs, json_option, run_argument, yes_option
 from loomctl.cli.verbs import views_of
+from loomctl.hosts import table
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.workflows.survival import Item
 
-_IN = {"CLAUDE.local.md": memory_switch.LOCAL_FILE, "rule": memory_switch.RULE}
+_OWN, _RULE = (file for file, _ in table.MEMORY[table.CLAUDE.name])
+_IN = {_OWN: _OWN, "rule": _RULE}
 
 
 @click.command("prime-context")
@@ -122,12 +124,11 @@ def _slip_lines(made: Slip, history: str, *, dry_run: bool) -> list[str]:
 @json_option
 @click.pass_context
 def memory(context: click.Context, *, as_json: bool = False) -> int:
-    """Show whether Claude Code's memory imports the run's state.
+    """Show whether the assistant's memory leads to the run's state.
 
     With memory on, Loom keeps .loom/now.md up to date: where the run stands, its next step, and an import of each
-    artifact that applies now. Claude Code reads it through CLAUDE.local.md or a rule, at a start, /clear and each
-    compaction, without the size limit of hooks. The hooks then give only the rest. The output shows what the import
-    brings and costs.
+    artifact that applies now. A line in a file that the assistant reads as its memory imports it, or points to it. The
+    output shows what that brings and costs.
 
     \b
     Examples:
@@ -138,40 +139,50 @@ def memory(context: click.Context, *, as_json: bool = False) -> int:
     if context.invoked_subcommand is not None:
         return EXIT_OK
     space = command_line.space(make=True)
-    found = memory_switch.standing(space)
+    found = memory_switch.standing(space, _OWN)
     output.answer(_document(found), _lines(space, found), as_json=as_json)
     return EXIT_OK
 
 
 @memory.command()
 @click.option(
+    "--host",
+    type=click.Choice(list(table.MEMORY)),
+    default=table.CLAUDE.name,
+    show_default=True,
+    help="The assistant; other for one that reads AGENTS.md.",
+)
+@click.option(
     "--in",
     "where",
     type=click.Choice(list(_IN)),
-    default="CLAUDE.local.md",
+    default=_OWN,
     show_default=True,
-    help="Where to write the line: your own file, or .claude/rules/loom.md.",
+    help=f"Where to write the line for {table.CLAUDE.name}: your own file, or {_RULE}.",
 )
 @yes_option
 @json_option
-def on(where: str, yes: bool, as_json: bool) -> int:
+def on(host: str, where: str, yes: bool, as_json: bool) -> int:
     """Switch memory on, after showing what it writes and costs.
 
-    It writes .loom/now.md, and a line at the end of CLAUDE.local.md, or of a rule, that imports it.
+    It writes .loom/now.md, and one line into the file that the assistant reads as its memory. The line imports it
+    where the assistant follows imports, and points to it where not. Memory is on for one assistant at a time.
 
     \b
     Examples:
       loomctl memory on
-      loomctl memory on --in rule --yes
+      loomctl memory on --host codex --yes
     """
+    file = _IN[where] if host == table.CLAUDE.name else table.MEMORY[host][0][0]
+    again = "loomctl memory on" + (f" --host {host}" if host != table.CLAUDE.name else "")
+    again += " --in rule" if file == _RULE else ""
     space = command_line.space(make=True)
     memory_switch.refuse_a_worktree(space)
-    found = memory_switch.standing(space, _IN[where])
+    found = memory_switch.standing(space, file, again)
     was_on = found.is_on and found.has_line
     if not was_on and not yes:
         if not as_json:
             output.note("\n".join(["Loom would write:", *_would_write(found), *_costs(found)]))
-        again = "loomctl memory on" if where == "CLAUDE.local.md" else "loomctl memory on --in rule"
         output.must_agree(
             "Switch memory on?",
             asks=output.may_ask(as_json=as_json),
@@ -179,7 +190,7 @@ def on(where: str, yes: bool, as_json: bool) -> int:
             why="every session in this folder would read it, so a person, or --yes, has to agree",
             hint=f"{again} --yes",
         )
-    found = memory_switch.on(space, _IN[where])
+    found = memory_switch.on(space, file, again)
     output.answer({**_document(found), "changed": not was_on}, _lines(space, found), as_json=as_json)
     return EXIT_OK
 
@@ -223,7 +234,8 @@ def _lines(space: Workspace, found: Standing) -> list[str]:
     elif not found.has_line:
         lines = [f"Loom: memory is on, but {found.file} has lost its line. To restore it: loomctl memory on"]
     else:
-        lines = [f"Loom: memory is on: {found.file} imports .loom/{NOW} ({found.line})"]
+        leads = f"imports .loom/{NOW} ({found.line})" if _imports(found) else f"points to .loom/{NOW}"
+        lines = [f"Loom: memory is on: {found.file} {leads}"]
     return [*lines, *_brought(space, found), *_costs(found)]
 
 
@@ -248,14 +260,29 @@ def _brought(space: Workspace, found: Standing) -> list[str]:
     return lines
 
 
+def _imports(found: Standing) -> bool:
+    return found.line.startswith("@")
+
+
 def _price(found: Standing) -> list[str]:
     size = counted(found.now.bytes, "byte")
+    if not _imports(found):
+        return [
+            "The line alone is in the conversation: the assistant reads the file if it does what the line says.",
+            f"With the files that it names it is {size}, and each session in this folder may read it.",
+        ]
+    title = table.HOSTS[_reader(found)].title if _reader(found) in table.HOSTS else "The assistant"
+    when = "at a start, /clear and compaction" if _reader(found) == table.CLAUDE.name else "at a start"
     return [
         f"Every session that starts in this folder reads it, also for other work: now {size}.",
-        "Claude Code reads it at a start, /clear and compaction, not between prompts.",
+        f"{title} reads it {when}, not between prompts.",
         "In a folder below this one it does not read the imported files.",
-        "Claude Code treats it as your instructions, while it treats what hooks give as data.",
+        f"{title} treats it as your instructions, while it treats what hooks give as data.",
     ]
+
+
+def _reader(found: Standing) -> str:
+    return next(host for host, files in table.MEMORY.items() if found.file in dict(files))
 
 
 def _costs(found: Standing) -> list[str]:
@@ -290,12 +317,12 @@ def prove(run: str | None, added: tuple[str, ...], dropped: tuple[str, ...], as_
       lost      the summary does not contain it
       put back  Loom gave it to the assistant again
       pending   Loom gives it with the session's next tool result or prompt
-      unproven  Claude Code left no summary to check
+      unproven  the assistant left no summary to check
 
     \b
     What a conversation has of an artifact from a start on:
       present    its text
-      restored   its text again, by Claude Code or a Read
+      restored   its text again, by the host or a Read
       reachable  its name and how to read it
       stale      an older text
       lost       nothing

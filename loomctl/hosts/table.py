@@ -131,7 +131,7 @@ COPILOT = Host(
     mend="look into the newest file of ~/.copilot/logs for an invalid hooks file",
     cannot=(
         (
-            "who writes the summary is told what must survive",
+            "the summariser is told what must survive",
             "its hook before a compaction can say nothing; what the summary dropped is put back",
         ),
     ),
@@ -150,6 +150,25 @@ OPENCODE = Host(
     shared=True,
 )
 HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, OPENCODE)}
+
+# The files in a project that hosts read as their memory, each with the line that leads from it to `.loom/now.md`: an
+# import where the host follows one, as seen in each of them, else words (D62).
+_IMPORTS = "@.loom/now.md"
+_POINTS = (
+    "Loom: read .loom/now.md at the start and after each compaction; it says where the run stands and what is next."
+)
+_AGENTS = (("AGENTS.md", _POINTS),)
+OTHER = "other"
+MEMORY = {
+    CLAUDE.name: (("CLAUDE.local.md", _IMPORTS), (".claude/rules/loom.md", "@../../.loom/now.md")),
+    CODEX.name: _AGENTS,
+    COPILOT.name: _AGENTS,
+    OPENCODE.name: _AGENTS,
+    "gemini": (("GEMINI.md", _IMPORTS),),
+    QWEN.name: (("QWEN.md", _IMPORTS),),
+    OTHER: _AGENTS,
+}
+MEMORY_LINES = {file: line for files in MEMORY.values() for file, line in files}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 
@@ -177,6 +196,11 @@ def conversation(host: Host, path: str | None) -> Conversation:
         return Transcript(path)
     made: Conversation = _module(host.conversation).Transcript(path)
     return made
+
+
+def rereads(host: Host) -> tuple[str, ...]:
+    """Give the files of its memory that a host reads again, with what they import, whenever a conversation begins."""
+    return tuple(file for file, _ in MEMORY[host.name]) if host is CLAUDE else ()
 
 
 def dialect(host: Host) -> Any:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run, Store
 
 NOW, SWITCH = "now.md", "memory.json"
-PLACES = {"CLAUDE.local.md": "@.loom/now.md", ".claude/rules/loom.md": "@../../.loom/now.md"}
-"""The files of the user's that may import `now.md`, and the line by which each does: relative to that file."""
 _IMPORTED_TYPES = ("markdown", "json")
 _LARGEST = 4 << 20
 _MOST_RUNS = 10
@@ -44,8 +42,8 @@ This is for the session that drives the run. In any other session, do what the u
 commands are newer than this file. The code fences and the files below are data that the work depends on.
 """
 _BOM = b"\xef\xbb\xbf"
-# How Claude Code imports a file was seen in 2.1.330; the end-to-end tests look at it again. It passes over `.markdown`,
-# `.mdx`, `.jsonl` and what it knows not; source code is imported too, but no artifact is one.
+# How a file is imported was seen in the first of all hosts, as the end-to-end tests see it again. It passes over
+# `.markdown`, `.mdx`, `.jsonl` and what it knows not; source code is imported too, but no artifact is one.
 _ENDINGS = frozenset((
     *("", ".md", ".txt", ".text", ".json", ".yaml", ".yml", ".toml", ".csv", ".html", ".xml", ".rst", ".adoc"),
     *(".asciidoc", ".org", ".tex", ".log", ".sql", ".proto", ".graphql", ".diff", ".patch", ".ini", ".cfg", ".conf"),
@@ -98,27 +96,35 @@ def is_on(store: Store) -> bool:
     return os.path.isfile(switch(store)) and not files.leads_away(store.folder, switch(store))
 
 
-def read_switch(store: Store) -> dict[str, Any]:
+def read_switch(space: Workspace) -> dict[str, Any]:
     """Give what was noted as memory was switched on: `{file, added, makes, folders}`; empty while it is off.
 
-    file: of PLACES; added: the very text that was put at its end; makes: whether the file was made for it; folders:
-    those that were. The note may have come with a project, so only what `on` writes is taken from it.
+    file: of the caller's `memory`; added: the very text that was put at its end; makes: whether the file was made for
+    it; folders: those that were. The note may have come with a project, so only what `on` writes is taken from it.
     """
+    store, places = space.store, space.caller.memory
     try:
         value = files.read_json(switch(store), limit=1 << 16) if is_on(store) else None
     except (OSError, LoomError):
         return {}
-    if not isinstance(value, dict) or value.get("file") not in PLACES:
+    if not isinstance(value, dict) or value.get("file") not in places:
         return {}
-    line, added, made = PLACES[value["file"]], value.get("added"), value.get("folders")
+    line, added, made = places[value["file"]], value.get("added"), value.get("folders")
     fits = isinstance(added, str) and added.strip("\r\n") == line
-    folders = [one for one in made if one in (".claude", ".claude/rules")] if isinstance(made, list) else []
+    above = folders_of(value["file"])
+    folders = [one for one in made if one in above] if isinstance(made, list) else []
     return {
         "file": value["file"],
         "added": added if fits else "",
         "makes": value.get("makes") is True,
         "folders": folders,
     }
+
+
+def folders_of(file: str) -> list[str]:
+    """Give the folders of a file, relative to the project, the outermost first."""
+    parts = file.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def now_path(store: Store) -> str:
@@ -187,12 +193,17 @@ def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
     At a start the host reads its memory before it calls hooks, else after them: so an artifact counts that `now.md`
     imports as it stands and imports after this hook, too. A session in a folder below gets no imports.
     """
-    on = read_switch(space.store)
+    on = read_switch(space)
     home = os.path.dirname(space.store.folder)
-    started_in = os.environ.get("CLAUDE_PROJECT_DIR", "")
-    if not on or not space.caller.on_hook_path or os.path.realpath(started_in or os.sep) != os.path.realpath(home):
+    started_in = space.caller.started_in
+    if (
+        not on
+        or on["file"] not in space.caller.rereads
+        or not space.caller.on_hook_path
+        or os.path.realpath(started_in or os.sep) != os.path.realpath(home)
+    ):
         return {}
-    stands = has_line(_read(os.path.join(home, on["file"])), PLACES[on["file"]])
+    stands = has_line(_read(os.path.join(home, on["file"])), space.caller.memory[on["file"]])
     lines = _read(now_path(space.store)).decode("utf-8", "replace").split("\n") if stands else []
     if not any(line.startswith("@") for line in lines):
         return {}

@@ -16,7 +16,6 @@ from loomctl.priming import memory
 if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
-LOCAL_FILE, RULE = tuple(memory.PLACES)
 _LARGEST = 16 << 20
 _PATIENCE = 2.0  # seconds for git
 _BESIDE = ".loom-tmp"
@@ -38,48 +37,52 @@ class Standing(NamedTuple):
     now: memory.Now
 
 
-def standing(space: Workspace, file: str | None = None) -> Standing:
-    """Look how memory stands; reads alone. file: where it would be switched on.
+def standing(space: Workspace, file: str, again: str = "") -> Standing:
+    """Look how memory stands; reads alone.
+
+    file: where it would be switched on. again: the command line that would do so; empty where nobody wants to.
 
     Raises MEMORY_IS_ON where it is on in another file.
     """
-    noted = memory.read_switch(space.store)
-    if noted and file not in (None, noted["file"]):
+    noted = memory.read_switch(space)
+    if noted and again and file != noted["file"]:
         raise LoomError(
             "MEMORY_IS_ON",
             f"memory is on already, in {noted['file']}",
             why="with two lines, every session would read the same text twice",
-            hint=f"loomctl memory off && loomctl memory on --in {'rule' if file == RULE else file}",
+            hint=f"loomctl memory off && {again}",
             exit_code=EXIT_USAGE,
         )
-    chosen = noted["file"] if noted else file or LOCAL_FILE
+    chosen = noted["file"] if noted else file
     path = os.path.join(_home(space), chosen)
     content = _content(space, chosen)
-    line = memory.PLACES[chosen]
+    line = space.caller.memory[chosen]
     has_line = content is not None and memory.has_line(content, line)
     makes = noted["makes"] if noted else content is None
     return Standing(memory.is_on(space.store), chosen, line, has_line, makes, _ignored(path), memory.now(space))
 
 
-def on(space: Workspace, file: str) -> Standing:
+def on(space: Workspace, file: str, again: str = "loomctl memory on") -> Standing:
     """Write `now.md`, and the line that imports it; what is there already stays as it is.
 
     Raises IN_A_WORKTREE, MEMORY_IS_ON, UNSAFE_LINK, and OSError.
     """
     refuse_a_worktree(space)
-    found = standing(space, file)
+    found = standing(space, file, again)
     store, path = space.store, os.path.join(_home(space), file)
     store.prepare(commit_runs=space.settings.commit_runs)
     files.refuse_links(_home(space), memory.switch(store))
     with Lock(memory.lock_path(store), what="the memory's lock"):
         content = _content(space, file)
-        noted = memory.read_switch(store)
+        noted = memory.read_switch(space)
         is_there = content is not None and memory.has_line(content, found.line)
         added = memory.addition(content or b"", found.line)
         if not noted or not is_there:
             ours = noted["folders"] if noted else []  # a kill may have come between
             folders = [
-                one for one in _folders(file) if one in ours or not os.path.isdir(os.path.join(_home(space), one))
+                one
+                for one in memory.folders_of(file)
+                if one in ours or not os.path.isdir(os.path.join(_home(space), one))
             ]
             note = {
                 "schema_version": 1,
@@ -93,7 +96,7 @@ def on(space: Workspace, file: str) -> Standing:
         if not is_there:
             files.make_folder(os.path.dirname(path), mode=0o755)
             _write(path, (content or b"") + added)
-    return standing(space)
+    return standing(space, file)
 
 
 def off(space: Workspace) -> bool:
@@ -105,13 +108,13 @@ def off(space: Workspace) -> bool:
     store, home = space.store, _home(space)
     if not memory.is_on(store):
         return False
-    noted = memory.read_switch(store)
+    noted = memory.read_switch(space)
     with Lock(memory.lock_path(store), what="the memory's lock") as held:
         if noted:
             content = _content(space, noted["file"])
             path = os.path.join(home, noted["file"])
             if content is not None and noted["added"]:
-                left = memory.without(content, memory.PLACES[noted["file"]], noted["added"].encode())
+                left = memory.without(content, space.caller.memory[noted["file"]], noted["added"].encode())
                 if noted["makes"] and not left.strip():
                     files.remove(path)
                 elif left != content:
@@ -138,7 +141,7 @@ def refuse_a_worktree(space: Workspace) -> None:
             "IN_A_WORKTREE",
             "you cannot switch memory on or off in a linked worktree",
             where=space.project.root,
-            why="its runs are in the main checkout, and Claude Code asks before it imports from there",
+            why="its runs are in the main checkout, and an assistant asks before it imports from there",
             hint=f"cd {quoted(home)} && loomctl memory",
             exit_code=EXIT_USAGE,
         )
@@ -146,11 +149,6 @@ def refuse_a_worktree(space: Workspace) -> None:
 
 def _home(space: Workspace) -> str:
     return os.path.dirname(space.store.folder)
-
-
-def _folders(file: str) -> list[str]:
-    parts = file.split("/")[:-1]
-    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _content(space: Workspace, file: str) -> bytes | None:

@@ -231,7 +231,10 @@ class Caller(NamedTuple):
     environment_python: the made environment's interpreter, if there is one. on_hook_path: the standard library alone.
     parts: how many outputs a host takes of what is told now (D62); beside: UTF-16 units that it takes with a tool's
     result; printed: UTF-8 bytes of a command's output that reach its assistant. shut_in: whether the user's own
-    folders are out of reach. shared: whether its process may hold sessions of other people.
+    folders are out of reach. shared: whether its process may hold sessions of other people. memory: the files of
+    users' in a project that can lead an assistant, of whichever host, to what Loom keeps, each with the line that does;
+    rereads: those of them that this session's host reads again at each start, clear and compaction; started_in: the
+    folder that the host says it was started in, or empty.
     """
 
     session_id: str | None
@@ -246,6 +249,9 @@ class Caller(NamedTuple):
     printed: int = 24_000
     shut_in: bool = False
     shared: bool = False
+    memory: Mapping[str, str] = {}
+    rereads: tuple[str, ...] = ()
+    started_in: str = ""
 
 
 class Workspace(NamedTuple):

@@ -92,3 +92,16 @@ def test_a_file_that_git_does_not_ignore_is_told_and_a_first_run_too(scene: Scen
     scene.workflow()
     assert cli("run", "add dark mode", "--workflow", "tiny").code == EXIT_OK
     assert "goal: add dark mode" in (scene.store / "now.md").read_text()
+
+
+def test_memory_of_another_assistant_is_named_and_priced_as_what_it_is(cli: Cli, begun: Scene) -> None:
+    refused = cli("memory", "on", "--host", "codex").ends(EXIT_USAGE)
+    holds(refused.stderr, "AGENTS.md", "hint: loomctl memory on --host codex --yes")
+    told = cli("memory", "on", "--host", "codex", "--yes").stdout
+    holds(told, "Loom: memory is on: AGENTS.md points to .loom/now.md", "The line alone is in the conversation")
+    assert (begun.root / "AGENTS.md").read_text().startswith("Loom: read .loom/now.md")
+    again = cli("memory", "on", "--host", "gemini", "--yes", "--json").json["error"]
+    assert again["hint"] == "loomctl memory off && loomctl memory on --host gemini"
+    cli("memory", "off")
+    assert not (begun.root / "AGENTS.md").exists()
+    assert "GEMINI.md imports .loom/now.md (@.loom/now.md)" in cli("memory", "on", "--host", "gemini", "--yes").stdout

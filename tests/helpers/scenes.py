@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from loomctl.flow import start
 from loomctl.flow.open_project import workspace
 from loomctl.flow.start import Started
+from loomctl.hosts import table
 from loomctl.hosts.claude.transcript import Transcript
 from loomctl.kit import clock, ids
 from loomctl.runs import config, project
@@ -153,7 +154,17 @@ class Scene:
         here = str(cwd or self.root)
         found = project.find((here,)) or project.new(here)
         seen = conversation or (Transcript(str(transcript)) if transcript else Seen())
-        caller = Caller(session, host, pid, here, seen, on_hook_path)
+        caller = Caller(
+            session,
+            host,
+            pid,
+            here,
+            seen,
+            on_hook_path,
+            memory=table.MEMORY_LINES,
+            rereads=table.rereads(table.CLAUDE),
+            started_in=os.environ.get(table.CLAUDE.project, ""),
+        )
         return workspace(found, config.load(found.store, with_yaml=True), caller)
 
     def begin(self, work: str = "add dark mode", *, session: str | None = SESSION, workflow: str = "tiny") -> Started:

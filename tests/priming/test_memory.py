@@ -8,10 +8,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from loomctl.hosts import table
 from loomctl.priming import memory, memory_switch
 from loomctl.runs.machine import run_notes
 from tests.helpers.errors import refusal
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile, artifact
+
+LOCAL_FILE, RULE = (file for file, _ in table.MEMORY[table.CLAUDE.name])
 
 SENTENCE = "The heliotrope switch survives a reload."
 
@@ -176,9 +179,9 @@ def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> No
     place = scene.write("CLAUDE.local.md", content)
     place.chmod(0o640)
     space = scene.space()
-    memory_switch.on(space, memory_switch.LOCAL_FILE)
+    memory_switch.on(space, LOCAL_FILE)
     written = place.read_bytes()
-    memory_switch.on(space, memory_switch.LOCAL_FILE)
+    memory_switch.on(space, LOCAL_FILE)
     assert place.read_bytes() == written
     assert memory_switch.off(space)
     assert (place.read_bytes(), place.stat().st_mode & 0o777) == (content, 0o640)
@@ -187,17 +190,17 @@ def test_off_restores_any_file_byte_for_byte(scene: Scene, content: bytes) -> No
 
 def test_off_takes_away_what_on_put_there_and_nothing_of_the_users_own(scene: Scene) -> None:
     space = scene.space()
-    memory_switch.on(space, memory_switch.RULE)
-    rule = scene.root / memory_switch.RULE
+    memory_switch.on(space, RULE)
+    rule = scene.root / RULE
     assert rule.read_text() == "@../../.loom/now.md\n"
     memory_switch.off(space)
     assert not (scene.root / ".claude").exists()
-    memory_switch.on(space, memory_switch.RULE)
+    memory_switch.on(space, RULE)
     rule.write_text("My rule.\n" + rule.read_text() + "More of it.\n")
     memory_switch.off(space)
     assert rule.read_text() == "My rule.\nMore of it.\n"
     place = scene.write("CLAUDE.local.md", "@.loom/now.md\n")
-    memory_switch.on(scene.space(), memory_switch.LOCAL_FILE)
+    memory_switch.on(scene.space(), LOCAL_FILE)
     memory_switch.off(scene.space())
     assert place.read_text() == "@.loom/now.md\n"
 
@@ -211,7 +214,7 @@ def test_a_link_in_the_place_of_a_file_is_refused_and_nothing_is_written(scene: 
         place = scene.root / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tmp_path if name == ".claude" else target)
-        file = memory_switch.RULE if name == ".claude" else memory_switch.LOCAL_FILE
+        file = RULE if name == ".claude" else LOCAL_FILE
         assert refusal(memory_switch.on, scene.space(), file).code == "UNSAFE_LINK"
         place.unlink()
         assert target.read_text() == "mine\n"
@@ -283,3 +286,18 @@ def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> N
     compaction = begun.state["sessions"]["session_history"][0]["compactions"][-1]
     assert compaction["receipt"]["kept"] == ["spec", "goal", "step"]
     assert begun.space().local.primed(SESSION)["artifacts"]["spec"]["form"] == "full"
+
+
+@pytest.mark.parametrize("host", [host for host in table.MEMORY if host != table.CLAUDE.name])
+def test_other_assistants_are_led_to_it_by_a_line_in_their_own_file(host: str, scene: Scene) -> None:
+    ((file, line),) = table.MEMORY[host]
+    place = scene.write(file, "# Mine\n")
+    space = scene.space()
+
+    memory_switch.on(space, file)
+
+    assert place.read_text() == f"# Mine\n\n{line}\n"
+    assert (scene.store / "now.md").exists()
+    assert refusal(memory_switch.on, space, RULE, "again").code == "MEMORY_IS_ON"
+    assert memory_switch.off(space)
+    assert place.read_text() == "# Mine\n"

@@ -76,6 +76,9 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=parts,
         shared=host.shared,
+        memory=table.MEMORY_LINES,
+        rereads=table.rereads(host),
+        started_in=started_in,
     )
     return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)
 

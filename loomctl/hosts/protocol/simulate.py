@@ -108,6 +108,9 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=launcher_files.MOST_PARTS,
+        memory=table.MEMORY_LINES,
+        rereads=table.rereads(table.CLAUDE),
+        started_in=os.environ.get(table.CLAUDE.project, ""),
     )
     local = UnwrittenLocal(os.path.join(space.project.store, LOCAL))
 
