@@ -134,9 +134,14 @@ def _say_skew(made: Workspace) -> None:
 
 
 def _caller(found: Project, cwd: str) -> Caller:
-    for host, session_id in table.sessions(os.environ):
-        _check_session(session_id, host.session)
+    for host, named in table.sessions(os.environ):
+        _check_session(named, host.session)
         local = Local(Store(found.store).local)
+        session_id = named
+        if host.names_subagents:
+            from loomctl.hosts import subagents  # few hosts do
+
+            session_id = subagents.main_session(host, named, local)
         known = (local.binding(session_id) or {}).get("transcript_path")
         seen = table.conversation(host, None)
         path = known if isinstance(known, str) and os.path.isfile(known) else seen.kept_at(session_id)

@@ -31,6 +31,8 @@ class Host(NamedTuple):
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: whether it shuts what its assistant
     runs out of the user's own folders; the launcher knows, too. cannot: the promises that do not
     hold there, as the tests name them, each with its reason.
+    clears: whether it says of a start that it follows a clear; names_subagents: whether a subagent's shell and events
+    bear an id of the subagent's own.
     behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
     which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
     whether it hears what a compaction must keep. shared: whether one process may hold sessions of several people, so
@@ -60,6 +62,8 @@ class Host(NamedTuple):
     asks: bool = False
     sandbox: bool = False
     cannot: tuple[tuple[str, str], ...] = ()
+    clears: bool = True
+    names_subagents: bool = False
     restores: tuple[str, ...] = ()
     summariser: bool = True
     shared: bool = False
@@ -123,9 +127,12 @@ COPILOT = Host(
     dialect="copilot",
     conversation="loomctl.hosts.dialects.copilot",
     room=38_000,  # 200,000 arrived whole
+    printed=16_000,  # above 20,480 bytes it puts the output away; a command's own lines have 4,000
     behind=38_000,  # what is told beside is cut at 10,000 units, a modified result of 60,000 is not
     counts_on=True,
     asks=True,
+    clears=False,
+    names_subagents=True,
     restores=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
     summariser=False,
     mend="look into the newest file of ~/.copilot/logs for an invalid hooks file",

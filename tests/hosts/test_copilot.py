@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loomctl.hosts import table
+from loomctl.hosts import subagents, table
 from loomctl.hosts.dialects import copilot
 from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine.local import Local
+from loomctl.runs.tools.recording import digest
+from loomctl.runs.tools.tool_log import tail
+from tests.helpers.scenes import OTHER, SESSION, Json, Scene
 
 FIXTURES = Path(__file__).parent / "fixtures" / "copilot"
 ID = "5f2a7d1e-0000-4000-8000-000000000020"
@@ -170,3 +176,72 @@ def test_no_line_is_believed(tmp_path: Path, hostile: str) -> None:
     seen = copilot.Transcript(str(path))
     assert seen.boundary() is None
     assert seen.said_since("2026-01-01T00:00:00Z") is None
+
+
+# ---- Subagents, whose events and shells bear ids of their own.
+
+SUBAGENT = "9a9e9a9e-0000-4000-8000-000000000021"
+
+
+def test_a_subagents_event_is_its_parents() -> None:
+    event = read("pre-tool-use", session_id=SUBAGENT, agent_id=SUBAGENT, parent_agent_id=ID)
+    assert (event["session_id"], event["agent_id"]) == (ID, SUBAGENT)
+
+
+def test_a_subagents_call_is_recorded_with_its_parents(scene: Scene) -> None:
+    scene.workflow()
+    scene.begin()
+    event: Json = {"session_id": SUBAGENT, "agent_id": SUBAGENT, "parent_agent_id": SESSION, "cwd": "/nowhere"}
+    event |= {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {"command": "echo hi"}}
+    result = {"result_type": "success", "text_result_for_llm": "hi"}
+    stranger = {**event, "parent_agent_id": OTHER}
+    for number, told in enumerate((event, stranger)):
+        path = scene.store / "local/spool" / f"{SESSION}-{number}.json"
+        path.write_text(json.dumps({**told, "tool_result": result}), encoding="utf-8")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    digest(scene.space(SESSION))
+    (step,) = tail(str(scene.run_dir), 9)
+    assert (step.more["session_id"], step.more["agent_id"]) == (SESSION, SUBAGENT)
+
+
+def test_a_subagents_shell_belongs_to_the_session_whose_call_was_marked(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COPILOT_HOME", str(tmp_path))
+    scene.workflow()
+    scene.begin()
+    local = scene.space(SESSION).store.local
+    marked = Path(local, launcher_files.HOSTS, f"{os.getppid()}.{launcher_files.CALLED}")
+    marked.parent.mkdir(exist_ok=True)
+
+    def whose(session_id: str) -> str:
+        return subagents.main_session(table.COPILOT, session_id, Local(local))
+
+    assert whose(SUBAGENT) == SUBAGENT
+    marked.write_text(f"copilot {SESSION}\n")
+    assert whose(SUBAGENT) == SESSION
+    assert whose(SESSION) == SESSION
+    marked.write_text(f"claude-code {SESSION}\n")
+    assert whose(SUBAGENT) == SUBAGENT
+    marked.write_text(f"copilot {SESSION}\n")
+    own = tmp_path / "session-state" / SUBAGENT / "events.jsonl"
+    own.parent.mkdir(parents=True)
+    own.write_text("{}\n")
+    assert whose(SUBAGENT) == SUBAGENT
+
+
+# ---- After a clear nothing but the process links two sessions, and a process may hold several.
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_new_session_inherits_from_one_that_has_ended(scene: Scene, ended: bool) -> None:
+    scene.workflow()
+    environ = {table.NAMED: "copilot", "COPILOT_PROJECT_DIR": "", "LOOM_HOST_PID": str(os.getpid())}
+    scene.begin()
+    scene.hook("session-start", source="resume", environ=environ)
+    scene.hook("stop", environ=environ)
+    if ended:
+        scene.hook("session-end", reason="user_exit", environ=environ)
+    scene.hook("session-start", source="new", session=OTHER, environ=environ)
+    bound = scene.store / "local/sessions" / f"{OTHER}.json"
+    assert bound.exists() == ended

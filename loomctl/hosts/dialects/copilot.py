@@ -46,8 +46,10 @@ def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
     result = event.get("tool_result")
     if isinstance(result, dict) and "tool_response" not in event:
         made["tool_response"] = made.pop("tool_result")
+    if text_of(event, "agent_id") and text_of(event, "parent_agent_id"):  # a subagent's, whose own is no session
+        made["session_id"] = event["parent_agent_id"]
     if not text_of(event, "transcript_path"):
-        made["transcript_path"] = _kept_at(text_of(event, "session_id"))
+        made["transcript_path"] = _kept_at(text_of(made, "session_id"))
     return made
 
 

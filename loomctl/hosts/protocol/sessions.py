@@ -115,6 +115,8 @@ def _inherit(space: Workspace, source: str) -> None:
         parent = space.local.binding(_parent_session(pid))
     elif pid is not None and (source == "clear" or not space.caller.shared):
         parent = space.local.of_process(pid)
+        if parent is not None and not table.of_hook().clears and not parent.get("ended"):
+            parent = None  # a second conversation of the process, and not the one after a clear
     if parent is not None:
         origin = parent["session_id"]
         shared = {"shared": True} if space.caller.shared else {}

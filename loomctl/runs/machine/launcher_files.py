@@ -15,7 +15,7 @@ import stat
 
 from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
-from loomctl.kit.ids import checked_id
+from loomctl.kit.ids import checked_id, is_fit
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -174,6 +174,15 @@ def marked_processes(local: str) -> frozenset[int]:
     except OSError:
         return frozenset()
     return frozenset(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 10)
+
+
+def session_of(local: str, pid: int, host: str) -> str:
+    """Give the session whose tool call a process marked last, for a host; empty where there is none."""
+    try:
+        words = files.read_bytes(_mark(local, pid, CALLED), limit=1 << 14).decode("utf-8", "replace").split()
+    except (OSError, LoomError):
+        return ""
+    return words[1] if len(words) == 2 and words[0] == host and is_fit(words[1]) else ""
 
 
 def marks(local: str, pid: int) -> Marks:

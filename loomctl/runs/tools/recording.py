@@ -309,9 +309,12 @@ class _Digester:
     def _reduce(self, spooled: Spooled, binding: dict[str, Any] | None) -> bool:
         """Reduce one file for its run; False for what is no event of the session that is bound to it."""
         event, whole = _event(spooled)
-        session_id = event.get("session_id") if event else None
-        if event is None or binding is None or binding["session_id"] != session_id:
+        if event is None or binding is None:
             return False
+        if event.get("session_id") != binding["session_id"]:
+            if not event.get("agent_id") or event.get("parent_agent_id") != binding["session_id"]:
+                return False
+            event = {**event, "session_id": binding["session_id"]}  # a host that names the subagent there
         stage = (
             binding.get("stage") if not spooled.path.endswith(launcher_files.UNFINISHED) else ""
         )  # many ended since, maybe
