@@ -36,6 +36,10 @@ class Terminal:
         self._tmux("kill-server", check=False)
         self._folder.cleanup()
 
+    def pid(self) -> int:
+        """Give the program's process."""
+        return int(self._tmux("list-panes", "-F", "#{pane_pid}"))
+
     def screen(self) -> str:
         """Give what stands on the screen and above it, wrapped lines joined."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-1000", check=False)

@@ -13,10 +13,11 @@ from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.copilot import Copilot
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.opencode import OpenCode
 from tests.e2e.promises import DONE, ENDED, PROMISES, done_steps, flow
 from tests.e2e.scenes import state_of
 
-CLIENTS: list[type[Client]] = [Claude, Codex, Copilot]
+CLIENTS: list[type[Client]] = [Claude, Codex, Copilot, OpenCode]
 PAIRS = list(zip(CLIENTS, [*CLIENTS[1:], CLIENTS[0]], strict=True))
 CASES = [(client, name) for client in CLIENTS for name in PROMISES]
 
