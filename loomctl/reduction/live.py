@@ -18,6 +18,7 @@ SHELL = ("Bash", "BashOutput", "bash")
 TOOLS = (*SHELL, "WebFetch", "WebSearch", "webfetch", "websearch", "web_fetch")
 _MCP = "mcp__"
 _KEYS = ("stdout", "stderr", "result", "results", "output", "content", "text", "text_result_for_llm", "llmContent")
+_FEWEST = 200  # characters by which a file is known
 _NO_TEXT = ("image", "audio", "resource_link")
 _DEEPEST = 6
 # Words before a command's program, and programs that are not what a command is for.
@@ -68,7 +69,7 @@ def refusal(event: Mapping[str, Any]) -> str:
 
 
 # Where a host says that it put an output away itself, and showed the beginning alone.
-_PUT_AWAY = ("persistedOutputPath", "persistedOutputSize")
+_PUT_AWAY = ("persistedOutputPath", "persistedOutputSize", "persistedOutputShown")
 
 
 def put_away(response: object) -> str:
@@ -78,6 +79,12 @@ def put_away(response: object) -> str:
     """
     path = response.get(_PUT_AWAY[0]) if isinstance(response, dict) else None
     return path if isinstance(path, str) else ""
+
+
+def shown(response: object) -> int:
+    """Give how many characters of an output that it put away a host says that it shows; 0 where it says nothing."""
+    said = response.get(_PUT_AWAY[2]) if isinstance(response, dict) else 0
+    return said if type(said) is int and said >= _FEWEST else 0
 
 
 def given_whole(response: Any) -> Any:

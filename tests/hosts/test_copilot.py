@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from loomctl.runs.tools.recording import digest
 from loomctl.runs.tools.tool_log import tail
-from tests.helpers.scenes import OTHER, SESSION, Json, Scene
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "copilot"
 ID = "5f2a7d1e-0000-4000-8000-000000000020"
@@ -245,3 +246,54 @@ def test_a_new_session_inherits_from_one_that_has_ended(scene: Scene, ended: boo
     scene.hook("session-start", source="new", session=OTHER, environ=environ)
     bound = scene.store / "local/sessions" / f"{OTHER}.json"
     assert bound.exists() == ended
+
+
+# ---- What the host puts away itself, above 20,480 bytes, is reduced from its file, which goes with the session.
+
+LINES = "".join(f"{number}\n" for number in range(20_000)) + "fatal: the lamp is out\n"
+
+
+def put_away(path: Path, shown: str) -> dict[str, str]:
+    told = f"Output too large to read at once (106.3 KB). Saved to: {path}\nConsider using tools.\n\n"
+    told += f"Preview (first 500 chars):\n{shown}\n\n<shellId: 0 completed with exit code 0>"
+    return {"result_type": "success", "text_result_for_llm": told}
+
+
+def answered_for(scene: Scene, result: dict[str, str]) -> str:
+    event = {"session_id": SESSION, "cwd": str(scene.root), "hook_event_name": "PostToolUse", "tool_name": "Bash"}
+    raw = json.dumps({**event, "tool_input": {"command": "make"}, "tool_result": result})
+    path = scene.store / "local/spool" / f"{SESSION}-1.json"
+    path.write_text(raw, encoding="utf-8")
+    environ = scene.environ(**{table.NAMED: "copilot"})
+    return run(
+        [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)],
+        cwd=scene.root, environ=environ, given=b"",
+    ).stdout  # fmt: skip
+
+
+def test_an_output_that_the_host_put_away_is_shortened_from_its_file(scene: Scene, tmp_path: Path) -> None:
+    scene.workflow()
+    scene.begin()
+    path = tmp_path / "1795688483344-copilot-tool-output-29880-4ddd3092.txt"
+    path.write_text(LINES, encoding="utf-8")
+    told = json.loads(answered_for(scene, put_away(path, LINES[:500])))["modifiedResult"]["textResultForLlm"]
+    assert told.startswith("make: 20,001 lines")
+    assert "fatal: the lamp is out" in told
+    kept = Path(told.split("\n")[-1].removeprefix("The whole output: "))
+    assert kept.read_text(encoding="utf-8") == LINES
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("1-copilot-tool-output-2-3.txt", "another beginning " * 30),
+        ("1-copilot-tool-output-2-3.txt", "1\n2\n"),
+        ("shadow", LINES[:500]),
+        ("x-copilot-tool-output-2-3.txt", LINES[:500]),
+    ],
+)
+def test_a_command_cannot_name_a_file_by_what_it_prints(scene: Scene, tmp_path: Path, name: str, shown: str) -> None:
+    scene.workflow()
+    scene.begin()
+    (tmp_path / name).write_text(LINES, encoding="utf-8")
+    assert answered_for(scene, put_away(tmp_path / name, shown)) == ""

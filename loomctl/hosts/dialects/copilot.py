@@ -34,6 +34,8 @@ _SOURCES = {"new": "startup"}
 # What came before it is what a compaction takes; what takes nothing; what a start gave; that a turn ends.
 _BEGUN, _FAILED, _STARTS, _STOPS = "compaction begun", "compaction failed", "started", "stops"
 _BARE = {"tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF}
+_TOO_LARGE, _SAVED, _PREVIEW = "Output too large to read at once (", ". Saved to: ", "\n\nPreview (first 500 chars):\n"
+_OUTPUT = "-copilot-tool-output-"
 _PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
 
 
@@ -45,12 +47,28 @@ def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
         made["source"] = _SOURCES.get(source, source) if isinstance(source, str) else ""
     result = event.get("tool_result")
     if isinstance(result, dict) and "tool_response" not in event:
-        made["tool_response"] = made.pop("tool_result")
+        made["tool_response"] = _put_away(made.pop("tool_result"))
     if text_of(event, "agent_id") and text_of(event, "parent_agent_id"):  # a subagent's, whose own is no session
         made["session_id"] = event["parent_agent_id"]
     if not text_of(event, "transcript_path"):
         made["transcript_path"] = _kept_at(text_of(made, "session_id"))
     return made
+
+
+def _put_away(result: dict[str, Any]) -> dict[str, Any]:
+    """Give a result in the protocol's words for one that the host put away: its beginning, and where the whole is.
+
+    The file is the host's by its name, goes with the session, and is believed only if it begins with what is shown.
+    """
+    said = text_of(result, "text_result_for_llm")
+    head, found, shown = said.partition(_PREVIEW)
+    path = head.partition(_SAVED)[2].partition("\n")[0] if head.startswith(_TOO_LARGE) and found else ""
+    number, mark, rest = os.path.basename(path).partition(_OUTPUT)
+    if not mark or not number.isdigit() or not rest.endswith(".txt") or not os.path.isabs(path):
+        return result
+    shown = shown.rpartition("\n<shellId: ")[0].removesuffix("\n") or shown
+    kept = {"persistedOutputPath": path, "persistedOutputShown": len(shown)}
+    return {**result, "text_result_for_llm": shown, **kept}
 
 
 def write(answer: Answer) -> str:

@@ -135,7 +135,7 @@ def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     most = live.threshold(_settings(store), tool_name)
     place, text = live.main_text(event.get("tool_response"))
     if live.put_away(event.get("tool_response")):
-        text = _whole(live.put_away(event["tool_response"]), text)
+        text = _whole(live.put_away(event["tool_response"]), text, live.shown(event["tool_response"]) or _SHOWN)
         event["tool_response"] = live.given_whole(event["tool_response"])
     run_dir = _run_dir(store, event, os.path.basename(spooled)) if most is not None and len(text) > most else ""
     if not run_dir:
@@ -152,13 +152,16 @@ def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     return response, quick_json.dumps({**event, "tool_response": response, "loom": kept}).encode()
 
 
-def _whole(path: str, beginning: str) -> str:
-    """Give an output that the host put away. Raises OSError and ValueError where the file is not what was shown."""
+def _whole(path: str, beginning: str, shown: int) -> str:
+    """Give an output that the host put away. Raises OSError and ValueError where the file is not what was shown.
+
+    shown: how many characters of its beginning the host gives.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as source:
         data = source.read(LARGEST_EVENT + 1)
     text = data.decode("utf-8", "replace")
-    if len(data) > LARGEST_EVENT or len(beginning) < _SHOWN or not text.startswith(beginning[:_SHOWN]):
+    if len(data) > LARGEST_EVENT or len(beginning) < shown or not text.startswith(beginning[:shown]):
         raise ValueError(f"{path} is not the output whose beginning was given")
     return text
 

@@ -16,6 +16,7 @@ from tests.e2e.clients.models import Says
 from tests.e2e.terminal import Terminal
 
 READY = "/ commands"
+TASK = "a task for a subagent"
 _marks = itertools.count(1)
 
 
@@ -38,6 +39,10 @@ class Copilot(Client):
         return "compaction" if "create a detailed summary of the conversation" in last else "main"
 
     def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        """Give its shell's call; of TASK, that of a subagent."""
+        if command == TASK:
+            given = {"description": "Look", "prompt": "Look at it.", "agent_type": "general-purpose", "name": "looks"}
+            return "task", {**given, "mode": "sync"}
         return "bash", {"command": command, "description": "A command"}
 
     def environment(self) -> dict[str, str]:

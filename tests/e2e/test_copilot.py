@@ -1,0 +1,97 @@
+"""Copilot CLI, where it differs: one bundle with several readers, calls that must go on, subagents, an asked user."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.clients.copilot import TASK, Copilot
+from tests.e2e.clients.models import Says
+from tests.e2e.promises import begun, first
+from tests.e2e.scenes import SENTENCE, state_of
+
+
+@pytest.fixture
+def copilot(bundle: Path, cache: Path) -> Iterator[Copilot]:
+    with Copilot(bundle, cache) as client:
+        yield client
+
+
+def hooks(client: Copilot, session: str) -> list[dict[str, object]]:
+    """Give what hooks answered, as the host wrote it down."""
+    path = client.home / ".copilot/session-state" / session / "events.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line["data"] for line in lines if line["type"] == "hook.end"]
+
+
+def test_of_the_bundles_readers_one_answers_and_nothing_is_given_twice(copilot: Copilot) -> None:
+    """It reads Claude Code's manifest, too, whose hooks say another host, and of which four give parts of a start."""
+    begun(copilot)
+    turn = copilot.tell("hello")
+    assert first(turn).seen().count(SENTENCE) == 1
+    given = [one for one in hooks(copilot, turn.session_id) if one.get("output")]
+    assert [one["hookType"] for one in given] == ["sessionStart"]
+    marks = list((copilot.project / ".loom/local/hosts").glob("*.rested"))
+    assert marks
+    assert {mark.read_text(encoding="utf-8").split()[0] for mark in marks} == {"copilot"}
+
+
+def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot) -> None:
+    """What the outer one's shell hands on says nothing of the inner one's hooks."""
+    begun(copilot)
+    outer = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "outer", "CLAUDE_PID": "1", "CLAUDE_PROJECT_DIR": "/"}
+    copilot.own = {**copilot.own, **outer}
+    turn = copilot.tell("hello")
+    assert first(turn).seen().count(SENTENCE) == 1
+    assert state_of(copilot.project)["sessions"]["current_session_id"] != "outer"
+
+
+@pytest.mark.parametrize("how", ["gone", "killed", "failing"])
+def test_no_call_is_denied_for_a_hook_that_fails(copilot: Copilot, how: str) -> None:
+    launcher = copilot.bundle / "bin" / "loomctl"
+    if how == "gone":
+        launcher.unlink()
+    else:
+        launcher.write_text("#!/bin/sh\n" + {"killed": "kill -9 $$\n", "failing": "exit 1\n"}[how], encoding="utf-8")
+    turn = copilot.tell("look", Says(shell="echo it went on"), "I looked.")
+    assert "it went on\n<shellId" in turn.conversation[-1].seen()
+
+
+def test_a_subagent_works_on_its_parents_run(copilot: Copilot) -> None:
+    turn = begun(copilot)
+    said: list[Says | str] = [Says(shell=TASK), Says(shell="loomctl status"), "It stands well.", "I have heard."]
+    after = copilot.tell("go on", *said, session=turn.session_id)
+    assert any("status    in progress" in request.seen() for request in after.conversation)
+    assert "loomctl status" in copilot.loomctl("steps", "--agents")
+    bound = list((copilot.project / ".loom/local/sessions").glob("*.json"))
+    assert [path.stem for path in bound] == [turn.session_id]
+
+
+def test_its_user_is_asked_about_a_decision(copilot: Copilot) -> None:
+    """Where nobody can be asked the call is denied, whatever is allowed besides."""
+    turn = begun(copilot)
+    denied = copilot.tell("stop it", Says(shell="loomctl cancel"), "I could not.", session=turn.session_id)
+    assert "Denied by preToolUse hook" in denied.conversation[-1].seen()
+    assert state_of(copilot.project)["status"] == "in_progress"
+
+
+def test_a_refused_hooks_file_is_found_by_the_doctor(copilot: Copilot) -> None:
+    begun(copilot)
+    (copilot.home / ".local/bin/copilot").symlink_to(copilot.binary)
+    copilot.silence_hooks()
+    copilot.tell("hello")
+    assert "matcher cannot be empty" in copilot.loomctl("doctor", check=False)
+
+
+def test_a_project_with_another_alphabet(copilot: Copilot) -> None:
+    begun(copilot)
+    there = copilot.root / "проект 🌒 with 'quotes'"
+    shutil.move(copilot.project, there)
+    copilot.move_to(there)
+    turn = copilot.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+    assert SENTENCE in turn.conversation[-1].seen()
+    assert SENTENCE in first(copilot.tell("hello")).seen()
