@@ -3,6 +3,8 @@
 What a host cannot do is an expected no, with its reason in the table of hosts: the scene is played, and must fail.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,31 @@ PAIRS = list(zip(CLIENTS, [*CLIENTS[1:], CLIENTS[0]], strict=True))
 CASES = [(client, name) for client in CLIENTS for name in PROMISES]
 
 
+@pytest.fixture(scope="module")
+def machines(bundle: Path, cache: Path) -> Iterator[Callable[[type[Client]], Client]]:
+    """Give a client on a machine on which Loom has just been installed, at the same paths each time."""
+    with ExitStack() as all_of_them:
+        made: dict[type[Client], Client] = {}
+
+        def machine(client: type[Client]) -> Client:
+            if client not in made:
+                made[client] = all_of_them.enter_context(client(bundle, cache))
+                made[client].keep("installed")
+            made[client].come_back("installed")
+            return made[client]
+
+        yield machine
+
+
 @pytest.mark.parametrize(("client", "name"), CASES, ids=[f"{client.host}: {name}" for client, name in CASES])
-def test_a_promise_holds(client: type[Client], name: str, bundle: Path, cache: Path) -> None:
-    with client(bundle, cache) as here:
-        reason = dict(table.HOSTS[client.host].cannot).get(name, "")
-        if not reason:
-            PROMISES[name](here)
-            return
-        with pytest.raises(AssertionError):
-            PROMISES[name](here)
+def test_a_promise_holds(client: type[Client], name: str, machines: Callable[[type[Client]], Client]) -> None:
+    here = machines(client)
+    reason = dict(table.HOSTS[client.host].cannot).get(name, "")
+    if not reason:
+        PROMISES[name](here)
+        return
+    with pytest.raises(AssertionError):
+        PROMISES[name](here)
 
 
 @pytest.mark.parametrize(("begins", "ends"), PAIRS, ids=[f"{one.host} to {other.host}" for one, other in PAIRS])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from typing_extensions import Self
 
@@ -26,8 +26,6 @@ TIME_LIMIT = 120
 
 GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
 PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
-
-Own = TypeVar("Own", bound="Client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,7 @@ class Client(ABC):
 
     def __init__(self, bundle: Path, cache: Path, *, beside: Client | None = None) -> None:
         """Make a machine, or share another client's with its project."""
+        self.begun: list[Turn] = []
         self.root: Path
         self.bundle: Path
         self.project: Path
@@ -98,6 +97,7 @@ class Client(ABC):
         self.stop_model()
         if not self.shares:
             shutil.rmtree(self.root, ignore_errors=True)
+            shutil.rmtree(self.kept, ignore_errors=True)
 
     @property
     def home(self) -> Path:
@@ -196,6 +196,24 @@ class Client(ABC):
         self.project = project
 
     # ---- What is the same for all.
+
+    def keep(self, moment: str) -> None:
+        """Keep all that stands on the machine, to come back to it; no process of the assistant's may run."""
+        shutil.copytree(self.root, self.kept / moment, symlinks=True)
+
+    def come_back(self, moment: str) -> bool:
+        """Let the machine be as it was then, at the same paths; False where that was not kept."""
+        if not (self.kept / moment).is_dir():
+            return False
+        while self.root.exists():  # what was killed just now may still be taking its own files away
+            shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.kept / moment, self.root, symlinks=True)
+        self.move_to(self.root / "project")
+        return True
+
+    @property
+    def kept(self) -> Path:
+        return self.root.with_name(f"{self.root.name}.kept")
 
     def make_project(self, name: str) -> Path:
         folder = self.root / name

@@ -95,8 +95,14 @@ class Codex(Client):
     def move_to(self, project: Path) -> None:
         """Work in another folder, which is trusted, too."""
         super().move_to(project)
-        with (self.home / ".codex" / "config.toml").open("a", encoding="utf-8") as settings:
-            settings.write(f'[projects."{project}"]\ntrust_level = "trusted"\n')
+        settings = self.home / ".codex" / "config.toml"
+        said = settings.read_text(encoding="utf-8")
+        if f'"{project}"' not in said:
+            settings.write_text(f'{said}[projects."{project}"]\ntrust_level = "trusted"\n', encoding="utf-8")
+
+    def come_back(self, moment: str) -> bool:
+        self.trusted = Codex.trusted
+        return super().come_back(moment)
 
     @contextmanager
     def open(self, session: str = "") -> Iterator[Talk]:
