@@ -186,6 +186,14 @@ class Conversation:
         """Name the last compaction; None where there was none, or that is not known."""
         return None
 
+    def is_planning(self) -> bool:
+        """Tell whether its assistant plans and does nothing yet, where the host's event does not say it."""
+        return False
+
+    def is_busy(self) -> bool:
+        """Tell whether subagents work on beside it, where the host's event does not say it."""
+        return False
+
     def compacting(self) -> bool:
         """Tell whether a compaction works beside the turn, and takes what came before it once it is over."""
         return False

@@ -297,3 +297,39 @@ def test_a_command_cannot_name_a_file_by_what_it_prints(scene: Scene, tmp_path: 
     scene.begin()
     (tmp_path / name).write_text(LINES, encoding="utf-8")
     assert answered_for(scene, put_away(tmp_path / name, shown)) == ""
+
+
+# ---- What no event tells of a turn that ends.
+
+
+def told(tmp_path: Path, *lines: tuple[str, str, Json]) -> copilot.Transcript:
+    path = tmp_path / "events.jsonl"
+    raw = [{"type": kind, "agentId": agent, "timestamp": AT, "data": data} for kind, agent, data in lines]
+    path.write_text("".join(json.dumps(one) + "\n" for one in raw), encoding="utf-8")
+    return copilot.Transcript(str(path))
+
+
+AT = "2026-11-26T10:29:07.414Z"
+BEGINS = ("subagent.started", "a1", {"executionMode": "background"})
+CASES: dict[str, tuple[bool, list[tuple[str, str, Json]]]] = {
+    "none": (False, []),
+    "one works": (True, [BEGINS]),
+    "it has ended": (False, [BEGINS, ("subagent.completed", "a1", {})]),
+    "it failed": (False, [BEGINS, ("subagent.failed", "a1", {})]),
+    "another works": (True, [BEGINS, ("subagent.started", "a2", {}), ("subagent.completed", "a1", {})]),
+    "broken off": (False, [BEGINS, ("abort", "", {"reason": "user_initiated"})]),
+    "resumed": (False, [BEGINS, ("session.resume", "", {})]),
+}
+
+
+@pytest.mark.parametrize(("busy", "lines"), CASES.values(), ids=CASES)
+def test_subagents_that_work_on_are_known(tmp_path: Path, busy: bool, lines: list[tuple[str, str, Json]]) -> None:
+    assert told(tmp_path, *lines).is_busy() == busy
+
+
+def test_plan_mode_is_known(tmp_path: Path) -> None:
+    plan = ("session.mode_changed", "", {"previousMode": "interactive", "newMode": "plan"})
+    back = ("session.mode_changed", "", {"previousMode": "plan", "newMode": "interactive"})
+    assert told(tmp_path, plan).is_planning()
+    assert not told(tmp_path, plan, back).is_planning()
+    assert not told(tmp_path).is_planning()

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 _SOURCES = {"new": "startup"}
 # What came before it is what a compaction takes; what takes nothing; what a start gave; that a turn ends.
 _BEGUN, _FAILED, _STARTS, _STOPS = "compaction begun", "compaction failed", "started", "stops"
-_BARE = {"tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF}
+# That subagents begin and end, that none of those before lives, what its user wants of it.
+_WORKS, _ENDS, _ANEW, _MODE = "works", "ends", "anew", "mode"
+_BARE = {
+    "tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF, "session.resume": _ANEW,
+}  # fmt: skip
+_PLAIN = {
+    "tool.execution_complete": (GIVEN, "result", "content"), "skill.invoked": (GIVEN, "content"),
+    "session.mode_changed": (_MODE, "newMode"),
+}  # fmt: skip
+_AGENTS = {"subagent.started": _WORKS, "subagent.completed": _ENDS, "subagent.failed": _ENDS}
 _TOO_LARGE, _SAVED, _PREVIEW = "Output too large to read at once (", ". Saved to: ", "\n\nPreview (first 500 chars):\n"
 _OUTPUT = "-copilot-tool-output-"
 _PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
@@ -101,7 +110,11 @@ class Transcript(Written):
     def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line tells; what subagents do is no part of the conversation."""
         at, kind, data = text_of(line, "timestamp"), text_of(line, "type"), line.get("data")
-        if not isinstance(data, dict) or line.get("agentId") or data.get("parentToolCallId"):
+        if not isinstance(data, dict):
+            return
+        if kind in _AGENTS:
+            yield Passage(_AGENTS[kind], at, text_of(line, "agentId"))
+        if line.get("agentId") or data.get("parentToolCallId"):
             return
         if kind == "user.message":
             yield Passage(PROMPT, at, text_of(data, "content"), text_of(data, "messageId"))
@@ -109,10 +122,6 @@ class Transcript(Written):
         elif kind == "assistant.message":
             if text_of(data, "content") or not data.get("toolRequests"):
                 yield Passage(SAID, at, text_of(data, "content"), text_of(data, "originatingMessageId"))
-        elif kind == "tool.execution_complete":
-            yield Passage(GIVEN, at, text_of(data, "result", "content"))
-        elif kind == "skill.invoked":
-            yield Passage(GIVEN, at, text_of(data, "content"))
         elif kind == "session.compaction_complete":
             done = data.get("success") is True and text_of(data, "outcome") in ("applied", "")
             yield Passage(BOUNDARY if done else _FAILED, at, text_of(data, "summaryContent"))
@@ -120,6 +129,9 @@ class Transcript(Written):
             yield Passage(_STARTS, at, text_of(data, "output", "additionalContext"))
         elif kind == "hook.start":
             yield from [Passage(_STOPS, at)] if text_of(data, "hookType") == "agentStop" else []
+        elif kind in _PLAIN:
+            of, *at_keys = _PLAIN[kind]
+            yield Passage(of, at, text_of(data, *at_keys))
         elif kind in _BARE:
             yield Passage(_BARE[kind], at)
 
@@ -134,6 +146,22 @@ class Transcript(Written):
     def summary(self) -> str | None:
         """Give the summary that the last compaction left; None while one works beside the turn."""
         return None if self.compacting() else super().summary()
+
+    def is_planning(self) -> bool:
+        """Tell whether it is in plan mode."""
+        return self._newest((_MODE, _ANEW)).text == "plan"
+
+    def is_busy(self) -> bool:
+        """Tell whether a subagent has begun and not ended, since its user broke a turn off or it was resumed."""
+        works: set[str] = set()
+        for entry in self._all():
+            if entry.kind in (_ANEW, BROKEN_OFF):
+                works.clear()
+            elif entry.kind == _WORKS:
+                works.add(entry.text)
+            elif entry.kind == _ENDS:
+                works.discard(entry.text)
+        return bool(works)
 
     def compacting(self) -> bool:
         """Tell whether a compaction has begun and is not over."""

@@ -108,8 +108,8 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
     turn = stop.Turn(
         told=told if isinstance(told, str) else None,
         driven=_is_driven(conversation, prompt_id, memory),
-        planning=event.get("permission_mode") == "plan",
-        busy=bool(event.get("background_tasks")),
+        planning=event.get("permission_mode") == "plan" or conversation.is_planning(),
+        busy=bool(event.get("background_tasks")) or conversation.is_busy(),
         asked=going and memory.asked,
         nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
         idle=blocks,
