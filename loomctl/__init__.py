@@ -8,10 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from loomctl.flow.contexts import RunContext as RunContext
     from loomctl.flow.outcomes.outcome import ErrorInfo as ErrorInfo
     from loomctl.flow.outcomes.outcome import Outcome as Outcome
     from loomctl.flow.outcomes.outcome import Status as Status
+    from loomctl.hosts.scripts import RunContext as RunContext
     from loomctl.kit.errors import LoomError as LoomError
     from loomctl.kit.package import __version__ as __version__
     from loomctl.runs.model.context import Context as Context
@@ -23,7 +23,7 @@ _PLACES = {
     "ErrorInfo": "loomctl.flow.outcomes.outcome",
     "LoomError": "loomctl.kit.errors",
     "Outcome": "loomctl.flow.outcomes.outcome",
-    "RunContext": "loomctl.flow.contexts",
+    "RunContext": "loomctl.hosts.scripts",
     "Status": "loomctl.flow.outcomes.outcome",
     "__version__": "loomctl.kit.package",
 }

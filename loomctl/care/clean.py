@@ -261,7 +261,7 @@ _BEGINNING = "env-"
 
 def bases() -> list[str]:
     """Give the folders that the launcher keeps environments and compiled modules in: the plugin's data, the cache."""
-    data = os.environ.get("CLAUDE_PLUGIN_DATA", "")
+    data = os.environ.get(machine.PLUGIN_DATA, "")
     own = [data if os.path.isabs(data) else "", machine.cache_home()]
     return [base for base in dict.fromkeys(own) if base and os.path.isdir(base) and not os.path.islink(base)]
 

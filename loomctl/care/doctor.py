@@ -12,7 +12,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from loomctl.care import hook_checks, project_checks
+from loomctl.care import project_checks
 from loomctl.install import on_path
 from loomctl.install.environment import MAKING
 from loomctl.kit import files, git, machine, package, processes, trouble
@@ -87,7 +87,7 @@ def python(patient: Patient) -> Finding:
 
 def _remembered(unsafe: Collection[str]) -> tuple[str, str]:
     """Give `(file, Python)` of what hooks remember, in the order in which the launcher looks; empty if they do not."""
-    for base in (os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/"), machine.cache_home()):
+    for base in (os.environ.get(machine.PLUGIN_DATA, "").rstrip("/"), machine.cache_home()):
         if base in unsafe:
             continue
         memory = os.path.join(base, "python")
@@ -233,7 +233,7 @@ def _version_of(program: str, patient: Patient) -> str:
 
 
 def _hook_skew(patient: Patient) -> Iterator[Finding]:
-    beats = hook_checks.beats_of(patient)
+    beats = project_checks.beats_of(patient)
     for skew in hook_health.skews(beats, None):
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
@@ -311,14 +311,10 @@ def git_found(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have on
 LONGEST = 600
 
 CHECKS: dict[str, Check] = {
-    "switch": hook_checks.switch,
     "python": python,
     "environment": environment,
     "versions": versions,
     "path": path,
-    "hooks": hook_checks.hooks,
-    "round-trip": hook_checks.round_trip,
-    "heartbeats": hook_checks.firings,
     "project": project_checks.project,
     "config": project_checks.config,
     "runs": project_checks.runs,
@@ -331,7 +327,7 @@ CHECKS: dict[str, Check] = {
     "disk": disk,
     "git": git_found,
 }
-"""By id, in the order in which they are told; docs/reference/doctor.md says what each means."""
+"""By id; docs/reference/doctor.md says what each means."""
 
 
 def examine(patient: Patient, checks: Mapping[str, Check]) -> dict[str, Finding]:

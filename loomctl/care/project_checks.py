@@ -27,6 +27,7 @@ from loomctl.runs.store.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loomctl.runs.machine.launcher_files import Beat
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Project
     from loomctl.runs.store.layouts import Home
@@ -83,6 +84,11 @@ MOST_READ = 64 << 20
 _NO_PROJECT = Finding(PASS, "no project")
 
 
+def beats_of(patient: Patient) -> dict[str, Beat]:
+    """Give when each hook last fired here; empty where there is no project."""
+    return launcher_files.beats(patient.store.local) if patient.store else {}
+
+
 def project(patient: Patient) -> Finding:
     """Which project and store this is and why, and whether the store is Loom's to write (D3)."""
     if not patient.cwd:
@@ -99,7 +105,7 @@ def project(patient: Patient) -> Finding:
     if os.path.dirname(store.folder) != root:
         details.append("a linked worktree uses the store of the main checkout")
     if not (patient.cwd + os.sep).startswith(root + os.sep):
-        details.append("found from CLAUDE_PROJECT_DIR, not from the working directory")
+        details.append("found from the folder that the assistant was started in, not from the working directory")
     if settings.load(store.folder, with_yaml=False).commit_runs:
         details.append("runs are committed with the project (commit_runs)")
     return gathered([*_links(patient), *_writing(patient)], f"project {root}", details=details)

@@ -125,9 +125,9 @@ class Machine:
         self._state = os.path.join(base, f"state-of-{name}")
 
     def _surroundings(self, session: str) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("CLAUDE", "LOOM_"))}
-        own = {"LOOM_HOSTNAME": self.name, "LOOM_STATE_HOME": self._state, "CLAUDE_PROJECT_DIR": self.project}
-        return {**kept, **own, "CLAUDE_CODE_SESSION_ID": session, "PWD": self.project}
+        kept = {key: value for key, value in table.without_hosts(os.environ).items() if not key.startswith("LOOM_")}
+        own = {"LOOM_HOSTNAME": self.name, "LOOM_STATE_HOME": self._state, table.CLAUDE.project: self.project}
+        return {**kept, **own, table.CLAUDE.session: session, "PWD": self.project}
 
     def _call(self, session: str, words: Sequence[str], given: str) -> Any:
         import subprocess

@@ -41,11 +41,6 @@ if TYPE_CHECKING:
     from loomctl.kit.processes import Process
     from loomctl.runs.project import Project, Workspace
 
-# What assistants say of themselves in the environment of what they start.
-_MARKS = (
-    "CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_SESSION_ID", "CODEX_THREAD_ID", "COPILOT_CLI", "CURSOR_AGENT",
-    "GEMINI_CLI", "OPENCODE", "QWEN_CODE",
-)  # fmt: skip
 # A process's start and a file's time are taken from clocks that tick a hundred times a second.
 _TICK = 0.015
 _IN_A_TERMINAL = "the user types the command in a terminal"
@@ -200,7 +195,7 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     line = processes.line()
     at = _host(space, line)
     if at == 0:
-        told = [name for name in _MARKS if os.environ.get(name)]
+        told = [name for name in table.MARKS if os.environ.get(name)]
         if not told:
             return None
         return (
@@ -220,10 +215,13 @@ def _doubt(space: Workspace, verb: str) -> str | None:
         if shell.started >= rested - _TICK:
             return None
         return f"an assistant started this during its turn; {_IN_A_TERMINAL}{_OR_BEHIND}"
-    return (
-        f"an assistant started this. If it calls loomctl {verb} by itself, Claude Code asks the user. "
-        f"Otherwise {_IN_A_TERMINAL}{_OR_BEHIND} between two turns"
-    )
+    return f"an assistant started this. {_asking(space, verb)}Otherwise {_IN_A_TERMINAL}{_OR_BEHIND} between two turns"
+
+
+def _asking(space: Workspace, verb: str) -> str:
+    """Say that the host asks its user about a call of the assistant's, where it does."""
+    host = table.HOSTS.get(space.caller.host, table.CLAUDE)
+    return f"If it calls loomctl {verb} by itself, {host.title} asks the user. " if host.asks else ""
 
 
 def _is_of(words: frozenset[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loomctl.care import doctor
 from loomctl.care.project_checks import Patient
 from loomctl.cli import output
-from loomctl.hosts import table
+from loomctl.hosts import hook_checks, table
 from loomctl.hosts.claude import installation
 from loomctl.hosts.setup import checks
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from loomctl.kit.trouble import Finding
 
-CHECKS = {**doctor.CHECKS, "assistant": installation.assistant}
+_BY_NAME = {**doctor.CHECKS, **hook_checks.CHECKS, "assistant": installation.assistant}
+_FIRST = ("switch", "python", "environment", "versions", "path", "hooks", "round-trip", "heartbeats")
+CHECKS = {name: _BY_NAME[name] for name in dict.fromkeys((*_FIRST, *_BY_NAME))}
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
 
 

@@ -40,7 +40,7 @@ def path(as_json: bool) -> int:
       claude --plugin-dir "$(loomctl plugin path)"
     """
     root = project.plugin_root()
-    if not os.path.isfile(os.path.join(root, ".claude-plugin", "plugin.json")):
+    if not os.path.isfile(os.path.join(root, "plugin.json")):
         what = "this loomctl has no plugin bundle"
         why = "install it from a checkout to get the bundle"
         raise LoomError("NO_BUNDLE", what, where=root, why=why, hint="pipx install .", exit_code=EXIT_SETUP)

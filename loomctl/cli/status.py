@@ -13,6 +13,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument
+from loomctl.hosts import table
 from loomctl.kit import clock, trouble
 from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.package import __version__
@@ -50,7 +51,7 @@ _WHO = {"user": "you", "assistant": "the assistant", "loom": "Loom", "nobody": "
 _GREEN, _YELLOW, _RED = "green", "yellow", "red"
 _COLOURS = {"completed": _GREEN, "in_progress": _GREEN, "failed": _RED, "cancelled": _RED}
 _COMBINED = """\
-Claude Code takes one status line. To keep your own, let a script print both:
+{title} takes one status line. To keep your own, let a script print both:
 
     #!/bin/sh
     given=$(cat)
@@ -445,12 +446,12 @@ def _health(told: Mapping[str, Any], now: float) -> Iterator[_Row]:
 
 
 @click.command()
-@click.option("--snippet", is_flag=True, help="Print the setting for Claude Code's settings.json.")
+@click.option("--snippet", is_flag=True, help="Print the setting for the assistant's settings.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def statusline(snippet: bool, as_json: bool) -> int:
     """Print where a run stands in a line of at most 80 columns.
 
-    Claude Code calls it as its status line, with the session on standard input. It prints the line of that session's
+    An assistant calls it as its status line, with the session on standard input. It prints the line of that session's
     run, or nothing. In a terminal it shows the current run. COLUMNS makes it shorter. If hooks do not work, the line
     begins with an alarm; `loomctl doctor` says more.
 
@@ -495,6 +496,6 @@ def _snippet(*, as_json: bool) -> int:
         output.document({"script": place, "settings": settings})
         return EXIT_OK
     told = json.dumps(settings, indent=2, ensure_ascii=False)
-    head = "For ~/.claude/settings.json, or a project's .claude/settings.json:"
-    output.unmasked(f"{head}\n\n{told}\n\n{_COMBINED.replace('{command}', command)}")
+    beside = _COMBINED.replace("{command}", command).replace("{title}", table.CLAUDE.title)
+    output.unmasked(f"For {table.SETTINGS}:\n\n{told}\n\n{beside}")
     return EXIT_OK

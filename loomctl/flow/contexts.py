@@ -267,10 +267,15 @@ class RunContext:
     `loomctl context` says.
     """
 
+    @staticmethod
+    def session_id() -> str | None:
+        """Give the id of the assistant's session that the script runs in; None where nobody knows one."""
+        return None
+
     def __init__(
         self, run: str | None = None, *, folder: str | os.PathLike[str] | None = None, branch: str | None = None
     ) -> None:
-        self._space = _space(os.path.abspath(folder or os.getcwd()))
+        self._space = _space(os.path.abspath(folder or os.getcwd()), self.session_id())
         found = find.to_read(self._space, run).run_id
         assert found is not None  # to_read raises instead
         self.run_id: str = found
@@ -354,11 +359,10 @@ class RunContext:
         return to_change(self._space, self._named)
 
 
-def _space(folder: str) -> Workspace:
+def _space(folder: str, session_id: str | None) -> Workspace:
     found = project.find((folder,))
     if found is None:
         raise find.no_active_run()
-    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID") or None
     host, pid = "script", None
     if session_id is None:
         host = TERMINAL

@@ -179,6 +179,20 @@ MEMORY_LINES = {file: line for files in MEMORY.values() for file, line in files}
 NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
 
 
+# What assistants say of themselves in the environment of what they start, and how such names begin.
+MARKS = (
+    "CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_SESSION_ID", "CODEX_THREAD_ID", "COPILOT_CLI", "CURSOR_AGENT",
+    "GEMINI_CLI", "OPENCODE", "QWEN_CODE",
+)  # fmt: skip
+_OWN = ("CLAUDE", "CODEX_", "COPILOT_", "GEMINI_CLI", "GEMINI_SESSION", "OPENCODE", "QWEN_CODE")
+SETTINGS = "~/.claude/settings.json, or a project's .claude/settings.json"  # which may name a status line
+
+
+def without_hosts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give an environment without what assistants say in it."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OWN)}
+
+
 def of_hook() -> Host:
     """Give the host that called this hook, as its bundle says (D71)."""
     return HOSTS.get(os.environ.get(NAMED, ""), CLAUDE)

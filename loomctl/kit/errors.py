@@ -18,7 +18,7 @@ EXIT_SETUP = 8
 EXIT_BUG = 70
 ON_INTERRUPT = 130
 
-UPDATE = "claude plugin update loom@loom"
+UPDATE = "loomctl doctor # it says how to update"
 
 
 class LoomError(Exception):

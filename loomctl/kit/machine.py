@@ -55,6 +55,7 @@ def environment(project_root: str, cwd: str, *, on_hook_path: bool) -> dict[str,
 
 
 _SUPPORT = "Library/Application Support"
+PLUGIN_DATA = "LOOM_PLUGIN_DATA"  # in which the launcher says what folder the host gives a plugin for its data
 
 
 def home() -> str:
@@ -110,7 +111,7 @@ def unsafe_folders() -> list[str]:
 
     A plugin's data folder and the cache, where they are there: the launcher's own rule.
     """
-    data = os.environ.get("CLAUDE_PLUGIN_DATA", "").rstrip("/")
+    data = os.environ.get(PLUGIN_DATA, "").rstrip("/")
     found = [base for base in (data, cache_home()) if os.path.isabs(base)]
     return [base for base in found if os.path.islink(base) or os.path.isfile(base) or not _is_ours(base)]
 

@@ -112,9 +112,6 @@ def gathered(
     return Finding(worst.status, worst.found, worst.hint, (*worst.details, *more, *details), {**worst.facts, **facts})
 
 
-REINSTALL = "claude plugin install loom@loom"
-
-
 UPDATE_HELPER = "pipx upgrade loomctl"
 
 
@@ -127,12 +124,23 @@ def update(bundle: str) -> str:
 
 def update_plugin(bundle: str) -> str:
     """Give the line for the plugin, whose bundle may be this one."""
-    return f"git -C {quoted(bundle)} pull" if _is_checkout(bundle) else UPDATE
+    return f"git -C {quoted(bundle)} pull" if _is_checkout(bundle) else plugin_command("update")
 
 
 def repair(bundle: str, part: str) -> str:
     """Give the line that brings back a part of a bundle, such as `hooks`."""
-    return f"git -C {quoted(bundle)} checkout -- {part}" if _is_checkout(bundle) else REINSTALL
+    return f"git -C {quoted(bundle)} checkout -- {part}" if _is_checkout(bundle) else plugin_command("install")
+
+
+def plugin_command(what: str) -> str:
+    """Give the assistant's own command line that does something to the plugin: `update` or `install`."""
+    from loomctl.kit import files, package  # most errors need none
+
+    try:
+        line = files.read_json(os.path.join(package.FOLDER, "hosts", "plugin_commands.json"), limit=1 << 14)[what]
+    except (OSError, LoomError, KeyError, TypeError):
+        return UPDATE
+    return line if isinstance(line, str) else UPDATE
 
 
 def new_environment(bundle: str, folder: str) -> str:

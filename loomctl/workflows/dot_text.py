@@ -1,7 +1,7 @@
 """Graphviz DOT read as data: nodes, edges and their attributes, each with its place in the text.
 
 The dialect that people write workflows in: the standard's digraphs, and values that it would want quoted (`900s`,
-`claude-sonnet-4-5`, `stack.child`). Linear in the text; how deep it is nested is bounded.
+`model-4-5`, `stack.child`). Linear in the text; how deep it is nested is bounded.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.care import hook_checks
 from loomctl.flow import start
+from loomctl.hosts import hook_checks
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
 from loomctl.runs.machine.launcher_files import EVENTS
 from tests.helpers.patients import copied_bundle, patient

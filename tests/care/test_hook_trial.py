@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.care import hook_checks
+from loomctl.hosts import hook_checks
 from loomctl.kit.processes import Ended
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
 from tests.helpers.patients import copied_bundle, patient

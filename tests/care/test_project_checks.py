@@ -37,7 +37,7 @@ def test_which_project_and_why(begun: Scene, tmp_path: Path) -> None:
     assert (found.status, found.found) == (PASS, f"project {begun.root}")
     assert found.details == (f"store: {begun.store}",)
     named = patient(begun, cwd=str(tmp_path))
-    assert "found from CLAUDE_PROJECT_DIR" in project_checks.project(named).details[-1]
+    assert "found from the folder that the assistant was started in" in project_checks.project(named).details[-1]
     (tmp_path / "empty").mkdir()
     assert "hooks stay silent" in project_checks.project(patient(tmp_path / "empty")).found
     gone = project_checks.project(patient(begun, cwd=""))

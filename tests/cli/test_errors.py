@@ -94,7 +94,21 @@ def test_every_error_says_what_can_be_done() -> None:
 
 # What a hint may begin with: it shows something, or mends what the error names and nothing else. x: a program's path.
 SHOWS = {"cat", "cd", "command", "df", "file", "git", "grep", "ls", "python3", "tar", "ulimit", "x"}
-MENDS = {"chmod", "claude", "cp", "export", "loomctl", "mkdir", "mv", "pipx", "rm", "unset", "${EDITOR:-vi}"}
+MENDS = {
+    "chmod",
+    "claude",
+    "codex",
+    "copilot",
+    "cp",
+    "export",
+    "loomctl",
+    "mkdir",
+    "mv",
+    "pipx",
+    "rm",
+    "unset",
+    "${EDITOR:-vi}",
+}
 # Hints that are no command line, and why none would help.
 PROSE = {
     "leave out the backticks": "what was typed was cut, and is typed anew",
@@ -319,6 +333,9 @@ def something_called_loomctl(scene: Scene) -> None:
 FAILING = [
     Failing(["init"], 2, "NO_TERMINAL"),
     Failing(["install", "--to", ".loom/workflows"], 2, "FILE_EXISTS", something_called_loomctl, None),
+    Failing(["plugin", "install", "gemini"], 2, "NOT_CONFIRMED"),
+    Failing(["plugin", "remove", "nowhere"], 2, "USAGE"),
+    Failing(["plugin", "status", "nowhere"], 2, "USAGE"),
     Failing(["run"], 2, "NO_WORK"),
     Failing(["run", "x", "--workflow", "cor"], 2, "UNKNOWN_WORKFLOW"),
     Failing(["run", "x", "--workflow", "./.loom/workflows/it's bad.json"], 5, "INVALID_WORKFLOW", bad_workflow, 5),
@@ -575,5 +592,8 @@ def test_what_is_too_new_is_mended_by_a_line_for_this_bundle(scene: Scene, cli: 
     assert cli("show", "--json").json["error"]["hint"] == f"git -C {CHECKOUT} pull"
     checked = cli("check", str(scene.run_dir / "state.json"), "--json").json["files"][0]["problems"]
     assert [problem["hint"] for problem in checked] == [f"git -C {CHECKOUT} pull"]
-    for bundle, hint in ((tmp_path / "copy", UPDATE), (tmp_path / "_bundle", "pipx upgrade loomctl")):
+    for bundle, hint in (
+        (tmp_path / "copy", "claude plugin update loom@loom"),
+        (tmp_path / "_bundle", "pipx upgrade loomctl"),
+    ):
         assert trouble.fitting(LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE), str(bundle)).hint == hint

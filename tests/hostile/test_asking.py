@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from loomctl.cli import command_line
+from loomctl.hosts import table
 from loomctl.kit import processes
 from loomctl.kit.processes import Process
 from loomctl.runs.machine import launcher_files
@@ -408,6 +409,6 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     line = [Process(os.getpid(), now), Process(7, now - 1), Process(1, now - 60)]
     monkeypatch.setattr(processes, "line", lambda: line)
     monkeypatch.setattr(processes, "first_is_the_systems", lambda: is_systems)
-    for name in command_line._MARKS:
+    for name in table.MARKS:
         monkeypatch.delenv(name, raising=False)
     assert command_line.decides(scene.space(), "approve") == is_systems

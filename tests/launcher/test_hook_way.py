@@ -49,7 +49,9 @@ def test_a_session_start_in_a_project_starts_python(world: World, project: Path)
         assert report is not None
         assert report["arguments"] == ["hook", "session-start"]
         assert (report["python"], report["isolated"], report["no_site"]) == (str(PYTHON), 1, 1)
-        assert report["LOOM"] == {"LOOM_PLUGIN_ROOT": str(world.bundle), "LOOM_ENV_PYTHON": ""}
+        assert report["LOOM"] == {
+            "LOOM_PLUGIN_ROOT": str(world.bundle), "LOOM_PLUGIN_DATA": "", "LOOM_ENV_PYTHON": "",
+        }  # fmt: skip
         assert report["cwd"] == str(project)
 
 

@@ -66,6 +66,7 @@ def test_the_first_start_makes_the_environment_and_the_second_finds_it(online: W
     assert report["compiled"], "the packages are compiled before the first start is over"
     assert report["LOOM"] == {
         "LOOM_PLUGIN_ROOT": str(online.bundle),
+        "LOOM_PLUGIN_DATA": "",
         "LOOM_ENV_PYTHON": str(online.kept / NAME / "bin/python"),
     }
     assert "making Loom's own environment" in first.stderr.decode()

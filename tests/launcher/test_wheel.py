@@ -93,6 +93,7 @@ def test_an_installed_bundle_runs_in_the_environment_it_was_installed_into(insta
     assert report["packages"].startswith(str(installed))
     assert report["LOOM"] == {
         "LOOM_PLUGIN_ROOT": str(launcher.parents[1]),
+        "LOOM_PLUGIN_DATA": "",
         "LOOM_ENV_PYTHON": str(installed / "bin/python"),
     }
     assert world.made == []

@@ -141,11 +141,11 @@ def test_the_caches_are_where_the_launcher_keeps_them(tmp_path: Path, monkeypatc
     for name in ("data", "cache/loom", "home/.cache/loom", "home/Library/Caches/loom"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("CLAUDE_PLUGIN_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("LOOM_PLUGIN_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert clean.bases() == [str(tmp_path / "data"), str(tmp_path / "cache" / "loom")]
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-    monkeypatch.setenv("CLAUDE_PLUGIN_DATA", "data")
+    monkeypatch.setenv("LOOM_PLUGIN_DATA", "data")
     (base,) = clean.bases()
     assert base.startswith(str(tmp_path / "home"))
     os.rename(base, tmp_path / "moved")

@@ -58,9 +58,9 @@ def assistant(patient: Patient) -> Finding:
     """Look whether Claude Code is on PATH, and the plugin enabled in the settings of the user or the project."""
     import shutil
 
-    from loomctl.care.hook_checks import beats_of
+    from loomctl.care.project_checks import beats_of
     from loomctl.kit.errors import quoted
-    from loomctl.kit.trouble import FAIL, PASS, REINSTALL, WARN, Finding
+    from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, plugin_command
 
     path = shutil.which("claude")
     enabled: tuple[bool, str] | None = None
@@ -86,8 +86,9 @@ def assistant(patient: Patient) -> Finding:
         return Finding(PASS, f"{where}; settings do not name the plugin, but its hooks have fired here")
     if not path:
         return Finding(WARN, f"{where}, so Loom cannot work in it. Without Claude Code there is nothing to do here")
+    install = plugin_command("install")
     market = os.path.exists(os.path.join(patient.bundle, ".claude-plugin", "marketplace.json"))
-    hint = f"claude plugin marketplace add {quoted(patient.bundle)} && {REINSTALL}" if market else REINSTALL
+    hint = f"claude plugin marketplace add {quoted(patient.bundle)} && {install}" if market else install
     return Finding(WARN, f"{where}; its settings do not say whether the plugin is enabled", hint)
 
 

@@ -74,7 +74,7 @@ def folder_of(host: str) -> str:
         named = os.path.join(os.environ["XDG_CONFIG_HOME"], below.partition("/")[2])
     if not named and not home:
         why = "HOME is empty or not an absolute path"
-        raise LoomError("NO_HOME", "there is no home folder", why=why, hint="echo $HOME", exit_code=EXIT_SETUP)
+        raise LoomError("NO_HOME", "there is no home folder", why=why, hint="loomctl paths", exit_code=EXIT_SETUP)
     return os.path.abspath(named or os.path.join(home, *below.split("/")))
 
 

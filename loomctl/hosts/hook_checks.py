@@ -20,7 +20,7 @@ from loomctl.runs.machine import launcher_files
 from loomctl.runs.project import Caller, Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from loomctl.care.project_checks import Patient
     from loomctl.runs.hook_health import Health, Silent
@@ -33,7 +33,7 @@ _PARTS = [f"session-start {number}/{launcher_files.MOST_PARTS}" for number in ra
 _HOOK = " hook --host claude-code "
 
 
-def switch(patient: Patient) -> Finding:  # noqa: ARG001 - all checks have one shape
+def switch(patient: Patient) -> Finding:
     """LOOM_DISABLED=1 switches every hook off (D57)."""
     value = os.environ.get("LOOM_DISABLED", "")
     if value == "1":
@@ -80,11 +80,6 @@ def _entry_troubles(patient: Patient, command: str) -> Iterator[Finding]:
         yield Finding(FAIL, f"hooks call {words[0]}, which is not there", trouble.repair(patient.bundle, "bin"))
     elif not os.access(words[0], os.X_OK):
         yield Finding(FAIL, f"hooks call {words[0]}, which cannot be executed", f"chmod +x {shlex.quote(words[0])}")
-
-
-def beats_of(patient: Patient) -> dict[str, Beat]:
-    """Give when each hook last fired here; empty where there is no project."""
-    return launcher_files.beats(patient.store.local) if patient.store else {}
 
 
 def firings(patient: Patient) -> Finding:
@@ -235,7 +230,7 @@ def _environ(folder: str, shop: str) -> dict[str, str]:
 
 def _made(shop: str, environ: dict[str, str]) -> str:
     os.mkdir(shop)
-    begin = "from loomctl.care.hook_checks import begin; begin(sys.argv[2])"
+    begin = "from loomctl.hosts.hook_checks import begin; begin(sys.argv[2])"
     program = f"import sys; sys.path.insert(0, sys.argv[1]); {begin}"
     ended = processes.run(
         [sys.executable, "-I", "-S", "-B", "-c", program, project.package_parent(), shop],
@@ -291,3 +286,11 @@ def _judged(ended: processes.Ended, timeout: float, local: str) -> Finding:
     if ended.seconds > timeout / 2:
         return Finding(WARN, f"a SessionStart hook took {took} of its {timeout:g} s", "loomctl paths", [line], facts)
     return Finding(PASS, f"a SessionStart hook loaded a trial run's files in {took}", "", [line], facts)
+
+
+CHECKS: dict[str, Callable[[Patient], Finding]] = {
+    "switch": switch,
+    "hooks": hooks,
+    "round-trip": round_trip,
+    "heartbeats": firings,
+}

@@ -1,0 +1,19 @@
+"""What scripts import from `loomctl`, with the session of the assistant in whose shell they run."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.flow import contexts
+from loomctl.hosts import table
+
+
+class RunContext(contexts.RunContext):
+    """The context of a run on disk, for a script: `flow.contexts` says what it does."""
+
+    __doc__ = contexts.RunContext.__doc__
+
+    @staticmethod
+    def session_id() -> str | None:
+        """Give the id of the session that this shell is of; None in a terminal."""
+        return next((session_id for _, session_id in table.sessions(os.environ)), None)
