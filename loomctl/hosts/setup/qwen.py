@@ -87,5 +87,6 @@ def _written(held: dict[str, Any], before: str) -> str:
 
 def _unreadable(why: str) -> LoomError:
     what = "Loom cannot change the settings of Qwen Code by itself"
-    hint = f'add "{RULE}" to permissions.allow in it'
+    why = f'{why}; to allow loomctl yourself, add "{RULE}" to permissions.allow in it'
+    hint = "cat ~/.qwen/settings.json"
     return LoomError("UNREADABLE", what, where="~/.qwen/settings.json", why=why, hint=hint)
