@@ -90,9 +90,11 @@ const served = (globalThis[Symbol.for("loom.opencode")] ??= new Set())
 async function server({ client, directory }) {
   if (served.has(directory)) return {}
   served.add(directory)
-  const sessions = new Map() // by id: what is known of each in this process
+  const sessions = new Map() // by id: what is known of each in this process, or the promise of it
   const terminal = !process.argv.slice(1).some((word) => SERVING.includes(word.split("=")[0]))
   const calls = new Map() // tool calls that run, each with its session's id
+  const latest = new Map() // by session: the newest message of its assistant
+  const working = new Set() // what no hook of the host's waits for
   let newest // the session that the terminal's user began last
 
   const asked = async (request) => {
@@ -107,7 +109,9 @@ async function server({ client, directory }) {
       const look = async () => {
         const info = await asked(client.session.get({ path: { id } }))
         const above = info?.parentID ? await known(info.parentID) : undefined
-        return { id, main: above?.main ?? id, begun: false, turn: "" }
+        const made = { id, main: above?.main ?? id, begun: false, turn: "" }
+        sessions.set(id, made)
+        return made
       }
       sessions.set(id, look())
     }
@@ -184,9 +188,18 @@ async function server({ client, directory }) {
     return asks ? { summary, asks } : undefined
   }
 
+  // What the assistant says, as it is told: at a turn's end there is no time to ask, for `opencode run` ends with it.
+  const keep = (info, part) => {
+    const at = info?.sessionID ?? part.sessionID
+    const known = latest.get(at)
+    if (info?.role === "assistant" && known?.info.id !== info.id) latest.set(at, { info, parts: [] })
+    else if (info && known?.info.id === info.id) known.info = info
+    else if (part?.type === "text" && known?.info.id === part.messageID)
+      known.parts = [...known.parts.filter((other) => other.id !== part.id), part]
+  }
+
   const stop = async (session) => {
-    const all = await messages(session.id, 20)
-    const last = all.findLast((message) => message.info.role === "assistant")
+    const last = latest.get(session.id)
     // Nothing that ended by itself: broken off, a summary, a command of its user's, or told before.
     if (!last?.info.finish || last.info.error || last.info.summary || session.stopped === last.info.id) return
     session.stopped = last.info.id
@@ -215,9 +228,11 @@ async function server({ client, directory }) {
     },
 
     event: async ({ event: { type, properties } }) => {
+      if (type === "message.updated") keep(properties.info)
       if (type === "message.part.updated") {
         const { part } = properties
-        if (part?.type !== "tool" || part.state.status !== "error") return
+        keep(undefined, part)
+        if (part.type !== "tool" || part.state.status !== "error") return
         calls.delete(part.callID)
         const { input, error } = part.state
         const told = { tool_name: part.tool, tool_use_id: part.callID, tool_input: input, error }
@@ -227,8 +242,12 @@ async function server({ client, directory }) {
       const id = properties?.sessionID ?? properties?.info?.id
       if (!events[type] || !id) return
       if (type === "session.idle") calls.forEach((at, call) => at === id && calls.delete(call))
-      const session = await known(id)
-      if (session.main === id) await events[type]({ sessionID: id }, session)
+      let session = sessions.get(id) ?? known(id)
+      if (session.then) session = await session
+      if (session.main !== id) return
+      const work = events[type]({ sessionID: id }, session)
+      working.add(work)
+      await work.finally(() => working.delete(work))
     },
 
     "chat.message": async ({ sessionID }, { message, parts }) => {
@@ -313,6 +332,7 @@ async function server({ client, directory }) {
 
     dispose: async () => {
       served.delete(directory)
+      await Promise.race([Promise.allSettled(working), new Promise((resolve) => setTimeout(resolve, 5000))])
       const all = await Promise.all(sessions.values())
       const mine = all.filter((session) => session.begun && session.main === session.id)
       await Promise.all(mine.map((session) => hook(session, "session-end", "SessionEnd", { reason: "other" })))

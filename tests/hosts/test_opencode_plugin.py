@@ -77,9 +77,21 @@ AFTER = [
 IDLE = ["event", {"event": {"type": "session.idle", "properties": {"sessionID": S}}}]
 
 
+def spoken(message: dict[str, Any], session: str = S) -> list[list[Any]]:
+    """Give the events by which a message of the assistant's is told."""
+    info = {**message["info"], "sessionID": session}
+    updated = ["event", {"event": {"type": "message.updated", "properties": {"info": info}}}]
+    parts = [{**part, "messageID": info["id"], "sessionID": session} for part in message["parts"]]
+    told = [["event", {"event": {"type": "message.part.updated", "properties": {"part": part}}}] for part in parts]
+    return [updated, *told, updated]
+
+
+DONE = spoken(assistant("all done"))
+
+
 def test_events_are_passed_on_in_the_protocols_shape(tmp_path: Path) -> None:
     here = bundle(tmp_path)
-    told = here.play(prompt("hello"), BEFORE, AFTER, IDLE, messages=[assistant("all done")])
+    told = here.play(prompt("hello"), BEFORE, AFTER, *DONE, IDLE, messages=[assistant("before")])
     start, asks, before, after, stop = here.events()
     own = {"session_id": S, "cwd": str(here.project)}
     assert start == {**own, "hook_event_name": "SessionStart", "source": "resume"}
@@ -95,7 +107,7 @@ def test_events_are_passed_on_in_the_protocols_shape(tmp_path: Path) -> None:
 
 def test_answers_are_carried_back(tmp_path: Path) -> None:
     here = bundle(tmp_path, says(text="the context", line="a line", goes_on="go on", output={"output": "short"}))
-    told = here.play(prompt("hello"), AFTER, IDLE, messages=[assistant("all done")])
+    told = here.play(prompt("hello"), AFTER, *DONE, IDLE)
     parts = told["outputs"][0]["parts"]
     assert [part["text"] for part in parts] == ["hello", "the context", "the context"]
     assert [part["id"] for part in parts] == ["prt_1", "prt_1L", "prt_1LL"]
@@ -109,7 +121,7 @@ def test_answers_are_carried_back(tmp_path: Path) -> None:
 def test_what_goes_on_is_the_same_turn_and_no_prompt(tmp_path: Path) -> None:
     here = bundle(tmp_path)
     own = prompt("go on", metadata={"loom": "goes on", "turn": "msg_0"})
-    here.play(own, IDLE, messages=[assistant("all done")])
+    here.play(own, *DONE, IDLE)
     (stop,) = here.events()
     assert (stop["hook_event_name"], stop["prompt_id"]) == ("Stop", "msg_0")
 
@@ -124,13 +136,13 @@ def test_what_goes_on_is_the_same_turn_and_no_prompt(tmp_path: Path) -> None:
 )
 def test_what_did_not_end_by_itself_is_no_stop(tmp_path: Path, last: dict[str, Any]) -> None:
     here = bundle(tmp_path)
-    here.play(IDLE, messages=[last])
+    here.play(*spoken(last), IDLE)
     assert not Path(f"{here.loomctl}.events").exists()
 
 
 def test_a_turns_end_is_told_once(tmp_path: Path) -> None:
     here = bundle(tmp_path)
-    here.play(IDLE, IDLE, messages=[assistant("all done")])
+    here.play(*DONE, IDLE, IDLE)
     assert len(here.events()) == 1
 
 
@@ -159,12 +171,12 @@ def test_a_subagent_gets_nothing_and_its_calls_are_its_main_sessions(tmp_path: P
     here = bundle(tmp_path, says(text="the context"))
     asks, before, idle = (json.loads(json.dumps(one).replace(S, CHILD)) for one in (prompt("look"), BEFORE, IDLE))
     shell = ["shell.env", {"sessionID": CHILD, "cwd": "/"}, {"env": {}}]
-    told = here.play(asks, before, idle, shell, sessions={CHILD: {"parentID": S}}, messages=[assistant("done")])
+    told = here.play(asks, before, shell, *spoken(assistant("done"), CHILD), idle, sessions={CHILD: {"parentID": S}})
     assert len(told["outputs"][0]["parts"]) == 1
     (call,) = here.events()
     assert (call["session_id"], call["agent_id"], call["hook_event_name"]) == (S, CHILD, "PreToolUse")
-    assert told["outputs"][3]["env"]["OPENCODE_SESSION_ID"] == S
-    assert told["outputs"][3]["env"]["PATH"].startswith(f"{here.root}/bin:")
+    assert told["outputs"][2]["env"]["OPENCODE_SESSION_ID"] == S
+    assert told["outputs"][2]["env"]["PATH"].startswith(f"{here.root}/bin:")
 
 
 def test_a_command_runs_its_block_with_the_session(tmp_path: Path) -> None:
@@ -202,7 +214,7 @@ BROKEN = {
 @pytest.mark.parametrize("script", BROKEN.values(), ids=BROKEN)
 def test_whatever_becomes_of_loomctl_the_turn_goes_on(tmp_path: Path, script: str) -> None:
     here = bundle(tmp_path, script)
-    told = here.play(prompt("hello " * 200_000), BEFORE, AFTER, IDLE, messages=[assistant("all done")])
+    told = here.play(prompt("hello " * 200_000), BEFORE, AFTER, *DONE, IDLE)
     assert len(told["outputs"][0]["parts"]) == 1
     assert told["outputs"][2]["output"] == "much\n"
     assert "promptAsync" not in [name for name, _ in told["asked"]]

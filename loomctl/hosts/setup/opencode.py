@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from loomctl.hosts.setup.plans import Places, Plan, own_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FOLDER = ("OPENCODE_CONFIG_DIR", ".config/opencode")
 _MARK = "// Written by loomctl plugin install opencode; loomctl plugin remove opencode takes it away."
@@ -21,13 +17,6 @@ def plan(places: Places) -> Plan:
     path = os.path.join(places.folder, "plugin", "loom.js")
     plugin = own_file(path, "is the plugin: hooks, commands, skills", text(places.bundle).encode(), is_ours)
     return Plan((plugin,), needs_link=False)
-
-
-def plugin_file(home: str, environ: Mapping[str, str]) -> str:
-    """Give the path of the file. home: absolute."""
-    settings = environ.get("XDG_CONFIG_HOME", "")
-    base = PurePosixPath(settings) if settings.startswith("/") else PurePosixPath(home, ".config")
-    return str(base / "opencode" / "plugin" / "loom.js")
 
 
 def text(bundle: str) -> str:

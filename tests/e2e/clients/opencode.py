@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loomctl.hosts.setup import opencode
 from tests.e2e.clients.client import TIME_LIMIT, Client, Talk, Turn, wait_until
 from tests.e2e.clients.models import Says
 from tests.e2e.terminal import Terminal
@@ -33,13 +32,17 @@ class OpenCode(Client):
     compacts_at = 99_000
     shows_lines = False  # a toast, which a terminal alone shows
 
+    def __init__(self, bundle: Path, cache: Path, *, beside: Client | None = None) -> None:
+        self.calls: dict[str, tuple[str, dict[str, Any]]] = {}
+        super().__init__(bundle, cache, beside=beside)
+
     @property
     def binary(self) -> Path:
         return self.program("opencode-linux-x64/bin/opencode")
 
     @property
     def plugin(self) -> Path:
-        return Path(opencode.plugin_file(str(self.home), self.environment()))
+        return self.home / ".config" / "opencode" / "plugin" / "loom.js"
 
     def kind(self, body: dict[str, Any]) -> str:
         """Tell a summary and a title by their words; both have no tools."""
@@ -48,6 +51,9 @@ class OpenCode(Client):
         return "compaction" if "summary process" in json.dumps(body.get("messages", [])[-1:]) else "title"
 
     def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        """Give its shell's call, or another tool's that a test has named so."""
+        if command in self.calls:
+            return self.calls[command]
         return "bash", {"command": command, "description": "A command", "timeout": 60_000}
 
     def environment(self) -> dict[str, str]:
@@ -55,9 +61,10 @@ class OpenCode(Client):
         return {**super().environment(), **{f"OPENCODE_DISABLE_{name}": "1" for name in switches}}
 
     def install(self) -> None:
-        """Write its settings, and the file that `loomctl plugin install opencode` writes."""
+        """Write its settings, and let Loom write its one file."""
         (self.home / ".npmrc").write_text("fetch-retries=0\n", encoding="utf-8")
-        self.plugin.parent.mkdir(parents=True)
+        folder = self.home / ".config" / "opencode"
+        folder.mkdir(parents=True)
         limit = {"context": 100_000, "output": 8_000}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
@@ -67,11 +74,11 @@ class OpenCode(Client):
         provider["options"] = {"baseURL": f"{self.model.url}/v1", "apiKey": "dummy"}
         settings = {"autoupdate": False, "share": "disabled", "enabled_providers": ["scripted"]}
         models = {"model": "scripted/m", "small_model": "scripted/m", "provider": {"scripted": provider}}
-        (self.plugin.parents[1] / "opencode.json").write_text(json.dumps({**settings, **models}), encoding="utf-8")
+        (folder / "opencode.json").write_text(json.dumps({**settings, **models}), encoding="utf-8")
         self.renew()
 
     def renew(self) -> None:
-        self.plugin.write_text(opencode.text(str(self.bundle)), encoding="utf-8")
+        self.loomctl("plugin", "install", "opencode", "--yes")
 
     def silence_hooks(self) -> None:
         self.plugin.unlink()
