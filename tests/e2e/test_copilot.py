@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.clients.copilot import TASK, Copilot
 from tests.e2e.clients.models import Says
-from tests.e2e.promises import begun, first
+from tests.e2e.promises import begun, facts, first
 from tests.e2e.scenes import SENTENCE, state_of
 
 
@@ -29,8 +29,12 @@ def hooks(client: Copilot, session: str) -> list[dict[str, object]]:
 
 
 def test_of_the_bundles_readers_one_answers_and_nothing_is_given_twice(copilot: Copilot) -> None:
-    """It reads Claude Code's manifest, too, whose hooks say another host, and of which four give parts of a start."""
+    """It reads Claude Code's manifest, too, and a repository's settings for that: their hooks say another host."""
     begun(copilot)
+    own = json.loads((copilot.bundle / "hooks/hooks.json").read_text(encoding="utf-8"))
+    raw = json.dumps(own).replace("${CLAUDE_PLUGIN_ROOT}", str(copilot.bundle))
+    (copilot.project / ".claude").mkdir()
+    (copilot.project / ".claude/settings.json").write_text(raw, encoding="utf-8")
     turn = copilot.tell("hello")
     assert first(turn).seen().count(SENTENCE) == 1
     given = [one for one in hooks(copilot, turn.session_id) if one.get("output")]
@@ -85,6 +89,15 @@ def test_a_refused_hooks_file_is_found_by_the_doctor(copilot: Copilot) -> None:
     copilot.silence_hooks()
     copilot.tell("hello")
     assert "matcher cannot be empty" in copilot.loomctl("doctor", check=False)
+
+
+def test_what_a_command_prints_is_not_put_away(copilot: Copilot) -> None:
+    """Above 20,480 bytes the host shows 500 characters; a letter of another alphabet has two."""
+    begun(copilot, "\n".join(facts("правило держится", 30_000)))
+    turn = copilot.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+    seen = turn.conversation[-1].seen()
+    assert "Output too large" not in seen
+    assert "Fact 0: правило держится" in seen
 
 
 def test_a_project_with_another_alphabet(copilot: Copilot) -> None:

@@ -87,3 +87,17 @@ def test_a_noted_compaction_starts_python_at_the_next_result_and_prompt(
     assert report is not None
     assert report["arguments"][-1] == "compacted"
     assert hook(world, "user-prompt-submit", {"prompt": "go on"}, shell) is not None
+
+
+@pytest.mark.parametrize("word", ["session-start", "pre-tool-use", "stop"])
+def test_hooks_that_say_another_host_are_not_answered_there(world: World, project: Path, word: str) -> None:
+    """It reads Claude Code's settings of a repository, and sets that host's variables; an outer one's are inherited."""
+    own: dict[str, Any] = {"CLAUDE_PROJECT_DIR": str(project), "CLAUDE_CODE_SESSION_ID": SESSION}
+    more = {**own, "stdin": b"{}", "cwd": project}
+    for host in (["--host", "claude-code", word], [word]):
+        ended = world.start("hook", *host, **more)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert os.listdir(project / ".loom/local/hooks") == []
+    world.more.pop("COPILOT_PROJECT_DIR")
+    world.start("hook", "--host", "claude-code", word, **more)
+    assert os.listdir(project / ".loom/local/hooks") != []
