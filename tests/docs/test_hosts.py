@@ -4,6 +4,7 @@ from loomctl.hosts import table
 from tests.docs.pages import DOCS, hold
 from tests.docs.pages import table as drawn
 from tests.e2e.promises import PROMISES
+from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "assistants.md"
 
@@ -15,6 +16,12 @@ def test_the_page_says_what_holds_where() -> None:
     rows = [[promise, *(_cell(host, promise, reasons) for host in hosts)] for promise in PROMISES]
     notes = "\n".join(f"{at}. {reason}" for at, reason in enumerate(reasons, 1))
     hold(PAGE, "promises", drawn(["promise", *(host.title for host in hosts)], rows) + f"\n\nWhy not:\n\n{notes}")
+
+
+def test_the_readme_counts_them() -> None:
+    hosts = list(table.HOSTS.values())
+    counted = [f"{len(PROMISES) - len(host.cannot)} of {len(PROMISES)}" for host in hosts]
+    hold(CHECKOUT / "README.md", "assistants", drawn([host.title for host in hosts], [counted]))
 
 
 def _cell(host: table.Host, promise: str, reasons: list[str]) -> str:
