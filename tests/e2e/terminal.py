@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -77,6 +79,12 @@ class Terminal:
             assert time.monotonic() < deadline, f"{key} changes nothing:\n{screen}"
             self.press(key)
             time.sleep(0.5)
+
+    def kill(self) -> None:
+        """Kill the program and wait until it is gone: one that only loses its terminal writes on for a while."""
+        pid = self.pid()
+        os.kill(pid, signal.SIGKILL)
+        self.wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
     def wait_for(self, *words: str, within: float = 60) -> str:
         deadline = time.monotonic() + within

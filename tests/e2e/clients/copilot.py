@@ -87,7 +87,10 @@ class Copilot(Client):
         words = [str(self.binary), *([f"--resume={session}"] if session else [])]
         with Terminal(words, cwd=self.project, environment=self.environment()) as terminal:
             terminal.wait_for(READY)
-            yield CopilotTalk(self, terminal)
+            try:
+                yield CopilotTalk(self, terminal)
+            finally:
+                terminal.kill()
 
 
 class CopilotTalk(Talk):
