@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from loomctl.flow.open_project import workspace
+from loomctl.hosts.setup import install
 from loomctl.kit import clock, files, machine, package, processes, trouble
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
@@ -114,7 +115,7 @@ def _firings(patient: Patient) -> Finding:
     if not beats and not troubles:
         bound = clock.ago(str(driving[-1].get("bound_at")), patient.now)
         said = f"no hook has fired yet; the session {str(driving[-1]['session_id'])[:60]} drives a run since "
-        troubles = [Finding(WARN, said + bound, "claude plugin list")]
+        troubles = [Finding(WARN, said + bound, _mend(health, "claude plugin list"))]
     newest = max(beats, key=lambda event: beats[event].at) if beats else ""
     fine = f"{len(beats)} of {len(launcher_files.EVENTS)} hooks have fired here, the last one {newest}: "
     fine += _when(patient, beats.get(newest))
@@ -124,13 +125,19 @@ def _firings(patient: Patient) -> Finding:
 def _silence(patient: Patient, health: Health, one: Silent) -> Finding:
     """Tell of a silent hook; that none fires at all is a failure, but for a session that was bound a moment ago."""
     if one.event or patient.local is None:
-        return Finding(WARN, hook_health.said(one, patient.now), "claude plugin list")
+        return Finding(WARN, hook_health.said(one, patient.now), _mend(health, "claude plugin list"))
     latest = health.driving[-1]
     name = str(latest["session_id"])[:60]
     since = f"since {clock.ago_of(one.since, patient.now)}" if one.since else "here, ever"
     sign = clock.ago_of(patient.local.last_sign(latest), patient.now)
     found = f"no hook has fired {since}, though the session {name} worked on its run {sign}"
-    return Finding(FAIL, found, "claude plugin enable loom@loom")
+    return Finding(FAIL, found, _mend(health, "claude plugin enable loom@loom"))
+
+
+def _mend(health: Health, own: str) -> str:
+    """Give the command line for the host of the session that drives a run. own: the first host's."""
+    driver = str(health.driving[-1].get("host")) if health.driving else ""
+    return f"loomctl plugin install {driver}" if driver in install.HOSTS else own
 
 
 def _when(patient: Patient, beat: Beat | None) -> str:

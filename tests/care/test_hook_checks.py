@@ -209,3 +209,16 @@ def test_a_binding_that_cannot_be_read_warns(begun: Scene, text: str) -> None:
     assert any(f"rm {path}" in line for line in told)
     assert found.status == (WARN if before.status == PASS else before.status)
     assert set(before.details) <= set(found.details)
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [("claude-code", "claude plugin enable loom@loom"), ("codex", "loomctl plugin install codex")],
+)
+def test_silence_is_mended_in_the_host_that_drives(begun: Scene, host: str, hint: str) -> None:
+    path = begun.store / "local/sessions" / f"{SESSION}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "host": host}))
+
+    found = firings(begun)
+
+    assert (found.status, found.hint) == (FAIL, hint)
