@@ -84,12 +84,12 @@ function partFor(message, text, metadata) {
   return { id: `${last}L`, sessionID, messageID: id, type: "text", synthetic: true, text, metadata: { loom: metadata } }
 }
 
-// Projects that are served: a plugin that is found twice, as in the user's folder and the project's, works once.
-const served = (globalThis[Symbol.for("loom.opencode")] ??= new Set())
+// Clients, one for each project that is open: a plugin found twice, in the user's folder and the project's, works once.
+const served = (globalThis[Symbol.for("loom.opencode")] ??= new WeakSet())
 
 async function server({ client, directory }) {
-  if (served.has(directory)) return {}
-  served.add(directory)
+  if (served.has(client)) return {}
+  served.add(client)
   const sessions = new Map() // by id: what is known of each in this process, or the promise of it
   const terminal = !process.argv.slice(1).some((word) => SERVING.includes(word.split("=")[0]))
   const calls = new Map() // tool calls that run, each with its session's id
@@ -331,7 +331,6 @@ async function server({ client, directory }) {
     },
 
     dispose: async () => {
-      served.delete(directory)
       await Promise.race([Promise.allSettled(working), new Promise((resolve) => setTimeout(resolve, 5000))])
       const all = await Promise.all(sessions.values())
       const mine = all.filter((session) => session.begun && session.main === session.id)

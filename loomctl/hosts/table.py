@@ -35,8 +35,9 @@ class Host(NamedTuple):
     bear an id of the subagent's own.
     behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
     which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
-    whether it hears what a compaction must keep. shared: whether one process may hold sessions of several people, so
-    that being of the same one proves nothing.
+    whether it hears what a compaction must keep; repeats: whether the assistant is shown that again where a person
+    asked for the compaction. shared: whether one process may hold sessions of several people, so that being of the same
+    one proves nothing.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Host(NamedTuple):
     names_subagents: bool = False
     restores: tuple[str, ...] = ()
     summariser: bool = True
+    repeats: bool = True
     shared: bool = False
 
 
@@ -154,6 +156,7 @@ OPENCODE = Host(
     room=38_000,
     beside=38_000,
     mend="loomctl plugin install opencode, and start it again",
+    repeats=False,
     shared=True,
 )
 HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, OPENCODE)}

@@ -222,6 +222,15 @@ def test_what_a_session_decides_is_not_its_neighbours_rest(driven: Scene) -> Non
     assert (marks / f"{os.getpid()}.rested").exists()
 
 
+def test_who_writes_a_summary_hears_what_must_survive_whoever_asked_for_it(driven: Scene) -> None:
+    driven.edit(must_survive=["Ask Ada before a release"])
+    for trigger in ("manual", "auto"):
+        event = json.dumps({"session_id": SESSION, "hook_event_name": "PreCompact", "trigger": trigger})
+        words = [LAUNCHER, "hook", "--host", "opencode", "pre-compact"]
+        told = run(words, cwd=driven.root, environ=environ(SESSION), given=event).ends().stdout
+        assert "Ask Ada before a release" in told, trigger
+
+
 # ---- What is installed.
 
 

@@ -276,8 +276,8 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     remembered = prime_run.in_memory(space, run)
     back = [entry.id for entry in coming.loaded if entry.form == "full" or entry.id in remembered]
     told = for_the_summary(run, back)
-    if is_manual:
-        return told  # after /compact the host shows the assistant this text again: the items would stand there twice
+    if is_manual and host.repeats:
+        return told  # the items would stand there twice
     from loomctl.priming import survive
 
     return told + "".join(f"{line}\n" for line in survive.for_the_summary(space, run, coming))
