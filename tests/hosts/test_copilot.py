@@ -333,3 +333,19 @@ def test_plan_mode_is_known(tmp_path: Path) -> None:
     assert told(tmp_path, plan).is_planning()
     assert not told(tmp_path, plan, back).is_planning()
     assert not told(tmp_path).is_planning()
+
+
+def test_what_was_used_is_counted_once(tmp_path: Path) -> None:
+    def named(number: int) -> Json:
+        return {"accounting": {"usageId": f"u{number}"}}
+
+    def used(number: int, agent: str = "") -> tuple[str, str, Json]:
+        tokens = {"inputTokens": 100, "outputTokens": 10, "cacheReadTokens": 5, "cacheWriteTokens": 0}
+        return "session.usage_record", agent, {"usage": {"model": "m", **tokens, **named(number)}}
+
+    seen = told(tmp_path, used(1), used(1), used(2, "a1"), ("session.usage_record", "", {"usage": []}))
+    assert seen.usage_since(AT) == {
+        "models": ["m"], "messages": 2, "input_tokens": 200, "output_tokens": 20, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 10,
+    }  # fmt: skip
+    assert seen.usage_since("2026-11-26T10:29:08Z") is None

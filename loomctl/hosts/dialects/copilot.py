@@ -25,16 +25,21 @@ from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from loomctl.hosts.protocol.answers import Answer
+    from loomctl.runs.project import Conversation
 
 _SOURCES = {"new": "startup"}
 # What came before it is what a compaction takes; what takes nothing; what a start gave; that a turn ends.
 _BEGUN, _FAILED, _STARTS, _STOPS = "compaction begun", "compaction failed", "started", "stops"
 # That subagents begin and end, that none of those before lives, what its user wants of it.
-_WORKS, _ENDS, _ANEW, _MODE = "works", "ends", "anew", "mode"
+_WORKS, _ENDS, _ANEW, _MODE, _USED = "works", "ends", "anew", "mode", "used"
+_TOKENS = {
+    "input_tokens": "inputTokens", "output_tokens": "outputTokens",
+    "cache_creation_input_tokens": "cacheWriteTokens", "cache_read_input_tokens": "cacheReadTokens",
+}  # fmt: skip
 _BARE = {
     "tool.execution_start": CALL, "session.compaction_start": _BEGUN, "abort": BROKEN_OFF, "session.resume": _ANEW,
 }  # fmt: skip
@@ -112,8 +117,7 @@ class Transcript(Written):
         at, kind, data = text_of(line, "timestamp"), text_of(line, "type"), line.get("data")
         if not isinstance(data, dict):
             return
-        if kind in _AGENTS:
-            yield Passage(_AGENTS[kind], at, text_of(line, "agentId"))
+        yield from _of_any_agent(kind, at, line, data)
         if line.get("agentId") or data.get("parentToolCallId"):
             return
         if kind == "user.message":
@@ -147,6 +151,23 @@ class Transcript(Written):
         """Give the summary that the last compaction left; None while one works beside the turn."""
         return None if self.compacting() else super().summary()
 
+    def usage_since(self, at: str, beside: Sequence[Conversation] = ()) -> dict[str, Any] | None:
+        """Give the models and tokens of the calls since a time, those of subagents too, each counted once (D41)."""
+        used: dict[str, dict[str, Any]] = {}
+        for one in (*beside, self):
+            every = one._all() if isinstance(one, Transcript) else ()  # noqa: SLF001 - of its own kind
+            since = at[:23].removesuffix("Z")
+            recorded = (entry for entry in every if entry.kind == _USED and entry.at >= since)
+            used.update((entry.turn or entry.at, quick_json.loads(entry.text)) for entry in recorded)
+        if not used:
+            return None
+        models = dict.fromkeys(text_of(one, "model") for one in used.values())
+        total: dict[str, Any] = {"models": [model for model in models if model], "messages": len(used)}
+        for name, own in _TOKENS.items():
+            counts = (one.get(own) for one in used.values())
+            total[name] = sum(count for count in counts if type(count) is int and count > 0)
+        return total
+
     def is_planning(self) -> bool:
         """Tell whether it is in plan mode."""
         return self._newest((_MODE, _ANEW)).text == "plan"
@@ -178,6 +199,14 @@ class Transcript(Written):
         live = every[begun + 1 :]
         starts = [entry for entry in live if entry.kind == _STARTS][-1:]
         return [entry._replace(kind=GIVEN) for entry in starts] + [entry for entry in live if entry.kind != _STARTS]
+
+
+def _of_any_agent(kind: str, at: str, line: dict[str, Any], data: dict[str, Any]) -> Iterator[Passage]:
+    used = data.get("usage")
+    if kind in _AGENTS:
+        yield Passage(_AGENTS[kind], at, text_of(line, "agentId"))
+    elif kind == "session.usage_record" and isinstance(used, dict):
+        yield Passage(_USED, at, quick_json.plain(used), text_of(used, "accounting", "usageId"))
 
 
 def _kept_at(session_id: str) -> str:
