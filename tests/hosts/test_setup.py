@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts.setup import install, plans
+from loomctl.hosts.setup import codex, install, plans
 from loomctl.kit.errors import LoomError
 from tests.helpers.scenes import CHECKOUT, MAIN, SESSION, Ended, Scene, run
 
@@ -191,3 +191,13 @@ def test_hooks_call_a_launcher_in_a_folder_of_any_name() -> None:
 
     (group,) = made["Stop"]
     assert group["hooks"][0]["command"] == "'/my folder/it'\\''s/loomctl' hook --host codex stop"
+
+
+def test_a_bundle_that_moves_at_each_update_is_named_as_that(tmp_path: Path) -> None:
+    moving = tmp_path / ".codex/plugins/cache/loom/loom/0.1.0"
+    (moving / "hooks").mkdir(parents=True)
+    (moving / "hooks/codex.json").write_bytes((CHECKOUT / "hooks/codex.json").read_bytes())
+
+    stays, moves = (codex.plan(plans.Places("/x", "/l", str(bundle))).then for bundle in (CHECKOUT, moving))
+
+    assert (len(stays), moves[-1].startswith("after each update: ")) == (2, True)

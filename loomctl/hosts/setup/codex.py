@@ -16,6 +16,7 @@ from loomctl.kit.errors import quoted
 FOLDER = ("CODEX_HOME", ".codex")
 HOST = "codex"
 STANDS_ASIDE = "loom-hooks"
+_CACHE = "/.codex/plugins/cache/"
 _BESIDE = f"""# {MARK} codex`; `loomctl plugin remove codex` removes it.
 # hooks.json beside this file calls Loom, so the hooks of its plugin do not.
 """
@@ -37,4 +38,7 @@ def plan(places: Places) -> Plan:
         os.path.join(places.folder, STANDS_ASIDE), "keeps the plugin's hooks from answering, too", _BESIDE.encode()
     )
     add = f"codex plugin marketplace add {quoted(places.bundle)} && codex plugin add loom@loom"
-    return Plan((hooks, aside), then=(f"for its skills: {add}", "start codex, type /hooks and trust Loom's"))
+    then: tuple[str, ...] = (f"for its skills: {add}", "start codex, type /hooks and trust Loom's")
+    if _CACHE in places.bundle:  # another folder after each update, to which no link leads
+        then += (f"after each update: loomctl plugin install {HOST}, from the new folder in {_CACHE.strip('/')}",)
+    return Plan((hooks, aside), then=then)
