@@ -145,6 +145,7 @@ def test_it_shows_what_it_would_write_and_writes_nothing_without_a_yes(home: Pat
     assert list(below(home)) == [".profile"]
 
 
+@pytest.mark.slow
 def test_the_commands_tell_what_is_there_and_what_is_missing(home: Path) -> None:
     assert loomctl(home, "status").stdout.startswith("Loom has set up no other assistant")
     done = loomctl(home, "install", "codex", "--yes", "--json")
@@ -162,6 +163,7 @@ def test_the_commands_tell_what_is_there_and_what_is_missing(home: Path) -> None
     assert loomctl(home, "remove", "codex").stdout == "Loom has written nothing for Codex CLI\n"
 
 
+@pytest.mark.slow
 def test_of_a_plugins_hooks_and_the_users_own_one_answers(scene: Scene, home: Path) -> None:
     assert home.is_dir()
     scene.workflow()
