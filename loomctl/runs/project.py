@@ -186,6 +186,9 @@ class Conversation:
         """Name the last compaction; None where there was none, or that is not known."""
         return None
 
+    def starts(self) -> None:
+        """Be told that a session's start is answered now, which the host may write down later."""
+
     def is_planning(self) -> bool:
         """Tell whether its assistant plans and does nothing yet, where the host's event does not say it."""
         return False

@@ -44,6 +44,14 @@ def test_of_the_bundles_readers_one_answers_and_nothing_is_given_twice(copilot: 
     assert {mark.read_text(encoding="utf-8").split()[0] for mark in marks} == {"copilot"}
 
 
+def test_what_a_start_gave_is_given_again_at_a_resume(copilot: Copilot) -> None:
+    """The host keeps it nowhere, and takes it away with the start of a resume, whatever that gives."""
+    begun(copilot)
+    turn = copilot.tell("hello")
+    for _ in range(2):
+        assert first(copilot.tell("go on", session=turn.session_id)).seen().count(SENTENCE) == 1
+
+
 def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot) -> None:
     """What the outer one's shell hands on says nothing of the inner one's hooks."""
     begun(copilot)

@@ -126,19 +126,24 @@ def test_a_compaction_that_failed_takes_nothing(tmp_path: Path) -> None:
     assert seen.boundary() is None
 
 
-def test_of_several_starts_the_last_text_alone_stands(tmp_path: Path) -> None:
-    """The host puts one at the head of the conversation, and a resume's in its place."""
+def test_what_a_start_gave_is_gone_with_a_resume(tmp_path: Path) -> None:
+    """The host keeps it nowhere: at the hook of a resume nothing of it stands, and nothing after one that is silent."""
 
-    def start(mark: str) -> str:
-        text = f"Loom\n[slip {mark}]"
-        data = {"hookType": "sessionStart", "success": True, "output": {"additionalContext": text}}
-        return json.dumps({"type": "hook.end", "timestamp": "2026-11-26T10:00:00.000Z", "data": data})
+    def start(mark: str) -> tuple[str, str, Json]:
+        text = f"words\n\nLoom slip {mark}" if mark else ""
+        return "hook.end", "", {"hookType": "sessionStart", "output": {"additionalContext": text}}
 
-    path = tmp_path / "events.jsonl"
-    path.write_text(start("0" * 16) + "\n" + start("1" * 16) + "\n", encoding="utf-8")
-    texts = [entry.text for entry in copilot.Transcript(str(path))._live()]
-    assert len(texts) == 1
-    assert "1" * 16 in texts[0]
+    resumed: tuple[str, str, Json] = ("session.resume", "", {})
+    one, two = "0" * 16, "1" * 16
+    marks = [one, two]
+    assert told(tmp_path, start(one)).holds(marks) == {one}
+    assert told(tmp_path, start(one), resumed).holds(marks) == set()
+    assert told(tmp_path, start(one), resumed, start("")).holds(marks) == set()
+    assert told(tmp_path, start(one), resumed, start(two)).holds(marks) == {two}
+    assert told(tmp_path, start(one), start(two)).holds(marks) == {two}
+    seen = told(tmp_path, start(one))
+    seen.starts()
+    assert seen.holds(marks) == set()
 
 
 def test_a_turn_keeps_its_key_through_its_stops(tmp_path: Path) -> None:

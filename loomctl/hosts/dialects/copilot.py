@@ -108,6 +108,12 @@ def write(answer: Answer) -> str:
 class Transcript(Written):
     """A session's events: `~/.copilot/session-state/ID/events.jsonl`."""
 
+    _starts = False
+
+    def starts(self) -> None:
+        """Know that a start is answered now, before the host has written down that it resumed."""
+        self._starts = True
+
     def kept_at(self, session_id: str) -> str | None:
         """Give where the host keeps a session's events."""
         return _kept_at(session_id) or None
@@ -192,12 +198,16 @@ class Transcript(Written):
         return next((entry for entry in reversed(self._all()) if entry.kind in kinds), Passage("", ""))
 
     def _live(self) -> list[Passage]:
-        """Give what stands before the assistant: from where the last compaction began, and of starts the last alone."""
+        """Give what stands before the assistant: from where the last compaction began.
+
+        What a start gave stands at the head and is kept nowhere: a resume takes it away, whatever its own start gives.
+        """
         every = self._all()
         over = max((place for place, entry in enumerate(every) if entry.kind == BOUNDARY), default=-1)
         begun = max((place for place, entry in enumerate(every[: over + 1]) if entry.kind == _BEGUN), default=over)
         live = every[begun + 1 :]
-        starts = [entry for entry in live if entry.kind == _STARTS][-1:]
+        anew = max((place for place, entry in enumerate(live) if entry.kind == _ANEW), default=-1)
+        starts = [entry for entry in live[anew + 1 :] if entry.kind == _STARTS and not self._starts][-1:]
         return [entry._replace(kind=GIVEN) for entry in starts] + [entry for entry in live if entry.kind != _STARTS]
 
 

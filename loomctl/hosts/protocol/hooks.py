@@ -125,6 +125,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
         if table.of_hook().restores:  # what the start gives, no later event need give again
             session_notes.claim_compacted(space.store.local, session_id)
+    space.caller.conversation.starts()
     _keep_start(space, "")
     given = sessions.start(space, event) or sessions.Given("", "")
     _keep_start(space, given.slip.id if given.slip is not None else "")

@@ -62,7 +62,7 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
     stopped = end_turn(space, binding, event)
-    missing = _missing(space)
+    missing = _missing(space, patient=bool(table.of_hook().dialect))
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     lines = [for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
     return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
