@@ -91,7 +91,7 @@ async function server({ client, directory }) {
   if (served.has(client)) return {}
   served.add(client)
   const sessions = new Map() // by id: what is known of each in this process, or the promise of it
-  const terminal = !process.argv.slice(1).some((word) => SERVING.includes(word.split("=")[0]))
+  let terminal = !process.argv.slice(1).some((word) => SERVING.includes(word.split("=")[0]))
   const calls = new Map() // tool calls that run, each with its session's id
   const latest = new Map() // by session: the newest message of its assistant
   const working = new Set() // what no hook of the host's waits for
@@ -206,7 +206,7 @@ async function server({ client, directory }) {
     const mode = last.info.mode === "plan" ? { permission_mode: "plan" } : {}
     const told = { prompt_id: session.turn, last_assistant_message: written(last), ...mode }
     const { goes_on } = await hook(session, "stop", "Stop", told)
-    if (!goes_on) return
+    if (!goes_on || session.turn !== told.prompt_id) return // its user said something meanwhile
     const { agent, model } = session.asked ?? {}
     const parts = [{ type: "text", text: goes_on, metadata: { loom: "goes on", turn: session.turn } }]
     await asked(client.session.promptAsync({ path: { id: session.id }, body: { agent, model, parts } }))
@@ -223,6 +223,7 @@ async function server({ client, directory }) {
 
   return {
     config: async (config) => {
+      if (config.server) terminal = false // whoever reaches that port
       config.command = { ...commands(), ...config.command }
       config.skills = { ...config.skills, paths: [...(config.skills?.paths ?? []), join(BUNDLE, "skills")] }
     },

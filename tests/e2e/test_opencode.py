@@ -61,7 +61,7 @@ class Session:
         self.client.model.script(answers)
         before = len(self.client.model.requests)
         self.ask(f"/session/{self.id}/{path}", body)
-        self.client.rest()
+        self.client.rest(1.5)
         return Turn(self.id, self.client.asked(before))
 
 

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 _LOOKS_EVERY = 0.02
 _OURS = "loom"  # a part's metadata: who of Loom's wrote it, or the command that did
 _MESSAGES = "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created, id"
-_PARTS = "SELECT message_id, time_created, data FROM part WHERE session_id = ? ORDER BY id"
+# A text of Loom's is smaller than a million characters, a diff of whole files need not be.
+_PARTS = (
+    "SELECT message_id, time_created, CASE WHEN length(data) < 1000000 THEN data END"
+    " FROM part WHERE session_id = ? ORDER BY id"
+)
 _STATE = "SELECT count(*), max(time_updated) FROM part WHERE session_id = ?"
 
 

@@ -102,10 +102,10 @@ class OpenCode(Client):
             self.rest()
         return Turn(session, self.asked(before))
 
-    def rest(self) -> None:
-        """Wait until nothing more is asked of the model."""
+    def rest(self, quiet: float = QUIET) -> None:
+        """Wait until nothing more is asked of the model. quiet: seconds for which nothing is."""
         seen, since = -1, time.monotonic()
-        while time.monotonic() - since < QUIET:
+        while time.monotonic() - since < quiet:
             if len(self.model.requests) != seen:
                 seen, since = len(self.model.requests), time.monotonic()
             time.sleep(0.1)
