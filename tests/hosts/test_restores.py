@@ -119,7 +119,7 @@ def says(scene: Scene, *kinds: str, result: str = "") -> None:
     with place.open("a", encoding="utf-8") as out:
         for kind in kinds:
             data: Json = {"success": True, "outcome": "applied", "summaryContent": "A short text.", "result": {}}
-            data["result"]["content"] = result
+            data["result"]["content"], data["hookType"] = result, "agentStop"
             at = "2026-11-26T10:00:00.000Z"
             out.write(json.dumps({"type": kind, "timestamp": at, "data": data}) + "\n")
 
@@ -153,7 +153,7 @@ def test_what_went_to_the_summariser_is_given_again_once(beside: Scene) -> None:
 
 
 def test_a_turn_that_ends_before_a_call_leaves_it_to_the_prompt(beside: Scene) -> None:
-    says(beside, "session.compaction_complete")
+    says(beside, "session.compaction_complete", "hook.start")
     assert beside.hook("stop", environ=ENVIRON).code == 0
     assert f"the run {beside.handle}" in prompt(beside)
     assert not note(beside).exists()

@@ -147,7 +147,7 @@ class Transcript(Written):
 
     def last_turn(self) -> tuple[str, str]:
         """Give the turn that ends and its last message: the host writes both down before it calls its Stop."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + (_PATIENCE if self._path and os.path.isfile(self._path) else 0)
         while self._newest((SAID, PROMPT, CALL, _STOPS)).kind != _STOPS and self._grows(until):
             pass
         last = self._newest((SAID, PROMPT))
