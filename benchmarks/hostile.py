@@ -5,8 +5,8 @@ What is measured is the processor time of the hook and all that it starts, so th
 `python benchmarks/hostile.py [--megabytes N] [--text NAME] [--json]`. For each text, before each hook, an event of that
 size with the text in it lies in the spool (a call's output; for those that digest also a failure, and a list), and
 where the event of the hook itself bears a text (a prompt, a command, a final message, a summary, an output), it is that
-text in that size. The exit code is 1 if a hook uses over half of its limit (hooks/hooks.json), or a priming is not
-whole.
+text in that size. The exit code is 1 if a hook uses over half of its limit
+(hooks/claude-code.json), or a priming is not whole.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def main() -> int:
 
 
 def limits() -> dict[str, float]:
-    """Give the seconds that hooks.json allows each event."""
-    told = json.loads((ROOT / "hooks" / "hooks.json").read_text())["hooks"]
+    """Give the seconds that hooks/claude-code.json allows each event."""
+    told = json.loads((ROOT / "hooks" / "claude-code.json").read_text())["hooks"]
     return {event: float(groups[0]["hooks"][0]["timeout"]) for event, groups in told.items()}
 
 

@@ -1,7 +1,7 @@
 """What a session start costs with all of its entries: processor and wall time of four processes that begin at once.
 
 Run it with any Python 3.10 or later: `python benchmarks/starts.py [--runs N] [--json]`. Medians of 30 interleaved runs,
-as ratios to `python -I -S -c pass`, in the same measure. The entries are those of the bundle's hooks.json.
+as ratios to `python -I -S -c pass`, in the same measure. The entries are those of the bundle's hooks/claude-code.json.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _starts(base: Path) -> list[Start]:
     hooks.begin_with_ten(there["ten"], env)
     entries = [
         entry["command"].replace('"${CLAUDE_PLUGIN_ROOT}/bin/loomctl"', str(ROOT / "bin" / "loomctl")).split()
-        for group in json.loads((ROOT / "hooks" / "hooks.json").read_text())["hooks"]["SessionStart"]
+        for group in json.loads((ROOT / "hooks" / "claude-code.json").read_text())["hooks"]["SessionStart"]
         for entry in group["hooks"]
     ]
     bare = [python, "-I", "-S", "-c", "pass"]

@@ -60,7 +60,9 @@ def test_another_hosts_manifest_says_the_same_and_names_hooks_of_its_own(host: s
     """Its hooks say whose they are (D71); one empty matcher can cost a host all of them."""
     manifest, root = OTHERS[host]
     said = read(manifest)
-    assert said.items() > read("plugin.json").items()
+    own = read("plugin.json")
+    assert {**own, "hooks": said["hooks"]}.items() <= said.items()
+    assert said["hooks"] != own["hooks"]
     assert (CHECKOUT / said["skills"]).is_dir()
     for event, groups in read(said["hooks"])["hooks"].items():
         (group,) = groups
@@ -93,7 +95,7 @@ def test_every_hook_is_answered_and_bounded() -> None:
     """Each entry calls the launcher with an event that the package answers, quoted, with a timeout in seconds."""
     entries = [
         (event, group, hook)
-        for event, groups in read("hooks/hooks.json")["hooks"].items()
+        for event, groups in read("hooks/claude-code.json")["hooks"].items()
         for group in groups
         for hook in group["hooks"]
     ]

@@ -55,7 +55,7 @@ def schema(kind: str, as_json: bool) -> int:
 def hook(host: str, event: str) -> int:
     """Answer an assistant's hook EVENT (JSON on standard input).
 
-    hooks.json calls this; people do not need it.
+    The files in hooks/ call this; people do not need it.
 
     \b
     Events: session-start, user-prompt-submit, pre-tool-use, pre-compact, stop, session-end. The launcher answers

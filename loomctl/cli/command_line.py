@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from loomctl.cli import output
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import table, tool_calls
+from loomctl.hosts import shells, table, tool_calls
 from loomctl.kit import files, processes, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
@@ -49,12 +49,12 @@ _OR_BEHIND = ", or after a ! at the assistant's prompt"
 
 def reader_is_an_assistant() -> bool:
     """Tell whether an assistant reads what is printed: a host's session, or no terminal to read it on."""
-    return bool(table.sessions(os.environ)) or not sys.stdout.isatty()
+    return bool(shells.sessions(os.environ)) or not sys.stdout.isatty()
 
 
 def in_a_body() -> bool:
     """Tell whether what is printed becomes the body of a slash command, which a host's session keeps (D79)."""
-    return click.get_current_context().find_root().obj is True and bool(table.sessions(os.environ))
+    return click.get_current_context().find_root().obj is True and bool(shells.sessions(os.environ))
 
 
 def space(*, make: bool = False, writes: bool = True) -> Workspace:
@@ -129,8 +129,8 @@ def _say_skew(made: Workspace) -> None:
 
 
 def _caller(found: Project, cwd: str) -> Caller:
-    for host, named in table.sessions(os.environ):
-        _check_session(named, host.session)
+    for host, named, pid in shells.sessions(os.environ):
+        _check_session(named, host.session or host.mark)
         local = Local(Store(found.store).local)
         session_id = named
         if host.names_subagents:
@@ -143,7 +143,7 @@ def _caller(found: Project, cwd: str) -> Caller:
         return Caller(
             session_id,
             host.name,
-            table.process_of(host),
+            pid,
             cwd,
             seen.another(path),
             parts=host.parts,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loomctl.care import doctor
 from loomctl.care.project_checks import Patient
 from loomctl.cli import output
-from loomctl.hosts import hook_checks, table
+from loomctl.hosts import hook_checks, shells, table
 from loomctl.hosts.claude import installation
 from loomctl.hosts.setup import checks
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
@@ -73,7 +73,7 @@ def _patient() -> Patient:
         cwd=cwd,
         project=project.find((cwd, *table.started_in(os.environ))),
         environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
-        session_id=next((session_id for _, session_id in table.sessions(os.environ)), ""),
+        session_id=next((session.id for session in shells.sessions(os.environ)), ""),
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )

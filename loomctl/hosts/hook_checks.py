@@ -45,8 +45,8 @@ def switch(patient: Patient) -> Finding:
 
 
 def hooks(patient: Patient) -> Finding:
-    """The bundle's hooks.json: valid, each entry a command that can be run, each event one that Loom answers."""
-    path = os.path.join(patient.bundle, "hooks", "hooks.json")
+    """The bundle's hooks/claude-code.json: valid, each entry a command that can be run, each an event of Loom's."""
+    path = os.path.join(patient.bundle, "hooks", "claude-code.json")
     mended = trouble.repair(patient.bundle, "hooks")
     try:
         groups = [group for groups in files.read_json(path)["hooks"].values() for group in groups]
@@ -55,7 +55,7 @@ def hooks(patient: Patient) -> Finding:
         said = error.what if isinstance(error, LoomError) else str(error)
         return Finding(FAIL, f"Loom cannot read the bundle's hooks: {said}", mended, [path])
     except (KeyError, TypeError, AttributeError):
-        return Finding(FAIL, "the bundle's hooks.json has a form that no host reads", mended, [path])
+        return Finding(FAIL, "the bundle's hooks/claude-code.json has a form that no host reads", mended, [path])
     troubles = [finding for command in entries for finding in _entry_troubles(patient, command)]
     troubles = list({finding.found: finding for finding in troubles}.values())
     called = {command.rpartition(_HOOK)[2] for command in entries}
@@ -153,7 +153,7 @@ def session_start_entry(bundle: str) -> tuple[str, float]:
 
     Raises OSError, LoomError, or what a file of another form raises.
     """
-    raw = files.read_json(os.path.join(bundle, "hooks", "hooks.json"))
+    raw = files.read_json(os.path.join(bundle, "hooks", "claude-code.json"))
     entry = raw["hooks"]["SessionStart"][0]["hooks"][0]
     return str(entry["command"]), float(entry.get("timeout", 60))
 
@@ -194,7 +194,7 @@ def _tried(patient: Patient, folder: str) -> Finding:
         command, timeout = session_start_entry(patient.bundle)
     except (OSError, LoomError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         mended = trouble.repair(patient.bundle, "hooks")
-        return Finding(FAIL, "hooks.json names no command for SessionStart", mended)
+        return Finding(FAIL, "hooks/claude-code.json names no command for SessionStart", mended)
     shop = os.path.join(folder, "project")
     environ = _environ(folder, shop)
     made = _made(shop, environ)

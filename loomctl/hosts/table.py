@@ -28,6 +28,7 @@ class Host(NamedTuple):
     replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
     variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
     does where its hooks are not called.
+    starts: whether it tells of a session's start; else a session's first prompt is its start.
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: whether it shuts what its assistant
     runs out of the user's own folders; the launcher knows, too. cannot: the promises that do not
     hold there, as the tests name them, each with its reason.
@@ -62,6 +63,7 @@ class Host(NamedTuple):
     mend: str = "see loomctl doctor"
     asks: bool = False
     sandbox: bool = False
+    starts: bool = True
     cannot: tuple[tuple[str, str], ...] = ()
     clears: bool = True
     names_subagents: bool = False
@@ -116,9 +118,17 @@ QWEN = Host(
     room=38_000,
     beside=9_500,
     replaces=False,
-    cap="QWEN_CODE_STOP_HOOK_BLOCK_CAP",
+    stops=7,  # it ends the turn in place of the eighth, or where its settings say
     counts_on=True,
+    asks=True,
     mend="look with /hooks, and qwen extensions list",
+    cannot=(
+        ("the user is shown one line", "it shows what a hook says at a turn's end alone"),
+        (
+            "large output is shortened while the assistant works",
+            "no hook of its can replace what a tool gave; the run's history is short all the same",
+        ),
+    ),
 )
 COPILOT = Host(
     "copilot",
@@ -159,7 +169,30 @@ OPENCODE = Host(
     repeats=False,
     shared=True,
 )
-HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, OPENCODE)}
+GEMINI = Host(
+    "gemini",
+    "Gemini CLI",
+    mark="GEMINI_CLI",
+    hook="GEMINI_SESSION_ID",
+    project="GEMINI_PROJECT_DIR",
+    dialect="gemini",
+    conversation="loomctl.hosts.dialects.gemini",
+    room=38_000,  # 60,000 arrived whole
+    beside=30_000,  # of a result of over 40,000 it keeps the last 32,000
+    replaces=False,  # a result that is replaced looks like an error to the assistant
+    starts=False,  # in -p what its SessionStart gives is put before the prompt, whose slash command is none then
+    restores=("post-tool-use", "user-prompt-submit"),  # nothing but its file tells of a compaction
+    summariser=False,
+    mend="look with /hooks, and gemini extensions list",
+    cannot=(
+        ("the summariser is told what must survive", "none of its hooks is heard there; what was lost is put back"),
+        (
+            "large output is shortened while the assistant works",
+            "a result that a hook replaces reads like an error there; the run's history is short all the same",
+        ),
+    ),
+)
+HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, GEMINI, OPENCODE)}
 
 # The files in a project that hosts read as their memory, each with the line that leads from it to `.loom/now.md`: an
 # import where the host follows one, as seen in each of them, else words (D62).
@@ -174,7 +207,7 @@ MEMORY = {
     CODEX.name: _AGENTS,
     COPILOT.name: _AGENTS,
     OPENCODE.name: _AGENTS,
-    "gemini": (("GEMINI.md", _IMPORTS),),
+    GEMINI.name: (("GEMINI.md", _IMPORTS),),
     QWEN.name: (("QWEN.md", _IMPORTS),),
     OTHER: _AGENTS,
 }

@@ -34,7 +34,7 @@ def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str 
 
 
 def rewritten(bundle: Path, change: Callable[[str], str]) -> None:
-    path = bundle / "hooks/hooks.json"
+    path = bundle / "hooks/claude-code.json"
     path.write_text(change(path.read_text()))
 
 
@@ -47,7 +47,7 @@ def without_stop(text: str) -> str:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no launcher": (lambda bundle: (bundle / "bin/loomctl").unlink(), "which is not there"),
     "not executable": (lambda bundle: (bundle / "bin/loomctl").chmod(0o644), "cannot be executed"),
-    "no file": (lambda bundle: (bundle / "hooks/hooks.json").unlink(), "cannot read the bundle's hooks"),
+    "no file": (lambda bundle: (bundle / "hooks/claude-code.json").unlink(), "cannot read the bundle's hooks"),
     "no json": (
         lambda bundle: rewritten(bundle, lambda text: text[:-5]),
         "hooks: the file is not JSON",

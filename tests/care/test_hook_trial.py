@@ -38,9 +38,9 @@ def tried(where: Path, script: str, *, timeout: int = 10) -> Finding:
     bundle = copied_bundle(where / "a 'bundle'")
     launcher = bundle / "bin/loomctl"
     launcher.write_text(f"#!/bin/sh\n{script}\n")
-    raw = json.loads((bundle / "hooks/hooks.json").read_text())
+    raw = json.loads((bundle / "hooks/claude-code.json").read_text())
     raw["hooks"]["SessionStart"][0]["hooks"][0]["timeout"] = timeout
-    (bundle / "hooks/hooks.json").write_text(json.dumps(raw))
+    (bundle / "hooks/claude-code.json").write_text(json.dumps(raw))
     return hook_checks.round_trip(patient(where, bundle=bundle))
 
 

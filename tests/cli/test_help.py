@@ -71,7 +71,7 @@ def lines_of(path: Path) -> list[str]:
 def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     ended = cli(*name.split()[1:], "--help").ends()
     examples = [line.strip() for line in ended.stdout.splitlines() if line.strip().startswith("loomctl ")]
-    if name == "loomctl debug hook":  # for hooks.json, not for people
+    if name == "loomctl debug hook":  # for the files in hooks/, not for people
         return
     takes_words = any(isinstance(one, click.Argument) for one in ALL.get(name, loomctl).params)
     assert len(examples) >= 2 or not takes_words, "two examples, unless there is nothing to be said behind it"

@@ -107,6 +107,6 @@ def test_what_is_put_to_the_user_is_said() -> None:
 
 
 def test_every_hook_of_the_bundle_is_in_the_table() -> None:
-    hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    hooks = json.loads((CHECKOUT / "hooks" / "claude-code.json").read_text(encoding="utf-8"))["hooks"]
     table = PAGE[PAGE.index("### Hooks of Claude Code") : PAGE.index("Where a phase is entered at a Stop")]
     assert {line.split()[1] for line in table.splitlines() if line.startswith("| ")} - {"hook"} == set(hooks)

@@ -85,9 +85,9 @@ def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assi
     first = start_run(assistant)
     deaf = tmp_path / "deaf"
     shutil.copytree(str(assistant.plugin_dir), deaf)
-    hooks = json.loads((deaf / "hooks" / "hooks.json").read_text(encoding="utf-8"))
+    hooks = json.loads((deaf / "hooks" / "claude-code.json").read_text(encoding="utf-8"))
     del hooks["hooks"]["SessionStart"]
-    (deaf / "hooks" / "hooks.json").write_text(json.dumps(hooks), encoding="utf-8")
+    (deaf / "hooks" / "claude-code.json").write_text(json.dumps(hooks), encoding="utf-8")
     without = replace(assistant, plugin_dir=deaf)
 
     without.run("/compact", resume=first.session_id)

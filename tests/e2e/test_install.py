@@ -17,9 +17,13 @@ COMMANDS = [f"loom:{name}" for name in NAMES]
 
 
 @pytest.mark.quick
-def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
-    report = json.loads(assistant.plugin("validate", "--strict", "--json", str(bundle)))
+def test_validates_and_provides_what_it_should(assistant: Assistant, bundle: Path) -> None:
+    """The one thing that it warns of is a file of another host's, whose events it passes over."""
+    report = json.loads(assistant.plugin("validate", "--json", str(bundle)))
     assert report["success"]
+    warned = [(Path(part["file"]).name, one["message"]) for part in report["contents"] for one in part["warnings"]]
+    others = ("BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent")
+    assert warned == [("hooks.json", f"hooks.{name}: unknown hook event; entry ignored at runtime") for name in others]
     provides = report["provides"]
     assert sorted({hook["event"] for hook in provides["hooks"]}) == EVENTS
     assert (sorted(provides["commands"]), sorted(provides["skills"])) == (COMMANDS, SKILLS)
@@ -30,7 +34,7 @@ def test_validates_strictly_and_provides_what_it_should(assistant: Assistant, bu
 
 @pytest.mark.quick
 def test_every_hook_has_a_short_timeout_of_its_own(bundle: Path) -> None:
-    hooks = json.loads((bundle / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    hooks = json.loads((bundle / "hooks" / "claude-code.json").read_text(encoding="utf-8"))["hooks"]
     entries = [hook for matchers in hooks.values() for matcher in matchers for hook in matcher["hooks"]]
     assert len(entries) == len(EVENTS) + 3  # a session start has four (D62)
     at_a_steps_end = [entry for entry in entries if entry["command"].endswith(" stop")]  # it asks git

@@ -14,12 +14,14 @@ from tests.e2e.clients.claude import Claude
 from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.copilot import Copilot
+from tests.e2e.clients.gemini import Gemini
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.opencode import OpenCode
+from tests.e2e.clients.qwen import Qwen
 from tests.e2e.promises import DONE, ENDED, PROMISES, done_steps, flow
 from tests.e2e.scenes import state_of
 
-CLIENTS: list[type[Client]] = [Claude, Codex, Copilot, OpenCode]
+CLIENTS: list[type[Client]] = [Claude, Codex, Copilot, OpenCode, Qwen, Gemini]
 PAIRS = list(zip(CLIENTS, [*CLIENTS[1:], CLIENTS[0]], strict=True))
 CASES = [(client, name) for client in CLIENTS for name in PROMISES]
 

@@ -17,7 +17,7 @@ from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.helpers.scenes import handle
 
-# What each hook is called in hooks.json, of those whose silence the conversation shows.
+# What each hook is called in hooks/claude-code.json, of those whose silence the conversation shows.
 WATCHED = {
     "Stop": "stop", "UserPromptSubmit": "user-prompt-submit", "PostToolUse": "post-tool-use",
     "PreToolUse": "pre-tool-use", "SessionStart": "session-start", "PreCompact": "pre-compact",
@@ -30,7 +30,7 @@ def without(bundle: Path, folder: Path, event: str) -> Path:
     """Copy the bundle with the hooks of one event taken out, as a user's settings would."""
     copy = folder / "bundle"
     shutil.copytree(bundle, copy)
-    path = copy / "hooks/hooks.json"
+    path = copy / "hooks/claude-code.json"
     raw = json.loads(path.read_text(encoding="utf-8"))
     del raw["hooks"][event]
     path.write_text(json.dumps(raw), encoding="utf-8")

@@ -43,7 +43,7 @@ def one_inside(stand: Stand) -> Iterator[subprocess.Popen[str]]:
 
 
 def limit_of(event: str) -> float:
-    hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text())["hooks"]
+    hooks = json.loads((CHECKOUT / "hooks" / "claude-code.json").read_text())["hooks"]
     name = "".join(word.capitalize() for word in event.split("-"))
     seconds: float = hooks[name][0]["hooks"][0]["timeout"]
     return seconds

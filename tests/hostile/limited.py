@@ -16,8 +16,8 @@ SECONDS = 20  # of processor time, for a command; what is asked here takes a ten
 
 
 def patience(event: str) -> int:
-    """Give the seconds that hooks.json allows a host to wait for an event's answer."""
-    groups = json.loads((CHECKOUT / "hooks/hooks.json").read_text())["hooks"].values()
+    """Give the seconds that hooks/claude-code.json allows a host to wait for an event's answer."""
+    groups = json.loads((CHECKOUT / "hooks/claude-code.json").read_text())["hooks"].values()
     told: dict[str, float] = {
         entry["command"].partition(" --host claude-code ")[2].split()[0]: entry["timeout"]
         for of_event in groups

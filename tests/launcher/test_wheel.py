@@ -13,8 +13,9 @@ import pytest
 from tests.launcher.world import CHECKOUT, REPORT, World, touch
 
 BUNDLE = (
-    ".claude-plugin", ".codex-plugin", ".plugin", "bin", "commands", "config", "docs", "hooks", "hosts", "plugin.json",
-    "qwen-extension.json", "requirements.lock", "skills",
+    ".claude-plugin", ".codex-plugin", ".plugin", "bin", "commands", "config", "docs",
+    "gemini-extension.json", "hooks", "hosts", "plugin.json", "qwen-extension.json", "requirements.lock",
+    "skills",
 )  # fmt: skip
 
 

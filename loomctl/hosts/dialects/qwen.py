@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts.dialects.written import BOUNDARY, CALL, GIVEN, PROMPT, SAID, Passage, Written, is_of_loom, text_of
+from loomctl.hosts.dialects.written import (
+    BOUNDARY,
+    CALL,
+    GIVEN,
+    PROMPT,
+    SAID,
+    Passage,
+    Written,
+    is_of_loom,
+    text_of,
+    texts_of,
+)
 from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
@@ -30,7 +41,9 @@ def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
 def write(answer: Answer) -> str:
     """Give an answer as the host takes it; empty where nothing is said."""
     own: dict[str, Any] = {}
-    if answer.decision:
+    if answer.decision and answer.event == "PermissionRequest":
+        own["decision"] = {"behavior": answer.decision}
+    elif answer.decision:
         own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
     if answer.text:
         own["additionalContext"] = answer.text
@@ -40,6 +53,11 @@ def write(answer: Answer) -> str:
     if answer.line:
         told["systemMessage"] = answer.line
     return quick_json.plain(told) if told else ""
+
+
+def for_the_summary(told: str) -> str:
+    """Give what the summariser is to be told, as the host takes it."""
+    return quick_json.plain({"hookSpecificOutput": {"hookEventName": "PreCompact", "additionalContext": told}})
 
 
 class Transcript(Written):
@@ -75,7 +93,7 @@ class Transcript(Written):
         """Give what a line tells: prompts, answers, calls and their results, compactions."""
         at, kind = text_of(line, "timestamp"), text_of(line, "type")
         if kind == "system" and text_of(line, "subtype") == "chat_compression":
-            yield Passage(BOUNDARY, at)
+            yield Passage(BOUNDARY, at, _summary(line))
         role = {"user": PROMPT, "assistant": SAID, "tool_result": GIVEN}.get(kind)
         if role is None:
             return
@@ -89,3 +107,10 @@ class Transcript(Written):
                 yield Passage(GIVEN if place and role == PROMPT else role, at, given)  # behind a prompt: a hook's text
             elif isinstance(part, dict) and "functionCall" in part:
                 yield Passage(CALL, at)
+
+
+def _summary(line: dict[str, Any]) -> str:
+    payload = line.get("systemPayload")
+    history = payload.get("compressedHistory") if isinstance(payload, dict) else None
+    first = history[0] if isinstance(history, list) and history else None
+    return texts_of(first.get("parts")) if isinstance(first, dict) else ""

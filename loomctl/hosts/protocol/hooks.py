@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What a subagent's events are answered for: its conversation is another, though it bears the session's id.
 _OF_SUBAGENTS = ("pre-tool-use",)
 # Events whose failure nobody is told of, for the host shows no such line.
-_SILENT = ("pre-tool-use", "pre-compact", "session-end")
+_SILENT = ("pre-tool-use", "permission-request", "pre-compact", "session-end")
 # Events at which a run may come to stand elsewhere, or a session to another one.
 _CHANGING = ("session-start", "stop")
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
@@ -115,6 +115,8 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
 
         attempt([], status_shim.renew_own)
     session_id = space.caller.session_id
+    if not table.of_hook().starts:
+        event = {**event, "source": _source(space)}
     if text(event, "source") in ("compact", "clear"):
         from loomctl.runs.machine import session_notes
 
@@ -138,6 +140,14 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
     return given
 
 
+def _source(space: Workspace) -> str:
+    """Tell how a session began whose host does not say it."""
+    if space.local.binding(space.caller.session_id) is not None:
+        return "resume"
+    pid = space.caller.pid
+    return "clear" if pid is not None and space.local.of_process(pid) is not None else "startup"
+
+
 def _keep_start(space: Workspace, slip_id: str) -> None:
     if space.caller.conversation.keeps_starts:
         from loomctl.priming import memory_of_session
@@ -148,7 +158,9 @@ def _keep_start(space: Workspace, slip_id: str) -> None:
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import sessions
 
-    return sessions.before_compaction(space, event)
+    told, host = sessions.before_compaction(space, event), table.of_hook()
+    form = getattr(table.dialect(host), "for_the_summary", None) if told and host.dialect else None
+    return form(told) if form is not None else told
 
 
 def _post_compact(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -179,6 +191,20 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
 
         attempt([], lambda: launcher_files.note_asked(space.store.local, pid, verdict.words))
     return written(Answer("PreToolUse", decision=verdict.decision, why=verdict.reason))
+
+
+def _permission_request(space: Workspace, event: dict[str, Any]) -> str | None:
+    """Allow what is harmless where a host asks its user apart from the call itself."""
+    from loomctl.hosts import tool_calls
+
+    given = event.get("tool_input")
+    command = given.get("command") if isinstance(given, dict) else None
+    verdict = tool_calls.judge(command) if isinstance(command, str) else None
+    if verdict is None or verdict.decision != tool_calls.ALLOW or event.get("tool_name") not in tool_calls.ALLOWED_IN:
+        return None
+    if space.local.binding(space.caller.session_id) is None:
+        return None
+    return written(Answer("PermissionRequest", decision=verdict.decision, why=verdict.reason))
 
 
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -301,6 +327,7 @@ _ANSWERS: dict[str, Callable[[Workspace, dict[str, Any]], str | Given | None]] =
     "pre-compact": _pre_compact,
     "post-compact": _post_compact,
     "pre-tool-use": _pre_tool_use,
+    "permission-request": _permission_request,
     "stop": _stop,
     "session-end": _session_end,
     "user-prompt-submit": _user_prompt_submit,

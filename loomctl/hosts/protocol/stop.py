@@ -95,8 +95,9 @@ def end_turn(space: Workspace, binding: Mapping[str, Any], event: dict[str, Any]
 def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
     conversation, host = space.caller.conversation, table.of_hook()
     prompt_id, message = events.text(event, "prompt_id"), events.text(event, "last_assistant_message")
-    if not prompt_id and "last_assistant_message" not in event:
-        prompt_id, message = conversation.last_turn()
+    if not prompt_id:
+        prompt_id, said = conversation.last_turn()
+        message = message or said
     memory = _memory(space)
     mark = _mark(space, run)
     going = memory.prompt_id == prompt_id and memory.mark == mark

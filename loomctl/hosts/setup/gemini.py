@@ -15,6 +15,14 @@ toolName = "run_shell_command"
 commandPrefix = ["loomctl"]
 decision = "allow"
 priority = 100
+
+# A step's result comes behind <<'LOOM': that alone may be redirected, so no other < or > may follow.
+[[rule]]
+toolName = "run_shell_command"
+commandRegex = '''loomctl done[-A-Za-z0-9_=./@:, ]*<<'LOOM'\\\\n[^<>]*\\\\nLOOM"'''
+decision = "allow"
+priority = 110
+allowRedirection = true
 """
 
 

@@ -40,7 +40,7 @@ def _has_room(local: str, name: str) -> bool:
 
 # ---- When each hook last fired.
 
-# Every event that a host calls Loom for, as hooks.json and the launcher name it.
+# Every event that a host calls Loom for, as the files in hooks/ and the launcher name it.
 EVENTS = (
     "session-start", "user-prompt-submit", "pre-tool-use", "post-tool-use", "post-tool-use-failure", "pre-compact",
     "post-compact", "stop", "session-end",

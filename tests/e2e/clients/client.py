@@ -25,6 +25,7 @@ TIME_LIMIT = 120
 """Seconds that one prompt may take."""
 
 GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
+EXTENSIONS = ("qwen-extension.json", "gemini-extension.json")
 PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
 
 
@@ -151,7 +152,8 @@ class Client(ABC):
 
     def update(self) -> None:
         """Give the bundle another version, and update to it."""
-        for name in ("plugin.json", ".claude-plugin/plugin.json", ".codex-plugin/plugin.json", ".plugin/plugin.json"):
+        manifests = (".claude-plugin/plugin.json", ".codex-plugin/plugin.json", ".plugin/plugin.json")
+        for name in ("plugin.json", *manifests, *EXTENSIONS):
             manifest = self.bundle / name
             manifest.write_text(manifest.read_text(encoding="utf-8").replace('"0.1.0"', '"0.1.1"'), encoding="utf-8")
         self.renew()

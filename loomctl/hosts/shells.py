@@ -1,0 +1,88 @@
+"""Whose shell this is: the assistants' sessions around this process, the innermost first (D71)."""
+
+from __future__ import annotations
+
+import os
+
+from loomctl.hosts import table
+from loomctl.kit import files, machine, processes
+from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loomctl.hosts.table import Host
+    from loomctl.kit.processes import Process
+
+_TICK = 0.015  # of the clocks from which a process's start and a file's time are taken
+_LARGEST = 1 << 20  # bytes of a process's environment
+
+
+class Session(NamedTuple):
+    """A host's session. pid: of its process, None where that is not known."""
+
+    host: Host
+    id: str
+    pid: int | None
+
+
+def sessions(environ: Mapping[str, str]) -> list[Session]:
+    """Give the sessions whose shell this is, the innermost first; what stands around one without a name is left out.
+
+    A shell inherits the variables of the assistants around it: the one whose variable the fewest of the processes above
+    have is the innermost. A host that gives its shells no id has noted it for its process (`bin/loomctl`).
+    """
+    around = [(host, host.session or host.mark) for host in table.HOSTS.values()]
+    around = [(host, name) for host, name in around if environ.get(name)]
+    nameless = any(not host.session for host, _ in around)
+    if not nameless and len(around) < 2:
+        return [Session(host, environ[name], table.process_of(host)) for host, name in around]
+    line = processes.line()[1:]
+    above = [_environment(process.pid) for process in line]
+    depths = {host.name: sum(_has(one, name, environ[name]) for one in above) for host, name in around}
+    found: list[Session] = []
+    for host, name in sorted(around, key=lambda one: depths[one[0].name]):
+        if host.session:
+            found.append(Session(host, environ[name], table.process_of(host)))
+            continue
+        own = _noted(host, line) or _by_process(
+            host, line, [bool(one) and not _has(one, name, environ[name]) for one in above]
+        )
+        if own is None:
+            break
+        found.append(own)
+    return found
+
+
+def _noted(host: Host, line: Sequence[Process]) -> Session | None:
+    folder = os.path.join(machine.state_home(), "hosts") if machine.state_home() else ""
+    for process in line if folder else ():
+        path = os.path.join(folder, str(process.pid))
+        try:
+            name, _, session_id = files.read_bytes(path, limit=1 << 10).decode("ascii").strip().partition(" ")
+            is_its = os.stat(path).st_mtime >= process.started - _TICK
+        except (OSError, ValueError, LoomError):
+            continue
+        if is_its and name == host.name and session_id:
+            return Session(host, session_id, process.pid)
+    return None
+
+
+def _by_process(host: Host, line: Sequence[Process], outside: Sequence[bool]) -> Session | None:
+    """Name a session after its process, the first above the shells that have its mark; its first hook inherits it."""
+    pid = next((process.pid for process, is_outside in zip(line, outside, strict=True) if is_outside), None)
+    return Session(host, f"{host.name}-{pid}", pid) if pid else None
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as source:
+            return b"\0" + source.read(_LARGEST)
+    except OSError:
+        return b""
+
+
+def _has(environment: bytes, name: str, value: str) -> bool:
+    return f"\0{name}={value}\0".encode("utf-8", "surrogateescape") in environment

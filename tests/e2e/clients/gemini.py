@@ -1,0 +1,99 @@
+"""Gemini CLI: `-p` for single prompts, its terminal for a session that stays open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.e2e.clients.client import Client, Talk, Turn
+from tests.e2e.clients.models import Says
+from tests.e2e.clients.typed import TypedTalk, session_in
+from tests.e2e.terminal import Terminal
+
+SETTINGS: dict[str, Any] = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "general": {"enableAutoUpdate": False},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+    "tools": {"useRipgrep": False},
+    "model": {"name": "gemini-2.5-pro"},  # else another model is asked first which one is to answer
+    "ui": {"hideTips": True, "hideBanner": True},
+}
+CHATS = ".gemini/tmp/*/chats/*.jsonl"
+OTHERS = "".join(
+    f'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{name}"\ndecision = "allow"\npriority = 100\n'
+    for name in ("true", "seq", "cp")
+)
+
+
+class Gemini(Client):
+    """Installed as an extension; `loomctl` is allowed by the policy that `loomctl plugin install gemini` writes."""
+
+    host = "gemini"
+    folder = "gemini-0.61.0"
+    compacts_at = 990_000
+    grows = 3
+
+    @property
+    def words(self) -> list[str]:
+        return ["node", str(self.program("@google", "gemini-cli", "bundle", "gemini.js"))]
+
+    def prepare(self) -> None:
+        super().prepare()
+        summary = Says("<state_snapshot>The work goes on.</state_snapshot>")
+        self.model.answers |= {"compaction": summary, "check": summary}
+
+    def kind(self, body: dict[str, Any]) -> str:
+        """Tell a summary by what is asked for last, and the check of it, which follows."""
+        asked = json.dumps(body.get("contents", [])[-1:])
+        if "Critically evaluate the <state_snapshot>" in asked:
+            return "check"
+        return "compaction" if "new <state_snapshot> based on" in asked else "main"
+
+    def shell_tool(self, command: str) -> tuple[str, dict[str, Any]]:
+        return "run_shell_command", {"command": command}
+
+    def environment(self) -> dict[str, str]:
+        if not hasattr(self, "model"):  # while the machine is made
+            return super().environment()
+        api = {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": self.model.url}
+        own = {"GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_TRUST_WORKSPACE": "true", "NO_COLOR": "1"}
+        return {**super().environment(), **api, **own}
+
+    def install(self) -> None:
+        """Install the extension, and allow `loomctl`."""
+        folder = self.home / ".gemini"
+        (folder / "policies").mkdir(parents=True)
+        (folder / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+        (folder / "policies" / "others.toml").write_text(OTHERS, encoding="utf-8")
+        self.loomctl("plugin", "install", "gemini", "--yes")
+        self.command(*self.words, "extensions", "install", str(self.bundle), "--consent")
+
+    def silence_hooks(self) -> None:
+        """Switch them off in the user's settings."""
+        settings = {**SETTINGS, "hooksConfig": {"enabled": False}}
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    def renew(self) -> None:
+        self.command(*self.words, "extensions", "update", "loom")
+
+    def drive(self, words: str, says: Sequence[Says | str]) -> Turn:
+        """Begin a run: the command itself runs `loomctl run`."""
+        return self.tell(self.typed("run", words), Says(shell="loomctl next"), *says)
+
+    def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
+        self.model.script(answers)
+        before = len(self.model.requests)
+        resumed = ["--resume", session] if session else []
+        printed, complaint = self.finished([*self.words, *resumed, "-p", prompt])
+        newest = max(self.home.glob(CHATS), key=lambda path: path.stat().st_mtime)
+        return Turn(session_in(newest), self.asked(before), printed + complaint)
+
+    @contextmanager
+    def open(self, session: str = "") -> Iterator[Talk]:
+        resumed = ["--resume", session] if session else []
+        with Terminal([*self.words, *resumed], cwd=self.project, environment=self.environment()) as terminal:
+            terminal.wait_for("Type your message")
+            yield TypedTalk(self, terminal, CHATS)

@@ -1,0 +1,249 @@
+"""Gemini CLI: its events, its answers, its chat files, whose shell it is; no client is asked (D70, D71)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.hosts import shells, table
+from loomctl.hosts.dialects import gemini
+from loomctl.hosts.protocol.answers import Answer, written
+from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
+
+FIXTURES = Path(__file__).parent / "fixtures" / "gemini"
+LAUNCHER = str(CHECKOUT / "bin" / "loomctl")
+SESSION = "f2df88c8-6283-4748-bb50-a79c7ddb025e"
+SLIP, KEPT, EARLIER = "0123456789abcdef", "c58f4ba016658056", "ab38ece10021b08b"
+
+
+def user(text: str, *more: str, at: str = "2026-11-26T09:53:47.935Z", name: str = "p1") -> dict[str, Any]:
+    content = [{"text": one} for one in (text, *more)]
+    return {"id": name, "timestamp": at, "type": "user", "content": content}
+
+
+def says(text: str, at: str = "2026-11-26T09:53:48.973Z", **more: Any) -> dict[str, Any]:
+    return {"id": "g1", "timestamp": at, "type": "gemini", "content": text, **more}
+
+
+def compacted(*kept: dict[str, Any]) -> dict[str, Any]:
+    snapshot = user("<state_snapshot>half is done</state_snapshot>", at="2026-11-26T09:54:00.000Z", name="s1")
+    context = user("<session_context>\nThis is the Gemini CLI.\n</session_context>", name="c1")
+    return {"$set": {"messages": [context, snapshot, says("Got it.", "2026-11-26T09:54:00.000Z"), *kept]}}
+
+
+def given(slip: str) -> str:
+    return f"<hook_context># Loom\n&lt;b&gt; ```\n\nLoom slip {slip}</hook_context>"
+
+
+def transcript(tmp_path: Path, *lines: dict[str, Any]) -> gemini.Transcript:
+    path = tmp_path / "chat.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return gemini.Transcript(str(path))
+
+
+def test_the_end_of_a_turn_tells_its_last_message() -> None:
+    event = {"session_id": SESSION, "hook_event_name": "AfterAgent", "prompt": "go on", "prompt_response": "Done."}
+    assert gemini.read("stop", event)["last_assistant_message"] == "Done."
+
+
+def test_answers_bear_the_hosts_names() -> None:
+    first = json.loads(written(Answer("SessionStart", "for the assistant", "for the user"), table.GEMINI))
+    assert first["hookSpecificOutput"] == {"hookEventName": "BeforeAgent", "additionalContext": "for the assistant"}
+    assert first["systemMessage"] == "Loom: for the user"
+    assert json.loads(written(Answer("Stop", goes_on="go on"), table.GEMINI)) == {
+        "decision": "block",
+        "reason": "go on",
+    }
+    assert written(Answer("PreToolUse", decision="allow"), table.GEMINI) == ""  # its policy allows, no hook
+    assert written(Answer("PostToolUse", output="short"), table.GEMINI) == ""
+
+
+def test_what_a_compaction_keeps_stands_live_and_nothing_before(tmp_path: Path) -> None:
+    before = [user("begin", given(EARLIER)), says("Begun.")]
+    assert transcript(tmp_path, *before).holds([EARLIER]) == {EARLIER}
+    seen = transcript(tmp_path, *before, compacted(user("go on", given(KEPT), name="p2")), user("x", given(SLIP)))
+    assert seen.holds([EARLIER, KEPT, SLIP]) == {KEPT, SLIP}
+    assert seen.boundary() == "2026-11-26T09:54:00.000Z"
+    assert seen.summary() == "<state_snapshot>half is done</state_snapshot>"
+
+
+def test_messages_that_a_resume_sets_anew_are_no_compaction(tmp_path: Path) -> None:
+    seen = transcript(tmp_path, {"$set": {"messages": [user("<session_context>x"), user("go on", given(SLIP))]}})
+    assert seen.boundary() is None
+    assert seen.holds([SLIP]) == {SLIP}
+
+
+def test_what_is_written_twice_was_said_once(tmp_path: Path) -> None:
+    seen = transcript(tmp_path, user("go on"), says("Done."), compacted(says("Done.")))
+    assert seen.said_since("2026-11-26T09:53:00Z") == "Done.\n\nGot it."
+
+
+def test_a_turn_goes_on_through_its_blocks(tmp_path: Path) -> None:
+    body = "Loom: this conversation works on the run x.\nLoom's hooks tell the rest."
+    lines = [user(body, name="first"), says("One."), user("Loom: a/b succeeded. The next step is a/c.", name="second")]
+    seen = transcript(tmp_path, *lines, says("Two."))
+    assert seen.last_turn() == ("first", "Two.")
+    assert seen.began_with_loom("first", [])
+    assert not transcript(tmp_path, *lines, user("and now something else", name="t")).began_with_loom("t", [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"$set": {"messages": [None, 3, "x"]}},
+        {"$set": ["messages"]},
+        {"$set": {"messages": [{"content": {"text": "<state_snapshot>"}}]}},
+        {"type": "gemini", "content": 5, "toolCalls": {"a": 1}},
+        {"type": "user", "content": [None, {"functionResponse": []}, {"text": {}}]},
+        {"type": ["user"], "content": given(SLIP)},
+    ],
+)
+def test_a_line_of_another_form_is_passed_over(tmp_path: Path, line: dict[str, Any]) -> None:
+    seen = transcript(tmp_path, line)
+    assert (seen.holds([SLIP]), seen.said_since("2000")) == (frozenset(), None)
+    assert seen.boundary() in (None, "unknown")
+
+
+# The launcher
+
+
+@pytest.fixture
+def begun(scene: Scene) -> Scene:
+    scene.write("spec.md", "# The spec\n\nThe heliotrope switch survives a reload.\n")
+    scene.workflow([artifact("spec", "spec.md")])
+    scene.begin(session=SESSION)
+    return scene
+
+
+def asked(scene: Scene, word: str, *, session: str = SESSION, **event: Any) -> dict[str, Any]:
+    environ = {**scene.environ(None), "GEMINI_SESSION_ID": session, "GEMINI_PROJECT_DIR": str(scene.root)}
+    told = json.dumps({"session_id": session, "cwd": str(scene.root), **event}, separators=(",", ":"))
+    ended = run([LAUNCHER, "hook", "--host", "gemini", word], cwd=scene.root, environ=environ, given=told)
+    assert ended.code == 0
+    return json.loads(ended.stdout) if ended.stdout else {}
+
+
+def context(answer: dict[str, Any]) -> str:
+    return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+def test_the_first_prompt_of_a_process_is_its_start(begun: Scene, tmp_path: Path) -> None:
+    chat = tmp_path / "chät.jsonl"
+    chat.write_text(json.dumps(user("x")) + "\n", encoding="utf-8")
+    first = asked(begun, "user-prompt-submit", transcript_path=str(chat), prompt="hello")
+    assert "heliotrope" in context(first)
+    told = user("hello", f"<hook_context>{context(first)}</hook_context>")
+    chat.write_text(json.dumps(told) + "\n", encoding="utf-8")
+    assert asked(begun, "user-prompt-submit", transcript_path=str(chat), prompt="and now") == {}
+
+
+def test_a_compaction_that_the_file_shows_primes_the_next_tool_result(begun: Scene, tmp_path: Path) -> None:
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text("", encoding="utf-8")
+    asked(begun, "user-prompt-submit", transcript_path=str(chat), prompt="hello")
+    tool: dict[str, Any] = {
+        "tool_name": "read_file",
+        "tool_input": {"file_path": "a"},
+        "tool_response": {"llmContent": "x"},
+    }
+    assert context(asked(begun, "post-tool-use", transcript_path=str(chat), **tool)) == ""
+    chat.write_text(json.dumps(compacted(), separators=(",", ":")) + "\n", encoding="utf-8")
+    assert "heliotrope" in context(asked(begun, "post-tool-use", transcript_path=str(chat), **tool))
+    assert context(asked(begun, "post-tool-use", transcript_path=str(chat), **tool)) == ""
+
+
+def test_without_its_mark_nothing_is_answered(begun: Scene) -> None:
+    """Another host reads this one's hooks file, too."""
+    ended = run([LAUNCHER, "hook", "--host", "gemini", "stop"], cwd=begun.root, environ=begun.environ(None), given="{}")
+    assert (ended.code, ended.stdout) == (0, "")
+
+
+# Whose shell
+
+
+def in_a_shell(environ: dict[str, str], *outer: dict[str, str]) -> list[list[Any]]:
+    """Give the sessions that a process sees below shells with these variables, the outermost first."""
+    code = (
+        "import json, os, sys; sys.path.insert(0, sys.argv[1]); from loomctl.hosts import shells\n"
+        "print(json.dumps([[one.host.name, one.id, one.pid] for one in shells.sessions(os.environ)]))"
+    )
+    words = [sys.executable, "-c", code, str(CHECKOUT)]
+    for variables in reversed([*outer, environ]):
+        given = [f"{key}={value}" for key, value in variables.items()]
+        words = ["env", *given, "sh", "-c", '"$@"; exit $?', "sh", *words]
+    base = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(words, env=base, capture_output=True, text=True, check=True)
+    found: list[list[Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_the_innermost_of_nested_assistants_comes_first() -> None:
+    inner, outer = {"QWEN_CODE_SESSION_ID": "inner"}, {"CLAUDE_CODE_SESSION_ID": "outer"}
+    assert [one[:2] for one in in_a_shell(inner, outer)] == [["qwen", "inner"], ["claude-code", "outer"]]
+    inner, outer = {"CLAUDE_CODE_SESSION_ID": "inner"}, {"QWEN_CODE_SESSION_ID": "outer"}
+    assert [one[:2] for one in in_a_shell(inner, outer)] == [["claude-code", "inner"], ["qwen", "outer"]]
+
+
+def test_a_shell_without_an_id_is_its_processs(tmp_path: Path) -> None:
+    state = {"LOOM_STATE_HOME": str(tmp_path)}
+    (found,) = in_a_shell({"GEMINI_CLI": "1"}, state)
+    assert found[:2] == ["gemini", f"gemini-{found[2]}"]
+
+
+def test_an_id_of_further_out_is_not_taken_for_it() -> None:
+    found = in_a_shell({"GEMINI_CLI": "1"}, {"CLAUDE_CODE_SESSION_ID": "outer"})
+    assert found[0][0] == "gemini"
+    found = in_a_shell({"CLAUDE_CODE_SESSION_ID": "inner"}, {"GEMINI_CLI": "1"})
+    assert found[0][:2] == ["claude-code", "inner"]
+
+
+def test_the_session_that_a_hook_noted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook's parent is the host's process, and so is a shell's."""
+    monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("GEMINI_SESSION_ID", SESSION)
+    event = json.dumps(
+        {"session_id": SESSION, "tool_name": "run_shell_command", "tool_input": {"command": "loomctl run"}}
+    )
+    subprocess.run(
+        [LAUNCHER, "hook", "--host", "gemini", "pre-tool-use"], input=event, text=True, cwd=tmp_path, check=True
+    )
+    assert (tmp_path / "hosts" / str(os.getpid())).read_text(encoding="utf-8") == f"gemini {SESSION}\n"
+    monkeypatch.delenv("GEMINI_SESSION_ID")
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from loomctl.hosts import shells\n"
+        "print(shells.sessions(os.environ)[0].id)"
+    )
+    words = [sys.executable, "-c", code, str(CHECKOUT)]
+    done = subprocess.run(words, env={**os.environ, "GEMINI_CLI": "1"}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == SESSION
+
+
+def test_no_shell_of_an_assistants_has_no_session() -> None:
+    assert shells.sessions({}) == []
+
+
+# The bundle
+
+
+def test_the_extension_is_the_bundles() -> None:
+    manifest = json.loads((CHECKOUT / "gemini-extension.json").read_text(encoding="utf-8"))
+    plugin = json.loads((CHECKOUT / "plugin.json").read_text(encoding="utf-8"))
+    assert manifest == {key: plugin[key] for key in ("name", "version", "description")}
+
+
+def test_its_hooks_have_no_event_of_another_hosts() -> None:
+    """Claude Code reads the same file, and passes over what it does not know; times are in milliseconds here."""
+    hooks = json.loads((CHECKOUT / "hooks" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    assert sorted(hooks) == ["AfterAgent", "AfterTool", "BeforeAgent", "BeforeTool"]
+    own = json.loads((CHECKOUT / "hooks" / "claude-code.json").read_text(encoding="utf-8"))["hooks"]
+    assert not set(hooks) & set(own)
+    entries = [entry for groups in hooks.values() for group in groups for entry in group["hooks"]]
+    for entry in entries:
+        assert entry["command"].startswith('exec "${extensionPath}/bin/loomctl" hook --host gemini ')
+        assert 1_000 <= entry["timeout"] <= 60_000
