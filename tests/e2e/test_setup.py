@@ -12,7 +12,9 @@ import pytest
 from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.copilot import Copilot
+from tests.e2e.clients.gemini import Gemini
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.qwen import Qwen
 from tests.e2e.promises import begun
 
 MINE = '{"hooks": {"Stop": [{"hooks": [{"type": "command",   "command": "true"}]}]}}'
@@ -79,7 +81,7 @@ def test_hooks_of_the_users_own_answer_alone_and_stay_trusted_at_an_update(bundl
         assert settings.read_text() == MINE
 
 
-@pytest.mark.parametrize("kind", [Codex, Copilot])
+@pytest.mark.parametrize("kind", [Codex, Copilot, Gemini, Qwen])
 def test_a_line_in_its_memory_leads_an_assistant_without_hooks_to_the_run(
     kind: type[Client], bundle: Path, cache: Path
 ) -> None:
@@ -90,4 +92,6 @@ def test_a_line_in_its_memory_leads_an_assistant_without_hooks_to_the_run(
 
         seen = client.tell("hello").conversation[0].seen()
 
-        assert "read .loom/now.md" in seen
+        imports = kind in (Gemini, Qwen)
+        assert ("This is for the session that drives the run." in seen) == imports
+        assert ("read .loom/now.md" in seen) != imports
