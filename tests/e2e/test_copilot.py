@@ -59,7 +59,8 @@ def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot) -> None:
     copilot.own = {**copilot.own, **outer}
     turn = copilot.tell("hello")
     assert first(turn).seen().count(SENTENCE) == 1
-    assert state_of(copilot.project)["sessions"]["current_session_id"] != "outer"
+    turn = copilot.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+    assert state_of(copilot.project)["sessions"]["current_session_id"] == turn.session_id
 
 
 @pytest.mark.parametrize("how", ["gone", "killed", "failing"])
