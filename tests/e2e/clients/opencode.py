@@ -25,7 +25,11 @@ QUIET = 4.0  # seconds without a request after which a driven run goes no furthe
 
 
 class OpenCode(Client):
-    """Its plugins' folder gets the one file; npm, which it asks for their types at each start, gives up at once."""
+    """Its plugins' folder gets the one file.
+
+    At each start it has npm install the types of its plugins; they pass for installed, else a client that is killed
+    meanwhile would leave a lock for which the next one waits a minute.
+    """
 
     host = "opencode"
     folder = "opencode-1.18.33"
@@ -62,9 +66,10 @@ class OpenCode(Client):
 
     def install(self) -> None:
         """Write its settings, and let Loom write its one file."""
-        (self.home / ".npmrc").write_text("fetch-retries=0\n", encoding="utf-8")
         folder = self.home / ".config" / "opencode"
-        folder.mkdir(parents=True)
+        (folder / "node_modules").mkdir(parents=True)
+        installed = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
+        (folder / "package-lock.json").write_text(json.dumps(installed), encoding="utf-8")
         limit = {"context": 100_000, "output": 8_000}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
