@@ -118,7 +118,7 @@ def usage_of(space: Workspace, run: Run, entry: Mapping[str, Any]) -> dict[str, 
             continue
         binding = space.local.binding(session_id) or {}
         path = binding.get("transcript_path") if binding.get("run_id") == run.run_id else None
-        if isinstance(path, str) and os.path.isfile(path):
+        if isinstance(path, str) and os.path.isfile(path) and record.get("host") == space.caller.host:
             beside.append(own.another(path))
         else:
             unseen = True

@@ -247,5 +247,6 @@ def _conversation_of(space: Workspace, closing: Mapping[str, Any]) -> Conversati
     owner = closing.get("session_id")
     if not isinstance(owner, str) or owner == space.caller.session_id:
         return space.caller.conversation
-    path = (space.local.binding(owner) or {}).get("transcript_path")
-    return space.caller.conversation.another(path if isinstance(path, str) else None)
+    binding = space.local.binding(owner) or {}
+    path = binding.get("transcript_path")
+    return space.caller.conversation.another(path if isinstance(path, str) else None, str(binding.get("host") or ""))

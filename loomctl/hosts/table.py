@@ -250,9 +250,15 @@ def conversation(host: Host, path: str | None) -> Conversation:
     if host is CLAUDE:
         from loomctl.hosts.claude.transcript import Transcript  # no other host's hooks need it
 
-        return Transcript(path)
-    made: Conversation = _module(host.conversation).Transcript(path)
+        made: Conversation = Transcript(path)
+    else:
+        made = _module(host.conversation).Transcript(path)
+    made.of_host = _conversation_of
     return made
+
+
+def _conversation_of(name: str, path: str | None) -> Conversation:
+    return conversation(HOSTS.get(name, CLAUDE), path)
 
 
 def rereads(host: Host) -> tuple[str, ...]:

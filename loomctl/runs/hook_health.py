@@ -200,12 +200,12 @@ def _seen(local: Local, binding: Mapping[str, Any], conversation: Conversation, 
 
     Where the transcript is hooks tell; where none did, or it is not there, it is looked for where the host keeps them.
     """
-    path = binding.get("transcript_path")
+    path, host = binding.get("transcript_path"), str(binding.get("host") or "")
     if not isinstance(path, str) or not os.path.isfile(path):
-        path = conversation.kept_at(binding["session_id"])
+        path = conversation.another(None, host).kept_at(binding["session_id"])
     if not path:
         return Seen()
-    called = conversation.another(path).called()
+    called = conversation.another(path, host).called()
     if not called:
         return Seen()
     over = bool(binding.get("ended"))

@@ -136,10 +136,12 @@ class Sent(NamedTuple):
 class Conversation:
     """What can be seen of the asking session's conversation; this one sees nothing, a host's own class sees more.
 
-    keeps_starts: whether what a start gave stays, where nothing shows it, until the next start.
+    keeps_starts: whether what a start gave stays, where nothing shows it, until the next start. of_host: gives another
+    host's conversation, by the host's name and the transcript's path.
     """
 
     keeps_starts = False
+    of_host: Callable[[str, str | None], Conversation] | None = None
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - the shape of a host's own
         """Tell which slip ids stand live in the conversation; what cannot be seen is sent again (D15)."""
@@ -231,8 +233,8 @@ class Conversation:
         """Tell a prompt that is the host's own notice of a subagent's end."""
         return False
 
-    def another(self, path: str | None) -> Conversation:  # noqa: ARG002 - as above
-        """Give another session's conversation of the same host, by its transcript's path."""
+    def another(self, path: str | None, host: str = "") -> Conversation:  # noqa: ARG002 - as above
+        """Give another session's conversation, by its transcript's path. host: its own, empty for the same."""
         return self
 
 

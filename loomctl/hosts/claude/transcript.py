@@ -41,9 +41,9 @@ class Transcript(Conversation):
         self._path = path
         self._data: bytes | None = None
 
-    def another(self, path: str | None) -> Transcript:
-        """Give another session's transcript."""
-        return Transcript(path)
+    def another(self, path: str | None, host: str = "") -> Conversation:
+        """Give another session's conversation, of whatever host."""
+        return self.of_host(host, path) if host and self.of_host else Transcript(path)
 
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps another session's transcript."""

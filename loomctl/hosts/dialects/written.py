@@ -48,9 +48,9 @@ class Written(Conversation):
         """Give what a line of the file tells."""
         raise NotImplementedError
 
-    def another(self, path: str | None) -> Written:
-        """Give another session's conversation."""
-        return type(self)(path)
+    def another(self, path: str | None, host: str = "") -> Conversation:
+        """Give another session's conversation, of whatever host."""
+        return self.of_host(host, path) if host and self.of_host else type(self)(path)
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slips stand behind the last compaction in what was given to the assistant."""
