@@ -22,10 +22,9 @@ SETTINGS: dict[str, Any] = {
     "ui": {"hideTips": True, "hideBanner": True},
 }
 CHATS = ".gemini/tmp/*/chats/*.jsonl"
-OTHERS = "".join(
-    f'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{name}"\ndecision = "allow"\npriority = 100\n'
-    for name in ("true", "seq", "cp")
-)
+_RULE = '[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{}"\ndecision = "allow"\npriority = 120\n'
+OTHERS = "".join(_RULE.format(name) for name in ("true", "seq", "cp"))
+OTHERS += _RULE.format("loomctl status") + "allowRedirection = true\n"  # a scene wants its complaint, too
 
 
 class Gemini(Client):
@@ -77,7 +76,9 @@ class Gemini(Client):
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
 
     def renew(self) -> None:
-        self.command(*self.words, "extensions", "update", "loom")
+        """Install it anew: to update asks for consent, with no option to give it."""
+        self.command(*self.words, "extensions", "uninstall", "loom")
+        self.command(*self.words, "extensions", "install", str(self.bundle), "--consent")
 
     def drive(self, words: str, says: Sequence[Says | str]) -> Turn:
         """Begin a run: the command itself runs `loomctl run`."""
