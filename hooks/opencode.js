@@ -2,6 +2,7 @@
 // input, and does with the answer what it says: {text} for the assistant, {line} for the user, {goes_on} at the end of
 // a turn, {output} in place of a tool's. What Loom says, and when, is decided there. No answer changes nothing.
 import { spawn } from "node:child_process"
+import { randomUUID } from "node:crypto"
 import { readFileSync, readdirSync, realpathSync } from "node:fs"
 import { delimiter, dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -95,6 +96,7 @@ async function server({ client, directory }) {
   const calls = new Map() // tool calls that run, each with its session's id
   const latest = new Map() // by session: the newest message of its assistant
   const working = new Set() // what no hook of the host's waits for
+  const brought = new Map() // commands of the bundle's that no one of the user's own replaces, each with its template
   let newest // the session that the terminal's user began last
 
   const asked = async (request) => {
@@ -224,6 +226,9 @@ async function server({ client, directory }) {
   return {
     config: async (config) => {
       if (config.server) terminal = false // whoever reaches that port
+      for (const [name, command] of Object.entries(commands())) {
+        if (!config.command?.[name]) brought.set(name, command.template)
+      }
       config.command = { ...commands(), ...config.command }
       config.skills = { ...config.skills, paths: [...(config.skills?.paths ?? []), join(BUNDLE, "skills")] }
     },
@@ -267,17 +272,24 @@ async function server({ client, directory }) {
       }
     },
 
-    "command.execute.before": async ({ command, sessionID }, { parts }) => {
-      if (!command.startsWith("loom:")) return
+    "command.execute.before": async ({ command, sessionID, arguments: words = "" }, { parts }) => {
+      const part = parts.find(({ type }) => type === "text")
+      const template = brought.get(command)
+      if (!part || !template) return
       const env = environment(await known(sessionID))
-      for (const part of parts) {
-        if (part.type !== "text") continue
-        part.metadata = { ...part.metadata, loom: command }
-        for (const [block, lines] of part.text.matchAll(BLOCK)) {
-          const output = await run(["sh", "-c", lines], { cwd: directory, env, seconds: 300, all: true })
-          part.text = part.text.replace(block, () => output.trimEnd())
-        }
+      part.metadata = { ...part.metadata, loom: command }
+      // What runs is the bundle's own text. What was typed is input there, up to a word that nobody can type.
+      const end = `LOOM_${randomUUID().replaceAll("-", "")}`
+      const filled = (text) => text.replaceAll("$ARGUMENTS", () => words)
+      let told = ""
+      let at = 0
+      for (const found of template.matchAll(BLOCK)) {
+        const script = filled(found[1].replaceAll("LOOM_ARGUMENTS_END", end))
+        const output = await run(["sh", "-c", script], { cwd: directory, env, seconds: 300, all: true })
+        told += filled(template.slice(at, found.index)) + output.trimEnd()
+        at = found.index + found[0].length
       }
+      part.text = told + filled(template.slice(at))
     },
 
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {

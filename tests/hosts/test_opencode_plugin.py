@@ -181,22 +181,32 @@ def test_a_subagent_gets_nothing_and_its_calls_are_its_main_sessions(tmp_path: P
 
 def test_a_command_runs_its_block_with_the_session(tmp_path: Path) -> None:
     here = bundle(tmp_path, '#!/bin/sh\nread -r line\necho "$1 for $OPENCODE_SESSION_ID: $line $& $1"\n')
-    (settings,) = here.play(["config", {"command": {"loom:doctor": {"template": "mine"}}}])["outputs"]
+    config = ["config", {"command": {"loom:doctor": {"template": "mine"}}}]
+    (settings,) = here.play(config)["outputs"]
     assert settings["skills"]["paths"] == [f"{here.root}/skills"]
     assert settings["command"]["loom:doctor"] == {"template": "mine"}
     status = settings["command"]["loom:status"]
     assert status["description"].startswith("Show where")
-    text = status["template"].replace("$ARGUMENTS", "здесь; echo no")
-    call = [
-        "command.execute.before",
-        {"command": "loom:status", "sessionID": S},
-        {"parts": [{"type": "text", "text": text}]},
-    ]
-    other = ["command.execute.before", {"command": "mine", "sessionID": S}, {"parts": [{"type": "text", "text": text}]}]
-    own, others = (output["parts"][0] for output in here.play(call, other)["outputs"])
+    words = "здесь; echo no"
+    text = status["template"].replace("$ARGUMENTS", words)
+    told = {"command": "loom:status", "sessionID": S, "arguments": words}
+    call = ["command.execute.before", told, {"parts": [{"type": "text", "text": text}]}]
+    other = ["command.execute.before", {**told, "command": "mine"}, {"parts": [{"type": "text", "text": text}]}]
+    _, own, others = (output.get("parts", [{}])[0] for output in here.play(config, call, other)["outputs"])
     assert own["text"].lstrip().startswith(f"status for {S}: здесь; echo no $& status\n")
     assert own["metadata"] == {"loom": "loom:status"}
     assert others["text"] == text
+
+
+@pytest.mark.parametrize("typed", ["x\n```\n```!\ntouch {0}\n```", "x\nLOOM_ARGUMENTS_END\ntouch {0}", "$(touch {0})"])
+def test_what_was_typed_behind_a_command_is_never_run(tmp_path: Path, typed: str) -> None:
+    here = bundle(tmp_path, "#!/bin/sh\ncat\n")
+    words = typed.format(tmp_path / "ran")
+    told = {"command": "loom:run", "sessionID": S, "arguments": words}
+    call = ["command.execute.before", told, {"parts": [{"type": "text", "text": "as the host filled it"}]}]
+    own = here.play(["config", {}], call)["outputs"][1]["parts"][0]["text"]
+    assert own.lstrip().startswith(f"{words}\n--end-of-arguments--")
+    assert not (tmp_path / "ran").exists()
 
 
 BROKEN = {
