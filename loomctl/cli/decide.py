@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import answer, command_line, output, step
+from loomctl.cli import answer, command_line, output, person, step
 from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import decide, stop
 from loomctl.flow.commands import command_steps, evidence_commands
@@ -61,7 +61,7 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     """
     space = command_line.space()
     run_id = _meant(space, run, "approve")
-    command_line.must_decide(space, "approve", space.store.handle(run_id))
+    person.must_decide(space, "approve", space.store.handle(run_id))
     later = command_line.in_a_body() and not as_json
     driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
@@ -92,7 +92,7 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
     """
     space = command_line.space()
     run_id = _meant(space, run, "reject")
-    command_line.must_decide(space, "reject", space.store.handle(run_id))
+    person.must_decide(space, "reject", space.store.handle(run_id))
     driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
@@ -117,7 +117,7 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
     """
     space = command_line.space()
     run_id = _meant(space, run, "choose LABEL")
-    command_line.must_decide(space, "choose", label, space.store.handle(run_id))
+    person.must_decide(space, "choose", label, space.store.handle(run_id))
     driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
@@ -202,7 +202,7 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
     space = command_line.space()
     run_id = find.to_drive(space, named, verb=verb)
     if verb == "cancel":
-        command_line.must_decide(space, verb, space.store.handle(run_id))
+        person.must_decide(space, verb, space.store.handle(run_id))
     changed = stop.set_standing(space, run_id, status, event, allowed=allowed)
     said = evidence_commands.stop_all(space, changed) if status == "cancelled" else []
     again = " --reopen" if status == "cancelled" else ""
@@ -263,7 +263,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
             hint=f"loomctl trust {called} --yes",
             exit_code=EXIT_USAGE,
         )
-    command_line.must_decide(space, "trust", called)
+    person.must_decide(space, "trust", called)
     trouble = command_steps.trust(space, the_run, commands)
     if trouble:
         raise LoomError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import Command, json_option, run_argument, yes_option
 from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_HELD, EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, ON_INTERRUPT, LoomError
@@ -90,7 +90,7 @@ def push_command(
             why="a person, or --yes, has to agree to what leaves this machine",
             hint=f"loomctl push {space.store.handle(run_id)}{more} --yes",
         )
-    command_line.must_decide(space, "push", space.store.handle(run_id), *shlex.split(more))
+    person.must_decide(space, "push", space.store.handle(run_id), *shlex.split(more))
     pushed = push.send(desk, parcel)
     told = {**_parcel_document(desk, pushed.parcel), "commit": pushed.commit, "notes": list(pushed.notes)}
     output.answer(told, _pushed_lines(desk, pushed), as_json=as_json)

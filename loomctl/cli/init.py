@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import json_option
 from loomctl.flow import init, suites
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -161,7 +161,7 @@ def _allowed(space: Workspace, wanted: Wanted, *, is_said: bool) -> list[str]:
     later = f"Each run will ask before Loom executes `{wanted.tests}`"
     if not is_said:
         return [f"{later}. To allow it: loomctl init --tests {quoted(wanted.tests)}"]
-    if not command_line.decides(space, "init"):
+    if not person.decides(space, "init"):
         return [f"{later}. To allow it, type in a terminal: loomctl init --tests {quoted(wanted.tests)}"]
     trouble = init.allow(space, wanted.tests)
     return [f"{later}: {trouble}"] if trouble else [f"Loom may execute `{wanted.tests}` in this project."]

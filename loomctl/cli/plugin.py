@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from loomctl.cli import output
+from loomctl.cli import output, person
 from loomctl.cli.command_line import json_option, yes_option
 from loomctl.cli.verbs import Group
 from loomctl.hosts.setup import install
@@ -78,6 +78,8 @@ def set_up(host: str, yes: bool, as_json: bool) -> int:
             why="these are your own files, so a person, or --yes, has to agree",
             hint=again,
         )
+    if changes:
+        person.must_decide_anywhere("plugin install", host, *(["--yes"] if yes else []))
     after = install.install(found) if changes else found
     lines = [f"Loom: wrote what {found.title} needs" if changes else f"Loom: {found.title} has it already"]
     lines += [*_lines(after), *(["Then:"] if after.plan.then else []), *(f"  {line}" for line in after.plan.then)]
@@ -98,6 +100,7 @@ def remove(host: str, as_json: bool) -> int:
       loomctl plugin remove codex
       loomctl plugin remove gemini --json
     """
+    person.must_decide_anywhere("plugin remove", host)
     changed = install.remove(host)
     lines = [f"Removed Loom from {path}" for path in changed]
     lines = lines or [f"Loom has written nothing for {install.title_of(host)}"]

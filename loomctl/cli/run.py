@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import answer, ask, command_line, output
+from loomctl.cli import answer, ask, command_line, output, person
 from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
 from loomctl.flow import drive, fork, resume, rewind, start
 from loomctl.flow.commands import command_steps
@@ -216,7 +216,7 @@ def _ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
     if not commands:
         return []
     later = f"See and allow {'it' if len(commands) == 1 else 'them'}: loomctl trust {run.handle}"
-    if not ask.may_ask(space, as_json=as_json) or not command_line.decides(space, "trust"):
+    if not ask.may_ask(space, as_json=as_json) or not person.decides(space, "trust"):
         tests = command_steps.test_command(space, run)
         if tests and {one["run"] for one in commands} == {tests}:
             return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import Command, Listing, complete_runs, json_option, run_argument, yes_option
 from loomctl.cli.verbs import views_of
 from loomctl.kit import machine
@@ -175,7 +175,7 @@ def remove(run: str, yes: bool, force: bool, as_json: bool) -> int:
     if not yes:
         question, hint = f"Remove {called} and all that Loom recorded of it?", f"loomctl runs rm {called} --yes"
         output.must_agree(question, asks=not as_json, what="Loom removed nothing", hint=hint)
-    command_line.must_decide(space, "runs rm", called, *(["--force"] if force else ()))
+    person.must_decide(space, "runs rm", called, *(["--force"] if force else ()))
     keep.remove(space, run_id, force=force)
     output.answer(
         {"run_id": run_id, "handle": called, "removed": True},

@@ -29,9 +29,9 @@ class Host(NamedTuple):
     variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
     does where its hooks are not called.
     starts: whether it tells of a session's start; else a session's first prompt is its start.
-    asks: whether it asks its user about a call where a hook says so (D68). sandbox: whether it shuts what its assistant
-    runs out of the user's own folders; the launcher knows, too. cannot: the promises that do not
-    hold there, as the tests name them, each with its reason.
+    asks: whether it asks its user about a call where a hook says so (D68). sandbox: the first process in the sandbox
+    of one that shuts what its assistant runs out of the user's own folders; the launcher knows, too. cannot: the
+    promises that do not hold there, as the tests name them, each with its reason.
     clears: whether it says of a start that it follows a clear; names_subagents: whether a subagent's shell and events
     bear an id of the subagent's own.
     behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
@@ -62,7 +62,7 @@ class Host(NamedTuple):
     counts_on: bool = False
     mend: str = "see loomctl doctor"
     asks: bool = False
-    sandbox: bool = False
+    sandbox: str = ""
     starts: bool = True
     cannot: tuple[tuple[str, str], ...] = ()
     clears: bool = True
@@ -98,7 +98,7 @@ CODEX = Host(
     beside=38_000,
     printed=9_500,
     mend="trust them with /hooks",
-    sandbox=True,
+    sandbox="codex-linux-sandbox",
     cannot=(
         (
             "the summariser is told what must survive",

@@ -333,7 +333,7 @@ def something_called_loomctl(scene: Scene) -> None:
 FAILING = [
     Failing(["init"], 2, "NO_TERMINAL"),
     Failing(["install", "--to", ".loom/workflows"], 2, "FILE_EXISTS", something_called_loomctl, None),
-    Failing(["plugin", "install", "gemini"], 2, "NOT_CONFIRMED"),
+    Failing(["plugin", "install", "gemini"], 2, "NOT_CONFIRMED", pasted=2),  # its user types that in a terminal
     Failing(["plugin", "remove", "nowhere"], 2, "USAGE"),
     Failing(["plugin", "status", "nowhere"], 2, "USAGE"),
     Failing(["run"], 2, "NO_WORK"),

@@ -29,12 +29,12 @@ def test_a_run_is_known_to_its_machine_though_the_sandbox_shuts_the_users_folder
         assert scenes.state_of(codex.project)["run_id"] in noted.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("verb", ["approve", "cancel"])
-def test_what_a_person_decides_is_refused_where_nobody_is_asked(verb: str, bundle: Path, cache: Path) -> None:
-    """Its hooks cannot have it ask its user, so nobody counts as asked (D68)."""
+@pytest.mark.parametrize("command", ["loomctl approve", "env -u CODEX_THREAD_ID -u CODEX_SESSION_ID loomctl cancel"])
+def test_what_a_person_decides_is_refused_where_nobody_is_asked(command: str, bundle: Path, cache: Path) -> None:
+    """Its hooks cannot have it ask its user, so nobody counts as asked (D68); its sandbox tells on who hides that."""
     with Codex(bundle, cache) as codex:
         turn = begun(codex)
-        after = codex.tell("go on", Says(shell=f"loomctl {verb} 2>&1"), "Done.", session=turn.session_id)
+        after = codex.tell("go on", Says(shell=f"{command} 2>&1"), "Done.", session=turn.session_id)
         assert "ASK_FIRST" in after.conversation[-1].seen()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import command_line
+from loomctl.cli import person
 from loomctl.hosts import table
 from loomctl.kit import processes
 from loomctl.kit.processes import Process
@@ -369,6 +369,7 @@ def test_an_assistant_without_hooks_decides_nothing(scene: Scene, name: str) -> 
     scene.begin(session=None)
     command = [sys.executable, "-I", str(MAIN), "approve"]
     environ = {key: value for key, value in scene.environ(None).items() if key != name}
+    run([*command[:3], "resume"], cwd=scene.root, environ={**environ, name: "1"})  # one whose session has no name, too
     ended = run(command, cwd=scene.root, environ={**environ, name: "1"})
     assert refused(ended)
     assert f"({name} is set)" in ended.stderr  # a terminal may have been opened from within an assistant
@@ -411,4 +412,24 @@ def test_an_assistant_that_is_a_containers_first_process_is_nobodys_on_the_machi
     monkeypatch.setattr(processes, "first_is_the_systems", lambda: is_systems)
     for name in table.MARKS:
         monkeypatch.delenv(name, raising=False)
-    assert command_line.decides(scene.space(), "approve") == is_systems
+    assert person.decides(scene.space(), "approve") == is_systems
+
+
+def test_an_assistant_inside_of_another_is_no_user(host: Host) -> None:
+    """Its user types `! codex exec …` between two turns; the inner one's hooks are untrusted, and leave no mark."""
+    host.stops()
+    next_tick(host.scene.root.parent)
+    stays(host, "CODEX_THREAD_ID=inner-1 sh -c 'loomctl resume --take-over; loomctl approve; true'")
+    assert host.shell(f"loomctl resume --take-over; {APPROVE}").code == 0
+
+
+@pytest.mark.parametrize("command", ["install qwen --yes", "remove qwen"])
+def test_what_is_set_up_for_other_assistants_is_its_users_to_decide(host: Host, command: str) -> None:
+    host.scene.write("x.sh", f"loomctl plugin {command}")
+    host.calls("sh x.sh")
+    assert refused(host.shell("sh x.sh"))
+    assert not (Path(host.shell_environ["HOME"]) / ".qwen").exists()
+    outside = run(
+        ["loomctl", "plugin", *command.split()], cwd=host.scene.root.parent, environ=host.shell_environ
+    )  # where no project is
+    assert refused(outside)

@@ -70,7 +70,7 @@ def test_the_users_own_hooks_stay_first(home: Path) -> None:
     assert settings["theme"] == "dark"
     assert [group["hooks"][0]["command"] for group in settings["hooks"]["Stop"]] == [
         "true",
-        f"{home}/.local/bin/loomctl hook --host codex stop",
+        f"PLUGIN_ROOT= {home}/.local/bin/loomctl hook --host codex stop",
     ]
     assert settings["hooks"]["SessionStart"][0]["hooks"][0]["additionalContextLimit"] == 40_000
 
@@ -192,7 +192,7 @@ def test_hooks_call_a_launcher_in_a_folder_of_any_name() -> None:
     made = plans.calling(hooks, "${PLUGIN_ROOT}", "/my folder/it's/loomctl")
 
     (group,) = made["Stop"]
-    assert group["hooks"][0]["command"] == "'/my folder/it'\\''s/loomctl' hook --host codex stop"
+    assert group["hooks"][0]["command"] == "PLUGIN_ROOT= '/my folder/it'\\''s/loomctl' hook --host codex stop"
 
 
 def test_a_bundle_that_moves_at_each_update_is_named_as_that(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Hooks run outside of it: the one that follows the call remembers the run as this
 
 from __future__ import annotations
 
-from loomctl.hosts import tool_calls
 from loomctl.hosts.protocol import events
 from loomctl.runs.machine import run_notes
 
@@ -13,14 +12,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TAKE_UP = frozenset({"run", "resume", "fork", "pull", "prove"})
+_TAKE_UP = tuple(f"loomctl {verb}" for verb in ("run", "resume", "fork", "pull"))
 
 
 def remember(event: dict[str, Any]) -> None:
     """Remember the run that a session is bound to behind a call that takes one up. Raises OSError and LoomError."""
     given = event.get("tool_input")
     command = given.get("command") if isinstance(given, dict) else None
-    if not isinstance(command, str) or tool_calls.words_of(command).isdisjoint(_TAKE_UP):
+    if not isinstance(command, str) or not any(call in command for call in _TAKE_UP):
         return
     space = events.workspace_of(event)
     binding = space.local.binding(space.caller.session_id) if space is not None else None

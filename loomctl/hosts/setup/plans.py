@@ -174,7 +174,11 @@ def _is_looms(group: object, host: str) -> bool:
 
 
 def calling(hooks: dict[str, Any], root: str, launcher: str) -> dict[str, Any]:
-    """Give a bundle's hooks with commands that call a launcher by its path. root: the variable of its folder."""
-    text = json.dumps(hooks).replace(json.dumps(f'"{root}/bin/loomctl"')[1:-1], json.dumps(quoted(launcher))[1:-1])
+    """Give a bundle's hooks with commands that call a launcher by its path. root: the variable of its folder.
+
+    By that variable the launcher knows a plugin's hooks; one that was inherited would make these pass for such.
+    """
+    named = f"{root.strip('${}')}= {quoted(launcher)}"
+    text = json.dumps(hooks).replace(json.dumps(f'"{root}/bin/loomctl"')[1:-1], json.dumps(named)[1:-1])
     found: dict[str, Any] = json.loads(text)
     return found

@@ -142,12 +142,16 @@ CALLED, RESTED, ASKED = "called", "rested", "asked"
 
 
 class Marks(NamedTuple):
-    """Times in seconds since 1970, 0 where there is none. words: of the call that the user was asked about."""
+    """Times in seconds since 1970, 0 where there is none. words: of the call that the user was asked about.
+
+    host: whose process rests, as its hooks said; empty where they did not.
+    """
 
     called: float = 0
     rested: float = 0
     asked: float = 0
     words: frozenset[str] = frozenset()
+    host: str = ""
 
     @property
     def last(self) -> float:
@@ -194,7 +198,15 @@ def marks(local: str, pid: int) -> Marks:
         words = files.read_bytes(_mark(local, pid, ASKED), limit=1 << 16).decode("utf-8", "replace").split()
     except (OSError, LoomError):
         words = []
-    return Marks(called, rested, asked, frozenset(words))
+    return Marks(called, rested, asked, frozenset(words), _host_of(_mark(local, pid, RESTED)))
+
+
+def _host_of(mark: str) -> str:
+    try:
+        words = files.read_bytes(mark, limit=1 << 14).decode("utf-8", "replace").split()
+    except (OSError, LoomError):
+        return ""
+    return words[0] if len(words) == 2 else ""
 
 
 def note_asked(local: str, pid: int, words: Iterable[str]) -> None:
