@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.e2e.clients.client import Client, Talk, Turn
+from tests.e2e.clients.client import Client, Talk, Turn, wait_until
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.typed import TypedTalk, session_in
 from tests.e2e.terminal import Terminal
@@ -98,3 +99,15 @@ class Gemini(Client):
         with Terminal([*self.words, *resumed], cwd=self.project, environment=self.environment()) as terminal:
             terminal.wait_for("Type your message")
             yield TypedTalk(self, terminal, CHATS)
+        # It lives on for some seconds when its terminal is gone, and so long the run is its own.
+        wait_until(lambda: not self._lives(), "its process has ended", within=30)
+
+    def _lives(self) -> bool:
+        mark = f"HOME={self.home}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if b"gemini.js" in (process / "cmdline").read_bytes() and mark in (process / "environ").read_bytes():
+                    return True
+            except OSError:
+                continue
+        return False
