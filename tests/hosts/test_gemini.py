@@ -73,6 +73,15 @@ def test_what_a_compaction_keeps_stands_live_and_nothing_before(tmp_path: Path) 
     assert seen.summary() == "<state_snapshot>half is done</state_snapshot>"
 
 
+def test_a_recorded_chat_is_read() -> None:
+    """Of a session that was resumed, compacted by hand, and primed with the next prompt."""
+    seen = gemini.Transcript(str(FIXTURES / "chat.jsonl"))
+    assert seen.holds(["307f5995ae30e7a3", "48c05a357d9bcf88"]) == {"48c05a357d9bcf88"}
+    assert (seen.summary() or "").startswith("<state_snapshot>")
+    assert seen.last_turn() == ("a283e34f-818b-40c8-8b27-2180ed2189cd", "OK Word2end")
+    assert (seen.said_since("2026-11-26T11:15:00Z") or "").count("One is done.") == 1
+
+
 def test_messages_that_a_resume_sets_anew_are_no_compaction(tmp_path: Path) -> None:
     seen = transcript(tmp_path, {"$set": {"messages": [user("<session_context>x"), user("go on", given(SLIP))]}})
     assert seen.boundary() is None
@@ -81,7 +90,7 @@ def test_messages_that_a_resume_sets_anew_are_no_compaction(tmp_path: Path) -> N
 
 def test_what_is_written_twice_was_said_once(tmp_path: Path) -> None:
     seen = transcript(tmp_path, user("go on"), says("Done."), compacted(says("Done.")))
-    assert seen.said_since("2026-11-26T09:53:00Z") == "Done.\n\nGot it."
+    assert seen.said_since("2026-11-26T09:53:00Z") == "Done."
 
 
 def test_a_turn_goes_on_through_its_blocks(tmp_path: Path) -> None:

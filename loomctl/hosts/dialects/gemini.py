@@ -36,7 +36,7 @@ _NAMES = {
     "PostToolUse": "AfterTool",
     "Stop": "AfterAgent",
 }
-_BEGUN_ANEW = "messages set anew"
+_BEGUN_ANEW, _BEFORE = "messages set anew", "said or called before"
 _SNAPSHOT = "<state_snapshot>"
 _AT_THE_TOP = 3  # messages of which one is the summary
 _CONTEXT, _CONTEXT_ENDS = "<hook_context>", "</hook_context>"
@@ -95,9 +95,11 @@ class Transcript(Written):
             told = ((texts_of(one.get("content")), text_of(one, "timestamp")) for one in known)
             summary, at = next((one for one in told if one[0].startswith(_SNAPSHOT)), ("", ""))
             yield Passage(BOUNDARY if summary else _BEGUN_ANEW, at or "unknown", summary)
-        for message in messages if isinstance(messages, list) else [line]:
-            if isinstance(message, dict):
-                yield from _of_message(message)
+            for message in messages:
+                for one in _of_message(message) if isinstance(message, dict) else ():
+                    yield one._replace(kind=_BEFORE) if one.kind in (SAID, CALL) else one  # under another time
+        else:
+            yield from _of_message(line)
 
     def said_since(self, at: str) -> str | None:
         """Give what the assistant said since a time, joined: once, though the host writes it again."""
