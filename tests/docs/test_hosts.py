@@ -4,6 +4,7 @@ from loomctl.hosts import table
 from tests.docs.pages import DOCS, hold
 from tests.docs.pages import table as drawn
 from tests.e2e.promises import PROMISES
+from tests.e2e.test_promises import CLIENTS
 from tests.helpers.scenes import CHECKOUT
 
 PAGE = DOCS / "reference" / "assistants.md"
@@ -32,6 +33,10 @@ def _cell(host: table.Host, promise: str, reasons: list[str]) -> str:
     if said not in reasons:
         reasons.append(said)
     return f"no ({reasons.index(said) + 1})"
+
+
+def test_each_assistant_of_the_page_is_asked() -> None:
+    assert {client.host for client in CLIENTS} == set(table.HOSTS)
 
 
 def test_no_reason_is_given_for_what_is_no_promise() -> None:
