@@ -24,7 +24,7 @@ def patience(event: str) -> int:
         for group in of_event
         for entry in group["hooks"]
     }
-    return math.ceil(told[event])
+    return math.ceil(told.get(event, told["pre-tool-use"]))  # one that another host alone has stands before a call, too
 
 
 def run(

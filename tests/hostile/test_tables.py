@@ -157,6 +157,7 @@ FIELDS: dict[str, Json] = {
     "pre-compact": {**OF_ALL, "trigger": "auto"},
     "post-compact": {**OF_ALL, "trigger": "auto", "compact_summary": "x"},
     "pre-tool-use": {**OF_ALL, "tool_name": "Bash", "tool_input": {"command": "loomctl next"}},
+    "permission-request": {**OF_ALL, "tool_name": "Bash", "tool_input": {"command": "loomctl next"}},
     "stop": {**OF_ALL, "last_assistant_message": "x"},
     "session-end": {**OF_ALL, "reason": "clear"},
 }
