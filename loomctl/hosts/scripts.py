@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow import contexts
-from loomctl.hosts import table
+from loomctl.hosts import shells
 
 
 class RunContext(contexts.RunContext):
@@ -16,4 +16,4 @@ class RunContext(contexts.RunContext):
     @staticmethod
     def session_id() -> str | None:
         """Give the id of the session that this shell is of; None in a terminal."""
-        return next((session_id for _, session_id in table.sessions(os.environ)), None)
+        return next((session.id for session in shells.sessions(os.environ)), None)

@@ -247,12 +247,7 @@ def process_of(host: Host) -> int | None:
 
 def conversation(host: Host, path: str | None) -> Conversation:
     """Give what can be seen of a conversation of the host's. path: of its transcript, None where that is not known."""
-    if host is CLAUDE:
-        from loomctl.hosts.claude.transcript import Transcript  # no other host's hooks need it
-
-        made: Conversation = Transcript(path)
-    else:
-        made = _module(host.conversation).Transcript(path)
+    made: Conversation = _module(host.conversation).Transcript(path)
     made.of_host = _conversation_of
     return made
 

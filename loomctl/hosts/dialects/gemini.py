@@ -40,7 +40,6 @@ _BEGUN_ANEW, _BEFORE = "messages set anew", "said or called before"
 _SNAPSHOT = "<state_snapshot>"
 _AT_THE_TOP = 3  # messages of which one is the summary
 _CONTEXT, _CONTEXT_ENDS = "<hook_context>", "</hook_context>"
-_BODY = "Loom: this conversation works on the run "  # as cli/run.py begins the body of a command
 _OWN = "Loom: "  # the reason of a block, which comes as a prompt
 
 
@@ -116,12 +115,11 @@ class Transcript(Written):
         """Tell whether the turn began with a command of Loom's: its prompt is what `loomctl` printed then."""
         if prompt_id in driven:
             return True
-        prompt = unwritten or self._began().text
-        return is_of_loom(prompt) or prompt.startswith(_BODY)
+        return is_of_loom(unwritten or self._began().text)
 
     def _began(self) -> Passage:
         for entry in reversed(self._all()):
-            if entry.kind == PROMPT and (not entry.text.startswith(_OWN) or entry.text.startswith(_BODY)):
+            if entry.kind == PROMPT and (not entry.text.startswith(_OWN) or is_of_loom(entry.text)):
                 return entry
         return Passage("", "")
 

@@ -20,6 +20,7 @@ from loomctl.hosts.dialects.written import (
     text_of,
     texts_of,
 )
+from loomctl.hosts.protocol.answers import plain
 from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from loomctl.hosts.protocol.answers import Answer
     from loomctl.runs.project import Sent
 
-_BODY = "Loom: this conversation works on the run "  # as cli/answer.py begins the body of a command
-
 
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
     """Give an event in the protocol's shape, which it has."""
@@ -40,19 +39,10 @@ def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
 
 def write(answer: Answer) -> str:
     """Give an answer as the host takes it; empty where nothing is said."""
-    own: dict[str, Any] = {}
     if answer.decision and answer.event == "PermissionRequest":
-        own["decision"] = {"behavior": answer.decision}
-    elif answer.decision:
-        own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
-    if answer.text:
-        own["additionalContext"] = answer.text
-    told: dict[str, Any] = {"decision": "block", "reason": answer.goes_on} if answer.goes_on else {}
-    if own:
-        told["hookSpecificOutput"] = {"hookEventName": answer.event, **own}
-    if answer.line:
-        told["systemMessage"] = answer.line
-    return quick_json.plain(told) if told else ""
+        own = {"hookEventName": answer.event, "decision": {"behavior": answer.decision}}
+        return quick_json.plain({"hookSpecificOutput": own})
+    return plain(answer._replace(output=None))  # a tool's stays as it is
 
 
 def for_the_summary(told: str) -> str:
@@ -87,7 +77,7 @@ class Transcript(Written):
         if prompt_id in driven:
             return True
         prompt = unwritten or next((one.text for one in reversed(self._all()) if one.kind == PROMPT), "")
-        return is_of_loom(prompt) or prompt.startswith(_BODY)
+        return is_of_loom(prompt)
 
     def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line tells: prompts, answers, calls and their results, compactions."""

@@ -26,6 +26,7 @@ PROMPT, SAID, GIVEN, CALL, BOUNDARY, BROKEN_OFF = "prompt", "said", "given", "ca
 _PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
 _LOOKS_EVERY = 0.02
 _COMMANDS = "loom:"
+_BODY = "Loom: this conversation works on the run "  # as cli/run.py begins the body of a command
 
 
 class Passage(NamedTuple):
@@ -44,9 +45,9 @@ class Written(Conversation):
         self._path = path
         self._entries: list[Passage] | None = None
 
-    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
+    def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:  # noqa: ARG002 - each host's class says more
         """Give what a line of the file tells."""
-        raise NotImplementedError
+        return iter(())
 
     def another(self, path: str | None, host: str = "") -> Conversation:
         """Give another session's conversation, of whatever host."""
@@ -140,8 +141,8 @@ class Written(Conversation):
 
 
 def is_of_loom(prompt: str) -> bool:
-    """Tell a prompt that is one of Loom's skills or commands."""
-    return prompt.lstrip().lstrip("/$").startswith(_COMMANDS)
+    """Tell a prompt that is one of Loom's skills or commands, or what a command's body printed."""
+    return prompt.startswith(_BODY) or prompt.lstrip().lstrip("/$").startswith(_COMMANDS)
 
 
 def _parsed(data: bytes) -> Iterator[dict[str, Any]]:

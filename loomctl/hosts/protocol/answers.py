@@ -35,9 +35,12 @@ def written(answer: Answer, host: Host | None = None) -> str:
     host: the one that is answered where no hook asks.
     """
     host = host or table.of_hook()
-    if host.dialect:
-        line = for_people(answer.line) if answer.line else ""
-        return str(table.dialect(host).write(answer._replace(line=line)))
+    answer = answer._replace(line=for_people(answer.line) if answer.line else "")
+    return str(table.dialect(host).write(answer)) if host.dialect else plain(answer)
+
+
+def plain(answer: Answer) -> str:
+    """Give an answer in the protocol's own form; empty where nothing is said."""
     own: dict[str, Any] = {}
     if answer.decision:
         own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
@@ -49,7 +52,7 @@ def written(answer: Answer, host: Host | None = None) -> str:
     if own:
         told["hookSpecificOutput"] = {"hookEventName": answer.event, **own}
     if answer.line:
-        told["systemMessage"] = for_people(answer.line)
+        told["systemMessage"] = answer.line
     return quick_json.plain(told) if told else ""
 
 
