@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.clients.client import Client, Talk, Turn, wait_until
+from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.typed import TypedTalk
 from tests.e2e.terminal import Terminal
 
 SETTINGS = """\
@@ -38,7 +37,6 @@ exporter = "none"
 [projects."{project}"]
 trust_level = "trusted"
 """
-_marks = itertools.count(1)
 
 
 class Codex(Client):
@@ -114,36 +112,11 @@ class Codex(Client):
             yield talk
 
 
-class CodexTalk(Talk):
-    """A session in its terminal. Each answer ends with a word of its own, by which the end of the turn is seen."""
+class CodexTalk(TypedTalk):
+    """What it offers stands on the screen in the middle of a turn, too."""
 
-    def __init__(self, client: Codex, terminal: Terminal) -> None:
-        self.client, self.terminal = client, terminal
-
-    def say(self, prompt: str, *answers: Says | str) -> Turn:
-        before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
-        given = answers or ("OK",)
-        last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
-        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
-        self.type(prompt)
-        self.terminal.wait_for(mark, within=120)
-        return Turn(self.session(), self.client.asked(before), self.terminal.screen())
-
-    def compact(self) -> None:
-        before = len(self.client.model.requests)
-        self.type("/compact")
-        wait_until(lambda: [one for one in self.client.asked(before) if one.kind == "compaction"], "compacted")
-        self.terminal.wait_for("ompacted")
-
-    def clear(self) -> None:
-        self.type("/clear")
-
-    def type(self, line: str) -> None:
-        """Type a line and send it: an Enter that comes with the words passes for a paste's."""
-        self.terminal.type(line)
-        self.terminal.wait_for(line[-20:])
-        time.sleep(0.3)
-        self.terminal.press("Enter")
+    ready = ""
+    compacts, compacted = "/compact", "ompacted"
 
     def session(self) -> str:
         """Give the id in the newest rollout's name."""

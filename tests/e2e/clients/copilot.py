@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 
 from tests.e2e.clients.client import Client, Talk, Turn, wait_until
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.typed import TypedTalk
 from tests.e2e.terminal import Terminal
 
 READY = "/ commands"
 TASK = "a task for a subagent"
-_marks = itertools.count(1)
 
 
 class Copilot(Client):
@@ -93,38 +91,19 @@ class Copilot(Client):
                 terminal.kill()
 
 
-class CopilotTalk(Talk):
-    """A session in its terminal. Each answer ends with a word of its own, by which the end of the turn is seen."""
+class CopilotTalk(TypedTalk):
+    """It says of a compaction in its file alone that it is over."""
 
-    def __init__(self, client: Copilot, terminal: Terminal) -> None:
-        self.client, self.terminal = client, terminal
-
-    def say(self, prompt: str, *answers: Says | str) -> Turn:
-        before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
-        given = answers or ("OK",)
-        last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
-        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
-        self.type(prompt)
-        self.terminal.wait_for(mark, READY, within=120)
-        return Turn(self.session(), self.client.asked(before), self.terminal.screen())
+    ready = READY
+    compacts, compacted = "/compact", READY
 
     def compact(self) -> None:
-        before = len(self.client.model.requests)
-        self.type("/compact")
-        wait_until(lambda: [one for one in self.client.asked(before) if one.kind == "compaction"], "compacted")
+        super().compact()
         wait_until(lambda: "session.compaction_complete" in self.events().read_text(encoding="utf-8"), "compacted")
-        self.terminal.wait_for(READY)
 
     def clear(self) -> None:
-        self.type("/clear")
+        super().clear()
         self.terminal.wait_for("Started a fresh session", READY)  # keys that come before are lost
-
-    def type(self, line: str) -> None:
-        """Type a line and send it: an Enter that comes with the words passes for a paste's."""
-        self.terminal.type(line)
-        self.terminal.wait_for(line[-20:])
-        time.sleep(0.4)
-        self.terminal.press("Enter")
 
     def events(self) -> Path:
         """Give the newest session's file."""

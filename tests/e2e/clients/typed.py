@@ -16,7 +16,12 @@ _marks = itertools.count(1)
 class TypedTalk(Talk):
     """Each answer ends with a word of its own, by which the end of the turn is seen."""
 
-    def __init__(self, client: Client, terminal: Terminal, chats: str) -> None:
+    ready = "Type your message"
+    """What stands on the screen where it waits for its user."""
+    compacts, compacted = "/compress", "ompressed"
+    """How its user compacts, and what it says then."""
+
+    def __init__(self, client: Client, terminal: Terminal, chats: str = "") -> None:
         self.client, self.terminal, self.chats = client, terminal, chats
 
     def say(self, prompt: str, *answers: Says | str) -> Turn:
@@ -24,23 +29,23 @@ class TypedTalk(Talk):
         given = answers or ("OK",)
         last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
         self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
-        self.terminal.wait_for("Type your message")
+        self.terminal.wait_for(self.ready)
         self.type(prompt, before)
-        self.terminal.wait_for(mark, within=60)
-        self.terminal.wait_for("Type your message")
+        self.terminal.wait_for(mark, within=120)
+        self.terminal.wait_for(self.ready)
         return Turn(self.session(), self.client.asked(before), self.terminal.screen())
 
     def compact(self) -> None:
         before = len(self.client.model.requests)
-        self.terminal.wait_for("Type your message")
-        self.type("/compress", before)
+        self.terminal.wait_for(self.ready)
+        self.type(self.compacts, before)
         wait_until(lambda: [one for one in self.client.asked(before) if one.kind == "compaction"], "compacted")
-        self.terminal.wait_for("ompressed")
+        self.terminal.wait_for(self.compacted)
 
     def clear(self) -> None:
-        self.terminal.wait_for("Type your message")
+        self.terminal.wait_for(self.ready)
         self.type("/clear")
-        self.terminal.wait_for("Type your message")
+        self.terminal.wait_for(self.ready)
 
     def type(self, line: str, before: int = -1) -> None:
         """Type a line and send it: an Enter that comes with the words passes for a paste's.
