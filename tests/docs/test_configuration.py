@@ -36,7 +36,7 @@ def test_every_setting_is_there_with_its_default_and_its_limits() -> None:
 
 @pytest.mark.shows("[configuration](../reference/configuration.md#environment-variables) lists")
 def test_every_environment_variable_is_there() -> None:
-    sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl"]
+    sources = [*CHECKOUT.glob("loomctl/**/*.py"), CHECKOUT / "bin" / "loomctl", CHECKOUT / "hosts" / "launcher.sh"]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     known = {name for text in texts for name in re.findall(r"\bLOOM_[A-Z_]*\b", text)} - NO_VARIABLES
     assert {name for name in rows() if name.startswith("LOOM_")} == known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,19 @@ def test_session_project_and_process_are_known(world: World, project: Path, shel
     named = {name: report["LOOM"][f"LOOM_{name}"] for name in ("HOST", "HOST_SESSION", "HOST_PID")}
     assert named == {"HOST": "copilot", "HOST_SESSION": SESSION, "HOST_PID": "4711"}
     assert (project / ".loom/local/hosts/4711.called").read_text() == f"copilot {SESSION}\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=[shell[0] for shell in SHELLS])
+def test_a_launcher_without_its_second_half_blocks_nothing(world: World, project: Path, shell: list[str]) -> None:
+    alone = world.root / "bin" / "loomctl"
+    alone.parent.mkdir()
+    alone.symlink_to(world.bundle / "bin" / "loomctl")
+    assert hook(world, "pre-tool-use", CALL, shell, launcher=alone, LOOM_CALLER="4711") is not None
+    alone.unlink()
+    shutil.copy(world.bundle / "bin" / "loomctl", alone)
+    (project / ".loom/local/hosts/4711.called").unlink()
+    assert hook(world, "pre-tool-use", CALL, shell, launcher=alone, LOOM_CALLER="4711") is None
+    assert not list((project / ".loom/local/hosts").iterdir())
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=[shell[0] for shell in SHELLS])

@@ -123,8 +123,9 @@ class World:
 
 def make_bundle(folder: Path) -> Path:
     """Lay out a plugin's root with this checkout's launcher and lock, and a package whose __main__ reports."""
-    (folder / "bin").mkdir(parents=True)
-    shutil.copy(CHECKOUT / "bin" / "loomctl", folder / "bin")
+    for part in ("bin/loomctl", "hosts/launcher.sh"):
+        (folder / part).parent.mkdir(parents=True)
+        shutil.copy(CHECKOUT / part, folder / part)
     shutil.copy(CHECKOUT / "requirements.lock", folder)
     shutil.copytree(CHECKOUT / "loomctl", folder / "loomctl", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "loomctl" / "__main__.py").write_text(REPORT)
