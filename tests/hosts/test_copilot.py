@@ -13,7 +13,7 @@ import pytest
 
 from loomctl.hosts import subagents, table
 from loomctl.hosts.dialects import copilot
-from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.hosts.table import Answer, written
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from loomctl.runs.tools.recording import digest

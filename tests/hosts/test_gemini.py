@@ -13,7 +13,7 @@ import pytest
 
 from loomctl.hosts import shells, table
 from loomctl.hosts.dialects import gemini
-from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.hosts.table import Answer, written
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"

@@ -11,8 +11,8 @@ import pytest
 
 from loomctl.hosts import table
 from loomctl.hosts.dialects import qwen
-from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.hosts.setup import qwen as setup
+from loomctl.hosts.table import Answer, written
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact, run

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
-    from loomctl.hosts.protocol.answers import Answer
+    from loomctl.hosts.table import Answer
 
 _NAMES = {
     "SessionStart": "BeforeAgent",

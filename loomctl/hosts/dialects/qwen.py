@@ -20,7 +20,7 @@ from loomctl.hosts.dialects.written import (
     text_of,
     texts_of,
 )
-from loomctl.hosts.protocol.answers import plain
+from loomctl.hosts.table import plain
 from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Any
 
-    from loomctl.hosts.protocol.answers import Answer
+    from loomctl.hosts.table import Answer
     from loomctl.runs.project import Sent
 
 

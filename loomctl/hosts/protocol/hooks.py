@@ -12,8 +12,8 @@ import sys
 
 from loomctl.hosts import table
 from loomctl.hosts.protocol import events
-from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.hosts.protocol.events import attempt, text
+from loomctl.hosts.table import Answer, written
 from loomctl.kit import files, trouble
 from loomctl.kit.processes import HOOK_PATIENCE
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from loomctl.hosts import table
-from loomctl.hosts.protocol.answers import Answer, written
+from loomctl.hosts.table import Answer, written
 from loomctl.kit import digests, machine, quick_json
 from loomctl.reduction import live
 from loomctl.runs.tools import tool_log

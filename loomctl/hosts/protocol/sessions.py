@@ -9,8 +9,8 @@ import os
 
 from loomctl.hosts import table
 from loomctl.hosts.protocol import events
-from loomctl.hosts.protocol.answers import Answer, written
 from loomctl.hosts.protocol.events import attempt, text
+from loomctl.hosts.table import Answer, written
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple

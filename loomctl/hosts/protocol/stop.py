@@ -10,7 +10,7 @@ import os
 from loomctl.flow import stop, turn_ends
 from loomctl.hosts import table
 from loomctl.hosts.protocol import events
-from loomctl.hosts.protocol.answers import Answer, for_people, written
+from loomctl.hosts.table import Answer, for_people, written
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
