@@ -1,8 +1,9 @@
 """What a hook costs: whole processes, medians of 30 interleaved runs, as ratios to `python -I -S -c pass`.
 
-Run it with any Python 3.10 or later: `python benchmarks/hooks.py [--runs N] [--most N] [--json]`. It works in a
-temporary folder and uses the interpreter that it is run with for the hooks too. Ratios hold within one run;
-milliseconds are this machine's.
+Run it with any Python 3.10 or later: `python benchmarks/hooks.py [--runs N] [--most N] [--against CHECKOUT] [--json]`.
+It works in a temporary folder and uses the interpreter that it is run with for the hooks too. Ratios hold within one
+run; milliseconds are this machine's. `--against` runs each hook of another checkout in turn with ours, and tells the
+medians' ratio instead.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--most", type=int, help="cut every size to this one, to see that all is measured")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout, to compare with")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     *_, many = stand.at_most([FEW, MANY], options.most)
     with stand.folder() as base:
         cases, modules = _prepare(base, many)
+        if options.against:
+            return _compare(cases[1:], options.against.resolve(), options.runs, as_json=options.json)
         stand.in_turn(cases, options.runs)
     return _tell(cases, modules, many, as_json=options.json)
 
@@ -58,7 +62,7 @@ def _prepare(base: Path, many: int) -> tuple[list[Case], list[str]]:
     (cache / "python").write_text(f"{python}\n")
     env = stand.environment(base)
     handle = begin_with_ten(project, env)["handle"]
-    hook = [str(ROOT / "bin" / "loomctl"), "hook"]
+    hook = _hook_of(ROOT)
 
     def event(name: str, **more: object) -> str:
         return json.dumps({"session_id": SESSION, "cwd": str(project), "hook_event_name": name, **more})
@@ -123,6 +127,25 @@ def _prepare(base: Path, many: int) -> tuple[list[Case], list[str]]:
     return cases, modules
 
 
+def _hook_of(checkout: Path) -> list[str]:
+    """Give how a checkout's bundle calls its hooks."""
+    with_host = ["--host", "claude-code"] if (checkout / "hooks" / "claude-code.json").exists() else []
+    return [str(checkout / "bin" / "loomctl"), "hook", *with_host]
+
+
+def _compare(cases: list[Case], checkout: Path, runs: int, *, as_json: bool) -> int:
+    """Time the hooks in turn with those of another checkout, in the same projects; the ratio is ours to theirs."""
+    ours, rows = _hook_of(ROOT), list[stand.Row]()
+    for case in cases:
+        if case.command[: len(ours)] != ours:
+            continue
+        command = [*_hook_of(checkout), *case.command[len(ours) :]]
+        theirs = type(case)(case.name, None, command, case.given, case.cwd, case.env)
+        stand.in_turn([theirs, case], runs)
+        rows.append(stand.Row(case.name, case.median(), case.median() / theirs.median(), None))
+    return stand.tell(rows, as_json=as_json)
+
+
 def _behind(many: int) -> str:
     return f", {many:,} steps before it"
 
@@ -158,9 +181,7 @@ def _prompts(base: Path, env: dict[str, str]) -> list[Case]:
         began = stand.begin(project, {**env, "PYTHONDONTWRITEBYTECODE": "1"})
         there = {**env, "CLAUDE_PROJECT_DIR": str(project), "PWD": str(project)}
         stand.output_of([sys.executable, "-I", stand.MAIN, "resume", began["run_id"]], cwd=project, env=there)
-        found.append(
-            kind(name, limit, [str(ROOT / "bin" / "loomctl"), "hook", "user-prompt-submit"], given, project, there)
-        )
+        found.append(kind(name, limit, [*_hook_of(ROOT), "user-prompt-submit"], given, project, there))
     return found
 
 
