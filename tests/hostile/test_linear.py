@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
 from loomctl.hosts.claude import transcript
-from loomctl.kit import files, strict
+from loomctl.kit import files, json_lines, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files
 from loomctl.reduction import calls, gist, history, hits, kinds, live, signal, tokens, tool_outputs
@@ -58,6 +59,14 @@ def entries_of(text: str) -> list[dict[str, Any]]:
         {"uuid": str(at), "parentUuid": str(at - 1 - at % 8), "type": "user", "message": {"content": sign}}
         for at, sign in enumerate(text)
     ]
+
+
+def written(text: str) -> json_lines.JsonLines:
+    """Give a file with a text, of which what was opened stays."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text.encode("utf-8", "replace"))
+        file.flush()
+        return json_lines.JsonLines(file.name)
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -105,7 +114,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "DOT": lambda text: dot_workflow.convert("digraph {" + text, name="x"),
     "DOT condition": dot_conditions.compile_condition,
     "YAML": lambda text: strict.parse_yaml("a:\n  - " + text.replace("{", "(").replace("[", "("), max_depth=64),
-    "a transcript": lambda text: list(transcript._on_the_line(transcript._backwards(text.encode("utf-8", "replace")))),
+    "a transcript": lambda text: list(transcript._on_the_line(entry for _, entry in written(text).back())),
     "a transcript's texts": lambda text: transcript.marks_in([text]),
     "strict JSON": lambda text: strict.parse_json(text, max_depth=64),
     "JSON": lambda text: files.parse_json(text.encode("utf-8", "replace"), where="x"),

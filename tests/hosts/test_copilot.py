@@ -13,6 +13,7 @@ import pytest
 
 from loomctl.hosts import subagents, table
 from loomctl.hosts.dialects import copilot
+from loomctl.hosts.dialects.written import Passage
 from loomctl.hosts.table import Answer, written
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
@@ -87,11 +88,13 @@ def transcript(tmp_path: Path, *, until: str = "", name: str = "events.jsonl", m
     """Give the recorded conversation; until: up to the first line that holds these words."""
     lines = (FIXTURES / name).read_text(encoding="utf-8").splitlines()
     end = next((number for number, line in enumerate(lines) if until and until in line), len(lines))
-    path = tmp_path / "events.jsonl"
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
     path.write_text("\n".join([*lines[:end], *([more] if more else []), ""]), encoding="utf-8")
-    seen = copilot.Transcript(str(path))
-    seen._all()  # the next one is written over it
-    return seen
+    return copilot.Transcript(str(path))
+
+
+def every(seen: copilot.Transcript) -> list[Passage]:
+    return [entry for _, entry in seen._back()][::-1]
 
 
 def slips(tmp_path: Path) -> tuple[str, str]:
@@ -99,9 +102,8 @@ def slips(tmp_path: Path) -> tuple[str, str]:
     from loomctl.hosts.claude.transcript import marks_in
 
     first = transcript(tmp_path, until="session.compaction_start")
-    every = transcript(tmp_path)
-    begun = set(marks_in(entry.text for entry in first._all()))
-    later = set(marks_in(entry.text for entry in every._all())) - begun
+    begun = set(marks_in(entry.text for entry in every(first)))
+    later = set(marks_in(entry.text for entry in every(transcript(tmp_path)))) - begun
     assert (len(begun), len(later)) == (1, 1)
     return begun.pop(), later.pop()
 
@@ -149,19 +151,19 @@ def test_what_a_start_gave_is_gone_with_a_resume(tmp_path: Path) -> None:
 def test_a_turn_keeps_its_key_through_its_stops(tmp_path: Path) -> None:
     """Each reason of a Stop is a prompt of its own to the host; the messages name the one that began it all."""
     seen = transcript(tmp_path, name="stops.jsonl")
-    first = next(entry for entry in seen._all() if entry.kind == "prompt")
-    keys = {entry.turn for entry in seen._all() if entry.kind == "said"}
+    first = next(entry for entry in every(seen) if entry.kind == "prompt")
+    keys = {entry.turn for entry in every(seen) if entry.kind == "said"}
     assert keys == {first.turn}
-    said = [entry.text for entry in seen._all() if entry.kind == "said"]
+    said = [entry.text for entry in every(seen) if entry.kind == "said"]
     stop = transcript(tmp_path, until=f'"content": "{said[1]}"', name="stops.jsonl")
-    assert stop._newest(("said",)).text == said[0]
+    assert stop._newest(("said",))[1].text == said[0]
 
 
 def test_the_last_turn_is_the_one_that_stops(tmp_path: Path) -> None:
     seen = transcript(tmp_path)
     key, message = seen.last_turn()
     assert message
-    assert key == next(entry.turn for entry in reversed(seen._all()) if entry.kind == "prompt")
+    assert key == next(entry.turn for entry in reversed(every(seen)) if entry.kind == "prompt")
 
 
 def test_what_subagents_do_is_no_part_of_it(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.hosts.claude import installation
-from loomctl.hosts.claude.transcript import _MARK, Transcript
+from loomctl.hosts.claude import installation, transcript
+from loomctl.hosts.claude.transcript import Transcript
 from loomctl.priming.slip import MARK, seal
 from tests.helpers.scenes import SESSION, TranscriptFile
 
@@ -33,7 +33,7 @@ def held(file: TranscriptFile) -> set[str]:
 
 
 def test_the_mark_is_the_slips() -> None:
-    assert _MARK == MARK
+    assert transcript.MARK == MARK
 
 
 # Where a slip can stand

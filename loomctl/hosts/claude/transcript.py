@@ -8,18 +8,16 @@ from __future__ import annotations
 import os
 import time
 
-from loomctl.kit import files, quick_json
-from loomctl.kit.errors import LoomError
 from loomctl.runs.project import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
+    from loomctl.kit.json_lines import JsonLines
     from loomctl.runs.project import Sent
 
-LARGEST = 512 * 1024 * 1024
 _NOTICE = "<task-notification>"  # begins the prompt by which the host tells of a subagent's end
 _COMMANDS = "/loom:"
 _LONGEST_CHAIN = 50  # of notices that led to notices
@@ -28,22 +26,46 @@ _FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file t
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
 _LOOKS_EVERY = 0.02
 _INTERRUPTED = "[Request interrupted by user"
-_MARK = "Loom slip "  # as priming.slip has it; not imported, for most hooks need nothing else of that
+MARK = "Loom slip "  # as priming.slip has it; not imported, for most hooks need nothing else of that
 _HOSTS_OWN = "<synthetic>"  # the model of a message that the host wrote itself, such as an error of its API
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _BOUNDARY = b'"compact_boundary"'
 
 
-class Transcript(Conversation):
-    """One session's transcript file; a path of None, or a file that is not there, holds nothing."""
+class Recorded(Conversation):
+    """A conversation of which a host writes a file; a path of None, or one that is not there, holds nothing."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._data: bytes | None = None
+        self._lines: JsonLines | None = None
 
     def another(self, path: str | None, host: str = "") -> Conversation:
         """Give another session's conversation, of whatever host."""
-        return self.of_host(host, path) if host and self.of_host else Transcript(path)
+        return self.of_host(host, path) if host and self.of_host else type(self)(path)
+
+    def _grows(self, until: float) -> bool:
+        """Wait until the host has written more, no longer than to a time of the clock; tells whether it has."""
+        while self._path and time.monotonic() < until:
+            time.sleep(_LOOKS_EVERY)
+            try:
+                size = os.stat(self._path).st_size
+            except (OSError, ValueError):  # a name that no file can have
+                size = 0
+            if size != len(self._read()):
+                self._lines = None
+                return True
+        return False
+
+    def _read(self) -> JsonLines:
+        if self._lines is None:
+            from loomctl.kit import json_lines  # most hooks ask nothing of it
+
+            self._lines = json_lines.JsonLines(self._path)
+        return self._lines
+
+
+class Transcript(Recorded):
+    """One session's transcript file."""
 
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps another session's transcript."""
@@ -63,7 +85,7 @@ class Transcript(Conversation):
         A slip's id counts where it is a line of its own in something that was given to the assistant, or the end of a
         text in JSON.
         """
-        wanted = [slip for slip in slips if f"{_MARK}{slip}".encode("utf-8", "replace") in self._read()]
+        wanted = [slip for slip in slips if self._read().rfind(f"{MARK}{slip}".encode("utf-8", "replace")) >= 0]
         marks = marks_in(text for entry in self._live() for text in _given(entry)) if wanted else frozenset()
         return marks.intersection(wanted)
 
@@ -100,7 +122,7 @@ class Transcript(Conversation):
         """
         later: list[dict[str, Any]] = []
         since, whole = _moment(at), True
-        for entry in _backwards(self._read()):
+        for _, entry in self._read().back():
             whole = not (_is_said(entry) and _text(entry, "timestamp") < since)
             if not whole:
                 break
@@ -121,7 +143,7 @@ class Transcript(Conversation):
 
         No hook fires then, and the host writes it down.
         """
-        for entry in _backwards(self._read(), holding=_INTERRUPTED.encode()):
+        for _, entry in self._read().back(holding=_INTERRUPTED.encode()):
             if _is_prompt(entry) and any(text.startswith(_INTERRUPTED) for text in _blocks(entry, "text")):
                 return _seconds(entry)
         return 0
@@ -131,7 +153,7 @@ class Transcript(Conversation):
 
         Hooks mark it, but none fires any more where the plugin was switched off.
         """
-        for entry in _backwards(self._read(), holding=b'"tool_use"'):
+        for _, entry in self._read().back(holding=b'"tool_use"'):
             if _is_said(entry) and _calls(entry):
                 return _seconds(entry)
         return 0
@@ -147,35 +169,22 @@ class Transcript(Conversation):
             pass
 
     def _patience(self, prompt_id: str, ending: str) -> float:
-        data = self._read()
-        if not data:
+        lines = self._read()
+        if not lines:
             return _FOR_A_FILE
         if prompt_id and self._line_with(prompt_id, _is_of)[1] is None:
             return _FOR_A_PROMPT
-        return _FOR_A_MESSAGE if ending.strip() and not _ends_with(data, ending) else 0.0
-
-    def _grows(self, until: float) -> bool:
-        """Wait until the host has written more, no longer than to a time of the clock; tells whether it has."""
-        while self._path and time.monotonic() < until:
-            time.sleep(_LOOKS_EVERY)
-            try:
-                size = os.stat(self._path).st_size
-            except (OSError, ValueError):  # a name that no file can have
-                size = 0
-            if size != len(self._read()):
-                self._data = None
-                return True
-        return False
+        return _FOR_A_MESSAGE if ending.strip() and not _ends_with(lines, ending) else 0.0
 
     def last_message(self, ending: str) -> str:
         """Give the whole last message of the assistant, whose last text block is `ending`; else `ending` itself.
 
         The host hands a Stop hook the last block only; blocks of one message stand on lines of their own.
         """
-        data = self._read()
         blocks: list[str] = []
         ids: set[object] = set()
-        for entry in _backwards(data, _last_boundary(data), holding=b'"assistant"'):
+        start = max(0, _last_boundary(self._read())[0])
+        for _, entry in self._read().back(start, holding=b'"assistant"'):
             if not _is_said(entry):
                 continue
             ids.add(_text(_message(entry), "id"))
@@ -204,7 +213,7 @@ class Transcript(Conversation):
 
     def _used_since(self, at: str) -> dict[str, dict[str, Any]]:
         used: dict[str, dict[str, Any]] = {}
-        for entry in _backwards(self._read()):
+        for _, entry in self._read().back():
             if "message" not in entry or not _is_said(entry):
                 continue
             if _text(entry, "timestamp") < at:
@@ -234,7 +243,7 @@ class Transcript(Conversation):
             called = words.partition("<tool-use-id>")[2].partition(end)[0].strip() if end in words else ""
             if called:
                 start = self._line_with(called, lambda one, call: _is_said(one) and call in _calls(one))[0]
-            before = (_text(one, "promptId") for one in _backwards(self._read()[:start]) if _is_prompt(one))
+            before = (_text(one, "promptId") for _, one in self._read().back(end=start) if _is_prompt(one))
             prompt_id = next(filter(None, before), "")
         return False
 
@@ -244,43 +253,39 @@ class Transcript(Conversation):
 
     def _line_with(self, word: str, fits: Callable[[dict[str, Any], str], bool]) -> tuple[int, dict[str, Any] | None]:
         """Find the first whole line that has a word and whose entry fits: where it begins; (0, None) without one."""
-        data, mark = self._read(), word.encode("utf-8", "replace")
-        at = data.find(mark) if mark else -1
+        lines, mark = self._read(), word.encode("utf-8", "replace")
+        at = lines.find(mark) if mark else -1
         while at >= 0:
-            end = data.find(b"\n", at)
-            start = data.rfind(b"\n", 0, at) + 1
-            entry = _line_at(data, start)
-            if fits(entry, word):
+            start, entry = lines.line_around(at)
+            if fits(entry or {}, word):
                 return start, entry
-            at = data.find(mark, end) if end >= 0 else -1
+            end = lines.find(b"\n", at)
+            at = lines.find(mark, end) if end >= 0 else -1
         return 0, None
 
     def boundary(self) -> str | None:
         """Name the last compaction by its entry's uuid; None if there was none."""
-        data = self._read()
-        start = _last_boundary(data)
-        return _text(_line_at(data, start), "uuid") or "boundary" if start >= 0 else None
+        start, entry = _last_boundary(self._read())
+        return _text(entry, "uuid") or "boundary" if start >= 0 else None
 
     def _live(self) -> list[dict[str, Any]]:
         """Give what the assistant has before it: the entries since the last compaction, and those that it kept."""
-        data = self._read()
-        start = _last_boundary(data)
+        lines = self._read()
+        start, boundary = _last_boundary(lines)
         if start < 0:
-            return _on_the_line(_parsed(data))
-        metadata = _line_at(data, start).get("compactMetadata")
+            return _on_the_line(lines.since())
+        metadata = boundary.get("compactMetadata")
         messages = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
         listed = messages.get("allUuids") or messages.get("uuids") if isinstance(messages, dict) else None
         uuids = {uuid for uuid in listed if isinstance(uuid, str)} if isinstance(listed, list) else set()
-        before = _parsed(data[:start]) if uuids else ()
-        return [entry for entry in before if _text(entry, "uuid") in uuids] + _on_the_line(_parsed(data[start:]))
-
-    def _read(self) -> bytes:
-        if self._data is None:
-            try:
-                self._data = files.read_bytes(self._path, limit=LARGEST) if self._path else b""
-            except (OSError, ValueError, LoomError):
-                self._data = b""
-        return self._data
+        kept: list[dict[str, Any]] = []
+        for _, entry in lines.back(end=start) if uuids else ():
+            if _text(entry, "uuid") in uuids:
+                uuids.remove(_text(entry, "uuid"))
+                kept.append(entry)
+                if not uuids:
+                    break
+        return kept[::-1] + _on_the_line(lines.since(start))
 
 
 def _real(path: str) -> str:
@@ -340,9 +345,9 @@ def marks_in(texts: Iterable[str]) -> frozenset[str]:
     """Give the ids of slips in texts, each a line of its own; of a text in JSON, whose lines have no ends, the last."""
     marks: set[str] = set()
     for text in texts:
-        if _MARK in text:
-            marks.update(line[len(_MARK) :] for line in text.split("\n") if line.startswith(_MARK))
-            _, escaped, last = text.rpartition(f"\\n{_MARK}")
+        if MARK in text:
+            marks.update(line[len(MARK) :] for line in text.split("\n") if line.startswith(MARK))
+            _, escaped, last = text.rpartition(f"\\n{MARK}")
             marks |= {last.partition('"')[0]} if escaped else set()
     return frozenset(marks)
 
@@ -449,54 +454,16 @@ def _text(entry: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _last_boundary(data: bytes) -> int:
-    """Find the start of the last line that is a compaction's entry; -1 if there is none."""
-    at = len(data)
-    while (at := data.rfind(_BOUNDARY, 0, at)) >= 0:
-        at = data.rfind(b"\n", 0, at) + 1
-        if _is_boundary(_line_at(data, at)):
-            return at
-    return -1
+def _last_boundary(lines: JsonLines) -> tuple[int, dict[str, Any]]:
+    """Find the last compaction's entry, and where its line begins; -1 if there is none."""
+    found = ((at, entry) for at, entry in lines.back(holding=_BOUNDARY) if _is_boundary(entry))
+    return next(found, (-1, {}))
 
 
-def _ends_with(data: bytes, ending: str) -> bool:
+def _ends_with(lines: JsonLines, ending: str) -> bool:
     """Tell whether the last that was said to or by the assistant is a message of its own with this last text block."""
-    for entry in _backwards(data):
+    for _, entry in lines.back():
         if entry.get("type") in ("assistant", "user") and not entry.get("isSidechain"):
             said = _blocks(entry, "text") if entry["type"] == "assistant" else []
             return bool(said) and said[-1].strip() == ending.strip()
     return False
-
-
-def _line_at(data: bytes, start: int) -> dict[str, Any]:
-    end = data.find(b"\n", start)
-    return _entry(data[start : end if end >= 0 else len(data)]) or {}
-
-
-def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
-    return (entry for line in data.split(b"\n") if (entry := _entry(line)) is not None)
-
-
-def _backwards(data: bytes, start: int = 0, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Give the entries from the last one back to a place, each parsed only when it is come to.
-
-    holding: only those whose line has these bytes in it.
-    """
-    end = len(data)
-    while end > max(0, start):
-        begins = data.rfind(b"\n", 0, end - 1) + 1
-        if data.find(holding, begins, end) >= 0:
-            entry = _entry(data[begins:end])
-            if entry is not None:
-                yield entry
-        end = begins
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
-    if not line.strip():
-        return None
-    try:
-        entry = quick_json.loads(line.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None

@@ -52,6 +52,8 @@ def write(answer: Answer) -> str:
 class Transcript(Written):
     """A session's rollout: `~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl`."""
 
+    compacts = b'"compacted"'
+
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps a session's rollout, the newest where there are several."""
         from loomctl.kit import machine  # most hooks are told the path

@@ -109,6 +109,7 @@ class Transcript(Written):
     """A session's events: `~/.copilot/session-state/ID/events.jsonl`."""
 
     _starts = False
+    compacts = b'"session.compaction_'
 
     def starts(self) -> None:
         """Know that a start is answered now, before the host has written down that it resumed."""
@@ -148,9 +149,9 @@ class Transcript(Written):
     def last_turn(self) -> tuple[str, str]:
         """Give the turn that ends and its last message: the host writes both down before it calls its Stop."""
         until = time.monotonic() + (_PATIENCE if self._path and os.path.isfile(self._path) else 0)
-        while self._newest((SAID, PROMPT, CALL, _STOPS)).kind != _STOPS and self._grows(until):
+        while self._newest((SAID, PROMPT, CALL, _STOPS))[1].kind != _STOPS and self._grows(until):
             pass
-        last = self._newest((SAID, PROMPT))
+        last = self._newest((SAID, PROMPT))[1]
         return (last.turn, last.text) if last.kind == SAID else ("", "")
 
     def summary(self) -> str | None:
@@ -161,9 +162,7 @@ class Transcript(Written):
         """Give the models and tokens of the calls since a time, those of subagents too, each counted once (D41)."""
         used: dict[str, dict[str, Any]] = {}
         for one in (*beside, self):
-            every = one._all() if isinstance(one, Transcript) else ()  # noqa: SLF001 - of its own kind
-            since = at[:23].removesuffix("Z")
-            recorded = (entry for entry in every if entry.kind == _USED and entry.at >= since)
+            recorded = one._used_since(at) if isinstance(one, Transcript) else ()  # noqa: SLF001 - of its own kind
             used.update((entry.turn or entry.at, quick_json.loads(entry.text)) for entry in recorded)
         if not used:
             return None
@@ -174,41 +173,52 @@ class Transcript(Written):
             total[name] = sum(count for count in counts if type(count) is int and count > 0)
         return total
 
+    def _used_since(self, at: str) -> list[Passage]:
+        used: list[Passage] = []
+        for _, entry in self._back(b'"session.usage_record"'):
+            if entry.kind == _USED:
+                if entry.at < at[:23].removesuffix("Z"):
+                    break
+                used.append(entry)
+        return used[::-1]
+
     def is_planning(self) -> bool:
         """Tell whether it is in plan mode."""
-        return self._newest((_MODE, _ANEW)).text == "plan"
+        place, mode = self._newest((_MODE,), b'"session.mode_changed"')
+        return mode.text == "plan" and place > self._newest((_ANEW,), b'"session.resume"')[0]
 
     def is_busy(self) -> bool:
         """Tell whether a subagent has begun and not ended, since its user broke a turn off or it was resumed."""
-        works: set[str] = set()
-        for entry in self._all():
-            if entry.kind in (_ANEW, BROKEN_OFF):
-                works.clear()
-            elif entry.kind == _WORKS:
-                works.add(entry.text)
-            elif entry.kind == _ENDS:
-                works.discard(entry.text)
-        return bool(works)
+        over: set[str] = set()
+        since = max(self._newest((_ANEW,), b'"session.resume"')[0], self._newest((BROKEN_OFF,), b'"abort"')[0], 0)
+        for _, entry in self._back(b'"subagent.', since):
+            if entry.kind == _WORKS and entry.text not in over:
+                return True
+            over.add(entry.text if entry.kind == _ENDS else "")
+        return False
 
     def compacting(self) -> bool:
         """Tell whether a compaction has begun and is not over."""
-        return self._newest((BOUNDARY, _BEGUN, _FAILED)).kind == _BEGUN
+        return self._newest((BOUNDARY, _BEGUN, _FAILED), self.compacts)[1].kind == _BEGUN
 
-    def _newest(self, kinds: tuple[str, ...]) -> Passage:
-        return next((entry for entry in reversed(self._all()) if entry.kind in kinds), Passage("", ""))
+    def _live_from(self) -> int:
+        """Give where what stands before the assistant begins: where the last compaction did."""
+        over, begun = self._newest((BOUNDARY,), self.compacts)[0], -1
+        if over >= 0:
+            before = self._back(self.compacts, end=over)
+            begun = next((place for place, entry in before if entry.kind == _BEGUN), -1)
+        return max(0, begun if begun >= 0 else over)
 
-    def _live(self) -> list[Passage]:
-        """Give what stands before the assistant: from where the last compaction began.
+    def _given(self) -> Iterator[str]:
+        """Give what stands before the assistant and has slips.
 
         What a start gave stands at the head and is kept nowhere: a resume takes it away, whatever its own start gives.
         """
-        every = self._all()
-        over = max((place for place, entry in enumerate(every) if entry.kind == BOUNDARY), default=-1)
-        begun = max((place for place, entry in enumerate(every[: over + 1]) if entry.kind == _BEGUN), default=over)
-        live = every[begun + 1 :]
-        anew = max((place for place, entry in enumerate(live) if entry.kind == _ANEW), default=-1)
-        starts = [entry for entry in live[anew + 1 :] if entry.kind == _STARTS and not self._starts][-1:]
-        return [entry._replace(kind=GIVEN) for entry in starts] + [entry for entry in live if entry.kind != _STARTS]
+        yield from super()._given()
+        live = self._live_from()
+        place, start = self._newest((_STARTS,), b'"sessionStart"', live)
+        if not self._starts and place > self._newest((_ANEW,), b'"session.resume"', live)[0]:
+            yield start.text
 
 
 def _of_any_agent(kind: str, at: str, line: dict[str, Any], data: dict[str, Any]) -> Iterator[Passage]:

@@ -24,7 +24,7 @@ from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
     from typing import Any
 
     from loomctl.hosts.table import Answer
@@ -71,6 +71,9 @@ def write(answer: Answer) -> str:
 class Transcript(Written):
     """A session's chat: `~/.gemini/tmp/PROJECT/chats/session-TIME-ID8.jsonl`."""
 
+    compacts = b'"messages"'
+    ends = (BOUNDARY, _BEGUN_ANEW)
+
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps a session's chat, the newest where it was resumed."""
         from loomctl.kit import machine  # most hooks are told the path
@@ -100,15 +103,9 @@ class Transcript(Written):
         else:
             yield from _of_message(line)
 
-    def said_since(self, at: str) -> str | None:
-        """Give what the assistant said since a time, joined: once, though the host writes it again."""
-        since = at[:23].removesuffix("Z")
-        said = dict.fromkeys((one.at, one.text) for one in self._all() if one.kind == SAID and one.at >= since)
-        return "\n\n".join(text for _, text in said if text.strip()) or None
-
     def last_turn(self) -> tuple[str, str]:
         """Give the key of the turn that ends, which its blocks go on, and the assistant's last message."""
-        last = next((entry for entry in reversed(self._all()) if entry.kind in (SAID, PROMPT)), Passage("", ""))
+        last = self._newest((SAID, PROMPT))[1]
         return self._began().turn, last.text if last.kind == SAID else ""
 
     def began_with_loom(self, prompt_id: str, driven: Collection[str], unwritten: str = "") -> bool:
@@ -118,15 +115,10 @@ class Transcript(Written):
         return is_of_loom(unwritten or self._began().text)
 
     def _began(self) -> Passage:
-        for entry in reversed(self._all()):
+        for _, entry in self._back():
             if entry.kind == PROMPT and (not entry.text.startswith(_OWN) or is_of_loom(entry.text)):
                 return entry
         return Passage("", "")
-
-    def _live(self) -> Sequence[Passage]:
-        every = self._all()
-        start = max((at for at, entry in enumerate(every) if entry.kind in (BOUNDARY, _BEGUN_ANEW)), default=-1)
-        return every[start + 1 :]
 
 
 def _of_message(message: dict[str, Any]) -> Iterator[Passage]:

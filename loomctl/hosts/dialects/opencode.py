@@ -56,6 +56,8 @@ def write(answer: Answer) -> str:
 class Transcript(Written):
     """A session in the database, named as if that were its folder: `…/opencode.db/ses_ID`."""
 
+    _entries: list[Passage] | None = None
+
     def kept_at(self, session_id: str) -> str | None:
         """Give the place of a session, where there is a database."""
         found = _database()
@@ -78,11 +80,17 @@ class Transcript(Written):
             elif text:
                 yield Passage(PROMPT, at, f"{ours}\n{text}" if ours else text, line["id"])
 
+    def _back(self, holding: bytes = b"", start: int = 0, end: int | None = None) -> Iterator[tuple[int, Passage]]:  # noqa: ARG002
+        """Give what it holds; its places count passages, and whatever holds bytes is not known before it is read."""
+        every = self._all()
+        last = len(every) if end is None else end
+        return ((place, every[place]) for place in range(last - 1, start - 1, -1))
+
     def _all(self) -> list[Passage]:
         if self._entries is None:
-            self._entries, self._size = [], 0
+            self._entries, self._state = [], 0
             try:
-                lines, self._size = _lines(self._path)
+                lines, self._state = _lines(self._path)
             except Exception:  # noqa: BLE001 - the host's, and of any shape: what cannot be read holds nothing
                 return self._entries
             # What a finished summary stands for lies before the message that asked for it, or before the turns kept.
@@ -98,10 +106,10 @@ class Transcript(Written):
         while self._path and time.monotonic() < until:
             time.sleep(_LOOKS_EVERY)
             try:
-                size = _asked(self._path, _STATE)[0]
+                state = _asked(self._path, _STATE)[0]
             except Exception:  # noqa: BLE001 - as above
                 return False
-            if hash(size) != self._size:
+            if hash(state) != self._state:
                 self._entries = None
                 return True
         return False

@@ -54,6 +54,7 @@ class Transcript(Written):
     """A session's chat: `~/.qwen/projects/PROJECT/chats/ID.jsonl`."""
 
     keeps_starts = True
+    compacts = b'"chat_compression"'
 
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps a session's chat."""
@@ -76,8 +77,7 @@ class Transcript(Written):
         """Tell whether the turn began with a command of Loom's: its prompt is what `loomctl` printed then."""
         if prompt_id in driven:
             return True
-        prompt = unwritten or next((one.text for one in reversed(self._all()) if one.kind == PROMPT), "")
-        return is_of_loom(prompt)
+        return is_of_loom(unwritten or self._newest((PROMPT,))[1].text)
 
     def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line tells: prompts, answers, calls and their results, compactions."""
