@@ -103,6 +103,7 @@ CODEX = Host(
     printed=9_500,
     mend="trust them with /hooks",
     sandbox="codex-linux-sandbox",
+    shared=True,  # all of its terminals have one process in the background
     cannot=(
         (
             "the summariser is told what must survive",

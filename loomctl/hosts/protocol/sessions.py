@@ -117,12 +117,23 @@ def _inherit(space: Workspace, source: str) -> None:
         parent = space.local.of_process(pid)
         if parent is not None and not table.of_hook().clears and not parent.get("ended"):
             parent = None  # a second conversation of the process, and not the one after a clear
+        if parent is not None and space.caller.shared and _worked_since(space, parent["session_id"]):
+            parent = None  # another of the process, in another terminal, was cleared
     if parent is not None:
         origin = parent["session_id"]
         shared = {"shared": True} if space.caller.shared else {}
         space.local.bind(session_id, parent["run_id"], host=space.caller.host, pid=pid, inherited_from=origin, **shared)
         if shared:
             space.local.mark_ended(origin)  # elsewhere a process has one session, its latest
+
+
+def _worked_since(space: Workspace, session_id: str) -> bool:
+    """Tell whether the last turn here was another session's."""
+    from loomctl.runs.machine import launcher_files
+
+    beats = launcher_files.beats(space.store.local)
+    turns = [beat for event, beat in beats.items() if event in ("user-prompt-submit", "stop")]
+    return bool(turns) and max(turns, key=lambda beat: beat.at).session_id != session_id
 
 
 def _parent_session(pid: int | None) -> str | None:
