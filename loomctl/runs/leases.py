@@ -51,6 +51,15 @@ def note_gone(space: Workspace, run_id: str) -> None:
         drivers.note_gone(space.store.local, run_id, found)
 
 
+def note_process(space: Workspace, run_id: str, session_id: str) -> None:
+    """Note this caller's process as that of a session that drives a run, where that was not known: in a sandbox."""
+    from loomctl.runs.machine import drivers
+
+    found = lease.holder(space.store.read_state(run_id))
+    if found is not None and found.session_id == session_id:
+        drivers.complete(space.store.local, run_id, found, space.caller.pid)
+
+
 def deciding(space: Workspace) -> Workspace:
     """Give the workspace of who decides of a run: in a terminal a person does, beside whoever drives it.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loomctl.kit.processes import boot_id
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, OTHER, SESSION, Scene, run
 
@@ -60,3 +61,15 @@ def test_a_terminal_that_is_cleared_does_not_take_its_neighbours_run(terminals: 
     hook(terminals, "session-start", THIRD, source="clear")
     assert bound(terminals, THIRD) is None
     assert driver(terminals) == SESSION
+
+
+def test_a_terminal_goes_on_after_a_clear_with_a_run_that_it_began_in_its_sandbox(scene: Scene) -> None:
+    """There nobody knows the process that drives; a hook of the session does, and notes it."""
+    scene.workflow()
+    scene.begin()
+    (note,) = (scene.store / "local/drivers").iterdir()
+    note.write_text(json.dumps({**json.loads(note.read_text()), "process": {"pid": None, "boot_id": boot_id()}}))
+    hook(scene, "user-prompt-submit", SESSION, prompt="hello")
+    hook(scene, "stop", SESSION)
+    hook(scene, "session-start", OTHER, source="clear")
+    assert driver(scene) == OTHER

@@ -120,9 +120,13 @@ def _inherit(space: Workspace, source: str) -> None:
         if parent is not None and space.caller.shared and _worked_since(space, parent["session_id"]):
             parent = None  # another of the process, in another terminal, was cleared
     if parent is not None:
-        origin = parent["session_id"]
+        origin, run_id = parent["session_id"], parent["run_id"]
+        if source != "fork" and table.of_hook().sandbox:
+            from loomctl.runs import leases
+
+            attempt([], lambda: leases.note_process(space, run_id, origin))
         shared = {"shared": True} if space.caller.shared else {}
-        space.local.bind(session_id, parent["run_id"], host=space.caller.host, pid=pid, inherited_from=origin, **shared)
+        space.local.bind(session_id, run_id, host=space.caller.host, pid=pid, inherited_from=origin, **shared)
         if shared:
             space.local.mark_ended(origin)  # elsewhere a process has one session, its latest
 
