@@ -49,7 +49,7 @@ _UNPREDICTABLE = frozenset("$`*?[]{}!()")
 _SEPARATORS = ";&|\n<>"
 _UNQUOTED = {ord(mark): None for mark in "'\"\\"}
 _LONGEST = 10_000  # characters of a line whose words are looked at: hosts take no longer command for a simple one
-ALLOW, ASK = "allow", "ask"
+ALLOW, ASK, DENY = "allow", "ask", "deny"
 # Tools whose Loom commands need no question, and all that have a shell run the `command` of their input.
 ALLOWED_IN = (
     "Bash", "bash", "shell", "local_shell", "shell_command", "exec_command", "run_shell_command",

@@ -203,6 +203,10 @@ class Conversation:
         """Tell whether a compaction works beside the turn, and takes what came before it once it is over."""
         return False
 
+    def calls_beside(self, command: str) -> bool:  # noqa: ARG002 - as above
+        """Tell whether the assistant makes other calls at once with a command, whose hooks came before its own."""
+        return False
+
     def await_turn(self, prompt_id: str, ending: str) -> None:
         """Wait a little until the host has written down the turn that ends: it may write later than it calls a hook.
 

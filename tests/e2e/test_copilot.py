@@ -11,8 +11,10 @@ import pytest
 
 from tests.e2e.clients.copilot import TASK, Copilot
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.typed import TypedTalk
 from tests.e2e.promises import begun, facts, first
-from tests.e2e.scenes import SENTENCE, state_of
+from tests.e2e.scenes import SENTENCE, run_folder, state_of
+from tests.e2e.test_outcomes import step, workflow
 
 
 @pytest.fixture
@@ -90,6 +92,28 @@ def test_its_user_is_asked_about_a_decision(copilot: Copilot) -> None:
     denied = copilot.tell("stop it", Says(shell="loomctl cancel"), "I could not.", session=turn.session_id)
     assert "Denied by preToolUse hook" in denied.conversation[-1].seen()
     assert state_of(copilot.project)["status"] == "in_progress"
+
+
+def test_a_question_about_one_call_lets_no_other_decide(copilot: Copilot) -> None:
+    """Of an answer with several calls all hooks run before any of them: what its user is asked is called alone."""
+    gates = [{"id": name, "kind": "human", "prompt": f"Is the {name} good?"} for name in ("first", "second")]
+    workflow(copilot.project, *gates, step("after", transitions=[{"to": "end"}]))
+    turn = copilot.begin("x --workflow flow", "It waits.")
+    approve = f"loomctl approve {run_folder(copilot.project).name}"
+    (copilot.project / "x.sh").write_text(f"{approve} >said 2>&1; true\n", encoding="utf-8")
+    with copilot.open(turn.session_id) as talk:
+        assert isinstance(talk, TypedTalk)
+        both = talk.say("approve it", Says(shell="sh x.sh", beside=(approve,)), "I could not.")
+        assert "call it in an answer of its own" in both.conversation[-1].seen()
+        assert "ASK_FIRST" in (copilot.project / "said").read_text(encoding="utf-8")
+        assert state_of(copilot.project)["approvals"] == []
+
+        copilot.model.script([Says(shell=approve), "That was it."])
+        talk.type("approve it alone", len(copilot.model.requests))
+        talk.terminal.wait_for("Hook permission request")
+        talk.terminal.press_until_gone("Enter", "Hook permission request")
+        talk.terminal.wait_for("That was it.")
+    assert len(state_of(copilot.project)["approvals"]) == 1
 
 
 def test_a_refused_hooks_file_is_found_by_the_doctor(copilot: Copilot) -> None:

@@ -334,6 +334,33 @@ def test_subagents_that_work_on_are_known(tmp_path: Path, busy: bool, lines: lis
     assert told(tmp_path, *lines).is_busy() == busy
 
 
+def test_calls_of_one_answer_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not written down yet is waited for; an earlier call of the same words is over."""
+    monkeypatch.setattr(copilot, "_PATIENCE", 0.1)
+
+    def answer(*calls: tuple[str, str]) -> tuple[str, str, Json]:
+        requests = [{"toolCallId": name, "name": "bash", "arguments": {"command": words}} for name, words in calls]
+        said = {"toolCallId": "i", "name": "report_intent", "arguments": {"intent": "approve"}}
+        return "assistant.message", "", {"content": "", "toolRequests": [said, *requests] if requests else []}
+
+    def over(name: str) -> tuple[str, str, Json]:
+        return "tool.execution_complete", "", {"toolCallId": name}
+
+    ask, other = "loomctl approve x", "sh x.sh"
+    cases: list[tuple[bool, list[tuple[str, str, Json]]]] = [
+        (False, [answer(("1", ask))]),
+        (True, [answer(("1", ask), ("2", other))]),
+        (True, [answer(("1", other), ("2", ask))]),
+        (True, [answer(("1", other))]),
+        (True, [answer(("1", ask)), over("1")]),
+        (False, [answer(("1", ask)), over("1"), answer(("2", ask))]),
+        (False, [answer(("1", other)), over("1"), answer(("2", ask)), answer()]),
+        (True, []),
+    ]
+    for beside, lines in cases:
+        assert told(tmp_path, *lines).calls_beside(ask) == beside, lines
+
+
 def test_plan_mode_is_known(tmp_path: Path) -> None:
     plan = ("session.mode_changed", "", {"previousMode": "interactive", "newMode": "plan"})
     back = ("session.mode_changed", "", {"previousMode": "plan", "newMode": "interactive"})

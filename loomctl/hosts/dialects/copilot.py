@@ -50,6 +50,7 @@ _PLAIN = {
 _AGENTS = {"subagent.started": _WORKS, "subagent.completed": _ENDS, "subagent.failed": _ENDS}
 _TOO_LARGE, _SAVED, _PREVIEW = "Output too large to read at once (", ". Saved to: ", "\n\nPreview (first 500 chars):\n"
 _OUTPUT = "-copilot-tool-output-"
+_SAYS = "report_intent"  # a tool that does nothing
 _PATIENCE = 1.0  # seconds for what the host may write later than it calls a hook
 
 
@@ -181,6 +182,29 @@ class Transcript(Written):
                     break
                 used.append(entry)
         return used[::-1]
+
+    def calls_beside(self, command: str) -> bool:
+        """Tell whether the answer that calls a command calls more, or is not written down: all hooks come first here.
+
+        A question about the one would then stand when the other begins, whatever the user said.
+        """
+        until = time.monotonic() + _PATIENCE
+        while True:
+            place, calls = next(self._answers(), (0, []))
+            over = self._read().back(place, holding=b'"tool.execution_complete"')
+            ended = {text_of(line, "data", "toolCallId") for _, line in over}
+            made = (one for one in calls if text_of(one, "arguments", "command") == command)
+            if any(text_of(one, "toolCallId") not in ended for one in made):
+                return len([one for one in calls if text_of(one, "name") != _SAYS]) > 1
+            if not self._grows(until):
+                return True
+
+    def _answers(self) -> Iterator[tuple[int, list[Any]]]:
+        """Give the assistant's answers that make calls from the last one back, each with these."""
+        for place, line in self._read().back(holding=b'"toolRequests"'):
+            calls = line["data"].get("toolRequests") if isinstance(line.get("data"), dict) else None
+            if isinstance(calls, list) and calls:
+                yield place, calls
 
     def is_planning(self) -> bool:
         """Tell whether it is in plan mode."""

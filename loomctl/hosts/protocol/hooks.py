@@ -172,7 +172,8 @@ def _post_compact(space: Workspace, event: dict[str, Any]) -> str | None:
 def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     """Decide on a shell command that is one of Loom's own (D29); on anything else Loom has no say.
 
-    What is asked about is noted, for it counts only where that was done (D68).
+    What is asked about is noted, for it counts only where that was done (D68). Where another call's hook came before
+    it, and the call itself comes after, the question could serve that one: it is not put.
     """
     from loomctl.hosts import tool_calls
 
@@ -186,6 +187,9 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
             return None
     elif event.get("tool_name") not in tool_calls.SHELLS or not host.asks:
         return None
+    elif verdict.words and space.caller.conversation.calls_beside(str(command)):
+        why = f"{verdict.reason}: call it in an answer of its own, and they are asked"
+        return written(Answer("PreToolUse", decision=tool_calls.DENY, why=why))
     elif verdict.words and (pid := space.caller.pid) is not None:
         from loomctl.runs.machine import launcher_files
 

@@ -18,13 +18,15 @@ _PATIENCE = 60  # seconds that an answer is kept back at most
 class Says:
     """What the model is made to answer: words, a shell command that it runs, or both.
 
-    tokens: what the API says that it was given, for a client that compacts by that. held: the answer waits for this.
+    beside: commands that it runs in the same answer, behind the first. tokens: what the API says that it was given, for
+    a client that compacts by that. held: the answer waits for this.
     """
 
     words: str = ""
     shell: str = ""
     tokens: int = 0
     held: threading.Event | None = None
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class ScriptedModel:
             chosen.held.wait(timeout=_PATIENCE)
         return chosen
 
-    def call(self, chosen: Says) -> tuple[str, dict[str, Any]] | None:
-        """Give the tool that an answer calls, with its arguments."""
-        return self._shell(chosen.shell) if chosen.shell else None
+    def calls(self, chosen: Says) -> list[tuple[str, dict[str, Any]]]:
+        """Give the tools that an answer calls, each with its arguments."""
+        return [self._shell(command) for command in (chosen.shell, *chosen.beside) if command]
 
     def counted(self, body: dict[str, Any], chosen: Says) -> int:
         return chosen.tokens or max(1, len(json.dumps(body)) // 4)
@@ -112,8 +114,7 @@ def _responses(model: ScriptedModel, body: dict[str, Any], chosen: Says) -> Iter
     if chosen.words:
         part = {"type": "output_text", "text": chosen.words, "annotations": []}
         output.append({"type": "message", "role": "assistant", "content": [part]})
-    if (call := model.call(chosen)) is not None:
-        name, arguments = call
+    for name, arguments in model.calls(chosen):
         output.append({"type": "function_call", "call_id": f"call_{next(_numbers)}", "name": name})
         output[-1]["arguments"] = json.dumps(arguments)
     for item in output:
@@ -133,19 +134,18 @@ def _responses(model: ScriptedModel, body: dict[str, Any], chosen: Says) -> Iter
 
 def _chat(model: ScriptedModel, body: dict[str, Any], chosen: Says) -> tuple[dict[str, Any], str, dict[str, Any]]:
     message: dict[str, Any] = {"role": "assistant", "content": chosen.words or None}
-    call, given = model.call(chosen), model.counted(body, chosen)
-    if call is not None:
-        name, arguments = call
+    calls, given = model.calls(chosen), model.counted(body, chosen)
+    for index, (name, arguments) in enumerate(calls):
         function = {"name": name, "arguments": json.dumps(arguments)}
-        message["tool_calls"] = [{"index": 0, "id": f"call_{next(_numbers)}", "type": "function", "function": function}]
+        call = {"index": index, "id": f"call_{next(_numbers)}", "type": "function", "function": function}
+        message.setdefault("tool_calls", []).append(call)
     usage = {"prompt_tokens": given, "completion_tokens": 10, "total_tokens": given + 10}
-    return message, "stop" if call is None else "tool_calls", usage
+    return message, "tool_calls" if calls else "stop", usage
 
 
 def _gemini(model: ScriptedModel, body: dict[str, Any], chosen: Says) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": chosen.words}] if chosen.words else []
-    if (call := model.call(chosen)) is not None:
-        parts.append({"functionCall": {"name": call[0], "args": call[1]}})
+    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in model.calls(chosen)]
     given = model.counted(body, chosen)
     candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
     usage = {"promptTokenCount": given, "candidatesTokenCount": 10, "totalTokenCount": given + 10}
