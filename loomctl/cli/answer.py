@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from loomctl.cli import command_line
 from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts import table
-from loomctl.hosts.table import Answer, written
+from loomctl.hosts.asking import Answer, written
 from loomctl.kit import clock
 from loomctl.kit.text.fences import counted, fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line

@@ -12,7 +12,7 @@ import click
 
 from loomctl.cli import output
 from loomctl.cli.command_line import json_option
-from loomctl.hosts import table
+from loomctl.hosts import asking, table
 from loomctl.install import on_path
 from loomctl.install.on_path import Placed
 from loomctl.kit import clock, files, machine, package
@@ -63,7 +63,7 @@ def hook(host: str, event: str) -> int:
     """
     from loomctl.hosts.protocol.hooks import main
 
-    os.environ[table.NAMED] = host
+    os.environ[asking.NAMED] = host
     return main([event])
 
 

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from loomctl.cli import output
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import shells, table
+from loomctl.hosts import asking, shells, table
 from loomctl.kit import files, trouble
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.ids import checked_id
@@ -89,7 +89,7 @@ def _keep_memory(made: Workspace) -> None:
 
 def of_the_host() -> Conversation:
     """Give what other sessions' conversations are found by, whoever asks."""
-    return table.conversation(table.CLAUDE, None)
+    return asking.conversation(table.CLAUDE, None)
 
 
 def _here() -> str:
@@ -132,7 +132,7 @@ def _caller(found: Project, cwd: str) -> Caller:
 
             session_id = subagents.main_session(host, named, local)
         known = (local.binding(session_id) or {}).get("transcript_path")
-        seen = table.conversation(host, None)
+        seen = asking.conversation(host, None)
         path = known if isinstance(known, str) and os.path.isfile(known) else seen.kept_at(session_id)
         return Caller(
             session_id,
@@ -145,11 +145,11 @@ def _caller(found: Project, cwd: str) -> Caller:
             printed=host.printed,
             shut_in=bool(host.sandbox),
             shared=host.shared,
-            memory=table.MEMORY_LINES,
-            rereads=table.rereads(host),
+            memory=asking.MEMORY,
+            rereads=asking.rereads(host),
         )
     name, leader = terminal_session(found.store)
-    return Caller(name, TERMINAL, leader, cwd, Conversation(), memory=table.MEMORY_LINES)
+    return Caller(name, TERMINAL, leader, cwd, Conversation(), memory=asking.MEMORY)
 
 
 def _check_session(session_id: str, variable: str) -> None:

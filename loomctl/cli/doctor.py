@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from loomctl.care import doctor
 from loomctl.care.project_checks import Patient
 from loomctl.cli import output
-from loomctl.hosts import hook_checks, shells, table
-from loomctl.hosts.claude import installation
+from loomctl.hosts import asking, hook_checks, shells, table
 from loomctl.hosts.setup import checks
+from loomctl.hosts.setup.claude import assistant
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, ON_INTERRUPT
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from loomctl.runs import project
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from loomctl.kit.trouble import Finding
 
-_BY_NAME = {**doctor.CHECKS, **hook_checks.CHECKS, "assistant": installation.assistant}
+_BY_NAME = {**doctor.CHECKS, **hook_checks.CHECKS, "assistant": assistant}
 _FIRST = ("switch", "python", "environment", "versions", "path", "hooks", "round-trip", "heartbeats")
 CHECKS = {name: _BY_NAME[name] for name in dict.fromkeys((*_FIRST, *_BY_NAME))}
 _COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red"}
@@ -77,7 +77,7 @@ def _patient() -> Patient:
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )
-    patient.conversation = table.conversation(table.CLAUDE, None)
+    patient.conversation = asking.conversation(table.CLAUDE, None)
     return patient
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.workflows.survival import Item
 
-_OWN, _RULE = (file for file, _ in table.MEMORY[table.CLAUDE.name])
+_OWN, _RULE = table.CLAUDE.memory
 _IN = {_OWN: _OWN, "rule": _RULE}
 
 
@@ -173,7 +173,7 @@ def on(host: str, where: str, yes: bool, as_json: bool) -> int:
       loomctl memory on
       loomctl memory on --host codex --yes
     """
-    file = _IN[where] if host == table.CLAUDE.name else table.MEMORY[host][0][0]
+    file = _IN[where] if host == table.CLAUDE.name else table.MEMORY[host][0]
     again = "loomctl memory on" + (f" --host {host}" if host != table.CLAUDE.name else "")
     again += " --in rule" if file == _RULE else ""
     space = command_line.space(make=True)
@@ -282,7 +282,7 @@ def _price(found: Standing) -> list[str]:
 
 
 def _reader(found: Standing) -> str:
-    return next(host for host, files in table.MEMORY.items() if found.file in dict(files))
+    return next(host for host, files in table.MEMORY.items() if found.file in files)
 
 
 def _costs(found: Standing) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts import table
+from loomctl.hosts import asking, table
 from loomctl.kit import files, machine, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loomctl.hosts.table import Host
+    from loomctl.hosts.asking import Host
     from loomctl.kit.processes import Process
 
 _TICK = 0.015  # of the clocks from which a process's start and a file's time are taken
@@ -38,14 +38,14 @@ def sessions(environ: Mapping[str, str]) -> list[Session]:
     around = [(host, name) for host, name in around if environ.get(name)]
     nameless = any(not host.session for host, _ in around)
     if not nameless and len(around) < 2:
-        return [Session(host, environ[name], table.process_of(host)) for host, name in around]
+        return [Session(host, environ[name], asking.process_of(host)) for host, name in around]
     line = processes.line()[1:]
     above = [_environment(process.pid) for process in line]
     depths = {host.name: sum(_has(one, name, environ[name]) for one in above) for host, name in around}
     found: list[Session] = []
     for host, name in sorted(around, key=lambda one: depths[one[0].name]):
         if host.session:
-            found.append(Session(host, environ[name], table.process_of(host)))
+            found.append(Session(host, environ[name], asking.process_of(host)))
             continue
         own = _noted(host, line) or _by_process(
             host, line, [bool(one) and not _has(one, name, environ[name]) for one in above]

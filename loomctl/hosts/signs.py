@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loomctl.hosts.table import Host
+    from loomctl.hosts.asking import Host
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts import table
+from loomctl.hosts import asking
 from loomctl.kit import processes
 from loomctl.runs.machine import launcher_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from loomctl.hosts.table import Host
+    from loomctl.hosts.asking import Host
     from loomctl.runs.machine.local import Local
 
 
@@ -22,7 +22,7 @@ def main_session(host: Host, session_id: str, local: Local) -> str:
     """
     if local.binding(session_id) is not None:
         return session_id
-    kept = table.conversation(host, None).kept_at(session_id)
+    kept = asking.conversation(host, None).kept_at(session_id)
     if kept and os.path.isfile(kept):
         return session_id
     noted = (launcher_files.session_of(local.folder, process.pid, host.name) for process in processes.line()[1:])

@@ -1,95 +1,15 @@
-"""The assistants that Loom works in, a row each, and the form in which each is answered (D70).
-
-What a host cannot do stands in its row.
-"""
+"""The assistants that Loom works in, a row each (D70); what a host cannot do stands here, too."""
 
 from __future__ import annotations
 
-import os
-
-from loomctl.kit import quick_json
-from loomctl.kit.records import NamedTuple
+from loomctl.hosts import asking
+from loomctl.hosts.asking import Host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
-    from loomctl.runs.project import Conversation
-
-
-class Host(NamedTuple):
-    """An assistant.
-
-    name: as `--host` and records have it; title: as people call it; typed: how its user calls a command of Loom's.
-    session: the variable in which a shell of a session has its id; mark: one that such a shell has in any case; hook,
-    project, process: those in which a hook has the session's id, the folder that it was started in, its process. Empty
-    where there is none: then the event, the working directory and the hook's parent tell.
-    dialect: the module of `hosts.dialects` that turns its events into the protocol's and answers back, empty where they
-    are the protocol's own; conversation: the module whose `Transcript` reads what it writes down.
-    parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
-    what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
-    replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
-    variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
-    does where its hooks are not called.
-    starts: whether it tells of a session's start; else a session's first prompt is its start.
-    asks: whether it asks its user about a call where a hook says so (D68). sandbox: the first process in the sandbox
-    of one that shuts what its assistant runs out of the user's own folders; the launcher knows, too. cannot: the
-    promises that do not hold there, as the tests name them, each with its reason.
-    clears: whether it says of a start that it follows a clear; names_subagents: whether a subagent's shell and events
-    bear an id of the subagent's own.
-    behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
-    which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
-    whether it hears what a compaction must keep; repeats: whether the assistant is shown that again where a person
-    asked for the compaction. shared: whether one process may hold sessions of several people, so that being of the same
-    one proves nothing.
-    """
-
-    name: str
-    title: str
-    typed: str = "/loom:{}"
-    session: str = ""
-    mark: str = ""
-    hook: str = ""
-    project: str = ""
-    process: str = ""
-    dialect: str = ""
-    conversation: str = ""
-    parts: int = 1
-    room: int = 9_500
-    beside: int = 9_500
-    behind: int = 0
-    printed: int = 24_000
-    replaces: bool = True
-    stops: int = 8
-    cap: str = ""
-    counts_on: bool = False
-    mend: str = "see loomctl doctor"
-    asks: bool = False
-    sandbox: str = ""
-    starts: bool = True
-    cannot: tuple[tuple[str, str], ...] = ()
-    clears: bool = True
-    names_subagents: bool = False
-    restores: tuple[str, ...] = ()
-    summariser: bool = True
-    repeats: bool = True
-    shared: bool = False
-
-
-CLAUDE = Host(
-    "claude-code",
-    "Claude Code",
-    session="CLAUDE_CODE_SESSION_ID",
-    mark="CLAUDECODE",
-    hook="CLAUDE_CODE_SESSION_ID",
-    project="CLAUDE_PROJECT_DIR",
-    process="CLAUDE_PID",
-    conversation="loomctl.hosts.claude.transcript",
-    parts=4,
-    cap="CLAUDE_CODE_STOP_HOOK_BLOCK_CAP",
-    asks=True,
-)
+CLAUDE = asking.CLAUDE
 CODEX = Host(
     "codex",
     "Codex CLI",
@@ -123,6 +43,7 @@ QWEN = Host(
     room=38_000,
     beside=9_500,
     replaces=False,
+    memory=("QWEN.md",),
     stops=7,  # it ends the turn in place of the eighth, or where its settings say
     counts_on=True,
     asks=True,
@@ -185,6 +106,7 @@ GEMINI = Host(
     room=38_000,  # 60,000 arrived whole
     beside=30_000,  # of a result of over 40,000 it keeps the last 32,000
     replaces=False,  # a result that is replaced looks like an error to the assistant
+    memory=("GEMINI.md",),
     starts=False,  # in -p what its SessionStart gives is put before the prompt, whose slash command is none then
     restores=("post-tool-use", "user-prompt-submit"),  # nothing but its file tells of a compaction
     summariser=False,
@@ -198,26 +120,9 @@ GEMINI = Host(
     ),
 )
 HOSTS = {host.name: host for host in (CLAUDE, CODEX, COPILOT, QWEN, GEMINI, OPENCODE)}
-
-# The files in a project that hosts read as their memory, each with the line that leads from it to `.loom/now.md`: an
-# import where the host follows one, as seen in each of them, else words (D62).
-_IMPORTS = "@.loom/now.md"
-_POINTS = (
-    "Loom: read .loom/now.md at the start and after each compaction; it says where the run stands and what is next."
-)
-_AGENTS = (("AGENTS.md", _POINTS),)
 OTHER = "other"
-MEMORY = {
-    CLAUDE.name: (("CLAUDE.local.md", _IMPORTS), (".claude/rules/loom.md", "@../../.loom/now.md")),
-    CODEX.name: _AGENTS,
-    COPILOT.name: _AGENTS,
-    OPENCODE.name: _AGENTS,
-    GEMINI.name: (("GEMINI.md", _IMPORTS),),
-    QWEN.name: (("QWEN.md", _IMPORTS),),
-    OTHER: _AGENTS,
-}
-MEMORY_LINES = {file: line for files in MEMORY.values() for file, line in files}
-NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
+MEMORY = {**{host.name: host.memory for host in HOSTS.values()}, OTHER: ("AGENTS.md",)}
+"""The files of their memory, by the hosts' names; `OTHER` stands for each that reads AGENTS.md."""
 
 
 # What assistants say of themselves in the environment of what they start, and how such names begin.
@@ -232,104 +137,6 @@ SETTINGS = "~/.claude/settings.json, or a project's .claude/settings.json"  # wh
 def without_hosts(environ: Mapping[str, str]) -> dict[str, str]:
     """Give an environment without what assistants say in it."""
     return {name: value for name, value in environ.items() if not name.startswith(_OWN)}
-
-
-def of_hook() -> Host:
-    """Give the host that called this hook, as its bundle says (D71)."""
-    return HOSTS.get(os.environ.get(NAMED, ""), CLAUDE)
-
-
-def session_of_hook(host: Host) -> str:
-    """Give the id of the session that called this hook, where its event does not say it; empty if nothing does."""
-    return os.environ.get(host.hook or _SESSION, "")
-
-
-def process_of(host: Host) -> int | None:
-    """Give the host's process, as it names itself to hooks and shells, or the launcher found it."""
-    named = os.environ.get(host.process or _PROCESS, "")
-    return int(named) if named.isascii() and named.isdigit() and len(named) < 10 else None
-
-
-def conversation(host: Host, path: str | None) -> Conversation:
-    """Give what can be seen of a conversation of the host's. path: of its transcript, None where that is not known."""
-    made: Conversation = _module(host.conversation).Transcript(path)
-    made.of_host = _conversation_of
-    return made
-
-
-def _conversation_of(name: str, path: str | None) -> Conversation:
-    return conversation(HOSTS.get(name, CLAUDE), path)
-
-
-def rereads(host: Host) -> tuple[str, ...]:
-    """Give the files of its memory that a host reads again, with what they import, whenever a conversation begins."""
-    return tuple(file for file, _ in MEMORY[host.name]) if host is CLAUDE else ()
-
-
-def dialect(host: Host) -> Any:
-    """Give the module with `read` and `write`; None for a host that speaks as the protocol does."""
-    return _module(f"loomctl.hosts.dialects.{host.dialect}") if host.dialect else None
-
-
-def in_shape(word: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Give an event of the asking host's in the protocol's shape. word: by which its hook is called."""
-    host = of_hook()
-    return dialect(host).read(word, event) if host.dialect else event
-
-
-class Answer(NamedTuple):
-    """What an event is answered; each field may be empty.
-
-    event: its name as the protocol has it; text: for the assistant; line: for its user; goes_on: the words with which
-    the turn goes on; decision, why: on a tool's call, `allow` or `ask`; output: what stands in place of a tool's.
-    """
-
-    event: str
-    text: str = ""
-    line: str = ""
-    goes_on: str = ""
-    decision: str = ""
-    why: str = ""
-    output: Any = None
-
-
-def written(answer: Answer, host: Host | None = None) -> str:
-    """Give an answer as the host that asks takes it; empty where nothing is said.
-
-    host: the one that is answered where no hook asks.
-    """
-    host = host or of_hook()
-    answer = answer._replace(line=for_people(answer.line) if answer.line else "")
-    return str(dialect(host).write(answer)) if host.dialect else plain(answer)
-
-
-def plain(answer: Answer) -> str:
-    """Give an answer in the protocol's own form; empty where nothing is said."""
-    own: dict[str, Any] = {}
-    if answer.decision:
-        own |= {"permissionDecision": answer.decision, "permissionDecisionReason": answer.why}
-    if answer.output is not None:
-        own["updatedToolOutput"] = answer.output
-    if answer.text:
-        own["additionalContext"] = answer.text
-    told: dict[str, Any] = {"decision": "block", "reason": answer.goes_on} if answer.goes_on else {}
-    if own:
-        told["hookSpecificOutput"] = {"hookEventName": answer.event, **own}
-    if answer.line:
-        told["systemMessage"] = answer.line
-    return quick_json.plain(told) if told else ""
-
-
-def for_people(line: str) -> str:
-    """Give a line as a user is shown it: masked, and begun with Loom's name."""
-    from loomctl.kit.text.fences import visible
-    from loomctl.kit.text.secrets import mask
-
-    return visible(mask(line if line.startswith("Loom") else f"Loom: {line}")[0])
-
-
-def _module(name: str) -> Any:
-    return __import__(name, fromlist=("",))
 
 
 def sessions(environ: Mapping[str, str]) -> list[tuple[Host, str]]:

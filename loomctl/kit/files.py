@@ -477,3 +477,21 @@ def check_target(path: str, hint: str = "") -> None:
         hint=hint or f"ls -ld {quoted(path)}",
         exit_code=EXIT_USAGE,
     )
+
+
+def name_beside(path: str) -> str:
+    """Give a name that nobody else writes under, for a file on its way to this one; a killed one is known by it."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+
+
+def holds(path: str, content: bytes) -> bool:
+    """Tell whether a file, not a link to one, has exactly these bytes."""
+    try:
+        status = os.lstat(path)
+        if status.st_mode & 0o170000 != 0o100000 or status.st_size != len(content):
+            return False
+        with open(path, "rb", buffering=0) as source:
+            return source.read(len(content) + 1) == content
+    except OSError:
+        return False

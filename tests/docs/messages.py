@@ -85,7 +85,10 @@ RULES = (
 # What looks like a message and is none, or must keep its words: a file, how the text begins, and the reason.
 EXCEPTIONS: dict[tuple[str, str], str] = {
     **dict.fromkeys(
-        [(f"loomctl/{file}.py", "Loom slip ") for file in ("priming/slip", "priming/edits", "hosts/claude/transcript")],
+        [
+            (f"loomctl/{file}.py", "Loom slip ")
+            for file in ("priming/slip", "priming/edits", "hosts/protocol/transcript")
+        ],
         "transcripts keep the line by which a text is found again",
     ),
     ("loomctl/runs/model/state.py", "let old visits"): "the events of migrated runs keep the name",

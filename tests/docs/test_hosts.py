@@ -1,6 +1,6 @@
 """The page of assistants says of each promise what the tests against the real assistants prove."""
 
-from loomctl.hosts import table
+from loomctl.hosts import asking, table
 from tests.docs.pages import DOCS, hold
 from tests.docs.pages import table as drawn
 from tests.e2e.promises import PROMISES
@@ -25,7 +25,7 @@ def test_the_readme_counts_them() -> None:
     hold(CHECKOUT / "README.md", "assistants", drawn([host.title for host in hosts], [counted]))
 
 
-def _cell(host: table.Host, promise: str, reasons: list[str]) -> str:
+def _cell(host: asking.Host, promise: str, reasons: list[str]) -> str:
     reason = dict(host.cannot).get(promise)
     if reason is None:
         return "yes"

@@ -14,7 +14,7 @@ from loomctl.cli import main
 from loomctl.expressions import conditions, javascript, placeholders, state_paths
 from loomctl.flow import rewind, route
 from loomctl.hosts import tool_calls
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts.protocol.transcript import Transcript
 from loomctl.kit import files, ids, strict
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import errors

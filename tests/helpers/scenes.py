@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from loomctl.flow import start
 from loomctl.flow.open_project import workspace
 from loomctl.flow.start import Started
-from loomctl.hosts import table
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts import asking, table
+from loomctl.hosts.protocol.transcript import Transcript
 from loomctl.kit import clock, ids
 from loomctl.runs import config, project
 from loomctl.runs.machine import launcher_files
@@ -161,8 +161,8 @@ class Scene:
             here,
             seen,
             on_hook_path,
-            memory=table.MEMORY_LINES,
-            rereads=table.rereads(table.CLAUDE),
+            memory=asking.MEMORY,
+            rereads=asking.rereads(table.CLAUDE),
             started_in=os.environ.get(table.CLAUDE.project, ""),
         )
         return workspace(found, config.load(found.store, with_yaml=True), caller)

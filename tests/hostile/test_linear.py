@@ -21,7 +21,7 @@ from loomctl.expressions import conditions, placeholders
 from loomctl.flow import resume, turn_ends
 from loomctl.flow.outcomes import directives, json_objects
 from loomctl.hosts import tool_calls
-from loomctl.hosts.claude import transcript
+from loomctl.hosts.protocol import transcript
 from loomctl.kit import files, json_lines, strict
 from loomctl.kit.text import fences, secrets
 from loomctl.priming import artifact_files

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loomctl.hosts.claude import installation
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts.protocol.transcript import Transcript
+from loomctl.hosts.setup import claude
 
 BASE = 1_795_000_000
 
@@ -123,20 +123,20 @@ def test_what_was_called(tmp_path: Path) -> None:
     for name, (entries, expected) in CASES.items():
         path = tmp_path / "t.jsonl"
         path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        assert installation.calls_of(str(path)) == {event: float(BASE + at) for event, at in expected.items()}, name
-        assert Transcript(None).another(str(path)).called() == installation.calls_of(str(path))
+        assert claude.calls_of(str(path)) == {event: float(BASE + at) for event, at in expected.items()}, name
+        assert Transcript(None).another(str(path)).called() == claude.calls_of(str(path))
 
 
 def test_damage_shows_nothing(tmp_path: Path) -> None:
     for data in [b"", b"\n\n", b"{", b'"timestamp"\n', b'["timestamp"]\n', b"\xff" * 99, b"[" * 9999]:
         path = tmp_path / "t.jsonl"
         path.write_bytes(data)
-        assert installation.calls_of(str(path)) == {}
-        assert installation.calls_of(str(tmp_path / "none")) == installation.calls_of(None) == {}
+        assert claude.calls_of(str(path)) == {}
+        assert claude.calls_of(str(tmp_path / "none")) == claude.calls_of(None) == {}
 
 
 def test_of_a_long_conversation_its_ends_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     noise = json.dumps({"type": "attachment", "timestamp": stamp(1), "text": "x" * 1000}) + "\n"
     path.write_text(json.dumps(START[0]) + "\n" + noise * 3000 + json.dumps(user(99, "go on")) + "\n")
-    assert installation.calls_of(str(path)) == {"session-start": BASE, "user-prompt-submit": BASE + 99}
+    assert claude.calls_of(str(path)) == {"session-start": BASE, "user-prompt-submit": BASE + 99}

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts import subagents, table
+from loomctl.hosts import asking, subagents, table
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import copilot
 from loomctl.hosts.dialects.written import Passage
-from loomctl.hosts.table import Answer, written
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import Local
 from loomctl.runs.tools.recording import digest
@@ -99,7 +99,7 @@ def every(seen: copilot.Transcript) -> list[Passage]:
 
 def slips(tmp_path: Path) -> tuple[str, str]:
     """Give the slips that stand in the recording: of the run's begin, and of the tool's result after PreCompact."""
-    from loomctl.hosts.claude.transcript import marks_in
+    from loomctl.hosts.protocol.transcript import marks_in
 
     first = transcript(tmp_path, until="session.compaction_start")
     begun = set(marks_in(entry.text for entry in every(first)))
@@ -244,7 +244,7 @@ def test_a_subagents_shell_belongs_to_the_session_whose_call_was_marked(
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_new_session_inherits_from_one_that_has_ended(scene: Scene, ended: bool) -> None:
     scene.workflow()
-    environ = {table.NAMED: "copilot", "COPILOT_PROJECT_DIR": "", "LOOM_HOST_PID": str(os.getpid())}
+    environ = {asking.NAMED: "copilot", "COPILOT_PROJECT_DIR": "", "LOOM_HOST_PID": str(os.getpid())}
     scene.begin()
     scene.hook("session-start", source="resume", environ=environ)
     scene.hook("stop", environ=environ)
@@ -271,7 +271,7 @@ def answered_for(scene: Scene, result: dict[str, str]) -> str:
     raw = json.dumps({**event, "tool_input": {"command": "make"}, "tool_result": result})
     path = scene.store / "local/spool" / f"{SESSION}-1.json"
     path.write_text(raw, encoding="utf-8")
-    environ = scene.environ(**{table.NAMED: "copilot"})
+    environ = scene.environ(**{asking.NAMED: "copilot"})
     return run(
         [sys.executable, "-I", "-S", str(MAIN), "hook", "post-tool-use", str(path)],
         cwd=scene.root, environ=environ, given=b"",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.hosts.claude import installation
+from loomctl.hosts.setup import claude as installed
 from loomctl.kit.errors import quoted
 from loomctl.kit.trouble import FAIL, PASS, WARN
 from tests.helpers.patients import patient
@@ -69,7 +69,7 @@ def test_settings_tell_whether_hooks_run(scene: Scene, user_folders: Path) -> No
             place(scene, user_folders, where).unlink(missing_ok=True)
         for where, value in settings.items():
             say(scene, user_folders, where, value)
-        found = installation.assistant(patient(scene))
+        found = installed.assistant(patient(scene))
         assert (found.status, words in found.found) == (status, True), found
         assert bool(found.hint) == (status != PASS)
 
@@ -79,7 +79,7 @@ def test_the_marketplace_is_added_before_the_plugin_is_installed(scene: Scene) -
     """From a clone alone the assistant does not know where loom@loom comes from."""
     scene.workflow()
     root = patient(scene).bundle
-    hint = installation.assistant(patient(scene)).hint
+    hint = installed.assistant(patient(scene)).hint
     assert hint == f"claude plugin marketplace add {quoted(root)} && claude plugin install loom@loom"
 
 
@@ -87,10 +87,10 @@ def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.Mon
     scene.workflow()
     scene.begin()
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = installation.assistant(patient(scene))
+    found = installed.assistant(patient(scene))
     assert (found.status, found.hint, "nothing to do" in found.found) == (WARN, "", True)
     (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
-    found = installation.assistant(patient(scene))
+    found = installed.assistant(patient(scene))
     assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)
 
 
@@ -102,17 +102,17 @@ def test_the_folder_that_the_user_named_counts(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
     (tmp_path / "config").mkdir()
     (tmp_path / "config/settings.json").write_text(json.dumps(ON))
-    assert installation.assistant(patient(scene)).status == PASS
+    assert installed.assistant(patient(scene)).status == PASS
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     monkeypatch.setenv("HOME", "")
-    assert installation.assistant(patient(scene)).status == WARN
+    assert installed.assistant(patient(scene)).status == WARN
 
 
 def test_nothing_else_of_the_settings_is_shown(scene: Scene, user_folders: Path) -> None:
     """Keys that stand beside the two are not repeated, and a pipe in the file's place holds nobody up."""
     scene.workflow()
     say(scene, user_folders, USER, {**ON, "env": {"TOKEN": "heliotrope"}, "apiKeyHelper": "heliotrope"})
-    assert "heliotrope" not in repr(installation.assistant(patient(scene)))
+    assert "heliotrope" not in repr(installed.assistant(patient(scene)))
     (user_folders / ".claude/settings.json").unlink()
     os.mkfifo(user_folders / ".claude/settings.json")
-    assert installation.assistant(patient(scene)).status == WARN
+    assert installed.assistant(patient(scene)).status == WARN

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from loomctl.hosts import shells, table
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import gemini
-from loomctl.hosts.table import Answer, written
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from loomctl.hosts import table
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import opencode
 from loomctl.hosts.setup import opencode as setup
-from loomctl.hosts.table import Answer, written
 from loomctl.runs.machine.local import Local
 from tests.helpers.scenes import CHECKOUT, SESSION, Ended, Scene, artifact, run
 

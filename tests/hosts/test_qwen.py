@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from loomctl.hosts import table
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import qwen
 from loomctl.hosts.setup import qwen as setup
-from loomctl.hosts.table import Answer, written
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session
 from tests.helpers.scenes import CHECKOUT, SESSION, Scene, artifact, run

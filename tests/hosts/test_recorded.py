@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.hosts.claude.transcript import Recorded
-from loomctl.hosts.claude.transcript import Transcript as Claude
 from loomctl.hosts.dialects import codex, copilot, gemini, qwen
+from loomctl.hosts.protocol.transcript import Recorded
+from loomctl.hosts.protocol.transcript import Transcript as Claude
 from loomctl.kit import json_lines
 
 SLIP, OLDER, WORDS = "a" * 16, "b" * 16, "words " * 400

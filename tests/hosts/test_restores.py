@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.hosts import table
+from loomctl.hosts import asking, table
 from tests.helpers.scenes import MAIN, SESSION, Json, Scene, run
 
 HOST = table.COPILOT
-ENVIRON = {table.NAMED: HOST.name, "COPILOT_PROJECT_DIR": ""}
+ENVIRON = {asking.NAMED: HOST.name, "COPILOT_PROJECT_DIR": ""}
 RESULT: Json = {"result_type": "success", "text_result_for_llm": "two\n<shellId: 1 completed with exit code 0>"}
 
 

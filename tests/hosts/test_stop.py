@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from loomctl.flow.stop import Stopped
-from loomctl.hosts.claude import transcript
-from loomctl.hosts.protocol import stop
+from loomctl.hosts.protocol import stop, transcript
 from tests.helpers.scenes import Scene, TranscriptFile
 from tests.helpers.verbs import read
 

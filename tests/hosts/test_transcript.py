@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomctl.hosts.claude import installation, transcript
-from loomctl.hosts.claude.transcript import Transcript
+from loomctl.hosts.protocol import transcript
+from loomctl.hosts.protocol.transcript import Transcript
+from loomctl.hosts.setup import claude
 from loomctl.priming.slip import MARK, seal
 from tests.helpers.scenes import SESSION, TranscriptFile
 
@@ -244,15 +245,15 @@ def test_deep_and_odd_lines_are_passed_over(file: TranscriptFile) -> None:
 
 def test_a_transcript_is_found_by_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
-    assert installation.transcript_of(SESSION) is None
+    assert claude.transcript_of(SESSION) is None
     for number, folder in enumerate(("-a", "-b", "-c")):
         (tmp_path / "projects" / folder).mkdir(parents=True)
         path = tmp_path / "projects" / folder / f"{SESSION}.jsonl"
         path.touch()
         os.utime(path, (number % 2, number % 2))
-    assert installation.transcript_of(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
+    assert claude.transcript_of(SESSION) == str(tmp_path / "projects" / "-b" / f"{SESSION}.jsonl")
     for name in ("another", "../-b/x"):
-        assert installation.transcript_of(name) is None
+        assert claude.transcript_of(name) is None
 
 
 def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +262,7 @@ def test_without_a_home_nothing_is_looked_for(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "~/.claude/projects/-a").mkdir(parents=True)
     (tmp_path / f"~/.claude/projects/-a/{SESSION}.jsonl").touch()
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert installation.transcript_of(SESSION) is None
+    assert claude.transcript_of(SESSION) is None
 
 
 # Which turns Loom drives, and what they used (D27, D41)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loomctl.hosts import table
+from loomctl.hosts import asking, table
 from loomctl.priming import memory, memory_switch
 from loomctl.runs.machine import run_notes
 from tests.helpers.errors import refusal
 from tests.helpers.scenes import OTHER, SESSION, Json, Scene, TranscriptFile, artifact
 
-LOCAL_FILE, RULE = (file for file, _ in table.MEMORY[table.CLAUDE.name])
+LOCAL_FILE, RULE = table.CLAUDE.memory
 
 SENTENCE = "The heliotrope switch survives a reload."
 
@@ -290,7 +290,8 @@ def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("host", [host for host in table.MEMORY if host != table.CLAUDE.name])
 def test_other_assistants_are_led_to_it_by_a_line_in_their_own_file(host: str, scene: Scene) -> None:
-    ((file, line),) = table.MEMORY[host]
+    (file,) = table.MEMORY[host]
+    line = asking.MEMORY[file]
     place = scene.write(file, "# Mine\n")
     space = scene.space()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from loomctl.hosts.table import Answer
+    from loomctl.hosts.asking import Answer
 
 
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:

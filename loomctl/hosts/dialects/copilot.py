@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from loomctl.hosts.table import Answer
+    from loomctl.hosts.asking import Answer
     from loomctl.runs.project import Conversation
 
 _SOURCES = {"new": "startup"}

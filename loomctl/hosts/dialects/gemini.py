@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Any
 
-    from loomctl.hosts.table import Answer
+    from loomctl.hosts.asking import Answer
 
 _NAMES = {
     "SessionStart": "BeforeAgent",

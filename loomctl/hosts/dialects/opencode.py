@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from loomctl.hosts.table import Answer
+    from loomctl.hosts.asking import Answer
 
 _LOOKS_EVERY = 0.02
 _OURS = "loom"  # a part's metadata: who of Loom's wrote it, or the command that did

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from loomctl.hosts.asking import plain
 from loomctl.hosts.dialects.written import (
     BOUNDARY,
     CALL,
@@ -20,7 +21,6 @@ from loomctl.hosts.dialects.written import (
     text_of,
     texts_of,
 )
-from loomctl.hosts.table import plain
 from loomctl.kit import quick_json
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Any
 
-    from loomctl.hosts.table import Answer
+    from loomctl.hosts.asking import Answer
     from loomctl.runs.project import Sent
 
 

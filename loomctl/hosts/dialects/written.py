@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from loomctl.hosts.claude.transcript import MARK, Recorded, marks_in
+from loomctl.hosts.protocol.transcript import MARK, Recorded, marks_in
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ import os
 import sys
 
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import table
+from loomctl.hosts import asking
 from loomctl.kit import quick_json, trouble
 from loomctl.kit.errors import LoomError
 from loomctl.runs import config, project
@@ -47,7 +47,7 @@ def read_event(word: str = "", *, ends_do: bool = False) -> dict[str, Any]:
         raise LoomError("BAD_EVENT", "the hook event is not JSON") from None
     if not isinstance(event, dict):
         raise LoomError("BAD_EVENT", "the hook event is not a JSON object")
-    return table.in_shape(word, event)
+    return asking.in_shape(word, event)
 
 
 def text(event: dict[str, Any], key: str) -> str:
@@ -61,23 +61,23 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
 
     parts: how many outputs the host takes for this event.
     """
-    host = table.of_hook()
+    host = asking.host()
     started_in = os.environ.get(host.project, "") if host.project else ""
     found = project.find((started_in, os.environ.get("PWD", ""), text(event, "cwd")))
     if found is None:
         return None
     caller = Caller(
-        session_id=text(event, "session_id") or table.session_of_hook(host) or None,
+        session_id=text(event, "session_id") or asking.session_of_hook(host) or None,
         host=host.name,
-        pid=table.process_of(host),
+        pid=asking.process_of(host),
         cwd=text(event, "cwd") or found.root,
-        conversation=table.conversation(host, text(event, "transcript_path") or None),
+        conversation=asking.conversation(host, text(event, "transcript_path") or None),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=parts,
         shared=host.shared,
-        memory=table.MEMORY_LINES,
-        rereads=table.rereads(host),
+        memory=asking.MEMORY,
+        rereads=asking.rereads(host),
         started_in=started_in,
     )
     return workspace(found, config.load_for_a_hook(found.store, caller.environment_python), caller)

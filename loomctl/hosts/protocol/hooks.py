@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.hosts import table
+from loomctl.hosts import asking
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.protocol import events
 from loomctl.hosts.protocol.events import attempt, text
-from loomctl.hosts.table import Answer, written
 from loomctl.kit import files, trouble
 from loomctl.kit.processes import HOOK_PATIENCE
 
@@ -115,7 +115,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
 
         attempt([], status_shim.renew_own)
     session_id = space.caller.session_id
-    if not table.of_hook().starts:
+    if not asking.host().starts:
         event = {**event, "source": _source(space)}
     if text(event, "source") in ("compact", "clear"):
         from loomctl.runs.machine import session_notes
@@ -125,7 +125,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.runs.machine import session_notes
 
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
-        if table.of_hook().restores:  # what the start gives, no later event need give again
+        if asking.host().restores:  # what the start gives, no later event need give again
             session_notes.claim_compacted(space.store.local, session_id)
     space.caller.conversation.starts()
     _keep_start(space, "")
@@ -158,8 +158,8 @@ def _keep_start(space: Workspace, slip_id: str) -> None:
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import sessions
 
-    told, host = sessions.before_compaction(space, event), table.of_hook()
-    form = getattr(table.dialect(host), "for_the_summary", None) if told and host.dialect else None
+    told, host = sessions.before_compaction(space, event), asking.host()
+    form = getattr(asking.dialect(host), "for_the_summary", None) if told and host.dialect else None
     return form(told) if form is not None else told
 
 
@@ -177,7 +177,7 @@ def _pre_tool_use(space: Workspace, event: dict[str, Any]) -> str | None:
     """
     from loomctl.hosts import tool_calls
 
-    given, host = event.get("tool_input"), table.of_hook()
+    given, host = event.get("tool_input"), asking.host()
     command = given.get("command") if isinstance(given, dict) else None
     verdict = tool_calls.judge(command) if isinstance(command, str) else None
     if verdict is None:
@@ -214,7 +214,7 @@ def _permission_request(space: Workspace, event: dict[str, Any]) -> str | None:
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import stop
 
-    if table.of_hook().restores:
+    if asking.host().restores:
         from loomctl.hosts.protocol import restores
 
         attempt([], lambda: restores.settle(space))
@@ -262,11 +262,11 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _primed_again(space: Workspace, event: dict[str, Any]) -> str | None:
-    if not table.of_hook().restores:
+    if not asking.host().restores:
         return None
     from loomctl.hosts.protocol import restores
 
-    given = restores.restored(space, "user-prompt-submit", event, table.of_hook().room)
+    given = restores.restored(space, "user-prompt-submit", event, asking.host().room)
     return written(Answer("UserPromptSubmit", given.text, given.line)) if given is not None else None
 
 
@@ -280,7 +280,7 @@ def _put_back(space: Workspace, conversation: Conversation, session_id: str) -> 
 
     if conversation.boundary() is not None:
         attempt([], lambda: survive.confirm(space))
-    return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().room), "UserPromptSubmit")
+    return survive.put_back(space, prime_run.hook_budget(space, room=asking.host().room), "UserPromptSubmit")
 
 
 def _restored(space: Workspace, conversation: Conversation, session_id: str) -> str | None:

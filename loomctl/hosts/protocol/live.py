@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from loomctl.hosts import table
-from loomctl.hosts.table import Answer, written
+from loomctl.hosts import asking
+from loomctl.hosts.asking import Answer, written
 from loomctl.kit import digests, machine, quick_json
 from loomctl.reduction import live
 from loomctl.runs.tools import tool_log
@@ -41,7 +41,7 @@ def main(spooled: str, also: str = "") -> int:
         if also == "called":
             from loomctl.hosts.protocol import sandbox  # few hosts have one
 
-            sandbox.remember(table.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT)))
+            sandbox.remember(asking.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT)))
             return 0
         _answer(spooled, also)
     except Exception:  # noqa: BLE001, S110 - a hook fails open (D55), and the event waits in the spool as it was
@@ -50,7 +50,7 @@ def main(spooled: str, also: str = "") -> int:
 
 
 def _answer(spooled: str, also: str) -> None:
-    event = table.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
+    event = asking.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
     if "tool_response" not in event and "tool_result" in event:
         event["tool_response"] = event.pop("tool_result")
     text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
@@ -85,7 +85,7 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
         if also == "compacted":
             from loomctl.hosts.protocol import restores
 
-            host = table.of_hook()
+            host = asking.host()
             room = host.behind if _has_room_behind(event) else host.beside
             given = restores.restored(space, "post-tool-use", event, room)
             if given is None:  # what the summary lost, if that was looked for now
@@ -99,14 +99,14 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
 def _put_back(space: Workspace) -> str:
     from loomctl.priming import prime_run, survive  # once after a compaction that lost something
 
-    return survive.put_back(space, prime_run.hook_budget(space, room=table.of_hook().beside), "PostToolUse")
+    return survive.put_back(space, prime_run.hook_budget(space, room=asking.host().beside), "PostToolUse")
 
 
 def _has_room_behind(event: dict[str, Any]) -> bool:
     """Tell whether a text can be put behind the call's own output: it is one of success, and of text."""
     response = event.get("tool_response")
     failed = isinstance(response, dict) and response.get("result_type", "success") != "success"
-    return table.of_hook().behind > 0 and not failed and live.main_text(response)[1] != ""
+    return asking.host().behind > 0 and not failed and live.main_text(response)[1] != ""
 
 
 def _behind(response: Any, text: str) -> Any:
@@ -129,7 +129,7 @@ def _written(event: dict[str, Any]) -> tuple[str, ...]:
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
     store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
-    if live.refusal(event) or not table.of_hook().replaces:
+    if live.refusal(event) or not asking.host().replaces:
         return None
     tool_name = event["tool_name"]
     most = live.threshold(_settings(store), tool_name)

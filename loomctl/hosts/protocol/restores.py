@@ -8,7 +8,7 @@ lost.
 
 from __future__ import annotations
 
-from loomctl.hosts import table
+from loomctl.hosts import asking
 from loomctl.hosts.protocol.events import attempt
 from loomctl.runs.machine import session_notes
 from loomctl.runs.machine.session_notes import GIVEN_THEN
@@ -26,7 +26,7 @@ def restored(space: Workspace, word: str, event: dict[str, Any], room: int) -> G
 
     word: the event's; room: UTF-16 units that its host takes of what is told now.
     """
-    if word not in table.of_hook().restores:
+    if word not in asking.host().restores:
         return None
     state = _claim(space)
     if state is None or (state == GIVEN_THEN and not _is_lost(space)):
@@ -45,7 +45,7 @@ def restored(space: Workspace, word: str, event: dict[str, Any], room: int) -> G
 
 def settle(space: Workspace) -> None:
     """Look, where a turn ends, what the summary of a compaction lost; the next prompt puts it back."""
-    if table.of_hook().restores and (state := _claim(space)) is not None and (state != GIVEN_THEN or _is_lost(space)):
+    if asking.host().restores and (state := _claim(space)) is not None and (state != GIVEN_THEN or _is_lost(space)):
         session_notes.note_compacted(space.store.local, space.caller.session_id or "")  # primed with the next prompt
 
 

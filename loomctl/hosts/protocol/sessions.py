@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts import table
+from loomctl.hosts import asking
+from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.protocol import events
 from loomctl.hosts.protocol.events import attempt, text
-from loomctl.hosts.table import Answer, written
 from loomctl.kit.errors import LoomError
 from loomctl.kit.processes import HOOK_PATIENCE
 from loomctl.kit.records import NamedTuple
@@ -67,7 +67,7 @@ def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | Non
     if damaged:
         way = f"loomctl resume {space.store.handle(run_id)}"
         notes.append(f"Loom cannot read which run this session works on: {damaged}; {way} repairs that")
-    if table.of_hook().sandbox:
+    if asking.host().sandbox:
         from loomctl.runs import leases
 
         attempt(notes, lambda: leases.note_gone(space, run_id))
@@ -115,13 +115,13 @@ def _inherit(space: Workspace, source: str) -> None:
         parent = space.local.binding(_parent_session(pid))
     elif pid is not None and (source == "clear" or not space.caller.shared):
         parent = space.local.of_process(pid)
-        if parent is not None and not table.of_hook().clears and not parent.get("ended"):
+        if parent is not None and not asking.host().clears and not parent.get("ended"):
             parent = None  # a second conversation of the process, and not the one after a clear
         if parent is not None and space.caller.shared and _worked_since(space, parent["session_id"]):
             parent = None  # another of the process, in another terminal, was cleared
     if parent is not None:
         origin, run_id = parent["session_id"], parent["run_id"]
-        if source != "fork" and table.of_hook().sandbox:
+        if source != "fork" and asking.host().sandbox:
             from loomctl.runs import leases
 
             attempt([], lambda: leases.note_process(space, run_id, origin))
@@ -250,7 +250,7 @@ def _budget(space: Workspace, parts: int = 0, room: int = 0) -> Budget:
     """Give how much the host takes of what is told now, or of so many parts, each of so much room."""
     from loomctl.priming import prime_run
 
-    return prime_run.hook_budget(space, parts or space.caller.parts, room or table.of_hook().room)
+    return prime_run.hook_budget(space, parts or space.caller.parts, room or asking.host().room)
 
 
 def _deliver(space: Workspace, made: Slip, notes: list[str], begun: str) -> Given:
@@ -278,7 +278,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     if session_id is not None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
-    host = table.of_hook()
+    host = asking.host()
     if host.restores and session_id is not None:
         from loomctl.runs.machine import session_notes
 
@@ -346,7 +346,7 @@ _LONGEST_NAME, _LONGEST_NAMES = 120, 300
 def _typed(way: str) -> str:
     """Give a command of Loom's with its words as the host's user types it."""
     verb, space, words = way.partition(" ")
-    return f"{table.of_hook().typed.format(verb)}{space}{words}"
+    return f"{asking.host().typed.format(verb)}{space}{words}"
 
 
 def candidates(space: Workspace, run_ids: Sequence[str]) -> str:

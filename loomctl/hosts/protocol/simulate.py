@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loomctl.hosts import table
+from loomctl.hosts import asking
 from loomctl.hosts.protocol import sessions
 from loomctl.hosts.protocol.sessions import Given
 from loomctl.kit.errors import EXIT_USAGE, LoomError
@@ -54,7 +54,7 @@ def of_run(space: Workspace, run_id: str, event: str, session_id: str | None = N
     assert isinstance(simulated.store, UnwrittenStore)
     simulated.store.put_steps(recording.foreseen(simulated))
     if binding is None and latest is not None and event in _INHERITS:
-        bound = {"host": table.CLAUDE.name, "pid": pid, "inherited_from": latest["session_id"]}
+        bound = {"host": asking.CLAUDE.name, "pid": pid, "inherited_from": latest["session_id"]}
         simulated.local.bind(session_id, run_id, **bound)
     if event not in SOURCES:
         return _at_a_trigger(simulated, space.store.read(run_id), event)
@@ -80,13 +80,13 @@ def of_workflow(space: Workspace, run: Run, event: str) -> Given:
     if event == "startup":  # a new conversation drives no run
         return sessions.prime(simulated, run.run_id, triggers.session_start(event), [], may_write=False, begun="")
     environment = {"hostname": SESSION, "project_root": space.project.root}
-    local.bind(SESSION, run.run_id, host=table.CLAUDE.name, pid=None)
+    local.bind(SESSION, run.run_id, host=asking.CLAUDE.name, pid=None)
     store.update(run.run_id, lambda state: leases.enter(simulated, state, "bound", environment))
     if event not in SOURCES:
         return _at_a_trigger(simulated, store.read(run.run_id), event)
     if event in _INHERITS:
         simulated = simulated._replace(caller=simulated.caller._replace(session_id=f"{SESSION}-{event}"))
-        local.bind(f"{SESSION}-{event}", run.run_id, host=table.CLAUDE.name, pid=None, inherited_from=SESSION)
+        local.bind(f"{SESSION}-{event}", run.run_id, host=asking.CLAUDE.name, pid=None, inherited_from=SESSION)
     return sessions.enter_and_prime(simulated, run.run_id, event, environment, "auto", None, [])
 
 
@@ -101,16 +101,16 @@ def _at_a_trigger(space: Workspace, run: Run, word: str) -> Given:
 def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: int | None = None) -> Workspace:
     caller = Caller(
         session_id=session_id,
-        host=table.CLAUDE.name,
+        host=asking.CLAUDE.name,
         pid=pid,
         cwd=space.project.root,
-        conversation=table.conversation(table.CLAUDE, transcript),
+        conversation=asking.conversation(asking.CLAUDE, transcript),
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=launcher_files.MOST_PARTS,
-        memory=table.MEMORY_LINES,
-        rereads=table.rereads(table.CLAUDE),
-        started_in=os.environ.get(table.CLAUDE.project, ""),
+        memory=asking.MEMORY,
+        rereads=asking.rereads(asking.CLAUDE),
+        started_in=os.environ.get(asking.CLAUDE.project, ""),
     )
     local = UnwrittenLocal(os.path.join(space.project.store, LOCAL))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 from loomctl.flow import stop, turn_ends
-from loomctl.hosts import table
+from loomctl.hosts import asking
+from loomctl.hosts.asking import Answer, for_people, written
 from loomctl.hosts.protocol import events
-from loomctl.hosts.table import Answer, for_people, written
 from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loomctl.hosts.table import Host
+    from loomctl.hosts.asking import Host
     from loomctl.runs.project import Conversation, Workspace
     from loomctl.runs.store.store import Run
 
@@ -62,7 +62,7 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
     stopped = end_turn(space, binding, event)
-    missing = _missing(space, patient=bool(table.of_hook().dialect))
+    missing = _missing(space, patient=bool(asking.host().dialect))
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     lines = [for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
     return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
@@ -93,7 +93,7 @@ def end_turn(space: Workspace, binding: Mapping[str, Any], event: dict[str, Any]
 
 
 def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
-    conversation, host = space.caller.conversation, table.of_hook()
+    conversation, host = space.caller.conversation, asking.host()
     prompt_id, message = events.text(event, "prompt_id"), events.text(event, "last_assistant_message")
     if not prompt_id:
         prompt_id, said = conversation.last_turn()

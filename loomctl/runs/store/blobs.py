@@ -12,7 +12,6 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.quick_json import as_object, as_objects
 from loomctl.runs.model.visit_list import Visits
-from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,19 +94,19 @@ class Blobs:
         self._refuse_links(path)
         folder = os.path.dirname(path)
         with self._lock(patience):
-            if tool_log.holds(path, data):
+            if files.holds(path, data):
                 os.utime(path)
                 return ref
             is_new = not os.path.isdir(folder)
             files.make_folder(folder)
-            files.write_atomically(path, data, locked=True, beside=tool_log.name_beside(path))
+            files.write_atomically(path, data, locked=True, beside=files.name_beside(path))
             if is_new:
                 files.sync_folder(os.path.dirname(folder))
         return ref
 
     def put_parts(self, parts: Iterable[bytes], *, patience: float = PATIENCE) -> str:
         """Store bytes that are given in parts, and never held together; else as `put`."""
-        beside = tool_log.name_beside(os.path.join(self.folder, "parts"))
+        beside = files.name_beside(os.path.join(self.folder, "parts"))
         self._refuse_links(beside)
         files.make_folder(self.folder)
         try:
@@ -284,9 +283,9 @@ def keep_copy(top: str, folder: str, name: str, data: bytes) -> str:
     """
     path = os.path.join(top, folder, name)
     files.refuse_links(os.path.dirname(top), path)
-    if not tool_log.holds(path, data):
+    if not files.holds(path, data):
         files.make_folder(os.path.dirname(path))
-        files.write_atomically(path, data, durable=False, locked=True, beside=tool_log.name_beside(path))
+        files.write_atomically(path, data, durable=False, locked=True, beside=files.name_beside(path))
     return path
 
 
@@ -296,7 +295,7 @@ def keep_copy_beside(top: str, folder: str, name: str, data: bytes) -> str:
     for number in range(1, _MOST_NAMES):
         free = name if number == 1 else f"{stem}-{number}{ending}"
         path = os.path.join(top, folder, free)
-        if not os.path.lexists(path) or tool_log.holds(path, data):
+        if not os.path.lexists(path) or files.holds(path, data):
             return keep_copy(top, folder, free, data)
     raise OSError(f"there are too many files named {name} in {os.path.join(top, folder)}")
 

@@ -215,7 +215,7 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
         os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
-    beside = name_beside(os.path.join(folder, name))
+    beside = files.name_beside(os.path.join(folder, name))
     try:
         write_new(beside, content)
         for number in range(1, _MOST_NAMES):
@@ -224,7 +224,7 @@ def keep(workspace: str, name: str, ext: str, content: bytes) -> str:
             try:
                 os.link(beside, path)
             except FileExistsError:
-                if holds(path, content):
+                if files.holds(path, content):
                     return ref
             except OSError as error:
                 if error.errno not in _NO_LINKS:
@@ -246,35 +246,17 @@ def foreseen(workspace: str, name: str, ext: str, content: bytes) -> str:
     for number in range(1, _MOST_NAMES):
         ref = f"{FOLDER}/{name}{'' if number == 1 else f'-{number}'}.{ext}"
         path = os.path.join(workspace, ref)
-        if not os.path.lexists(path) or holds(path, content):
+        if not os.path.lexists(path) or files.holds(path, content):
             return ref
     raise OSError(f"no name is left for {name}.{ext}")
-
-
-def name_beside(path: str) -> str:
-    """Give a name that nobody else writes under, for a file on its way to this one; a killed one is known by it."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.part")
 
 
 def _written_alone(path: str, content: bytes) -> bool:
     try:
         write_new(path, content)
     except FileExistsError:
-        return holds(path, content)
+        return files.holds(path, content)
     return True
-
-
-def holds(path: str, content: bytes) -> bool:
-    """Tell whether a file, not a link to one, has exactly these bytes."""
-    try:
-        status = os.lstat(path)
-        if status.st_mode & 0o170000 != 0o100000 or status.st_size != len(content):
-            return False
-        with open(path, "rb", buffering=0) as source:
-            return source.read(len(content) + 1) == content
-    except OSError:
-        return False
 
 
 def write_new(path: str, content: bytes) -> None:

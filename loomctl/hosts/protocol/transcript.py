@@ -69,15 +69,15 @@ class Transcript(Recorded):
 
     def kept_at(self, session_id: str) -> str | None:
         """Find where the host keeps another session's transcript."""
-        from loomctl.hosts.claude import installation  # most hooks ask for their own session alone
+        from loomctl.hosts.setup import claude  # most hooks ask for their own session alone
 
-        return installation.transcript_of(session_id)
+        return claude.transcript_of(session_id)
 
     def called(self) -> Mapping[str, float]:
         """Give when hooks were last called, by event, as far as the end of the transcript shows it."""
-        from loomctl.hosts.claude import installation  # no hook asks
+        from loomctl.hosts.setup import claude  # no hook asks
 
-        return installation.calls_of(self._path)
+        return claude.calls_of(self._path)
 
     def holds(self, slips: Collection[str]) -> frozenset[str]:
         """Tell which slip ids stand in the live part: after the last compaction (or kept by it), on the live branch.

@@ -1,1 +1,0 @@
-"""Claude Code's dialect: its events in, its answers out."""
