@@ -14,6 +14,7 @@ import pytest
 from loomctl.hosts import shells, table
 from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import gemini
+from loomctl.runs.machine import launcher_files
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"
@@ -224,13 +225,34 @@ def test_the_session_that_a_hook_noted_is_found(tmp_path: Path, monkeypatch: pyt
     )
     assert (tmp_path / "hosts" / str(os.getpid())).read_text(encoding="utf-8") == f"gemini {SESSION}\n"
     monkeypatch.delenv("GEMINI_SESSION_ID")
+    assert session_seen() == SESSION
+    os.utime(tmp_path / "hosts" / str(os.getpid()), (1, 1))  # as of a process that had this number before
+    assert session_seen() == f"gemini-{os.getpid()}"
+
+
+def session_seen() -> str:
+    """Give the session that a shell of this process's sees."""
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); from loomctl.hosts import shells\n"
         "print(shells.sessions(os.environ)[0].id)"
     )
     words = [sys.executable, "-c", code, str(CHECKOUT)]
     done = subprocess.run(words, env={**os.environ, "GEMINI_CLI": "1"}, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == SESSION
+    return done.stdout.strip()
+
+
+def test_what_was_noted_of_processes_that_ended_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "state"))
+    local, noted = tmp_path / ".loom" / "local", tmp_path / "state" / "hosts"
+    for folder in (local / "hosts", noted):
+        folder.mkdir(parents=True, mode=0o700)
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True)
+    gone, alive = ended.stdout.strip(), str(os.getpid())
+    for place in (noted / gone, noted / alive, local / "hosts" / f"{gone}.called", noted / "else"):
+        place.write_text(f"gemini {SESSION}\n", encoding="utf-8")
+    launcher_files.make_room_for_calls(str(local))
+    assert sorted(os.listdir(noted)) == sorted([alive, "else"])
+    assert os.listdir(local / "hosts") == []
 
 
 def test_no_shell_of_an_assistants_has_no_session() -> None:

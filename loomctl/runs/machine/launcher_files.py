@@ -160,12 +160,15 @@ class Marks(NamedTuple):
 
 
 def make_room_for_calls(local: str) -> None:
-    """Make the folder of the marks, and remove those of processes that have ended."""
+    """Make the folder of the marks, and remove those of processes that have ended, of the user's own folder too."""
+    from loomctl.kit import machine  # hooks mark by themselves
+
     files.make_room(local, HOSTS)
-    for pid in marked_processes(local):
-        if not processes.started(pid):
-            for kind in (CALLED, RESTED, ASKED):
-                files.remove(_mark(local, pid, kind))
+    for base in filter(None, (local, machine.state_home())):
+        for pid in marked_processes(base):
+            if not processes.started(pid):
+                for kind in ("", f".{CALLED}", f".{RESTED}", f".{ASKED}"):
+                    files.remove(os.path.join(base, HOSTS, f"{pid}{kind}"))
 
 
 def marked_processes(local: str) -> frozenset[int]:
