@@ -154,3 +154,11 @@ def test_copilots_log_tells_that_it_dropped_the_hooks(programs: Path) -> None:
     assert (found.status, found.details[0]) == (FAIL, refused)
     program(programs, "copilot", "#!/bin/sh\necho '  loom (v0.1.0) [disabled]'\n")
     assert "switched off" in examined("copilot").found
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.18.33", PASS), ("2.0.14", FAIL), ("local", PASS)])
+def test_an_opencode_of_another_plugin_api_is_told(programs: Path, version: str, status: str) -> None:
+    program(programs, "opencode", f"#!/bin/sh\necho {version}\n")
+    assert examined("opencode").status == PASS  # Loom is not in it
+    install.install(install.look("opencode"))
+    assert examined("opencode").status == status

@@ -215,8 +215,16 @@ def _extension(host: str) -> Callable[[str, Patient], tuple[bool, list[Finding]]
     return look
 
 
-def _opencode(_: str, __: Patient) -> tuple[bool, list[Finding]]:
-    return False, []  # the plugin file, which `_set_up` looks at, is all
+def _opencode(program: str, _: Patient) -> tuple[bool, list[Finding]]:
+    """Ask for its version: 2 has another plugin API, and loads no plugin of 1; `_set_up` looks at the plugin's file."""
+    if all(piece.state == install.MISSING for piece in install.look("opencode").pieces):
+        return False, []
+    ended = processes.run([program, "--version"], cwd=os.sep, environ=os.environ, patience=PATIENCE)
+    major = ended.stdout.decode("utf-8", "replace").strip().partition(".")[0]
+    if not major.isdecimal() or int(major) < 2:
+        return True, []
+    said = f"{install.title_of('opencode')} {major} has another plugin API than 1, and loads none of Loom's hooks"
+    return True, [Finding(FAIL, said, "loomctl memory on --host opencode", ["OpenCode 1.18 loads them"])]
 
 
 def _settings(path: str) -> dict[str, Any]:
