@@ -1,5 +1,6 @@
 """A remote that runs are carried to: how it is named in a command line, and the errors that its answers become."""
 
+import os
 import re
 from typing import NamedTuple
 
@@ -111,13 +112,19 @@ def unreachable(remote: Remote, done: Done) -> LoomError:
     hint = f"git ls-remote {remote.read_at}"
     if any(word in said for word in _DENIED) or re.search(_DENIED_STATUS, said):
         what = f"the remote {remote.shown} denied you access"
-        why = f"{line}; to hand on runs you need the same access as for git push and git fetch"
+        why = f"{line}; to hand on runs you need the same access as for git push and git fetch{_hidden()}"
         return LoomError("REMOTE_DENIED", what, why=why, hint=hint, exit_code=EXIT_SETUP)
     nowhere = "does not appear to be a git repository" in said or "repository not found" in said
     silent, leads = f"the remote {remote.shown} did not answer", f"the remote {remote.shown} is not a git repository"
     what = leads if nowhere else silent
-    why = line or "nothing was changed, here or there; try again"
+    why = (line or "nothing was changed, here or there; try again") + _hidden()
     return LoomError("REMOTE_UNREACHABLE", what, why=why, hint=hint, exit_code=EXIT_SETUP)
+
+
+def _hidden() -> str:
+    """Say if this shell hides the user's settings of git, as some assistants' do: they give access to remotes."""
+    hides = os.environ.get("GIT_CONFIG_GLOBAL") == os.devnull
+    return "; this shell hides your git settings (GIT_CONFIG_GLOBAL): use a terminal of your own" if hides else ""
 
 
 def is_full(said: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from loomctl.handoff.remotes import Done, Remote, is_answer, not_fetched, refusal, unreachable
@@ -101,3 +103,13 @@ def test_an_address_is_told_without_its_password(address: str, told: str) -> Non
     if ":" in address:
         named = Remote(address, "url-1", "https://…")
         assert (named.read_at, named.written_at) == (told, told)
+
+
+@each("said", ["error: cannot run : No such file or directory\nfatal: unable to fork", "fatal: Authentication failed"])
+def test_a_shell_without_the_users_settings_is_told(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With them goes what gives access to a remote."""
+    told = "; this shell hides your git settings (GIT_CONFIG_GLOBAL): use a terminal of your own"
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    assert told not in str(unreachable(REMOTE, Done(128, b"", said)).why)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    assert str(unreachable(REMOTE, Done(128, b"", said)).why).endswith(told)
