@@ -44,7 +44,6 @@ QWEN = Host(
     beside=9_500,
     replaces=False,
     memory=("QWEN.md",),
-    stops=7,  # it ends the turn in place of the eighth, or where its settings say
     counts_on=True,
     asks=True,
     mend="look with /hooks, and qwen extensions list",

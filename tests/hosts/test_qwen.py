@@ -12,6 +12,7 @@ import pytest
 from loomctl.hosts import table
 from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import qwen
+from loomctl.hosts.protocol import stop
 from loomctl.hosts.setup import qwen as setup
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session
@@ -211,3 +212,33 @@ def test_commands_are_those_of_the_bundle() -> None:
         [str(CHECKOUT / "scripts" / "commands"), "--check"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+# The cap of its stops
+
+
+@pytest.mark.parametrize(
+    ("said", "project", "user", "stops"),
+    [
+        ("", "", "", 7),
+        ("", "", '{"stopHookBlockingCap": 3}', 2),
+        ("", '{"stopHookBlockingCap": 5}', '{"stopHookBlockingCap": 3}', 4),
+        ("2", '{"stopHookBlockingCap": 5}', "", 1),
+        ("1", "", "", 0),
+        ("many", "", "", 7),
+        ("5000", "", "", 99),
+        ("", "// mine\n{}", '{"stopHookBlockingCap": "3"}', 7),
+    ],
+)
+def test_its_users_cap_of_stops_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, project: str, user: str, stops: int
+) -> None:
+    """It ends the turn in place of the last one, with a word of its own and none of where the run stands."""
+    for name, text in (("project", project), ("home", user)):
+        (tmp_path / name / ".qwen").mkdir(parents=True)
+        if text:
+            (tmp_path / name / ".qwen" / "settings.json").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("QWEN_PROJECT_DIR", str(tmp_path / "project"))
+    monkeypatch.setenv("QWEN_CODE_STOP_HOOK_BLOCK_CAP", said)
+    assert stop.cap(table.QWEN) == stops

@@ -21,7 +21,8 @@ from loomctl.hosts.dialects.written import (
     text_of,
     texts_of,
 )
-from loomctl.kit import quick_json
+from loomctl.kit import files, quick_json
+from loomctl.kit.errors import LoomError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from loomctl.hosts.asking import Answer
     from loomctl.runs.project import Sent
+
+_CAP, _BLOCKS, _HIGHEST = "stopHookBlockingCap", 8, 100
 
 
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -48,6 +51,27 @@ def write(answer: Answer) -> str:
 def for_the_summary(told: str) -> str:
     """Give what the summariser is to be told, as the host takes it."""
     return quick_json.plain({"hookSpecificOutput": {"hookEventName": "PreCompact", "additionalContext": told}})
+
+
+def stops() -> int:
+    """Give how many stops in a row may be blocked: it ends the turn in place of the one at which its user's cap is."""
+    from loomctl.kit import machine
+
+    bases = (os.environ.get("QWEN_PROJECT_DIR", ""), machine.home())
+    said = [os.environ.get("QWEN_CODE_STOP_HOOK_BLOCK_CAP", "").strip()]
+    said += [_setting(os.path.join(base, ".qwen", "settings.json"), _CAP) for base in bases if os.path.isabs(base)]
+    cap = next(filter(None, said), "")
+    number = int(cap) if cap.isascii() and cap.isdigit() and len(cap) < 6 else 0
+    return (min(number, _HIGHEST) or _BLOCKS) - 1
+
+
+def _setting(path: str, name: str) -> str:
+    try:
+        held = quick_json.loads(files.read_bytes(path, limit=1 << 20).decode("utf-8"))
+    except (OSError, ValueError, RecursionError, LoomError):
+        return ""
+    value = held.get(name) if isinstance(held, dict) else None
+    return str(value) if type(value) is int else ""
 
 
 class Transcript(Written):

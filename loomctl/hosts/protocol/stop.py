@@ -148,6 +148,8 @@ def close_at_a_start(space: Workspace, run: Run) -> str:
 
 def cap(host: Host) -> int:
     """Give how many consecutive blocks a host honours."""
+    if host.dialect and (own := getattr(asking.dialect(host), "stops", None)) is not None:
+        return int(own())
     said = os.environ.get(host.cap, "") if host.cap else ""
     return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else host.stops
 
