@@ -158,6 +158,12 @@ SETTINGS = [
     '{\n  "b": 1,\n  "a": {"x": [1, 2]},\n  "z": "ä"\n}\n',
     '{\n\t"permissions": {\n\t\t"deny": [\n\t\t\t"web_fetch"\n\t\t]\n\t}\n}',
     '{\r\n    "permissions": {\r\n        "allow": [\r\n            "read_file"\r\n        ]\r\n    }\r\n}\r\n',
+    '{"permissions":{"allow":["read_file","web_fetch"]},  "b":1}',
+]
+COMMENTED = [
+    '// мои\n{\n    // "permissions": 1\n    "url": "http://example.invalid", /* { */\n    "$version": 4,\n}\n',
+    '{\n  "permissions": {\n    "allow": [ // mine\n      "read_file", // for reading\n    ], /* all */\n  },\n}',
+    '\ufeff{ "permissions": { "allow": ["a", /* and */ "b"] } }',
 ]
 
 
@@ -178,9 +184,24 @@ def test_the_files_own_way_of_writing_stays() -> None:
     assert "\r\n" in setup.with_loom(SETTINGS[4])
 
 
-@pytest.mark.parametrize(
-    "text", ["// a comment\n{}", "[]", '{"permissions": []}', '{"permissions": {"allow": "x"}}', "{"]
-)
+@pytest.mark.parametrize("before", [*SETTINGS[2:], *COMMENTED])
+def test_comments_and_all_else_stand_as_they_stood(before: str) -> None:
+    """The host reads comments and keeps them, so its user may have some."""
+    after = setup.with_loom(before)
+    assert setup.has_loom(after)
+    assert all(word in after for word in ("мои", "mine", "for reading", "/* all */", "/* and */") if word in before)
+    assert setup.without_loom(after) == before
+
+
+def test_a_rule_is_taken_from_the_middle_and_its_neighbours_comments_stay() -> None:
+    rule = f'"{setup.RULE}"'
+    before = f'{{"permissions": {{"allow": [\n  "a", // first\n  {rule}, // second\n  "b" // third\n]}}}}'
+    after = setup.without_loom(before)
+    assert [word in after for word in ("first", "second", "third", setup.RULE)] == [True, True, True, False]
+    assert setup.has_loom(setup.with_loom(after))
+
+
+@pytest.mark.parametrize("text", ["/* no end", "[]", '{"permissions": []}', '{"permissions": {"allow": "x"}}', "{"])
 def test_settings_that_cannot_be_read_are_left(text: str) -> None:
     with pytest.raises(LoomError, match="settings of Qwen Code"):
         setup.with_loom(text)

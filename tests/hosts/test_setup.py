@@ -103,7 +103,7 @@ def test_older_hooks_of_looms_are_replaced_and_never_doubled(home: Path) -> None
     assert not path.exists()
 
 
-@pytest.mark.parametrize("content", [b"// mine\n{}", b"[]", b"{"])
+@pytest.mark.parametrize("content", [b"// mine\n{", b"[]", b"{"])
 def test_a_file_that_is_no_plain_json_is_left_alone(content: bytes, home: Path) -> None:
     (home / ".qwen").mkdir()
     (home / ".qwen/settings.json").write_bytes(content)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.hosts import table
 from loomctl.hosts.setup import install
-from loomctl.kit import files, processes
+from loomctl.kit import commented_json, files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 
@@ -229,8 +229,8 @@ def _opencode(program: str, _: Patient) -> tuple[bool, list[Finding]]:
 
 def _settings(path: str) -> dict[str, Any]:
     try:
-        raw = files.read_json(path, limit=1 << 20)
-    except (OSError, LoomError):
+        raw = commented_json.read(files.read_bytes(path, limit=1 << 20).decode("utf-8", "replace"))
+    except (OSError, LoomError, ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 
