@@ -144,9 +144,8 @@ def _would_change(found: install.Standing) -> list[str]:
 def _lines(found: install.Standing) -> list[str]:
     lines = [f"  {_SAID[piece.state]} {piece.part.path}: {piece.part.what}" for piece in found.pieces]
     if found.plan.needs_link:
-        lines.append(f"  ✓ {found.link}" if found.link else "  ✗ a login shell does not find loomctl")
-        mended = on_path.line_for_login(on_path.default_folder()) if found.makes_link else "pipx ensurepath"
-        lines += [] if found.link else [f"    to mend it: {mended}"]
+        lines.append(f"  ✓ {found.link}" if found.link else "  ✗ its shell does not find loomctl")
+        lines += [] if found.link else [f"    to mend it: {found.to_find}"]
     return lines
 
 

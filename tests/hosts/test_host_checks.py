@@ -93,7 +93,7 @@ def test_a_plugins_own_hooks_count_where_nothing_else_was_set_up(programs: Path)
     codex(programs, [hook("stop", "trusted", "plugin")])
     found = examined("codex")
     assert found.status == FAIL
-    assert "a login shell finds no loomctl" in found.found
+    assert "its shell finds no loomctl" in found.found
     codex(programs, [])
     assert examined("codex").found.endswith("is here without Loom")
 
@@ -129,15 +129,42 @@ def test_what_was_set_up_and_has_gone_is_a_failure(host: str, programs: Path) ->
     assert (found.status, found.found.endswith(" has gone")) == (FAIL, True)
 
 
+def test_a_link_that_only_its_shell_does_not_find_is_put_on_path(programs: Path, home: Path) -> None:
+    """To link it once more would mend nothing."""
+    codex(programs, [hook("stop")])
+    install.install(install.look("codex"))
+    for name in (".profile", ".bash_profile", ".zprofile"):
+        (home / name).unlink(missing_ok=True)
+
+    found = examined("codex")
+
+    assert (found.status, found.hint) == (FAIL, install.look("codex").to_find)
+    assert not install.look("codex").makes_link
+    assert ">> ~/." in found.hint
+
+
+@pytest.mark.parametrize("host", ["copilot", "gemini", "qwen"])
+def test_an_assistant_whose_shell_is_like_the_users_own_finds_what_that_finds(
+    host: str, programs: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".profile").unlink(missing_ok=True)
+    program(programs, host, "#!/bin/sh\necho '  loom (v0.1.0)'\n")
+    install.install(install.look(host))
+    assert not install.look(host).link
+    monkeypatch.setenv("PATH", f"{home}/.local/bin:{os.environ['PATH']}")
+    assert examined(host).status == PASS
+
+
 def test_settings_that_switch_hooks_off_are_a_failure(programs: Path) -> None:
     program(programs, "qwen", "#!/bin/sh\n")
     install.install(install.look("qwen"))
     folder = Path(install.folder_of("qwen"))
     (folder / "extensions" / "loom").mkdir(parents=True)
     settings = json.loads((folder / "settings.json").read_text())
-    (folder / "settings.json").write_text(json.dumps({**settings, "disableAllHooks": True}))
-
-    assert (examined("qwen").status, "switch every hook off" in examined("qwen").found) == (FAIL, True)
+    text = json.dumps({**settings, "disableAllHooks": True})
+    for written in (text, f"// the host reads comments\n{text[:-1]},}}"):
+        (folder / "settings.json").write_text(written)
+        assert (examined("qwen").status, "switch every hook off" in examined("qwen").found) == (FAIL, True)
 
 
 def test_copilots_log_tells_that_it_dropped_the_hooks(programs: Path) -> None:

@@ -74,8 +74,8 @@ def _set_up(standing: install.Standing) -> Iterator[Finding]:
 
 def _findable(host: str, standing: install.Standing, patient: Patient) -> Iterator[Finding]:
     if standing.plan.needs_link and not standing.link:
-        said = f"{standing.title}: a login shell finds no loomctl, so its assistant cannot call it"
-        yield Finding(FAIL, said, f"loomctl plugin install {host}")
+        said = f"{standing.title}: its shell finds no loomctl, so the assistant cannot call it"
+        yield Finding(FAIL, said, f"loomctl plugin install {host}" if standing.makes_link else standing.to_find)
     row = table.HOSTS.get(host)
     if row is not None and row.sandbox and not patient.environment_python:
         said = f"{standing.title} has no network in its sandbox, where loomctl would make its environment"

@@ -15,6 +15,7 @@ from loomctl.kit.errors import quoted
 
 FOLDER = ("CODEX_HOME", ".codex")
 HOST = "codex"
+LOGIN_SHELL = True  # runs all commands
 STANDS_ASIDE = "loom-hooks"
 _CACHE = "/.codex/plugins/cache/"
 _BESIDE = f"""# {MARK} codex`; `loomctl plugin remove codex` removes it.

@@ -39,7 +39,8 @@ class Piece(NamedTuple):
 class Standing(NamedTuple):
     """What is there of a host's setup.
 
-    link: the first `loomctl` that a login shell finds, empty for none; makes_link: whether `install` would make one.
+    link: the `loomctl` that its shell finds, empty for none; makes_link: whether `install` would make one; to_find: the
+    line with which its user lets that be found.
     """
 
     host: str
@@ -48,6 +49,7 @@ class Standing(NamedTuple):
     pieces: Sequence[Piece]
     link: str
     makes_link: bool
+    to_find: str
 
     @property
     def missing(self) -> list[Piece]:
@@ -80,10 +82,15 @@ def folder_of(host: str) -> str:
 
 def look(host: str) -> Standing:
     """Look what there is; writes nothing. Raises NOT_JSON, FILE_EXISTS, TOO_LARGE and OSError."""
-    link = in_a_login_shell()
+    link = found_by(host)
     plan = plan_of(host, link)
     pieces = [_piece(part) for part in plan.parts]
-    return Standing(host, title_of(host), plan, pieces, link, plan.needs_link and not link and not _is_helper())
+    if not plan.needs_link or _is_helper():
+        return Standing(host, title_of(host), plan, pieces, link, makes_link=False, to_find="pipx ensurepath")
+    folder, launcher = on_path.default_folder(), os.path.join(project.plugin_root(), "bin", on_path.NAME)
+    is_made = on_path.leads_to(os.path.join(folder, on_path.NAME), launcher)
+    to_find = on_path.line_for_login(folder)
+    return Standing(host, title_of(host), plan, pieces, link, makes_link=not link and not is_made, to_find=to_find)
 
 
 def plan_of(host: str, link: str) -> Plan:
@@ -140,7 +147,7 @@ def remove(host: str) -> list[str]:
     known = _read(record)
     noted = {one["path"]: one for one in known["files"]}
     changed = []
-    for part in plan_of(host, in_a_login_shell()).parts:
+    for part in plan_of(host, found_by(host)).parts:
         content = _content(part.path)
         entry = noted.get(part.path)
         if content is None:
@@ -181,6 +188,14 @@ def _others_need_it(host: str) -> bool:
     """Tell whether another host's setup, which is there, uses the link, too."""
     others = [one for one in HOSTS if one != host and os.path.isfile(_record(one))]
     return any(_read(_record(one))["files"] or _read(_record(one))["link"] for one in others)
+
+
+def found_by(host: str) -> str:
+    """Give the `loomctl` that a host's shell finds: one like the user's own, or a login shell; empty for none."""
+    found = in_a_login_shell()
+    if not found and not getattr(_module(host), "LOGIN_SHELL", False):
+        found = on_path.first() or ""
+    return found
 
 
 def in_a_login_shell() -> str:
