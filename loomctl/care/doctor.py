@@ -238,7 +238,8 @@ def _hook_skew(patient: Patient) -> Iterator[Finding]:
         latest = max(beats.values(), key=lambda beat: beat.at)
         behind = patient.is_helper and skew.newer
         found = f"the hooks that last fired here are {skew.version}, but this loomctl is {__version__}"
-        hint = trouble.UPDATE_HELPER if behind else trouble.update_plugin(patient.bundle)
+        own = patient.bundle if skew.newer or not os.path.isabs(latest.launcher) else _bundle_of(latest.launcher)
+        hint = trouble.UPDATE_HELPER if behind else trouble.update_plugin(own)
         yield Finding(WARN, found, hint, [f"they are {latest.launcher}"])
 
 

@@ -124,23 +124,44 @@ def update(bundle: str) -> str:
 
 def update_plugin(bundle: str) -> str:
     """Give the line for the plugin, whose bundle may be this one."""
-    return f"git -C {quoted(bundle)} pull" if _is_checkout(bundle) else plugin_command("update")
+    return _by_git(bundle, "pull") or plugin_command("update", bundle)
 
 
 def repair(bundle: str, part: str) -> str:
     """Give the line that brings back a part of a bundle, such as `hooks`."""
-    return f"git -C {quoted(bundle)} checkout -- {part}" if _is_checkout(bundle) else plugin_command("install")
+    return _by_git(bundle, f"checkout -- {part}") or plugin_command("install", bundle)
 
 
-def plugin_command(what: str) -> str:
-    """Give the assistant's own command line that does something to the plugin: `update` or `install`."""
+def _by_git(bundle: str, words: str) -> str:
+    """Give git's own line for a checkout; a copy that an assistant made of one is the assistant's."""
+    is_own = os.path.exists(os.path.join(bundle, ".git")) and not _copied_by(_commands(), bundle)
+    return f"git -C {quoted(bundle)} {words}" if is_own else ""
+
+
+def plugin_command(what: str, bundle: str = "") -> str:
+    """Give an assistant's own line that does something to the plugin: `update` or `install`.
+
+    bundle: where the plugin is, by which the assistant is known; the first one's where that tells nothing.
+    """
+    commands = _commands()
+    line = (_copied_by(commands, bundle) or commands.get("") or {}).get(what)
+    return line if isinstance(line, str) else UPDATE
+
+
+def _commands() -> dict[str, dict[str, str]]:
+    """Give commands by what the paths of an assistant's own copies have in them."""
     from loomctl.kit import files, package  # most errors need none
 
     try:
-        line = files.read_json(os.path.join(package.FOLDER, "hosts", "plugin_commands.json"), limit=1 << 14)[what]
-    except (OSError, LoomError, KeyError, TypeError):
-        return UPDATE
-    return line if isinstance(line, str) else UPDATE
+        read = files.read_json(os.path.join(package.FOLDER, "hosts", "plugin_commands.json"), limit=1 << 14)
+    except (OSError, LoomError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _copied_by(commands: Mapping[str, dict[str, str]], bundle: str) -> dict[str, str] | None:
+    path = f"{bundle}/".replace(os.sep, "/")
+    return next((own for part, own in commands.items() if part and part in path), None)
 
 
 def new_environment(bundle: str, folder: str) -> str:
@@ -157,7 +178,3 @@ def fitting(error: LoomError, bundle: str) -> LoomError:
 
 def _is_wheel(bundle: str) -> bool:
     return os.path.basename(bundle) == "_bundle"
-
-
-def _is_checkout(bundle: str) -> bool:
-    return os.path.exists(os.path.join(bundle, ".git"))

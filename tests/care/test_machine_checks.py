@@ -182,6 +182,19 @@ def test_a_helper_of_its_own_names_itself_to_be_updated(scene: Scene) -> None:
     assert versions(scene, bundle=bundle).hint == HELPER
 
 
+def test_older_hooks_are_updated_by_the_assistant_that_has_a_copy_of_its_own(scene: Scene) -> None:
+    """Its user may have updated the clone, which mends nothing there."""
+    scene.workflow()
+    scene.begin()
+    for copy, hint in (
+        (".gemini/extensions/loom", "gemini extensions update loom"),
+        (".codex/plugins/cache/loom/loom/0.1.0", "codex plugin marketplace upgrade; codex plugin add loom@loom"),
+    ):
+        launcher = scene.root.parent / copy / "bin/loomctl"
+        (scene.store / "local/hooks/stop").write_text(f"{OLDER} {SESSION} {launcher}\n")
+        assert versions(scene).hint == hint
+
+
 def test_a_launcher_is_not_started_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = of_version(copied_bundle(tmp_path / "other"), OLDER)
     program(launcher, f"touch {tmp_path}/ran")

@@ -595,5 +595,15 @@ def test_what_is_too_new_is_mended_by_a_line_for_this_bundle(scene: Scene, cli: 
     for bundle, hint in (
         (tmp_path / "copy", "claude plugin update loom@loom"),
         (tmp_path / "_bundle", "pipx upgrade loomctl"),
+        (
+            tmp_path / ".codex/plugins/cache/loom/loom/0.1.0",
+            "codex plugin marketplace upgrade; codex plugin add loom@loom",
+        ),
+        (tmp_path / ".copilot/installed-plugins/loom/loom", "copilot plugin update loom@loom"),
+        (tmp_path / ".gemini/extensions/loom", "gemini extensions update loom"),
+        (tmp_path / ".qwen/extensions/loom", "qwen extensions update loom"),
     ):
         assert trouble.fitting(LoomError("SCHEMA_TOO_NEW", "what", hint=UPDATE), str(bundle)).hint == hint
+        if bundle.name == "loom":  # an assistant may copy the clone with its .git
+            (bundle / ".git").mkdir(parents=True)
+            assert trouble.update_plugin(str(bundle)) == hint
