@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from loomctl.care.project_checks import Patient
 from loomctl.hosts.setup import checks, install
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding
+from tests.helpers.scenes import CHECKOUT
 
 SERVER = """#!{python}
 import json, os, sys
@@ -41,9 +43,9 @@ def program(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def codex(folder: Path, hooks: list[dict[str, Any]]) -> None:
+def codex(folder: Path, hooks: list[dict[str, Any]], *warnings: str) -> None:
     answer = folder / "hooks"
-    answer.write_text(json.dumps({"data": [{"hooks": hooks}]}))
+    answer.write_text(json.dumps({"data": [{"hooks": hooks, "warnings": warnings}]}))
     program(folder, "codex", SERVER.format(python=sys.executable, answer=str(answer)))
 
 
@@ -75,7 +77,12 @@ def test_only_assistants_on_path_are_looked_at(programs: Path) -> None:
         ([hook("stop", "modified")], FAIL, "skips 1 of Loom's 1 hooks"),
         ([hook("stop", enabled=False)], FAIL, "skips 1 of Loom's 1 hooks"),
         ([hook("stop"), hook("stop", "untrusted", "plugin")], PASS, "its hooks are called"),
-        ([hook("stop", "trusted", "plugin")], FAIL, "the plugin's hooks give way to hooks.json, which has none"),
+        (
+            [hook("stop", "trusted", "plugin")],
+            FAIL,
+            "give way to hooks.json, of which it calls none",
+        ),
+        ([], FAIL, "calls none of Loom's hooks"),
     ],
 )
 def test_codex_is_asked_which_hooks_it_calls(
@@ -87,6 +94,27 @@ def test_codex_is_asked_which_hooks_it_calls(
     found = examined("codex")
 
     assert (found.status, said in found.found) == (status, True), found
+
+
+def test_codex_says_itself_why_it_cannot_read_the_users_hooks(programs: Path) -> None:
+    said = "failed to parse hooks config /x/hooks.json: unknown field `my`"
+    codex(programs, [hook("stop", "trusted", "plugin")], said)
+    install.install(install.look("codex"))
+
+    found = examined("codex")
+
+    assert (found.status, found.details[0]) == (FAIL, said)
+    assert found.hint.startswith("cat ")
+
+
+def test_codex_without_hooks_is_a_failure_where_the_plugin_is_in_it(programs: Path, home: Path) -> None:
+    codex(programs, [])
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text('[features]\nhooks = false\n[plugins."loom@loom"]\nenabled = true\n')
+
+    found = examined("codex")
+
+    assert (found.status, found.hint) == (FAIL, f"grep -n hooks {home}/.codex/config.toml")
 
 
 def test_a_plugins_own_hooks_count_where_nothing_else_was_set_up(programs: Path) -> None:
@@ -155,16 +183,95 @@ def test_an_assistant_whose_shell_is_like_the_users_own_finds_what_that_finds(
     assert examined(host).status == PASS
 
 
-def test_settings_that_switch_hooks_off_are_a_failure(programs: Path) -> None:
-    program(programs, "qwen", "#!/bin/sh\n")
-    install.install(install.look("qwen"))
-    folder = Path(install.folder_of("qwen"))
-    (folder / "extensions" / "loom").mkdir(parents=True)
-    settings = json.loads((folder / "settings.json").read_text())
-    text = json.dumps({**settings, "disableAllHooks": True})
+@pytest.fixture(params=["gemini", "qwen"])
+def extension(request: pytest.FixtureRequest, programs: Path) -> Path:
+    """An assistant with its own copy of the bundle; its folder is called as the assistant is."""
+    host = str(request.param)
+    program(programs, host, "#!/bin/sh\n")
+    install.install(install.look(host))
+    copy = Path(install.folder_of(host)) / "extensions" / "loom"
+    for part in ("hooks", "bin"):
+        shutil.copytree(CHECKOUT / part, copy / part)
+    shutil.copy(CHECKOUT / "plugin.json", copy)
+    assert examined(host).status == PASS
+    return copy
+
+
+def of(extension: Path) -> str:
+    return extension.parts[-3].removeprefix(".")
+
+
+SWITCHES: list[tuple[dict[str, Any], str]] = [
+    ({"disableAllHooks": True}, "switch every hook off"),
+    ({"hooksConfig": {"enabled": False}}, "switch every hook off"),
+    ({"hooksConfig": {"disabled": ["mine", "loom"]}}, "switch Loom's hooks off"),
+]
+
+
+@pytest.mark.parametrize(("switch", "said"), SWITCHES)
+def test_settings_that_switch_hooks_off_are_a_failure(switch: dict[str, Any], said: str, extension: Path) -> None:
+    place = extension.parents[1] / "settings.json"
+    settings = json.loads(place.read_text()) if place.exists() else {}
+    text = json.dumps({**settings, **switch})
     for written in (text, f"// the host reads comments\n{text[:-1]},}}"):
-        (folder / "settings.json").write_text(written)
-        assert (examined("qwen").status, "switch every hook off" in examined("qwen").found) == (FAIL, True)
+        place.write_text(written)
+        found = examined(of(extension))
+        assert (found.status, said in found.found) == (FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        (["!/*"], FAIL), (["/*"], PASS), (["/*", "!{here}/*"], FAIL), (["!/*", "{here}"], PASS),
+        (["!/elsewhere/*"], PASS),
+    ],
+)  # fmt: skip
+def test_an_extension_that_is_switched_off_here_is_a_failure(rules: list[str], status: str, extension: Path) -> None:
+    listed = [rule.format(here=os.getcwd()) for rule in rules]
+    told = {"loom": {"overrides": listed}}
+    (extension.parent / "extension-enablement.json").write_text(json.dumps(told))
+    assert examined(of(extension)).status == status
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"hooks": {}}'])
+def test_a_copy_whose_hooks_cannot_be_read_is_a_failure(content: str | None, extension: Path) -> None:
+    place = extension / "hooks" / ("hooks.json" if of(extension) == "gemini" else "qwen.json")
+    place.unlink() if content is None else place.write_text(content)
+
+    found = examined(of(extension))
+
+    assert found.status == FAIL
+    assert found.hint.startswith(f"{of(extension)} extensions ")
+
+
+def test_a_copy_of_another_version_is_to_be_updated(extension: Path) -> None:
+    (extension / "plugin.json").write_text('{"version": "0.0.9"}')
+    found = examined(of(extension))
+    assert (found.status, found.hint) == (WARN, f"{of(extension)} extensions update loom")
+
+
+def test_an_extension_that_is_only_linked_is_read_where_it_is(extension: Path) -> None:
+    shutil.rmtree(extension)
+    extension.mkdir()
+    named = f".{of(extension)}-extension-install.json"
+    (extension / named).write_text(json.dumps({"type": "link", "source": str(CHECKOUT)}))
+    assert examined(of(extension)).status == PASS
+
+
+def test_an_empty_matcher_is_a_failure_before_copilot_drops_the_hooks(
+    programs: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(programs, "copilot", "#!/bin/sh\necho '  loom (v0.1.0)'\n")
+    install.install(install.look("copilot"))
+    bundle = home / "bundle"
+    for part in ("hooks", "bin"):
+        shutil.copytree(CHECKOUT / part, bundle / part)
+    raw = json.loads((bundle / "hooks/copilot.json").read_text())
+    raw["hooks"]["PostToolUse"][0]["matcher"] = ""
+    (bundle / "hooks/copilot.json").write_text(json.dumps(raw))
+    monkeypatch.setattr("loomctl.care.project_checks.plugin_root", lambda: str(bundle))
+    found = examined("copilot")
+    assert (found.status, "empty matcher" in found.found) == (FAIL, True)
 
 
 def test_copilots_log_tells_that_it_dropped_the_hooks(programs: Path) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.hosts import table
 from loomctl.hosts.setup import install
-from loomctl.kit import commented_json, files, processes
-from loomctl.kit.errors import LoomError
+from loomctl.kit import commented_json, files, processes, trouble
+from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.package import __version__
 from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, gathered
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _findable(host: str, standing: install.Standing, patient: Patient) -> Iterat
 
 def _codex(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     """Ask its app-server which hooks there are and whether they are trusted; untrusted ones are skipped in silence."""
-    asked = _hooks_listed(program, patient.cwd or os.sep)
+    asked, warned = _hooks_listed(program, patient.cwd or os.sep)
     title = install.title_of("codex")
     if asked is None:
         return False, [Finding(WARN, f"{title} does not say which hooks it calls", f"{program} --version")]
@@ -97,8 +98,10 @@ def _codex(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     gives_way = os.path.isfile(os.path.join(folder, "loom-hooks"))
     answering = users if gives_way else own
     if own and not answering:
-        said = f"{title}: the plugin's hooks give way to hooks.json, which has none of Loom's"
-        return True, [Finding(FAIL, said, "loomctl plugin install codex")]
+        said = f"{title}: the plugin's hooks give way to hooks.json, of which it calls none"
+        return True, [Finding(FAIL, said, _look(folder, warned) or "loomctl plugin install codex", warned)]
+    if not own and (gives_way or _has_codex_plugin(folder)):
+        return True, [Finding(FAIL, f"{title} calls none of Loom's hooks", _look(folder, warned), warned)]
     silent = [hook for hook in answering if not _is_called(hook)]
     if not silent:
         return bool(own), []
@@ -107,17 +110,34 @@ def _codex(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     return True, [Finding(FAIL, said, "codex", [f"type /hooks in it and trust them: {names}"])]
 
 
+def _look(folder: str, warned: list[str]) -> str:
+    """Give the line that shows what its user has to look at: hooks that it cannot read, or the switch for all."""
+    if any("hooks.json" in one for one in warned):
+        return f"cat {quoted(os.path.join(folder, 'hooks.json'))}"
+    text = _text(os.path.join(folder, "config.toml"))
+    return f"grep -n hooks {quoted(os.path.join(folder, 'config.toml'))}" if "hooks" in text else ""
+
+
+def _has_codex_plugin(folder: str) -> bool:
+    return re.search(r'^\[plugins\."?loom@', _text(os.path.join(folder, "config.toml")), re.MULTILINE) is not None
+
+
 def _is_called(hook: dict[str, Any]) -> bool:
     return hook.get("enabled") is not False and hook.get("trustStatus") in ("trusted", "managed")
 
 
-def _hooks_listed(program: str, cwd: str) -> list[dict[str, Any]] | None:
+def _hooks_listed(program: str, cwd: str) -> tuple[list[dict[str, Any]] | None, list[str]]:
+    """Give the hooks, None where it does not say, and what it warns of."""
     about = {"clientInfo": {"name": "loomctl", "version": "1"}}
     answer = _called(program, cwd, [("initialize", about), ("hooks/list", {"cwds": [cwd]})])
     try:
-        return [hook for one in answer["data"] for hook in one["hooks"] if isinstance(hook, dict)] if answer else None
-    except (KeyError, TypeError):
-        return None
+        found = answer["data"] if answer else None
+        if found is None:
+            return None, []
+        hooks = [hook for one in found for hook in one["hooks"] if isinstance(hook, dict)]
+        return hooks, [str(told) for one in found for told in one.get("warnings") or ()]
+    except (KeyError, TypeError, AttributeError):
+        return None, []
 
 
 def _called(program: str, cwd: str, calls: list[tuple[str, dict[str, Any]]]) -> Any:
@@ -168,7 +188,10 @@ def _copilot(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     if not said:
         return False, []
     if "[disabled]" in said:
-        return True, [Finding(FAIL, f"{title} has the plugin switched off", "copilot plugin enable loom")]
+        return True, [Finding(FAIL, f"{title} has the plugin switched off", "copilot plugin enable loom@loom")]
+    troubles = list(_hooks_of(title, patient.bundle, "copilot"))  # its disableAllHooks leaves a plugin's alone
+    if troubles:
+        return True, troubles
     refused = _refused(os.path.join(install.folder_of("copilot"), "logs"), patient.bundle)
     dropped = Finding(FAIL, f"{title} has dropped all of Loom's hooks", "copilot plugin list", [refused])
     return True, [dropped] if refused else []
@@ -199,20 +222,87 @@ def _refused(logs: str, bundle: str) -> str:
 def _extension(host: str) -> Callable[[str, Patient], tuple[bool, list[Finding]]]:
     """Give the check of a host whose extensions stand in a folder of its settings."""
 
-    def look(_: str, __: Patient) -> tuple[bool, list[Finding]]:
-        folder = install.folder_of(host)
+    def look(_: str, patient: Patient) -> tuple[bool, list[Finding]]:
         title = install.title_of(host)
-        is_there = os.path.lexists(os.path.join(folder, "extensions", "loom"))
-        troubles = []
-        settings = _settings(os.path.join(folder, "settings.json"))
-        switch = settings.get("hooksConfig")
-        off = settings.get("disableAllHooks") is True or (isinstance(switch, dict) and switch.get("enabled") is False)
-        if is_there and off:
-            where = os.path.join(folder, "settings.json")
-            troubles.append(Finding(FAIL, f"{title}: its settings switch every hook off", f"grep -n -i hooks {where}"))
-        return is_there, troubles
+        folder = os.path.join(install.folder_of(host), "extensions")
+        own = os.path.join(folder, "loom")
+        if not os.path.lexists(own):
+            return False, []
+        troubles = list(_switched_off(host, patient))
+        if not _is_enabled(_settings(os.path.join(folder, "extension-enablement.json")), patient.cwd or os.sep):
+            said = f"{title} has the extension switched off here"
+            troubles.append(Finding(FAIL, said, f"{host} extensions enable loom"))
+        troubles += _hooks_of(title, _linked(own), host)
+        version = _settings(os.path.join(_linked(own), "plugin.json")).get("version")
+        if version != __version__:
+            said = f"{title} has Loom {str(version)[:40]}, and this is {__version__}"
+            troubles.append(Finding(WARN, said, f"{host} extensions update loom"))
+        return True, troubles
 
     return look
+
+
+def _linked(folder: str) -> str:
+    """Give the folder that an extension is read from, where it is only linked."""
+    for name in (".gemini-extension-install.json", ".qwen-extension-install.json"):
+        said = _settings(os.path.join(folder, name))
+        if said.get("type") == "link" and isinstance(said.get("source"), str):
+            return str(said["source"])
+    return folder
+
+
+def _is_enabled(rules: dict[str, Any], cwd: str) -> bool:
+    """Tell whether an extension is enabled in a folder: the last rule that fits it counts."""
+    own = rules.get("loom")
+    listed = own.get("overrides") if isinstance(own, dict) else None
+    enabled = True
+    for rule in map(str, listed) if isinstance(listed, list) else ():
+        place = rule.removeprefix("!")
+        above = place.removesuffix("*").rstrip("/")
+        if cwd.rstrip("/") == above or (place.endswith("*") and cwd.startswith(above + "/")):
+            enabled = not rule.startswith("!")
+    return enabled
+
+
+def _switched_off(host: str, patient: Patient) -> Iterator[Finding]:
+    """Look into the settings of the user and of the project whether hooks are off, or Loom's."""
+    folder = install.folder_of(host)
+    places = [folder, *([os.path.join(patient.project.root, os.path.basename(folder))] if patient.project else [])]
+    for where in (os.path.join(place, "settings.json") for place in places):
+        settings = _settings(where)
+        switch = settings.get("hooksConfig")
+        switch = switch if isinstance(switch, dict) else {}
+        listed = switch.get("disabled")
+        if settings.get("disableAllHooks") is True or switch.get("enabled") is False:
+            said = f"{install.title_of(host)}: its settings switch every hook off"
+        elif isinstance(listed, list) and any(one == "loom" or f" hook --host {host} " in str(one) for one in listed):
+            said = f"{install.title_of(host)}: its settings switch Loom's hooks off"
+        else:
+            continue
+        yield Finding(FAIL, said, f"grep -n -i hooks {quoted(where)}")
+
+
+_HOOKS = {"copilot": "copilot.json", "gemini": "hooks.json", "qwen": "qwen.json"}
+
+
+def _hooks_of(title: str, bundle: str, host: str) -> Iterator[Finding]:
+    """Look into the hooks that a host reads: one file of another form, or an empty matcher, and it calls none."""
+    path = os.path.join(bundle, "hooks", _HOOKS[host])
+    mended = trouble.repair(bundle, "hooks")
+    try:
+        groups = [group for listed in files.read_json(path, limit=1 << 20)["hooks"].values() for group in listed]
+        called = [entry["command"] for group in groups for entry in group["hooks"]]
+        has_empty = any(group.get("matcher") == "" for group in groups)
+    except (OSError, LoomError, KeyError, TypeError, AttributeError):
+        yield Finding(FAIL, f"{title}: Loom cannot read its hooks there", mended, [path])
+        return
+    if has_empty and host == "copilot":
+        yield Finding(FAIL, f"{title} drops all of Loom's hooks, for one has an empty matcher", mended, [path])
+    if not any(f" hook --host {host} " in str(command) for command in called):
+        yield Finding(FAIL, f"{title}: none of its hooks there calls Loom", mended, [path])
+    launcher = os.path.join(bundle, "bin", "loomctl")
+    if not os.access(launcher, os.X_OK):
+        yield Finding(FAIL, f"{title}: its hooks call {launcher}, which cannot be executed", mended)
 
 
 def _opencode(program: str, _: Patient) -> tuple[bool, list[Finding]]:
@@ -227,10 +317,17 @@ def _opencode(program: str, _: Patient) -> tuple[bool, list[Finding]]:
     return True, [Finding(FAIL, said, "loomctl memory on --host opencode", ["OpenCode 1.18 loads them"])]
 
 
+def _text(path: str) -> str:
+    try:
+        return files.read_bytes(path, limit=1 << 20).decode("utf-8", "replace")
+    except (OSError, LoomError):
+        return ""
+
+
 def _settings(path: str) -> dict[str, Any]:
     try:
-        raw = commented_json.read(files.read_bytes(path, limit=1 << 20).decode("utf-8", "replace"))
-    except (OSError, LoomError, ValueError, RecursionError):
+        raw = commented_json.read(_text(path))
+    except (ValueError, RecursionError):
         return {}
     return raw if isinstance(raw, dict) else {}
 
