@@ -207,9 +207,8 @@ class Client(ABC):
         """Let the machine be as it was then, at the same paths; False where that was not kept."""
         if not (self.kept / moment).is_dir():
             return False
-        while self.root.exists():  # what was killed just now may still be taking its own files away
-            shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(self.kept / moment, self.root, symlinks=True)
+        # What was killed just now may still write, or take its own files away.
+        wait_until(lambda: is_made_alike(self.root, self.kept / moment), "the machine is as it was")
         self.move_to(self.root / "project")
         return True
 
@@ -265,6 +264,55 @@ class Client(ABC):
     def asked(self, before: int) -> tuple[Asked, ...]:
         """Give the requests since there were so many."""
         return tuple(self.model.requests[before:])
+
+
+def is_made_alike(folder: Path, kept: Path) -> bool:
+    """Make a folder what a kept copy of it is, by sizes and times; tells whether nothing had to be done.
+
+    Some thousand files stand on a machine, of which a scene changes a few.
+    """
+    try:
+        return not _make_alike(folder, kept)
+    except FileNotFoundError:
+        return False
+
+
+def _make_alike(folder: Path, kept: Path) -> bool:
+    here = {entry.name: entry for entry in os.scandir(folder)}
+    differed = False
+    for entry in os.scandir(kept):
+        there = here.pop(entry.name, None)
+        if there is not None and not _is_alike(there, entry):
+            _take_away(there)
+            there = None
+        if there is None:
+            differed = True
+            if entry.is_dir(follow_symlinks=False):
+                shutil.copytree(entry.path, folder / entry.name, symlinks=True)
+            else:
+                shutil.copy2(entry.path, folder / entry.name, follow_symlinks=False)
+        elif entry.is_dir(follow_symlinks=False):
+            differed |= _make_alike(folder / entry.name, Path(entry.path))
+    for left in here.values():
+        _take_away(left)
+    return differed or bool(here)
+
+
+def _is_alike(one: os.DirEntry[str], other: os.DirEntry[str]) -> bool:
+    first, second = one.stat(follow_symlinks=False), other.stat(follow_symlinks=False)
+    if first.st_mode != second.st_mode:
+        return False
+    if one.is_symlink():
+        return os.readlink(one.path) == os.readlink(other.path)
+    alike = (first.st_size, first.st_mtime_ns) == (second.st_size, second.st_mtime_ns)
+    return alike or one.is_dir(follow_symlinks=False)
+
+
+def _take_away(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path, ignore_errors=True)
+    else:
+        Path(entry.path).unlink(missing_ok=True)
 
 
 def wait_until(holds: Callable[[], object], what: str, within: float = TIME_LIMIT) -> None:
