@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.assistant import Assistant, Machine
+from tests.e2e.clients.machines import Machines
 from tests.e2e.scripted_api import ScriptedApi
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -72,6 +73,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
     first = subprocess.run(loomctl, env=environment, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     return shared
+
+
+@pytest.fixture(scope="session")
+def machines(bundle: Path, cache: Path) -> Iterator[Machines]:
+    """The machines on which Loom has been installed, each made when it is first asked for."""
+    with Machines(bundle, cache) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,46 +1,46 @@
 """What Codex CLI alone does: a sandbox, and little room for what a command prints."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.e2e import scenes
 from tests.e2e.clients.codex import Codex
+from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.promises import begun, counts, facts
 
 
-def test_a_large_file_follows_the_command_that_takes_the_run_up(bundle: Path, cache: Path) -> None:
+@pytest.fixture
+def codex(machines: Machines) -> Codex:
+    return machines.of(Codex)
+
+
+def test_a_large_file_follows_the_command_that_takes_the_run_up(codex: Codex) -> None:
     """Of a command's output 10 kB reach the model, and of what a hook says beside it 38,000 characters."""
     lines = facts("the rule")
-    with Codex(bundle, cache) as codex:
-        begun(codex, "\n".join(lines))
-        codex.silence_hooks()
-        codex.tell("hello")  # a session that was given nothing
-        codex.trusted = Codex.trusted
-        turn = codex.tell("Take it up.", Says(shell="loomctl resume"), "It goes on.")
-        assert counts(turn.conversation[-1], lines) == {1}
+    begun(codex, "\n".join(lines))
+    codex.silence_hooks()
+    codex.tell("hello")  # a session that was given nothing
+    codex.trusted = Codex.trusted
+    turn = codex.tell("Take it up.", Says(shell="loomctl resume"), "It goes on.")
+    assert counts(turn.conversation[-1], lines) == {1}
 
 
-def test_a_run_is_known_to_its_machine_though_the_sandbox_shuts_the_users_folders(bundle: Path, cache: Path) -> None:
-    with Codex(bundle, cache) as codex:
-        begun(codex)
-        (noted,) = (codex.home / ".local" / "state" / "loom" / "runs").iterdir()
-        assert scenes.state_of(codex.project)["run_id"] in noted.read_text(encoding="utf-8")
+def test_a_run_is_known_to_its_machine_though_the_sandbox_shuts_the_users_folders(codex: Codex) -> None:
+    begun(codex)
+    (noted,) = (codex.home / ".local" / "state" / "loom" / "runs").iterdir()
+    assert scenes.state_of(codex.project)["run_id"] in noted.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", ["loomctl approve", "env -u CODEX_THREAD_ID -u CODEX_SESSION_ID loomctl cancel"])
-def test_what_a_person_decides_is_refused_where_nobody_is_asked(command: str, bundle: Path, cache: Path) -> None:
+def test_what_a_person_decides_is_refused_where_nobody_is_asked(command: str, codex: Codex) -> None:
     """Its hooks cannot have it ask its user, so nobody counts as asked (D68); its sandbox tells on who hides that."""
-    with Codex(bundle, cache) as codex:
-        turn = begun(codex)
-        after = codex.tell("go on", Says(shell=f"{command} 2>&1"), "Done.", session=turn.session_id)
-        assert "ASK_FIRST" in after.conversation[-1].seen()
+    turn = begun(codex)
+    after = codex.tell("go on", Says(shell=f"{command} 2>&1"), "Done.", session=turn.session_id)
+    assert "ASK_FIRST" in after.conversation[-1].seen()
 
 
-def test_the_sandbox_says_where_loom_is_set_up(bundle: Path, cache: Path) -> None:
-    with Codex(bundle, cache) as codex:
-        turn = begun(codex)
-        codex.cache = codex.root / "empty"
-        after = codex.tell("go on", Says(shell="loomctl status 2>&1"), "Done.", session=turn.session_id)
-        assert "in a terminal of your own it can be made, once" in after.conversation[-1].seen()
+def test_the_sandbox_says_where_loom_is_set_up(codex: Codex, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = begun(codex)
+    monkeypatch.setattr(codex, "cache", codex.root / "empty")
+    after = codex.tell("go on", Says(shell="loomctl status 2>&1"), "Done.", session=turn.session_id)
+    assert "in a terminal of your own it can be made, once" in after.conversation[-1].seen()

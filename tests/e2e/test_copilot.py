@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.clients.copilot import TASK, Copilot
+from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.typed import TypedTalk
 from tests.e2e.promises import begun, facts, first
@@ -18,9 +17,8 @@ from tests.e2e.test_outcomes import step, workflow
 
 
 @pytest.fixture
-def copilot(bundle: Path, cache: Path) -> Iterator[Copilot]:
-    with Copilot(bundle, cache) as client:
-        yield client
+def copilot(machines: Machines) -> Copilot:
+    return machines.of(Copilot)
 
 
 def hooks(client: Copilot, session: str) -> list[dict[str, object]]:
@@ -54,11 +52,11 @@ def test_what_a_start_gave_is_given_again_at_a_resume(copilot: Copilot) -> None:
         assert first(copilot.tell("go on", session=turn.session_id)).seen().count(SENTENCE) == 1
 
 
-def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot) -> None:
+def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the outer one's shell hands on says nothing of the inner one's hooks."""
     begun(copilot)
     outer = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "outer", "CLAUDE_PID": "1", "CLAUDE_PROJECT_DIR": "/"}
-    copilot.own = {**copilot.own, **outer}
+    monkeypatch.setattr(copilot, "own", {**copilot.own, **outer})
     turn = copilot.tell("hello")
     assert first(turn).seen().count(SENTENCE) == 1
     turn = copilot.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")

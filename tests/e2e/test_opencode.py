@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e import scenes
 from tests.e2e.clients.client import Turn
+from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.opencode import OpenCode
 from tests.e2e.promises import DONE, ENDED, begun, done_steps, first, flow
@@ -39,9 +40,8 @@ def odd(bundle: Path, cache: Path) -> Iterator[OpenCode]:
 
 
 @pytest.fixture
-def client(bundle: Path, cache: Path) -> Iterator[OpenCode]:
-    with OpenCode(bundle, cache) as made:
-        yield made
+def client(machines: Machines) -> OpenCode:
+    return machines.of(OpenCode)
 
 
 class Session:
@@ -98,10 +98,12 @@ def test_a_killed_servers_session_goes_on_in_the_next_one_and_is_given_nothing_t
     assert done_steps(client) == ["frame/fetch-work", "architect/spec"]
 
 
-def test_a_subagent_is_given_nothing_and_its_calls_are_the_runs(client: OpenCode) -> None:
+def test_a_subagent_is_given_nothing_and_its_calls_are_the_runs(
+    client: OpenCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turn = begun(client)
     words = {"description": "Look", "prompt": "Look around.", "subagent_type": "general"}
-    client.calls["subagent"] = ("task", words)
+    monkeypatch.setitem(client.calls, "subagent", ("task", words))
     with client.server() as ask:
         main = Session(client, ask, turn.session_id)
         shell = "echo seen-by-$OPENCODE_SESSION_ID"
@@ -129,10 +131,11 @@ def test_its_users_command_decides_and_the_assistants_does_not(client: OpenCode)
 def test_a_run_in_one_go_ends_its_step_and_is_driven_no_further(client: OpenCode) -> None:
     """`opencode run` ends when its turn does, whatever a plugin would say (the page of assistants says so)."""
     flow(client, 3)
+    before = len(client.asked(0))
     client.model.script([f"One is done. {ENDED}", f"Two is done. {ENDED}"])
     words = ["run", "--format", "json", "--command", "loom:run", "--", "three", "--workflow", "flow"]
     client.finished([client.binary, *words])
-    assert len([one for one in client.asked(0) if one.kind == "main"]) == 1
+    assert len([one for one in client.asked(before) if one.kind == "main"]) == 1
     assert done_steps(client) == ["build/s1"]
 
 

@@ -3,8 +3,6 @@
 What a host cannot do is an expected no, with its reason in the table of hosts: the scene is played, and must fail.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.copilot import Copilot
 from tests.e2e.clients.gemini import Gemini
+from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.opencode import OpenCode
 from tests.e2e.clients.qwen import Qwen
@@ -26,25 +25,9 @@ PAIRS = list(zip(CLIENTS, [*CLIENTS[1:], CLIENTS[0]], strict=True))
 CASES = [(client, name) for client in CLIENTS for name in PROMISES]
 
 
-@pytest.fixture(scope="module")
-def machines(bundle: Path, cache: Path) -> Iterator[Callable[[type[Client]], Client]]:
-    """Give a client on a machine on which Loom has just been installed, at the same paths each time."""
-    with ExitStack() as all_of_them:
-        made: dict[type[Client], Client] = {}
-
-        def machine(client: type[Client]) -> Client:
-            if client not in made:
-                made[client] = all_of_them.enter_context(client(bundle, cache))
-                made[client].keep("installed")
-            made[client].come_back("installed")
-            return made[client]
-
-        yield machine
-
-
 @pytest.mark.parametrize(("client", "name"), CASES, ids=[f"{client.host}: {name}" for client, name in CASES])
-def test_a_promise_holds(client: type[Client], name: str, machines: Callable[[type[Client]], Client]) -> None:
-    here = machines(client)
+def test_a_promise_holds(client: type[Client], name: str, machines: Machines) -> None:
+    here = machines.of(client)
     reason = dict(table.HOSTS[client.host].cannot).get(name, "")
     if not reason:
         PROMISES[name](here)
@@ -55,10 +38,11 @@ def test_a_promise_holds(client: type[Client], name: str, machines: Callable[[ty
 
 @pytest.mark.parametrize(("begins", "ends"), PAIRS, ids=[f"{one.host} to {other.host}" for one, other in PAIRS])
 def test_a_run_that_one_began_is_finished_in_another(
-    begins: type[Client], ends: type[Client], bundle: Path, cache: Path
+    begins: type[Client], ends: type[Client], machines: Machines, bundle: Path, cache: Path
 ) -> None:
     """While the one drives it the other loads nothing of it, and says who drives; then it takes it up, and ends it."""
-    with begins(bundle, cache) as here, ends(bundle, cache, beside=here) as there:
+    here = machines.of(begins)
+    with ends(bundle, cache, beside=here) as there:
         flow(here, 3)
         first = here.begin("'three things' --workflow flow", f"One is done. {ENDED}")
         with here.open(first.session_id) as talk:

@@ -13,6 +13,7 @@ from tests.e2e.clients.client import Client
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.copilot import Copilot
 from tests.e2e.clients.gemini import Gemini
+from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.qwen import Qwen
 from tests.e2e.promises import begun
@@ -83,15 +84,15 @@ def test_hooks_of_the_users_own_answer_alone_and_stay_trusted_at_an_update(bundl
 
 @pytest.mark.parametrize("kind", [Codex, Copilot, Gemini, Qwen])
 def test_a_line_in_its_memory_leads_an_assistant_without_hooks_to_the_run(
-    kind: type[Client], bundle: Path, cache: Path
+    kind: type[Client], machines: Machines
 ) -> None:
-    with kind(bundle, cache) as client:
-        begun(client)
-        client.silence_hooks()
-        client.loomctl("memory", "on", "--host", client.host, "--yes")
+    client = machines.of(kind)
+    begun(client)
+    client.silence_hooks()
+    client.loomctl("memory", "on", "--host", client.host, "--yes")
 
-        seen = client.tell("hello").conversation[0].seen()
+    seen = client.tell("hello").conversation[0].seen()
 
-        imports = kind in (Gemini, Qwen)
-        assert ("This is for the session that drives the run." in seen) == imports
-        assert ("read .loom/now.md" in seen) != imports
+    imports = kind in (Gemini, Qwen)
+    assert ("This is for the session that drives the run." in seen) == imports
+    assert ("read .loom/now.md" in seen) != imports
