@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from tests.e2e import scenes
 from tests.e2e.clients.client import Client, Turn
@@ -91,6 +92,65 @@ def counts(asked: Asked, lines: list[str]) -> set[int]:
     return {seen.count(json.dumps(line, ensure_ascii=False)[1:-1]) for line in lines}
 
 
+@dataclass
+class Session:
+    """One open session on a run, beginning to end, about which several promises are: it is played once.
+
+    Beside it another session looks in; it is compacted by hand, cleared, and killed; then somebody takes the run up.
+    """
+
+    resumed: Turn
+    beside: Turn
+    compaction: tuple[Asked, ...]
+    compacted: Turn
+    cleared: Turn
+    taken_up: Turn
+    state: dict[str, Any]
+    done: list[str]
+
+
+def session(client: Client) -> Session:
+    """Play it where that was not done yet, and give what came of it."""
+    if "session" not in client.played:
+        turn = begun(client)
+        with client.open(turn.session_id) as talk:
+            resumed = talk.say("go on")
+            beside = client.tell("hello")
+            before = len(client.asked(0))
+            talk.compact()
+            compaction = tuple(one for one in client.asked(before) if one.kind == "compaction")
+            compacted = talk.say("and now")
+            talk.clear()
+            cleared = talk.say("and now")
+        taken_up = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
+        after = (taken_up, state_of(client.project), done_steps(client))
+        client.played["session"] = Session(resumed, beside, compaction, compacted, cleared, *after)
+    return cast("Session", client.played["session"])
+
+
+@dataclass
+class Looked:
+    """A resumed session in which commands were run, and what Loom keeps of the first; then the spec was changed."""
+
+    turn: Turn
+    listed: str
+    shown: str
+    resumed: Turn
+
+
+def looked(client: Client) -> Looked:
+    """Play it where that was not done yet, and give what came of it."""
+    if "looked" not in client.played:
+        known = begun(client).session_id
+        turn = client.tell("look", Says(shell="seq 1 40"), Says(shell="seq 1 20000"), "I looked.", session=known)
+        listed = client.loomctl("steps", "--json")
+        own = [step for step in json.loads(listed)["steps"] if "seq 1 40" in json.dumps(step)]
+        shown = client.loomctl("steps", "show", str(own[0]["id"])) if own else ""
+        scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
+        client.played["looked"] = Looked(turn, listed, shown, client.tell("go on", session=known))
+    return cast("Looked", client.played["looked"])
+
+
 # ---- The context is back.
 
 
@@ -105,31 +165,21 @@ def at_a_start(client: Client) -> None:
 @promise("a session is primed when it is resumed")
 def at_a_resume(client: Client) -> None:
     """What stands live in the conversation is not given twice; what changed since is given."""
-    turn = begun(client)
-    client.tell("go on", session=turn.session_id)
-    scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
-    assert "viridian" in first(client.tell("go on", session=turn.session_id)).seen()
+    assert "viridian" in first(looked(client).resumed).seen()
 
 
 @promise("a session is primed after /clear")
 def after_clear(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        talk.say("go on")
-        talk.clear()
-        after = talk.say("and now")
-    assert after.session_id != turn.session_id
-    assert SENTENCE in first(after).seen()
+    played = session(client)
+    assert played.cleared.session_id != played.resumed.session_id
+    assert SENTENCE in first(played.cleared).seen()
 
 
 @promise("a session is primed after a compaction by hand")
 def after_a_manual_compaction(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        assert SENTENCE in first(talk.say("go on")).seen()
-        talk.compact()
-        after = talk.say("and now")
-    assert SENTENCE in first(after).seen()
+    played = session(client)
+    assert SENTENCE in first(played.resumed).seen()
+    assert SENTENCE in first(played.compacted).seen()
 
 
 @promise("a session is primed after an automatic compaction in mid-turn")
@@ -186,31 +236,21 @@ def survival(client: Client) -> None:
 
 @promise("the user is shown one line")
 def a_line_for_its_user(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        assert "Loom: run add-dark-mode" in talk.say("go on").shown
+    assert "Loom: run add-dark-mode" in session(client).resumed.shown
 
 
 @promise("the summariser is told what must survive")
 def told_before_a_compaction(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        talk.say("go on")
-        before = len(client.asked(0))
-        talk.compact()
-    (asked,) = [one for one in client.asked(before) if one.kind == "compaction"]
+    (asked,) = session(client).compaction
     assert "Keep in the summary: what is done and open in the step" in asked.seen()
 
 
 @promise("a killed session's run goes on in a new one")
 def after_a_kill(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        talk.say("go on")
-    turn = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
-    assert state_of(client.project)["sessions"]["current_session_id"] == turn.session_id
-    assert done_steps(client) == ["frame/fetch-work"]
-    assert SENTENCE in turn.conversation[-1].seen()
+    played = session(client)
+    assert played.state["sessions"]["current_session_id"] == played.taken_up.session_id
+    assert played.done == ["frame/fetch-work"]
+    assert SENTENCE in played.taken_up.conversation[-1].seen()
 
 
 @promise("a copied project is announced, and taken up by a word")
@@ -251,21 +291,14 @@ def stops_end(client: Client) -> None:
 
 @promise("tool calls are recorded")
 def tool_calls(client: Client) -> None:
-    turn = begun(client)
-    client.tell("look", Says(shell="seq 1 40"), "I looked.", session=turn.session_id)
-    listed = client.loomctl("steps", "--json")
-    assert "seq 1 40" in listed
-    steps = json.loads(listed)["steps"]
-    own = next(step for step in steps if "seq 1 40" in json.dumps(step))
-    assert client.loomctl("steps", "show", str(own["id"]))
+    played = looked(client)
+    assert "seq 1 40" in played.listed
+    assert played.shown
 
 
 @promise("large output is shortened while the assistant works")
 def live_reduction(client: Client) -> None:
-    turn = begun(client)
-    command = "seq 1 20000"
-    after = client.tell("look", Says(shell=command), "I looked.", session=turn.session_id)
-    seen = after.conversation[-1].seen()
+    seen = looked(client).turn.conversation[-1].seen()
     assert "\n7777\n" not in seen
     assert "shortened by Loom" in seen
 
@@ -276,12 +309,9 @@ def live_reduction(client: Client) -> None:
 @promise("a run has one driver")
 def one_driver(client: Client) -> None:
     """A session that comes to a driven run is told who drives it, and loads nothing of it (D64)."""
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        talk.say("go on")
-        other = client.tell("hello")
-        assert SENTENCE not in first(other).seen()
-        assert "another session" in first(other).seen() or "drives" in first(other).seen()
+    other = session(client).beside
+    assert SENTENCE not in first(other).seen()
+    assert "another session" in first(other).seen() or "drives" in first(other).seen()
 
 
 @promise("a host that calls no hook is said within one command")

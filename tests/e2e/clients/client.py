@@ -69,6 +69,7 @@ class Client(ABC):
     def __init__(self, bundle: Path, cache: Path, *, beside: Client | None = None) -> None:
         """Make a machine, or share another client's with its project."""
         self.begun: list[Turn] = []
+        self.played: dict[str, object] = {}
         self.root: Path
         self.bundle: Path
         self.project: Path
