@@ -45,8 +45,12 @@ class OpenCode(Client):
         return self.program("opencode-linux-x64/bin/opencode")
 
     @property
+    def settings(self) -> Path:
+        return self.home / ".config" / "opencode"
+
+    @property
     def plugin(self) -> Path:
-        return self.home / ".config" / "opencode" / "plugin" / "loom.js"
+        return self.settings / "plugin" / "loom.js"
 
     def kind(self, body: dict[str, Any]) -> str:
         """Tell a summary and a title by their words; both have no tools."""
@@ -61,15 +65,22 @@ class OpenCode(Client):
         return "bash", {"command": command, "description": "A command", "timeout": 60_000}
 
     def environment(self) -> dict[str, str]:
-        switches = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
-        return {**super().environment(), **{f"OPENCODE_DISABLE_{name}": "1" for name in switches}}
+        """Let it ask nobody else, know no other model, and compile nothing for long runs: its processes are short."""
+        switches = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "FFF")
+        own = {f"OPENCODE_DISABLE_{name}": "1" for name in switches}
+        own |= {"BUN_JSC_useFTLJIT": "0", "OPENCODE_MODELS_PATH": str(self.settings / "models.json")}
+        return {**super().environment(), **own}
 
     def install(self) -> None:
         """Write its settings, and let Loom write its one file."""
-        folder = self.home / ".config" / "opencode"
+        folder = self.settings
         (folder / "node_modules").mkdir(parents=True)
         installed = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
         (folder / "package-lock.json").write_text(json.dumps(installed), encoding="utf-8")
+        (folder / "models.json").write_text("{}", encoding="utf-8")
+        state = self.home / ".local" / "state" / "opencode"
+        state.mkdir(parents=True)
+        (state / "kv.json").write_text('{"animations_enabled": false}', encoding="utf-8")
         limit = {"context": 100_000, "output": 8_000}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
