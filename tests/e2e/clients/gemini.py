@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,8 @@ SETTINGS: dict[str, Any] = {
     "model": {"name": "gemini-2.5-pro"},  # else another model is asked first which one is to answer
     "ui": {"hideTips": True, "hideBanner": True},
 }
+ONCE = ("env", "GEMINI_CLI_NO_RELAUNCH=true")
+"""Before what runs without a terminal: its program is not read twice, as where it starts itself with more memory."""
 CHATS = ".gemini/tmp/*/chats/*.jsonl"
 _RULE = '[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = "{}"\ndecision = "allow"\npriority = 120\n'
 OTHERS = "".join(_RULE.format(name) for name in ("true", "seq", "cp"))
@@ -89,7 +93,7 @@ class Gemini(Client):
         self.model.script(answers)
         before = len(self.model.requests)
         resumed = ["--resume", session] if session else []
-        printed, complaint = self.finished([*self.words, *resumed, "-p", prompt])
+        printed, complaint = self.finished([*ONCE, *self.words, *resumed, "-p", prompt])
         newest = max(self.home.glob(CHATS), key=lambda path: path.stat().st_mtime)
         return Turn(session_in(newest), self.asked(before), printed + complaint)
 
@@ -98,16 +102,22 @@ class Gemini(Client):
         resumed = ["--resume", session] if session else []
         with Terminal([*self.words, *resumed], cwd=self.project, environment=self.environment()) as terminal:
             terminal.wait_for("Type your message")
-            yield TypedTalk(self, terminal, CHATS)
-        # It lives on for some seconds when its terminal is gone, and so long the run is its own.
-        wait_until(lambda: not self._lives(), "its process has ended", within=30)
+            try:
+                yield TypedTalk(self, terminal, CHATS)
+            finally:
+                # It lives on for some seconds when its terminal is gone, and so long the run is its own.
+                for process in self._living():
+                    os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not self._living(), "its process has ended")
 
-    def _lives(self) -> bool:
+    def _living(self) -> list[int]:
+        """Give the processes of this machine's: one that the terminal started, and the one that it started itself."""
         mark = f"HOME={self.home}\0".encode()
+        found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if b"gemini.js" in (process / "cmdline").read_bytes() and mark in (process / "environ").read_bytes():
-                    return True
+                    found.append(int(process.name))
             except OSError:
                 continue
-        return False
+        return found

@@ -24,6 +24,8 @@ SETTINGS: dict[str, Any] = {
     "ui": {"enableFollowupSuggestions": False},
     "permissions": {"allow": [f"run_shell_command({name})" for name in ("true", "seq", "cp")]},
 }
+ONCE = ("env", "QWEN_CODE_NO_RELAUNCH=true")
+"""Before what runs without a terminal: its program is not read twice, as where it starts itself with more memory."""
 CHATS = ".qwen/projects/*/chats/*.jsonl"
 
 
@@ -96,7 +98,7 @@ class Qwen(Client):
         self.model.script(answers)
         before = len(self.model.requests)
         resumed = ["--resume", session] if session else []
-        printed, complaint = self.finished([*self.words, "--approval-mode", "yolo", *resumed, "-p", prompt])
+        printed, complaint = self.finished([*ONCE, *self.words, "--approval-mode", "yolo", *resumed, "-p", prompt])
         newest = max(self.home.glob(CHATS), key=lambda path: path.stat().st_mtime)
         return Turn(session_in(newest), self.asked(before), printed + complaint)
 
