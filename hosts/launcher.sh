@@ -20,9 +20,27 @@ begin_anew() {
     esac
     field session_id
     export LOOM_HOST="$host" LOOM_HOST_SESSION="${session:-$value}" LOOM_HOST_PID="${LOOM_CALLER:-$PPID}"
+    case $host=${2-}=$event in
+        codex=pre-tool-use=*'"tool_name":"Bash"'*'"command":"apply_patch <<'*) tell_of_patch ;;
+        codex=pre-tool-use=*'"tool_name":"Bash"'*'"command":"cd '*' && apply_patch <<'*) tell_of_patch ;;
+    esac
     shift
     { printf %s "${event%.}" && cat; } | "$0" hook --host "$host" --anew "$@"
     exit 0
+}
+
+# tell_of_patch: record a patch by the event before it. This host applies what its shell is given so itself, and calls no
+# hook behind it. The files that it names are the working directory's, unless it begins with another.
+tell_of_patch() {
+    rest=$(cat && echo .) told=${event%.} name=Bash
+    case $event in *'"command":"apply_patch'*) name=apply_patch ;; esac
+    instead '"hook_event_name":"PreToolUse"' '"hook_event_name":"PostToolUse"'
+    instead '"tool_name":"Bash"' '"tool_response":"applied by the host, which told no hook the end","tool_name":"'"$name"'"'
+    printf %s%s "$told" "${rest%.}" | "$0" hook --host "$host" --anew post-tool-use-failure
+    event=${event%.}$rest
+}
+instead() { # in what stands near the beginning: some shells take long for what does not
+    case $told in *"$1"*'"tool_input"'*) told=${told%%"$1"*}$2${told#*"$1"} ;; esac
 }
 
 # note_session: note for `loomctl` which session the process that calls is, where its shells have no word of it, as

@@ -1,5 +1,7 @@
 """What Codex CLI alone does: a sandbox, and little room for what a command prints."""
 
+import json
+
 import pytest
 
 from tests.e2e import scenes
@@ -44,3 +46,15 @@ def test_the_sandbox_says_where_loom_is_set_up(codex: Codex, monkeypatch: pytest
     monkeypatch.setattr(codex, "cache", codex.root / "empty")
     after = codex.tell("go on", Says(shell="loomctl status 2>&1"), "Done.", session=turn.session_id)
     assert "in a terminal of your own it can be made, once" in after.conversation[-1].seen()
+
+
+def test_a_patch_that_its_shell_is_given_is_recorded(codex: Codex) -> None:
+    """It applies that itself, and of its hooks the one before the call alone is called."""
+    patch = "*** Begin Patch\n*** Add File: src/new.py\n+x = 1\n*** Update File: README.md\n@@\n-# A project\n+# Mine\n"
+    turn = begun(codex)
+    given = Says(shell=f"apply_patch <<'EOF'\n{patch}*** End Patch\nEOF")
+    codex.tell("patch it", given, "I did.", session=turn.session_id)
+    assert (codex.project / "src" / "new.py").read_text(encoding="utf-8") == "x = 1\n"
+    step = json.loads(codex.loomctl("steps", "--json"))["steps"][-1]
+    assert step["tool_name"] == "apply_patch"
+    assert step["minimal_args"]["paths"] == ["src/new.py", "README.md"]
