@@ -239,3 +239,42 @@ def test_the_file_leads_to_the_bundle_whatever_its_folder_is_called() -> None:
     assert setup.is_ours(held)
     assert not setup.is_ours("export default 1\n")
     assert 'from "file:///opt/%C3%B6%20%22a%5Cb%22%20%231%3F/loom/hooks/opencode.js"' in held
+
+
+def test_a_long_session_costs_no_more_than_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked is read from the end, back to what answers it."""
+    read: list[object] = []
+    plain = opencode._read
+
+    def counted(data: object) -> object:
+        read.append(data)
+        return plain(data)
+
+    monkeypatch.setattr(opencode, "_read", counted)
+    costs: list[int] = []
+    for turns in (8, 400):
+        messages: list[Any] = []
+        parts: list[Any] = []
+
+        def add(role: str, part: Any, messages: list[Any] = messages, parts: list[Any] = parts, **more: object) -> str:
+            name = f"m{len(messages):05}"
+            messages.append((name, 1_000 * len(messages), {"role": role, **more}))
+            parts.append((f"p{len(parts):05}", name, 1_000 * len(messages), part))
+            return name
+
+        for turn in range(turns):
+            if turn == turns - 3:
+                asked = add("user", {"type": "compaction"})
+                add("assistant", {"type": "text", "text": "short"}, summary=True, finish="stop", parentID=asked)
+            last = add("user", {"type": "text", "text": f"Loom slip {SLIP if turn else OLD_SLIP}"})
+            add("assistant", {"type": "text", "text": f"said {turn}"})
+        place = str(database(tmp_path / str(turns), messages, parts) / ID)
+        asks: list[tuple[Any, object]] = [
+            (opencode.Transcript(place).holds([SLIP, OLD_SLIP]), {SLIP}),
+            (opencode.Transcript(place).boundary() is None, False),
+            (opencode.Transcript(place).began_with_loom(last, ()), False),
+        ]
+        assert all(found == answer for found, answer in asks), asks
+        costs.append(len(read))
+        read.clear()
+    assert costs[0] == costs[1]

@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 
 _LOOKS_EVERY = 0.02
 _OURS = "loom"  # a part's metadata: who of Loom's wrote it, or the command that did
-_MESSAGES = "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+_MESSAGES = "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created DESC, id DESC"
 # A text of Loom's is smaller than a million characters, a diff of whole files need not be.
 _PARTS = (
-    "SELECT message_id, time_created, CASE WHEN length(data) < 1000000 THEN data END"
-    " FROM part WHERE session_id = ? ORDER BY id"
+    "SELECT time_created, CASE WHEN length(data) < 1000000 THEN data END FROM part WHERE message_id = ? ORDER BY id"
 )
-_STATE = "SELECT count(*), max(time_updated) FROM part WHERE session_id = ?"
+# What is written now belongs to the newest messages.
+_STATE = (
+    "SELECT count(*), max(message_id), max(time_updated) FROM part WHERE message_id IN"
+    " (SELECT id FROM message WHERE session_id = ? ORDER BY time_created DESC, id DESC LIMIT 3)"
+)
+_FURTHEST = 64 * 1024 * 1024  # characters from the end; what stands before is not looked at
 
 
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +60,7 @@ def write(answer: Answer) -> str:
 class Transcript(Written):
     """A session in the database, named as if that were its folder: `…/opencode.db/ses_ID`."""
 
-    _entries: list[Passage] | None = None
+    _state: object = None
 
     def kept_at(self, session_id: str) -> str | None:
         """Give the place of a session, where there is a database."""
@@ -81,36 +85,66 @@ class Transcript(Written):
                 yield Passage(PROMPT, at, f"{ours}\n{text}" if ours else text, line["id"])
 
     def _back(self, holding: bytes = b"", start: int = 0, end: int | None = None) -> Iterator[tuple[int, Passage]]:  # noqa: ARG002
-        """Give what it holds; its places count passages, and whatever holds bytes is not known before it is read."""
-        every = self._all()
-        last = len(every) if end is None else end
-        return ((place, every[place]) for place in range(last - 1, start - 1, -1))
+        """Give what it holds from its end back; places say nothing here, and nothing is known of what holds bytes.
 
-    def _all(self) -> list[Passage]:
-        if self._entries is None:
-            self._entries, self._state = [], 0
-            try:
-                lines, self._state = _lines(self._path)
-            except Exception:  # noqa: BLE001 - the host's, and of any shape: what cannot be read holds nothing
-                return self._entries
-            # What a finished summary stands for lies before the message that asked for it, or before the turns kept.
-            starts = {line["tail"] or line["id"]: line["at"] for line in lines if line["over"]}
-            for line in lines:
-                if line["id"] in starts:
-                    self._entries.append(Passage(BOUNDARY, starts[line["id"]]))
-                self._entries += self.entries_of(line)
-        return self._entries
+        What a finished summary stands for lies before the message that asked for it, or before the turns kept.
+        """
+        starts: dict[str, str] = {}
+        for line in self._messages():
+            if line["over"]:
+                starts[line["tail"] or line["id"]] = line["at"]
+            for entry in reversed(list(self.entries_of(line))):
+                yield 0, entry
+            if line["id"] in starts:
+                yield 0, Passage(BOUNDARY, starts[line["id"]])
+
+    def _given(self) -> Iterator[str]:
+        for _, entry in self._back():
+            if entry.kind == BOUNDARY:
+                break
+            if entry.kind in (GIVEN, PROMPT):
+                yield entry.text
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        """Give the session's messages from the last one back, of one moment; none where that cannot be read."""
+        from loomctl.kit import clock  # where there is something to read
+
+        try:
+            base, session_id = _opened(self._path)
+        except Exception:  # noqa: BLE001 - the host's, and of any shape: what cannot be read holds nothing
+            return
+        summarised: set[str] = set()
+        left = _FURTHEST
+        try:
+            self._state = base.execute(_STATE, (session_id,)).fetchone()
+            for message_id, at, data in base.execute(_MESSAGES, (session_id,)):
+                info = quick_json.as_object(_read(data))
+                if info.get("summary") is True and info.get("finish") and not info.get("error"):
+                    summarised.add(text_of(info, "parentID"))
+                rows = base.execute(_PARTS, (message_id,)).fetchall()
+                parts = [(clock.exact_stamp(at * 1_000_000), quick_json.as_object(_read(one))) for at, one in rows]
+                asks = [part for _, part in parts if text_of(part, "type") == "compaction"]
+                told = {"id": message_id, "at": clock.exact_stamp(at * 1_000_000), "info": info, "parts": parts}
+                over = bool(asks) and message_id in summarised
+                yield {**told, "over": over, "tail": text_of(asks[0], "tail_start_id") if asks else ""}
+                left -= sum(len(one or "") for _, one in rows)
+                if left < 0:
+                    break
+        except Exception:  # noqa: BLE001, S110 - as above
+            pass
+        finally:
+            base.close()
 
     def _grows(self, until: float) -> bool:
-        self._all()
         while self._path and time.monotonic() < until:
             time.sleep(_LOOKS_EVERY)
             try:
-                state = _asked(self._path, _STATE)[0]
+                base, session_id = _opened(self._path)
+                state = base.execute(_STATE, (session_id,)).fetchone()
+                base.close()
             except Exception:  # noqa: BLE001 - as above
                 return False
-            if hash(state) != self._state:
-                self._entries = None
+            if state != self._state:
                 return True
         return False
 
@@ -124,45 +158,15 @@ def _database() -> str:
     return os.path.join(base, "opencode", os.environ.get("OPENCODE_DB") or "opencode.db") if base else ""
 
 
-def _asked(path: str, *questions: str) -> list[Any]:
-    """Answer questions about a session, from one moment of the database; of the last the first row alone."""
+def _opened(path: str | None) -> tuple[Any, str]:
+    """Open the database of a session, as it is at one moment; give it and the session's id."""
     import sqlite3  # most hooks ask nothing of it
     from urllib.parse import quote
 
-    place, session_id = os.path.split(path)
-    opened = sqlite3.connect(f"file:{quote(place)}?mode=ro", uri=True, timeout=1, isolation_level=None)
-    try:
-        opened.execute("BEGIN")
-        *rows, last = (opened.execute(question, (session_id,)).fetchall() for question in questions)
-        return [*rows, last[0]]
-    finally:
-        opened.close()
-
-
-def _lines(path: str | None) -> tuple[list[dict[str, Any]], int]:
-    from loomctl.kit import clock  # where there is something to read
-
-    if not path:
-        return [], 0
-    messages, parts, state = _asked(path, _MESSAGES, _PARTS, _STATE)
-    held: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for message_id, at, data in parts:
-        held.setdefault(message_id, []).append((clock.exact_stamp(at * 1_000_000), quick_json.as_object(_read(data))))
-    found = [
-        {"id": one, "at": clock.exact_stamp(at * 1_000_000), "info": quick_json.as_object(_read(data))}
-        for one, at, data in messages
-    ]
-    summarised = {
-        text_of(line["info"], "parentID")
-        for line in found
-        if line["info"].get("summary") is True and line["info"].get("finish") and not line["info"].get("error")
-    }
-    for line in found:
-        own = held.get(line["id"], [])
-        asks = [part for _, part in own if text_of(part, "type") == "compaction"]
-        tail = text_of(asks[0], "tail_start_id") if asks else ""
-        line |= {"parts": own, "over": bool(asks) and line["id"] in summarised, "tail": tail}
-    return found, hash(state)
+    place, session_id = os.path.split(path or "")
+    base = sqlite3.connect(f"file:{quote(place)}?mode=ro", uri=True, timeout=1, isolation_level=None)
+    base.execute("BEGIN")
+    return base, session_id
 
 
 def _read(data: object) -> object:
