@@ -209,15 +209,14 @@ class Transcript(Written):
     def is_planning(self) -> bool:
         """Tell whether it is in plan mode."""
         place, mode = self._newest((_MODE,), b'"session.mode_changed"')
-        return mode.text == "plan" and place > self._newest((_ANEW,), b'"session.resume"')[0]
+        return mode.text == "plan" and not self._is_anew(place)
 
     def is_busy(self) -> bool:
         """Tell whether a subagent has begun and not ended, since its user broke a turn off or it was resumed."""
         over: set[str] = set()
-        since = max(self._newest((_ANEW,), b'"session.resume"')[0], self._newest((BROKEN_OFF,), b'"abort"')[0], 0)
-        for _, entry in self._back(b'"subagent.', since):
+        for place, entry in self._back(b'"subagent.'):
             if entry.kind == _WORKS and entry.text not in over:
-                return True
+                return not self._is_anew(place) and self._newest((BROKEN_OFF,), b'"abort"', place)[0] < 0
             over.add(entry.text if entry.kind == _ENDS else "")
         return False
 
@@ -239,10 +238,13 @@ class Transcript(Written):
         What a start gave stands at the head and is kept nowhere: a resume takes it away, whatever its own start gives.
         """
         yield from super()._given()
-        live = self._live_from()
-        place, start = self._newest((_STARTS,), b'"sessionStart"', live)
-        if not self._starts and place > self._newest((_ANEW,), b'"session.resume"', live)[0]:
+        place, start = self._newest((_STARTS,), b'"sessionStart"', self._live_from())
+        if not self._starts and place >= 0 and not self._is_anew(place):
             yield start.text
+
+    def _is_anew(self, place: int) -> bool:
+        """Tell whether the session was resumed behind a place."""
+        return self._newest((_ANEW,), b'"session.resume"', place)[0] >= 0
 
 
 def _of_any_agent(kind: str, at: str, line: dict[str, Any], data: dict[str, Any]) -> Iterator[Passage]:
