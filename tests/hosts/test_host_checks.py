@@ -54,6 +54,16 @@ def hook(event: str, status: str = "trusted", source: str = "user", **more: Any)
     return {"eventName": event, "command": command, "source": source, "trustStatus": status, "enabled": True, **more}
 
 
+def copied(host: str) -> Path:
+    """Let an assistant that takes extensions have its copy of the bundle."""
+    copy = Path(install.folder_of(host)) / "extensions" / "loom"
+    if host in ("gemini", "qwen"):
+        for part in ("hooks", "bin"):
+            shutil.copytree(CHECKOUT / part, copy / part)
+        shutil.copy(CHECKOUT / "plugin.json", copy)
+    return copy
+
+
 def examined(name: str, environment_python: str = sys.executable) -> Finding:
     patient = Patient(
         cwd=os.getcwd(), project=None, environment_python=environment_python, session_id="", now=time.time(), program=""
@@ -148,6 +158,7 @@ def test_a_sandbox_needs_an_environment_that_is_there(programs: Path) -> None:
 def test_what_was_set_up_and_has_gone_is_a_failure(host: str, programs: Path) -> None:
     program(programs, host, "#!/bin/sh\n")
     install.install(install.look(host))
+    copied(host)
     assert examined(host).status == PASS
     (piece,) = install.look(host).pieces
     Path(piece.part.path).unlink()
@@ -178,6 +189,7 @@ def test_an_assistant_whose_shell_is_like_the_users_own_finds_what_that_finds(
     (home / ".profile").unlink(missing_ok=True)
     program(programs, host, "#!/bin/sh\necho '  loom (v0.1.0)'\n")
     install.install(install.look(host))
+    copied(host)
     assert not install.look(host).link
     monkeypatch.setenv("PATH", f"{home}/.local/bin:{os.environ['PATH']}")
     assert examined(host).status == PASS
@@ -189,10 +201,7 @@ def extension(request: pytest.FixtureRequest, programs: Path) -> Path:
     host = str(request.param)
     program(programs, host, "#!/bin/sh\n")
     install.install(install.look(host))
-    copy = Path(install.folder_of(host)) / "extensions" / "loom"
-    for part in ("hooks", "bin"):
-        shutil.copytree(CHECKOUT / part, copy / part)
-    shutil.copy(CHECKOUT / "plugin.json", copy)
+    copy = copied(host)
     assert examined(host).status == PASS
     return copy
 
@@ -231,6 +240,13 @@ def test_an_extension_that_is_switched_off_here_is_a_failure(rules: list[str], s
     told = {"loom": {"overrides": listed}}
     (extension.parent / "extension-enablement.json").write_text(json.dumps(told))
     assert examined(of(extension)).status == status
+
+
+def test_an_extension_that_is_gone_is_a_failure_though_its_permission_is_left(extension: Path) -> None:
+    shutil.rmtree(extension)
+    found = examined(of(extension))
+    assert found.status == FAIL
+    assert found.hint.startswith(f"{of(extension)} extensions link ")
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"hooks": {}}'])

@@ -56,6 +56,8 @@ def _examined(host: str, patient: Patient) -> Finding:
         if troubles:
             return gathered(troubles, "")
         return Finding(PASS, f"{title} is here without Loom", "", [f"to set it up: loomctl plugin install {host}"])
+    if not is_there and not troubles and standing.plan.then:
+        troubles = [Finding(FAIL, f"{title} has no plugin of Loom's to call its hooks", standing.plan.then[0])]
     troubles = [*troubles, *_set_up(standing), *_findable(host, standing, patient)]
     return gathered(troubles, f"{title}: its hooks are called, and it finds loomctl", details=[f"it is {program}"])
 

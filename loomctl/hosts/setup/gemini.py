@@ -30,4 +30,4 @@ def plan(places: Places) -> Plan:
     """Give the policy file."""
     path = os.path.join(places.folder, "policies", "loom.toml")
     policy = own_file(path, "lets the assistant call loomctl without a question", _POLICY.encode())
-    return Plan((policy,), then=(f"gemini extensions install {quoted(places.bundle)}",))
+    return Plan((policy,), then=(f"gemini extensions link {quoted(places.bundle)}",))

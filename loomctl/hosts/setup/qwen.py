@@ -21,7 +21,7 @@ def plan(places: Places) -> Plan:
     path = os.path.join(places.folder, "settings.json")
     what = "lets the assistant call loomctl without a question"
     permission = text_file(path, what, f"permissions.allow: {RULE}", with_loom, without_loom)
-    return Plan((permission,), then=(f"qwen extensions install {quoted(places.bundle + ':loom')}",))
+    return Plan((permission,), then=(f"qwen extensions link {quoted(places.bundle)}",))
 
 
 def with_loom(settings: str) -> str:
