@@ -33,7 +33,7 @@ OTHERS += _RULE.format("loomctl status") + "allowRedirection = true\n"  # a scen
 
 
 class Gemini(Client):
-    """Installed as an extension; `loomctl` is allowed by the policy that `loomctl plugin install gemini` writes."""
+    """Linked as an extension; `loomctl` is allowed by the policy that `loomctl plugin install gemini` writes."""
 
     host = "gemini"
     folder = "gemini-0.61.0"
@@ -67,13 +67,13 @@ class Gemini(Client):
         return {**super().environment(), **api, **own}
 
     def install(self) -> None:
-        """Install the extension, and allow `loomctl`."""
+        """Link the extension, and allow `loomctl`."""
         folder = self.home / ".gemini"
         (folder / "policies").mkdir(parents=True)
         (folder / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         (folder / "policies" / "others.toml").write_text(OTHERS, encoding="utf-8")
         self.loomctl("plugin", "install", "gemini", "--yes")
-        self.command(*self.words, "extensions", "install", str(self.bundle), "--consent")
+        self.command(*self.words, "extensions", "link", str(self.bundle), "--consent")
 
     def silence_hooks(self) -> None:
         """Switch them off in the user's settings."""
@@ -81,9 +81,7 @@ class Gemini(Client):
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
 
     def renew(self) -> None:
-        """Install it anew: to update asks for consent, with no option to give it."""
-        self.command(*self.words, "extensions", "uninstall", "loom")
-        self.command(*self.words, "extensions", "install", str(self.bundle), "--consent")
+        """Do nothing: an extension that is linked is read where it lies."""
 
     def drive(self, words: str, says: Sequence[Says | str]) -> Turn:
         """Begin a run: the command itself runs `loomctl run`."""

@@ -30,7 +30,7 @@ CHATS = ".qwen/projects/*/chats/*.jsonl"
 
 
 class Qwen(Client):
-    """Installed as an extension; `loomctl` is allowed by the rule that `loomctl plugin install qwen` writes.
+    """Linked as an extension; `loomctl` is allowed by the rule that `loomctl plugin install qwen` writes.
 
     Without a terminal nobody could be asked, and lines behind a `<<` count as commands of their own: there it is yolo.
     """
@@ -76,11 +76,12 @@ class Qwen(Client):
         }
 
     def install(self) -> None:
-        """Install the extension, and allow `loomctl`."""
+        """Link the extension, and allow `loomctl`."""
         (self.home / ".qwen").mkdir()
         (self.home / ".qwen" / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         self.loomctl("plugin", "install", "qwen", "--yes")
-        self.command(*self.words, "extensions", "install", f"{self.bundle}:loom", "--consent")
+        link = [*self.words, "extensions", "link", str(self.bundle)]
+        self.command("sh", "-c", 'echo y | "$@"', "sh", *link)  # it has no option to consent
 
     def silence_hooks(self) -> None:
         """Switch them off in the user's settings."""
@@ -88,7 +89,7 @@ class Qwen(Client):
         path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "disableAllHooks": True}))
 
     def renew(self) -> None:
-        self.command(*self.words, "extensions", "update", "loom")
+        """Do nothing: an extension that is linked is read where it lies."""
 
     def drive(self, words: str, says: Sequence[Says | str]) -> Turn:
         """Begin a run: the command itself runs `loomctl run`."""
