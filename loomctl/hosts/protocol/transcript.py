@@ -85,9 +85,12 @@ class Transcript(Recorded):
         A slip's id counts where it is a line of its own in something that was given to the assistant, or the end of a
         text in JSON.
         """
-        wanted = [slip for slip in slips if self._read().rfind(f"{MARK}{slip}".encode("utf-8", "replace")) >= 0]
-        marks = marks_in(text for entry in self._live() for text in _given(entry)) if wanted else frozenset()
-        return marks.intersection(wanted)
+        stand: frozenset[str] = frozenset()
+        for _, entry in self._read().back(holding=MARK.encode()):
+            stand |= marks_in(_given(entry)).intersection(slips)
+            if stand.issuperset(slips):
+                break
+        return stand and marks_in(text for entry in self._live() for text in _given(entry)).intersection(stand)
 
     def sent(self, wanted: Collection[str], older: Collection[str], *, patience: float = 0) -> Sent | None:
         """Tell which slips and whole files stand before the assistant; None where there is no transcript.
