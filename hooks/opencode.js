@@ -137,7 +137,7 @@ async function server({ client, directory }) {
       LOOM_HOST: "opencode",
       LOOM_HOST_SESSION: session.main,
       LOOM_HOST_PID: String(process.pid),
-      LOOM_HOST_BUSY: calls.size ? "1" : "",
+      LOOM_HOST_BUSY: calls.size || !terminal ? "1" : "", // whoever reaches a server's port is not its user
     }
     const words = [LOOMCTL, "hook", "--host", "opencode", word]
     const seconds = SECONDS[word] ?? 5

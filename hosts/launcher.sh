@@ -19,7 +19,9 @@ begin_anew() {
             ;;
     esac
     field session_id
-    export LOOM_HOST="$host" LOOM_HOST_SESSION="${session:-$value}" LOOM_HOST_PID="${LOOM_CALLER:-$PPID}"
+    pid=$PPID
+    if [ "$host" = copilot ]; then pid=${LOOM_CALLER:-$pid}; fi # its hook command calls with `||`, in a shell
+    export LOOM_HOST="$host" LOOM_HOST_SESSION="${session:-$value}" LOOM_HOST_PID="$pid"
     case $host=${2-}=$event in
         codex=pre-tool-use=*'"tool_name":"Bash"'*'"command":"apply_patch <<'*) tell_of_patch ;;
         codex=pre-tool-use=*'"tool_name":"Bash"'*'"command":"cd '*' && apply_patch <<'*) tell_of_patch ;;
@@ -77,18 +79,18 @@ look_for_compaction() {
     event=$whole at=$nearest/local/primed
     [ -n "$value" ] && [ -f "$value" ] && [ -d "$at" ] || return
     [ ! -L "$nearest" ] && [ ! -L "$nearest/local" ] && [ ! -L "$at" ] || return
+    [ ! -L "$at/$session.snapshots" ] && [ ! -L "$at/$session.compacted" ] || return
     counted='' count=$(LC_ALL=C grep -c '^{"[$]set":{"messages":.*"type":"user","content":\[{"text":"<state_snapshot>' <"$value")
     { IFS= read -r counted <"$at/$session.snapshots"; } 2>/dev/null
     [ "$count" != "${counted:-0}" ] || return
-    if [ -L "$at/$session.snapshots" ] || [ -L "$at/$session.compacted" ]; then return; fi
     printf '%s\n' "$count" >"$at/$session.snapshots"
     [ "${1-}" = at-a-start ] || : >"$at/$session.compacted"
 } 2>/dev/null
 
 is_start() { # a session's first prompt in a process, where no other event says that one starts
     [ "$host" = gemini ] || return
-    was=''
-    { IFS= read -r was <"$nearest/local/hosts/$pid.rested"; } 2>/dev/null
+    was='' at=$nearest/local/hosts/$pid.rested
+    if [ -f "$at" ] && [ ! -L "$at" ]; then { IFS= read -r was <"$at"; } 2>/dev/null; fi
     event=$(cat && echo .)
     if [ "$was" = "$host $session" ]; then
         look_for_compaction
@@ -110,11 +112,13 @@ calls_loom() {
 
 # ---- Which session and process it is, and where they work.
 
+if [ "$host" != opencode ]; then LOOM_HOST_BUSY=''; fi # its plugin alone says it
 case $host in
     codex) # its shells are in a sandbox
         # Hooks of the user's own hooks.json answer instead of the plugin's (loomctl/hosts/setup/codex.py).
         if [ -n "${PLUGIN_ROOT-}" ] && [ -f "${CODEX_HOME:-${HOME-}/.codex}/loom-hooks" ]; then exit 0; fi
         pid='' shut=1
+        LOOM_HOST_BUSY=1 # all terminals share one process, of which nobody knows whether it rests
         ;;
     opencode) session=${LOOM_HOST_SESSION-} pid=${LOOM_HOST_PID-} ;; # as its plugin says
     qwen)

@@ -60,6 +60,8 @@ def decides(space: Workspace, verb: str) -> bool:
 def _doubt(space: Workspace, verb: str) -> str | None:
     """Say why an assistant may be deciding by itself, and how its user decides; None: a person does."""
     line = processes.line()
+    if launcher_files.marks_lead_away(space.store.local):
+        return f"{launcher_files.HOSTS} in {space.store.local} is no folder, so no hook can mark an assistant's calls"
     at = _host(space, line)
     if at == 0:
         return _doubt_by_words()
@@ -73,7 +75,7 @@ def _doubt(space: Workspace, verb: str) -> str | None:
         return None
     rested = max(marks.rested, space.caller.conversation.interrupted_at())
     if rested > max(marks.called, space.caller.conversation.called_at()):
-        inner = shells.sessions(os.environ)[:1]
+        inner = shells.sessions(shells.inherited(line[1:at], os.environ))[:1]
         if inner and marks.host not in ("", inner[0].host.name):
             return f"{inner[0].host.title} started this, and no hook of its told Loom about it; {_IN_A_TERMINAL}"
         if shell.started >= rested - _TICK:

@@ -163,7 +163,7 @@ SLOW = 0.5
 SESSION = "loom-doctor-0000-trial-session"
 MARK = "This sentence is what a hook on trial must bring back."
 # What a session of the doctor's own caller must not lend to the trial.
-_APART = ("CLAUDE_PID", "LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "LOOM_HOSTNAME")
+_APART = ("CLAUDE_PID", "LOOM_DISABLED", "LOOM_ENV_PYTHON", "LOOM_PLUGIN_ROOT", "LOOM_HOSTNAME", "LOOM_CALLER")
 _NOTE = {"id": "note", "type": "markdown", "path": "note.md", "description": "a note for the trial", "required": True}
 _WORKFLOW = {
     "id": "trial",

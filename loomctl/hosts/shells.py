@@ -56,6 +56,21 @@ def sessions(environ: Mapping[str, str]) -> list[Session]:
     return found
 
 
+def inherited(line: Sequence[Process], environ: Mapping[str, str]) -> dict[str, str]:
+    """Give an environment with what processes between had of assistants' variables, though it was taken out since.
+
+    line: those processes, the innermost first.
+    """
+    names = {name for host in table.HOSTS.values() for name in (host.session, host.mark) if name}
+    found: dict[str, str] = {}
+    for process in reversed(line):
+        for entry in _environment(process.pid).decode("utf-8", "surrogateescape").split("\0"):
+            name, _, value = entry.partition("=")
+            if name in names and value:
+                found[name] = value
+    return {**found, **environ}
+
+
 def _noted(host: Host, line: Sequence[Process]) -> Session | None:
     folder = os.path.join(machine.state_home(), "hosts") if machine.state_home() else ""
     for process in line if folder else ():

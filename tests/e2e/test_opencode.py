@@ -114,8 +114,8 @@ def test_a_subagent_is_given_nothing_and_its_calls_are_the_runs(
     assert "seen-by" in client.loomctl("steps", "--agents", "--json")
 
 
-def test_its_users_command_decides_and_the_assistants_does_not(client: OpenCode) -> None:
-    """Nobody is asked about the assistant's own call; a slash command is its user's (D68)."""
+def test_its_users_command_decides_in_a_terminal_alone(client: OpenCode) -> None:
+    """Nobody is asked about the assistant's own call; a server takes a command from whoever reaches its port (D68)."""
     workflow(client.project, {"id": "gate", "kind": "human", "prompt": "Is it good?"}, step("after"))
     with client.server() as ask:
         one = Session(client, ask)
@@ -123,9 +123,12 @@ def test_its_users_command_decides_and_the_assistants_does_not(client: OpenCode)
         hidden = "v=approve; loomctl $v 2>&1"
         told = one.say("go on", Says(shell="loomctl approve 2>&1"), Says(shell=hidden), "No.").conversation[-1].seen()
         assert told.count("ASK_FIRST") == 2
-        assert state_of(client.project)["approvals"] == []
-        one.command("loom:approve", "", "It goes on.")
-        assert len(state_of(client.project)["approvals"]) == 1
+        assert "ASK_FIRST" in one.command("loom:approve", "", "It waits.").conversation[-1].seen()
+    assert state_of(client.project)["approvals"] == []
+    with client.open(one.id) as talk:
+        talk.say("go on")
+        talk.say("/loom:approve", "It goes on.")
+    assert len(state_of(client.project)["approvals"]) == 1
 
 
 def test_a_run_in_one_go_ends_its_step_and_is_driven_no_further(client: OpenCode) -> None:

@@ -220,6 +220,20 @@ def test_what_its_user_saw_is_decided_however_it_is_written(host: Host, command:
     assert (ended.code, ended.stderr, host.decided) == (0, "", True)
 
 
+@pytest.mark.parametrize("way", ["file", "link"])
+def test_where_no_call_can_be_marked_nobody_decides(host: Host, way: str) -> None:
+    """A repository may bring along what stands in the marks' place."""
+    folder = host.scene.store / "local" / launcher_files.HOSTS
+    shutil.rmtree(folder)
+    if way == "file":
+        folder.write_text("")
+    else:
+        folder.symlink_to("..")
+    host.scene.write("x.sh", f"env -u CLAUDECODE -u CLAUDE_CODE_SESSION_ID {APPROVE}")
+    host.calls("sh x.sh")
+    stays(host, "sh x.sh")
+
+
 @pytest.mark.parametrize("way", ["folder", "link"])
 def test_a_call_that_could_not_be_marked_is_no_rest(host: Host, way: str) -> None:
     """What stands in the mark's place is no mark, and nobody knows when the last call was."""
@@ -419,6 +433,7 @@ def test_an_assistant_inside_of_another_is_no_user(host: Host) -> None:
     """Its user types `! codex exec …` between two turns; the inner one's hooks are untrusted, and leave no mark."""
     host.stops()
     next_tick(host.scene.root.parent)
+    stays(host, f"CODEX_THREAD_ID=inner-1 sh -c 'env -u CODEX_THREAD_ID {APPROVE}; true'")
     stays(host, "CODEX_THREAD_ID=inner-1 sh -c 'loomctl resume --take-over; loomctl approve; true'")
     assert host.shell(f"loomctl resume --take-over; {APPROVE}").code == 0
 

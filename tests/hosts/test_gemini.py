@@ -153,6 +153,13 @@ def test_the_first_prompt_of_a_process_is_its_start(begun: Scene, tmp_path: Path
     assert asked(begun, "user-prompt-submit", transcript_path=str(chat), prompt="and now") == {}
 
 
+def test_a_mark_without_an_end_holds_no_prompt(begun: Scene) -> None:
+    """A repository may bring along what stands where the process marks its rest."""
+    hosts = begun.store / "local" / "hosts"
+    (hosts / f"{os.getpid()}.rested").symlink_to("/dev/zero")
+    assert "heliotrope" in json.dumps(asked(begun, "user-prompt-submit", prompt="hello"))
+
+
 def test_a_compaction_that_the_file_shows_primes_the_next_tool_result(begun: Scene, tmp_path: Path) -> None:
     chat = tmp_path / "chat.jsonl"
     chat.write_text("", encoding="utf-8")

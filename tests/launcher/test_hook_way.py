@@ -55,6 +55,16 @@ def test_a_session_start_in_a_project_starts_python(world: World, project: Path)
         assert report["cwd"] == str(project)
 
 
+def test_what_the_environment_says_of_another_host_is_not_believed(world: World, project: Path) -> None:
+    said = {"LOOM_HOST": "opencode", "LOOM_HOST_SESSION": "x", "LOOM_HOST_PID": "1", "LOOM_HOST_BUSY": "1"}
+    (project / ".loom/local/hosts").mkdir(parents=True)
+    for shell in SHELLS:
+        report = world.hook("session-start", cwd=project, shell=shell, stdin=b"{}", CLAUDE_PID="4711", **said)
+        assert report is not None
+        assert not report["LOOM"].keys() & said.keys()
+        (project / ".loom/local/hosts/4711.rested").unlink()
+
+
 @pytest.mark.parametrize("store", [".loom", ".fractary"])
 def test_the_search_goes_up_from_the_launch_directory_and_from_where_the_hook_stands(
     world: World, project: Path, store: str

@@ -171,6 +171,11 @@ def make_room_for_calls(local: str) -> None:
                     files.remove(os.path.join(base, HOSTS, f"{pid}{kind}"))
 
 
+def marks_lead_away(local: str) -> bool:
+    """Tell whether something stands where the marks belong that is no folder, or a link: the launcher marks nothing."""
+    return os.path.lexists(os.path.join(local, HOSTS)) and not _has_room(local, HOSTS)
+
+
 def marked_processes(local: str) -> frozenset[int]:
     """Give the numbers of the processes that have marks."""
     folder = os.path.join(local, HOSTS)
