@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loomctl.hosts.asking import Host
     from loomctl.kit.processes import Process
 
-_TICK = 0.015  # of the clocks from which a process's start and a file's time are taken
+TICK = 0.015  # of the clocks from which a process's start and a file's time are taken
 _LARGEST = 1 << 20  # bytes of a process's environment
 
 
@@ -77,7 +77,7 @@ def _noted(host: Host, line: Sequence[Process]) -> Session | None:
         path = os.path.join(folder, str(process.pid))
         try:
             name, _, session_id = files.read_bytes(path, limit=1 << 10).decode("ascii").strip().partition(" ")
-            is_its = os.stat(path).st_mtime >= process.started - _TICK
+            is_its = os.stat(path).st_mtime >= process.started - TICK
         except (OSError, ValueError, LoomError):
             continue
         if is_its and name == host.name and session_id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from loomctl.hosts import table
+from loomctl.hosts import shells, table
 from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
 from loomctl.runs.machine import launcher_files
@@ -21,10 +21,10 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox")
 def silent_host(local: str, environ: Mapping[str, str]) -> Host | None:
     """Give the host of which this shell has a session that called no hook in this project; None where all is well.
 
-    Of several, as an assistant's shell inherits the marks of those around it, one that has called a hook is enough. A
-    call that made the project's store, or began before it was there, could leave no sign. local: the store's `local`.
+    Of several the innermost is asked about. A sign is younger than its process, where that is known: a session that is
+    resumed may have lost its hooks since. A call that made the project's store, or began before it was there, could
+    leave no sign. local: the store's `local`.
     """
-    named = table.sessions(environ)
     marked = [host for host in table.HOSTS.values() if host.mark and environ.get(host.mark)]
     if not marked or environ.get("LOOM_DISABLED") == "1" or not launcher_files.has_room_for_beats(local):
         return None
@@ -32,13 +32,14 @@ def silent_host(local: str, environ: Mapping[str, str]) -> Host | None:
     began = line[1] if len(line) > 1 and _is_shell(line[1].pid) else line[0] if line else None
     if began is None or began.started <= _made(local):
         return None
-    known = launcher_files.marked_processes(local)
-    if any(process.pid in known for process in line):
+    inner = next(iter(shells.sessions(environ)), None)
+    if inner is None:
+        known = launcher_files.marked_processes(local)
+        return None if any(process.pid in known for process in line) else marked[0]
+    since = next((process.started - shells.TICK for process in line if process.pid == inner.pid), 0)
+    if since and launcher_files.marks(local, inner.pid or 0).last > since:
         return None
-    signs = launcher_files.signs(local)
-    if any(session_id in signs for _, session_id in named):
-        return None
-    return next((host for host, _ in named), marked[0])
+    return None if inner.id in launcher_files.signs(local, since) else inner.host
 
 
 def _made(local: str) -> float:

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from loomctl.hosts import signs, table
+from loomctl.hosts import shells, signs, table
+from loomctl.hosts.shells import Session
 from loomctl.kit import processes
 from loomctl.kit.processes import Process
 from tests.helpers.scenes import MAIN, SESSION, Scene, run
@@ -53,10 +54,9 @@ def test_it_is_not_where_no_assistant_is_or_hooks_are_off_or_nothing_is_noted(lo
     [
         ("hooks/session-start", f"0.1.0 {SESSION} /x/loomctl\n"),
         ("hosts/77.rested", f"codex {SESSION}\n"),
-        (f"hosts/{PID}.called", "codex -\n"),
         (f"spool/{SESSION}-12.json", "{}"),
     ],
-    ids=["it fired last", "it marked its host", "its process is marked", "a call is recorded"],
+    ids=["it fired last", "it marked its host", "a call is recorded"],
 )
 def test_any_sign_is_enough(local: str, path: str, text: str) -> None:
     with open(os.path.join(local, path), "w", encoding="utf-8") as file:
@@ -72,13 +72,31 @@ def test_a_call_that_made_the_store_could_leave_none(local: str) -> None:
     assert silent(local, HERE) == ""
 
 
-def test_of_several_sessions_around_it_one_sign_is_enough(local: str) -> None:
+def test_of_several_sessions_the_innermost_is_asked_about(local: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.path.join(local, "hooks/stop"), "w", encoding="utf-8") as file:
         file.write("0.1.0 outer /x/loomctl\n")
     os.utime(os.path.join(local, "hooks"), (1, 1))
+    environ = {**HERE, "CLAUDE_CODE_SESSION_ID": "outer", "CLAUDECODE": "1"}
+    codex, claude = Session(table.CODEX, SESSION, None), Session(table.CLAUDE, "outer", None)
 
-    assert silent(local, {**HERE, "CLAUDE_CODE_SESSION_ID": "outer", "CLAUDECODE": "1"}) == ""
-    assert silent(local, {**HERE, "CLAUDE_CODE_SESSION_ID": "other", "CLAUDECODE": "1"}) == "claude-code"
+    for order, expected in (([codex, claude], "codex"), ([claude, codex], "")):
+        monkeypatch.setattr(shells, "sessions", lambda _, order=order: order)
+        assert silent(local, environ) == expected
+
+
+def test_a_resumed_session_has_no_sign_of_its_earlier_process(local: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat = os.path.join(local, "hooks/stop")
+    with open(beat, "w", encoding="utf-8") as file:
+        file.write(f"0.1.0 {SESSION} /x/loomctl\n")
+    os.utime(os.path.join(local, "hooks"), (1, 1))
+    monkeypatch.setattr(shells, "sessions", lambda _: [Session(table.CLAUDE, SESSION, PID)])
+
+    assert silent(local, {"CLAUDECODE": "1"}) == ""
+    os.utime(beat, (time.time() - 3600,) * 2)
+    assert silent(local, {"CLAUDECODE": "1"}) == "claude-code"
+    with open(os.path.join(local, f"hosts/{PID}.called"), "w", encoding="utf-8") as file:
+        file.write("claude-code -\n")
+    assert silent(local, {"CLAUDECODE": "1"}) == ""
 
 
 def test_a_command_says_it_once_on_standard_error(scene: Scene) -> None:

@@ -68,11 +68,16 @@ def beats_folder(local: str) -> str:
     return os.path.join(local, _HOOKS)
 
 
-def signs(local: str) -> frozenset[str]:
-    """Give the ids of sessions of which a hook left a sign: it fired last, marked its host, or recorded a tool call."""
-    found = {beat.session_id for beat in beats(local).values()}
+def signs(local: str, since: float = 0) -> frozenset[str]:
+    """Give the ids of sessions of which a hook left a sign: it fired last, marked its host, or recorded a tool call.
+
+    since: of older ones nothing counts, in seconds since 1970.
+    """
+    found = {beat.session_id for beat in beats(local).values() if beat.at > since}
     for pid in marked_processes(local):
         for kind in (CALLED, RESTED):
+            if _time(_mark(local, pid, kind)) <= since:
+                continue
             try:
                 found.add(
                     files.read_bytes(_mark(local, pid, kind), limit=1 << 14).decode("utf-8", "replace").split()[-1]
@@ -80,7 +85,8 @@ def signs(local: str) -> frozenset[str]:
             except (OSError, LoomError, IndexError):
                 continue
     for event in (*spooled(local), *spooled(local, UNFINISHED)):
-        found.update(sessions_of(event.name))
+        if event.at > since * 1e9:
+            found.update(sessions_of(event.name))
     return frozenset(found - {"", "-"})
 
 
