@@ -69,14 +69,16 @@ def _patient() -> Patient:
         cwd = ""
     # Started by the launcher with the standard library alone: it says which environment there is, if any.
     here = sys.executable if importlib.util.find_spec("click") and not sys.flags.no_site else ""
+    inner = shells.sessions(os.environ)[:1]
     patient = Patient(
         cwd=cwd,
         project=project.find((cwd, *table.started_in(os.environ))),
         environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
-        session_id=next((session.id for session in shells.sessions(os.environ)), ""),
+        session_id=inner[0].id if inner else "",
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )
+    patient.shut_in = bool(inner and inner[0].host.sandbox)
     patient.conversation = asking.conversation(table.CLAUDE, None)
     return patient
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl.care import project_checks
 from loomctl.hosts.setup import claude as installed
 from loomctl.kit.errors import quoted
 from loomctl.kit.trouble import FAIL, PASS, WARN
@@ -92,6 +93,31 @@ def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.Mon
     (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
     found = installed.assistant(patient(scene))
     assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)
+
+
+def test_who_uses_another_assistant_does_not_lack_this_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scene.workflow()
+    for name in ("codex", "gemini"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = installed.assistant(patient(scene))
+    assert (found.status, found.found) == (PASS, "no claude on PATH, but Codex CLI and Gemini CLI")
+
+
+def test_a_sandbox_that_shuts_the_users_folders_is_no_failure(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Outside of it hooks note which runs are known."""
+    scene.workflow()
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("LOOM_STATE_HOME", str(tmp_path / "state/loom"))
+    here = patient(scene)
+    assert project_checks.known(here).status == FAIL
+    here.shut_in = True
+    assert project_checks.known(here).status == PASS
 
 
 def test_the_folder_that_the_user_named_counts(

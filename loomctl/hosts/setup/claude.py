@@ -59,6 +59,7 @@ def assistant(patient: Patient) -> Finding:
     import shutil
 
     from loomctl.care.project_checks import beats_of
+    from loomctl.hosts.setup import install
     from loomctl.kit.errors import quoted
     from loomctl.kit.trouble import FAIL, PASS, WARN, Finding, plugin_command
 
@@ -82,13 +83,16 @@ def assistant(patient: Patient) -> Finding:
         return Finding(PASS, f"{where}, the plugin is enabled", "", details)
     if enabled:
         return Finding(PASS, f"the plugin is enabled in Claude Code, but there is {where}", "", details)
+    others = [] if path else [install.title_of(name) for name in install.HOSTS if shutil.which(name)]
+    if others:
+        return Finding(PASS, f"{where}, but {' and '.join(others)}")
     if beats_of(patient):
         return Finding(PASS, f"{where}; settings do not name the plugin, but its hooks have fired here")
     if not path:
         return Finding(WARN, f"{where}, so Loom cannot work in it. Without Claude Code there is nothing to do here")
-    install = plugin_command("install")
+    command = plugin_command("install")
     market = os.path.exists(os.path.join(patient.bundle, ".claude-plugin", "marketplace.json"))
-    hint = f"claude plugin marketplace add {quoted(patient.bundle)} && {install}" if market else install
+    hint = f"claude plugin marketplace add {quoted(patient.bundle)} && {command}" if market else command
     return Finding(WARN, f"{where}; its settings do not say whether the plugin is enabled", hint)
 
 
