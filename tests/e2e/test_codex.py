@@ -8,7 +8,7 @@ from tests.e2e import scenes
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
-from tests.e2e.promises import begun, counts, facts
+from tests.e2e.promises import begun, counts, facts, flow
 
 
 @pytest.fixture
@@ -31,6 +31,27 @@ def test_a_run_is_known_to_its_machine_though_the_sandbox_shuts_the_users_folder
     begun(codex)
     (noted,) = (codex.home / ".local" / "state" / "loom" / "runs").iterdir()
     assert scenes.state_of(codex.project)["run_id"] in noted.read_text(encoding="utf-8")
+
+
+def test_a_terminal_leaves_the_run_of_another_one_alone(codex: Codex) -> None:
+    """All of them have their hooks called by one process in the background, unless they are started without it."""
+    codex.trust()
+    flow(codex, 2)
+    try:
+        with codex.open() as first, codex.open() as second:
+            begins = Says(shell="loomctl run 'two things' --workflow flow")
+            driver = first.say("begin", begins, "I begin.").session_id
+            assert "is driven by" in second.say("hello").conversation[0].seen()
+            second.clear()
+            assert "is driven by" in second.say("hello again").conversation[0].seen()
+            first.say("go on")
+            first.clear()
+            after = first.say("and on")
+            assert "Do part 1." in after.conversation[0].seen()
+        assert after.session_id != driver
+        assert scenes.state_of(codex.project)["sessions"]["current_session_id"] == after.session_id
+    finally:
+        codex.end_background()
 
 
 @pytest.mark.parametrize("command", ["loomctl approve", "env -u CODEX_THREAD_ID -u CODEX_SESSION_ID loomctl cancel"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +39,12 @@ enabled = false
 exporter = "none"
 [projects."{project}"]
 trust_level = "trusted"
+"""
+
+HOOKS = """\
+printf '%s\\n' '{{"id": 0, "method": "initialize", "params": {{"clientInfo": {{"name": "tests", "version": "1"}}}}}}' \\
+    '{{"method": "initialized"}}' '{{"id": 1, "method": "hooks/list", "params": {{"cwds": ["{cwd}"]}}}}'
+sleep 3
 """
 
 
@@ -73,6 +82,28 @@ class Codex(Client):
         (self.home / ".codex" / "config.toml").write_text(settings, encoding="utf-8")
         self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
         self.command(self.binary, "plugin", "add", "loom@loom")
+
+    def trust(self) -> None:
+        """Trust each hook as its user does at a start; then its terminals share a process in the background."""
+        asks = HOOKS.format(cwd=self.project)
+        said = self.command("sh", "-c", f"({asks}) | {shlex.quote(str(self.binary))} app-server")
+        (told,) = [json.loads(line) for line in said.splitlines() if line.startswith('{"id":1,')]
+        lines = []
+        for hook in (one for listed in told["result"]["data"] for one in listed["hooks"]):
+            whole, _, content = hook["currentHash"].partition("/")
+            lines += [f"[hooks.state.{json.dumps(hook['key'])}]", f'trusted_hash = "{whole}"']
+            lines += [f'trusted_content_hash = "{content}"'] if content else []
+        settings = self.home / ".codex" / "config.toml"
+        settings.write_text("\n".join([settings.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
+        self.trusted = ()
+
+    def end_background(self) -> None:
+        """End the process in the background, and the one that updates it."""
+        self.command(self.binary, "app-server", "daemon", "stop", check=False)
+        named = self.home / ".codex" / "app-server-daemon" / "daemon-updater.pid"
+        if named.exists():
+            os.kill(json.loads(named.read_text(encoding="utf-8"))["pid"], signal.SIGKILL)
+        shutil.rmtree(self.home / ".codex" / "packages", ignore_errors=True)  # its own copy of the program
 
     def silence_hooks(self) -> None:
         """Trust none."""
