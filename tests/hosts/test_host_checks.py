@@ -64,6 +64,14 @@ def copied(host: str) -> Path:
     return copy
 
 
+EVENTS = ("sessionStart", "userPromptSubmit", "preToolUse", "postToolUse", "preCompact", "stop", "sessionEnd")
+
+
+def hooks_of(status: str = "trusted", source: str = "user", but: str = "", **more: Any) -> list[dict[str, Any]]:
+    """All of Loom's hooks. but: the one that is left out."""
+    return [hook(event, status, source, **more) for event in EVENTS if event != but]
+
+
 def examined(name: str, environment_python: str = sys.executable) -> Finding:
     patient = Patient(
         cwd=os.getcwd(), project=None, environment_python=environment_python, session_id="", now=time.time(), program=""
@@ -82,13 +90,15 @@ def test_only_assistants_on_path_are_looked_at(programs: Path) -> None:
 @pytest.mark.parametrize(
     ("hooks", "status", "said"),
     [
-        ([hook("stop"), hook("sessionStart")], PASS, "its hooks are called, and it finds loomctl"),
-        ([hook("stop"), hook("sessionStart", "untrusted")], FAIL, "skips 1 of Loom's 2 hooks"),
-        ([hook("stop", "modified")], FAIL, "skips 1 of Loom's 1 hooks"),
-        ([hook("stop", enabled=False)], FAIL, "skips 1 of Loom's 1 hooks"),
-        ([hook("stop"), hook("stop", "untrusted", "plugin")], PASS, "its hooks are called"),
+        (hooks_of(), PASS, "its hooks are called, and it finds loomctl"),
+        ([*hooks_of(but="stop"), hook("stop", "untrusted")], FAIL, "skips 1 of Loom's 7 hooks"),
+        ([*hooks_of(but="stop"), hook("stop", "modified")], FAIL, "skips 1 of Loom's 7 hooks"),
+        ([*hooks_of(but="stop"), hook("stop", enabled=False)], FAIL, "skips 1 of Loom's 7 hooks"),
+        (hooks_of(but="preCompact"), FAIL, "lacks 1 of Loom's 7 hooks"),
+        ([hook("stop"), hook("sessionStart")], FAIL, "lacks 5 of Loom's 7 hooks"),
+        ([*hooks_of(), *hooks_of("untrusted", "plugin")], PASS, "its hooks are called"),
         (
-            [hook("stop", "trusted", "plugin")],
+            hooks_of(source="plugin"),
             FAIL,
             "give way to hooks.json, of which it calls none",
         ),
@@ -104,6 +114,14 @@ def test_codex_is_asked_which_hooks_it_calls(
     found = examined("codex")
 
     assert (found.status, said in found.found) == (status, True), found
+
+
+def test_a_hook_that_codex_lacks_is_named_with_what_brings_it(programs: Path) -> None:
+    codex(programs, hooks_of(source="plugin", but="sessionStart"))
+
+    found = examined("codex")
+
+    assert (found.status, found.hint, found.details[0]) == (FAIL, "codex plugin add loom@loom", "sessionStart")
 
 
 def test_codex_says_itself_why_it_cannot_read_the_users_hooks(programs: Path) -> None:
@@ -128,7 +146,7 @@ def test_codex_without_hooks_is_a_failure_where_the_plugin_is_in_it(programs: Pa
 
 
 def test_a_plugins_own_hooks_count_where_nothing_else_was_set_up(programs: Path) -> None:
-    codex(programs, [hook("stop", "trusted", "plugin")])
+    codex(programs, hooks_of(source="plugin"))
     found = examined("codex")
     assert found.status == FAIL
     assert "its shell finds no loomctl" in found.found
@@ -146,7 +164,7 @@ def test_an_app_server_that_says_nothing_in_time_is_left(programs: Path, monkeyp
 
 
 def test_a_sandbox_needs_an_environment_that_is_there(programs: Path) -> None:
-    codex(programs, [hook("stop")])
+    codex(programs, hooks_of())
     install.install(install.look("codex"))
 
     found = examined("codex", environment_python="")
@@ -170,7 +188,7 @@ def test_what_was_set_up_and_has_gone_is_a_failure(host: str, programs: Path) ->
 
 def test_a_link_that_only_its_shell_does_not_find_is_put_on_path(programs: Path, home: Path) -> None:
     """To link it once more would mend nothing."""
-    codex(programs, [hook("stop")])
+    codex(programs, hooks_of())
     install.install(install.look("codex"))
     for name in (".profile", ".bash_profile", ".zprofile"):
         (home / name).unlink(missing_ok=True)

@@ -104,12 +104,29 @@ def _codex(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
         return True, [Finding(FAIL, said, _look(folder, warned) or "loomctl plugin install codex", warned)]
     if not own and (gives_way or _has_codex_plugin(folder)):
         return True, [Finding(FAIL, f"{title} calls none of Loom's hooks", _look(folder, warned), warned)]
+    return bool(own), list(_silent_in_codex(title, patient.bundle, answering, gives_way=gives_way)) if own else []
+
+
+def _silent_in_codex(title: str, bundle: str, answering: list[dict[str, Any]], *, gives_way: bool) -> Iterator[Finding]:
+    """Name the hooks that it does not have, and those that its user has not trusted."""
+    wanted = [f"{event[:1].lower()}{event[1:]}" for event in _events(os.path.join(bundle, "hooks", "codex.json"))]
+    missing = [event for event in wanted if event not in {hook.get("eventName") for hook in answering}]
+    if missing:
+        said = f"{title} lacks {len(missing)} of Loom's {len(wanted)} hooks"
+        mended = "loomctl plugin install codex" if gives_way else "codex plugin add loom@loom"
+        yield Finding(FAIL, said, mended, [", ".join(missing)])
     silent = [hook for hook in answering if not _is_called(hook)]
-    if not silent:
-        return bool(own), []
-    names = ", ".join(sorted({str(hook.get("eventName")) for hook in silent}))
-    said = f"{title} skips {len(silent)} of Loom's {len(answering)} hooks: you have not trusted them"
-    return True, [Finding(FAIL, said, "codex", [f"type /hooks in it and trust them: {names}"])]
+    if silent:
+        names = ", ".join(sorted({str(hook.get("eventName")) for hook in silent}))
+        said = f"{title} skips {len(silent)} of Loom's {len(answering)} hooks: you have not trusted them"
+        yield Finding(FAIL, said, "codex", [f"type /hooks in it and trust them: {names}"])
+
+
+def _events(path: str) -> list[str]:
+    try:
+        return list(files.read_json(path, limit=1 << 20)["hooks"])
+    except (OSError, LoomError, KeyError, TypeError):  # the doctor looks at the bundle, too
+        return []
 
 
 def _look(folder: str, warned: list[str]) -> str:
