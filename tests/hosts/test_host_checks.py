@@ -205,7 +205,7 @@ def test_an_assistant_whose_shell_is_like_the_users_own_finds_what_that_finds(
     host: str, programs: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / ".profile").unlink(missing_ok=True)
-    program(programs, host, "#!/bin/sh\necho '  loom (v0.1.0)'\n")
+    program(programs, host, f"#!/bin/sh\necho '{LIVE}'\necho '      from {CHECKOUT}'\n")
     install.install(install.look(host))
     copied(host)
     assert not install.look(host).link
@@ -292,24 +292,66 @@ def test_an_extension_that_is_only_linked_is_read_where_it_is(extension: Path) -
     assert examined(of(extension)).status == PASS
 
 
-def test_an_empty_matcher_is_a_failure_before_copilot_drops_the_hooks(
-    programs: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(programs, "copilot", "#!/bin/sh\necho '  loom (v0.1.0)'\n")
+def copilot(folder: Path, *lines: str) -> None:
+    listed = "\n".join(lines)
+    program(folder, "copilot", f"#!/bin/sh\ncat <<'END'\n{listed}\nEND\n")
+
+
+LIVE, COPIED = "  \u2022 loom@loom (v0.1.0) (enabled)", "  \u2022 loom@loom (v0.1.0)"
+
+
+@pytest.fixture(params=["live", "direct", "market"])
+def copy_of_copilots(request: pytest.FixtureRequest, programs: Path, home: Path) -> Path:
+    """The bundle as Copilot CLI reads it: where it lies, or a copy of its own."""
+    kind = str(request.param)
     install.install(install.look("copilot"))
-    bundle = home / "bundle"
+    folder = Path(install.folder_of("copilot"))
+    copies = {"live": home / "bundle", "direct": folder / "installed-plugins/_direct/g"}
+    copy = copies.get(kind, folder / "installed-plugins/loom/loom")
     for part in ("hooks", "bin"):
-        shutil.copytree(CHECKOUT / part, bundle / part)
-    raw = json.loads((bundle / "hooks/copilot.json").read_text())
+        shutil.copytree(CHECKOUT / part, copy / part)
+    if kind == "live":
+        copilot(programs, LIVE, f"      from {copy}")
+    else:
+        copilot(programs, COPIED)
+    if kind == "direct":
+        known = json.dumps({"installedPlugins": [{"name": "loom", "marketplace": "", "cache_path": str(copy)}]})
+        (folder / "config.json").write_text(f"// This file is managed automatically.\n{known}\n")
+    assert examined("copilot").status == PASS
+    return copy
+
+
+def test_an_empty_matcher_is_a_failure_before_copilot_drops_the_hooks(copy_of_copilots: Path) -> None:
+    raw = json.loads((copy_of_copilots / "hooks/copilot.json").read_text())
     raw["hooks"]["PostToolUse"][0]["matcher"] = ""
-    (bundle / "hooks/copilot.json").write_text(json.dumps(raw))
-    monkeypatch.setattr("loomctl.care.project_checks.plugin_root", lambda: str(bundle))
+    (copy_of_copilots / "hooks/copilot.json").write_text(json.dumps(raw))
+
     found = examined("copilot")
+
     assert (found.status, "empty matcher" in found.found) == (FAIL, True)
 
 
+def test_a_copy_of_copilots_without_its_hooks_is_a_failure(copy_of_copilots: Path) -> None:
+    (copy_of_copilots / "hooks/copilot.json").unlink()
+
+    found = examined("copilot")
+
+    assert (found.status, found.details[0]) == (FAIL, str(copy_of_copilots / "hooks/copilot.json"))
+    is_its = "installed-plugins" in str(copy_of_copilots)
+    assert found.hint.startswith("copilot plugin install" if is_its else "ls -l ")
+
+
+def test_a_plugin_of_copilots_that_is_nowhere_is_said(programs: Path) -> None:
+    install.install(install.look("copilot"))
+    copilot(programs, COPIED)
+
+    found = examined("copilot")
+
+    assert (found.status, found.hint) == (WARN, "copilot plugin install loom@loom")
+
+
 def test_copilots_log_tells_that_it_dropped_the_hooks(programs: Path) -> None:
-    program(programs, "copilot", "#!/bin/sh\necho '  loom (v0.1.0)'\n")
+    copilot(programs, LIVE, f"      from {CHECKOUT}")
     install.install(install.look("copilot"))
     assert examined("copilot").status == PASS
     logs = Path(install.folder_of("copilot")) / "logs"
@@ -320,7 +362,7 @@ def test_copilots_log_tells_that_it_dropped_the_hooks(programs: Path) -> None:
     found = examined("copilot")
 
     assert (found.status, found.details[0]) == (FAIL, refused)
-    program(programs, "copilot", "#!/bin/sh\necho '  loom (v0.1.0) [disabled]'\n")
+    copilot(programs, f"{COPIED} [disabled]")
     assert "switched off" in examined("copilot").found
 
 

@@ -203,21 +203,42 @@ def _copilot(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     ended = processes.run([program, "plugin", "list"], cwd=os.sep, environ=os.environ, patience=PATIENCE)
     if ended.code != 0:
         return False, [Finding(WARN, f"{title} does not say which plugins it has", f"{program} plugin list")]
-    said = next((line for line in ended.stdout.decode("utf-8", "replace").split("\n") if _names_loom(line)), "")
-    if not said:
+    lines = ended.stdout.decode("utf-8", "replace").split("\n")
+    at = next((number for number, line in enumerate(lines) if _names_loom(line)), -1)
+    if at < 0:
         return False, []
-    if "[disabled]" in said:
+    if "[disabled]" in lines[at]:
         return True, [Finding(FAIL, f"{title} has the plugin switched off", "copilot plugin enable loom@loom")]
-    troubles = list(_hooks_of(title, patient.bundle, "copilot"))  # its disableAllHooks leaves a plugin's alone
-    if troubles:
-        return True, troubles
-    refused = _refused(os.path.join(install.folder_of("copilot"), "logs"), patient.bundle)
-    dropped = Finding(FAIL, f"{title} has dropped all of Loom's hooks", "copilot plugin list", [refused])
-    return True, [dropped] if refused else []
+    folder = install.folder_of("copilot")
+    bundle = _copilots_bundle(folder, "".join(lines[at + 1 : at + 2]))
+    if not bundle:
+        said = f"{title} does not say where it reads the plugin"
+        return True, [Finding(WARN, said, "copilot plugin install loom@loom")]
+    troubles = list(_hooks_of(title, bundle, "copilot"))  # its disableAllHooks leaves a plugin's alone
+    refused = _refused(os.path.join(folder, "logs"), bundle)
+    if refused:
+        dropped = f"{title} has dropped all of Loom's hooks"
+        troubles.insert(0, Finding(FAIL, dropped, troubles[0].hint if troubles else "copilot plugin list", [refused]))
+    return True, troubles
 
 
 def _names_loom(line: str) -> bool:
     return re.search(r"(?:^|\s)loom(?:@\S+)?(?:\s|$)", line) is not None
+
+
+def _copilots_bundle(folder: str, below: str) -> str:
+    """Give the folder that it reads the plugin from; empty where that is not known.
+
+    A marketplace on this machine is read where it lies, as the line below the plugin's says; others are copied.
+    """
+    begins, _, path = below.strip().partition("from ")
+    if not begins and os.path.isabs(path):
+        return path
+    listed = _settings(os.path.join(folder, "config.json")).get("installedPlugins")
+    own = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    noted = [str(one.get("cache_path")) for one in own if one.get("name") == "loom"]
+    places = [*noted, os.path.join(folder, "installed-plugins", "loom", "loom")]
+    return next((place for place in places if os.path.isabs(place) and os.path.isdir(place)), "")
 
 
 def _refused(logs: str, bundle: str) -> str:
@@ -308,6 +329,8 @@ def _hooks_of(title: str, bundle: str, host: str) -> Iterator[Finding]:
     """Look into the hooks that a host reads: one file of another form, or an empty matcher, and it calls none."""
     path = os.path.join(bundle, "hooks", _HOOKS[host])
     mended = trouble.repair(bundle, "hooks")
+    if mended == trouble.plugin_command("install"):  # another assistant's: this one has no copy of its own
+        mended = trouble.look(path)
     try:
         groups = [group for listed in files.read_json(path, limit=1 << 20)["hooks"].values() for group in listed]
         called = [entry["command"] for group in groups for entry in group["hooks"]]
