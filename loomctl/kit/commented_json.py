@@ -20,6 +20,15 @@ def read(text: str) -> Any:
     return json.loads(_plain(text)) if text.strip("\ufeff \t\r\n") else None
 
 
+def settings(raw: bytes) -> dict[str, Any]:
+    """Give the object that a file of settings holds; an empty one where none can be read."""
+    try:
+        value = read(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def add(text: str, path: Sequence[str], value: str) -> str:
     """Put a text first into the list below these keys, and make what lacks on the way there.
 

@@ -237,6 +237,8 @@ def test_commands_are_those_of_the_bundle() -> None:
 
 # The cap of its stops
 
+TRUSTS = '{"stopHookBlockingCap": %d, "security": {"folderTrust": {"enabled": true}}}'
+
 
 @pytest.mark.parametrize(
     ("said", "project", "user", "stops"),
@@ -249,6 +251,15 @@ def test_commands_are_those_of_the_bundle() -> None:
         ("many", "", "", 7),
         ("5000", "", "", 99),
         ("", "// mine\n{}", '{"stopHookBlockingCap": "3"}', 7),
+        ("", "", '// x\n{"stopHookBlockingCap": 3,}', 2),
+        ("", '/* x */ {"stopHookBlockingCap": 3}', '{"stopHookBlockingCap": 6}', 2),
+        ("", '{"stopHookBlockingCap": "3"}', '{"stopHookBlockingCap": 6}', 7),  # the project's wins, and is none
+        ("", "", '{"stopHookBlockingCap": 3.9}', 2),
+        ("", "", '{"stopHookBlockingCap": true}', 7),
+        # Where folders are trusted one by one, a project's settings may not be read: the lower of both.
+        ("", '{"stopHookBlockingCap": 5}', TRUSTS % 3, 2),
+        ("", '{"stopHookBlockingCap": 2}', TRUSTS % 3, 1),
+        ("", '{"stopHookBlockingCap": 20}', '{"security": {"folderTrust": {"enabled": true}}}', 7),
     ],
 )
 def test_its_users_cap_of_stops_is_kept(
@@ -262,4 +273,27 @@ def test_its_users_cap_of_stops_is_kept(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("QWEN_PROJECT_DIR", str(tmp_path / "project"))
     monkeypatch.setenv("QWEN_CODE_STOP_HOOK_BLOCK_CAP", said)
+    monkeypatch.setenv("QWEN_CODE_SYSTEM_SETTINGS_PATH", str(tmp_path / "none"))
+    assert stop.cap(table.QWEN) == stops
+
+
+@pytest.mark.parametrize(
+    ("system", "user", "stops"),
+    [
+        ({"settings": '{"stopHookBlockingCap": 2}'}, '{"stopHookBlockingCap": 5}', 1),
+        ({"system-defaults": '{"stopHookBlockingCap": 2}'}, '{"stopHookBlockingCap": 5}', 4),
+        ({"system-defaults": '{"stopHookBlockingCap": 2}'}, "{}", 1),
+    ],
+)
+def test_the_machines_settings_stand_around_its_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: dict[str, str], user: str, stops: int
+) -> None:
+    for name, text in system.items():
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "settings.json").write_text(user, encoding="utf-8")
+    monkeypatch.setenv("QWEN_HOME", str(tmp_path / "moved"))
+    monkeypatch.delenv("QWEN_PROJECT_DIR", raising=False)
+    monkeypatch.delenv("QWEN_CODE_STOP_HOOK_BLOCK_CAP", raising=False)
+    monkeypatch.setenv("QWEN_CODE_SYSTEM_SETTINGS_PATH", str(tmp_path / "settings.json"))
     assert stop.cap(table.QWEN) == stops

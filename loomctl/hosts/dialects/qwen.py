@@ -7,6 +7,7 @@ given stands in no file either. A compaction is a line of its own.
 from __future__ import annotations
 
 import os
+import sys
 
 from loomctl.hosts.asking import plain
 from loomctl.hosts.dialects.written import (
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from loomctl.hosts.asking import Answer
     from loomctl.runs.project import Sent
 
-_CAP, _BLOCKS, _HIGHEST = "stopHookBlockingCap", 8, 100
+_CAP, _BLOCKS, _HIGHEST, _TRUST = "stopHookBlockingCap", 8, 100, "folderTrust"
+_ELSEWHERE = "/etc/qwen-code/settings.json"
+_MACHINE_WIDE = {"darwin": "/Library/Application Support/QwenCode/settings.json"}
 
 
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -55,23 +58,58 @@ def for_the_summary(told: str) -> str:
 
 def stops() -> int:
     """Give how many stops in a row may be blocked: it ends the turn in place of the one at which its user's cap is."""
+    said = os.environ.get("QWEN_CODE_STOP_HOOK_BLOCK_CAP", "").strip()
+    if not said:
+        return _cap_of_settings() - 1
+    return _normal(int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None) - 1
+
+
+def _cap_of_settings() -> int:
+    """Give the cap that its settings set, as it merges them: the machine's, the project's, the user's, its defaults.
+
+    Where folders are trusted one by one, it does not read the settings of a project that is not: the lower cap counts,
+    for only its own list of folders, and an editor beside it, know which that is.
+    """
     from loomctl.kit import machine
 
-    bases = (os.environ.get("QWEN_PROJECT_DIR", ""), machine.home())
-    said = [os.environ.get("QWEN_CODE_STOP_HOOK_BLOCK_CAP", "").strip()]
-    said += [_setting(os.path.join(base, ".qwen", "settings.json"), _CAP) for base in bases if os.path.isabs(base)]
-    cap = next(filter(None, said), "")
-    number = int(cap) if cap.isascii() and cap.isdigit() and len(cap) < 6 else 0
-    return (min(number, _HIGHEST) or _BLOCKS) - 1
+    machine_wide = os.environ.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or _MACHINE_WIDE.get(sys.platform, _ELSEWHERE)
+    below = os.environ.get("QWEN_CODE_SYSTEM_DEFAULTS_PATH") or os.path.join(
+        os.path.dirname(machine_wide), "system-defaults.json"
+    )
+    own = os.path.expanduser(os.environ.get("QWEN_HOME") or os.path.join(machine.home() or "", ".qwen"))
+    others = [_settings(path) for path in (machine_wide, os.path.join(own, "settings.json"), below)]
+    project = _settings(os.path.join(os.environ.get("QWEN_PROJECT_DIR", ""), ".qwen", "settings.json"))
+    alone = next((held[_CAP] for held in others if _CAP in held), None)
+    if _CAP not in project or _CAP in others[0]:
+        return _normal(alone)
+    is_surely_read = not any(_trusts_one_by_one(held) for held in others)
+    return _normal(project[_CAP]) if is_surely_read else min(_normal(project[_CAP]), _normal(alone))
 
 
-def _setting(path: str, name: str) -> str:
+def _trusts_one_by_one(held: dict[str, Any]) -> bool:
+    security = held.get("security")
+    trust = security.get(_TRUST) if isinstance(security, dict) else None
+    return isinstance(trust, dict) and bool(trust.get("enabled"))
+
+
+def _normal(value: object) -> int:
+    """Give a cap as it counts it: another value than a number of 1 or more is its default."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1:
+        return int(min(value, _HIGHEST))
+    return _BLOCKS
+
+
+def _settings(path: str) -> dict[str, Any]:
+    """Give a file's settings if it may say something of the cap; most do not, and to read such takes a moment."""
     try:
-        held = quick_json.loads(files.read_bytes(path, limit=1 << 20).decode("utf-8"))
-    except (OSError, ValueError, RecursionError, LoomError):
-        return ""
-    value = held.get(name) if isinstance(held, dict) else None
-    return str(value) if type(value) is int else ""
+        raw = files.read_bytes(path, limit=1 << 20) if os.path.isabs(path) else b""
+    except (OSError, LoomError):
+        return {}
+    if _CAP.encode() not in raw and _TRUST.encode() not in raw:
+        return {}
+    from loomctl.kit import commented_json
+
+    return commented_json.settings(raw)
 
 
 class Transcript(Written):

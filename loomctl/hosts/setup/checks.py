@@ -360,18 +360,18 @@ def _opencode(program: str, _: Patient) -> tuple[bool, list[Finding]]:
 
 
 def _text(path: str) -> str:
-    try:
-        return files.read_bytes(path, limit=1 << 20).decode("utf-8", "replace")
-    except (OSError, LoomError):
-        return ""
+    return _content(path).decode("utf-8", "replace")
 
 
 def _settings(path: str) -> dict[str, Any]:
+    return commented_json.settings(_content(path))
+
+
+def _content(path: str) -> bytes:
     try:
-        raw = commented_json.read(_text(path))
-    except (ValueError, RecursionError):
-        return {}
-    return raw if isinstance(raw, dict) else {}
+        return files.read_bytes(path, limit=1 << 20)
+    except (OSError, LoomError):
+        return b""
 
 
 _ASKED: dict[str, Callable[[str, Patient], tuple[bool, list[Finding]]]] = {
