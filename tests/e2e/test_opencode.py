@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.e2e import scenes
-from tests.e2e.clients.client import Turn
+from tests.e2e.clients.client import Turn, wait_until
 from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
-from tests.e2e.clients.opencode import OpenCode
+from tests.e2e.clients.opencode import OpenCode, OpenCodeTalk
 from tests.e2e.promises import DONE, ENDED, begun, done_steps, first, flow
 from tests.e2e.scenes import SENTENCE, state_of
 from tests.e2e.test_outcomes import step, workflow
@@ -126,9 +127,15 @@ def test_its_users_command_decides_in_a_terminal_alone(client: OpenCode) -> None
         assert "ASK_FIRST" in one.command("loom:approve", "", "It waits.").conversation[-1].seen()
     assert state_of(client.project)["approvals"] == []
     with client.open(one.id) as talk:
+        assert isinstance(talk, OpenCodeTalk)
         talk.say("go on")
-        talk.say("/loom:approve", "It goes on.")
-    assert len(state_of(client.project)["approvals"]) == 1
+        client.model.script(["It goes on."])
+        talk.terminal.type("/loom:approve")
+        talk.terminal.wait_for("/loom:approve")
+        time.sleep(1)  # an Enter too soon chooses in the list of commands
+        talk.terminal.press("Enter")
+        talk.terminal.press("Enter")
+        wait_until(lambda: state_of(client.project)["approvals"], "approved")
 
 
 def test_a_run_in_one_go_ends_its_step_and_is_driven_no_further(client: OpenCode) -> None:
