@@ -31,13 +31,14 @@ begin_anew() {
     exit 0
 }
 
-# tell_of_patch: record a patch by the event before it. This host applies what its shell is given so itself, and calls no
-# hook behind it. The files that it names are the working directory's, unless it begins with another.
+# tell_of_patch: record that a patch was given, by the event before it. This host applies what its shell is given so
+# itself, and calls no hook behind it. The files that it names are the working directory's, unless it begins with another.
 tell_of_patch() {
     rest=$(cat && echo .) told=${event%.} name=Bash
     case $event in *'"command":"apply_patch'*) name=apply_patch ;; esac
     instead '"hook_event_name":"PreToolUse"' '"hook_event_name":"PostToolUse"'
-    instead '"tool_name":"Bash"' '"tool_response":"applied by the host, which told no hook the end","tool_name":"'"$name"'"'
+    ended='given to the host to apply, which tells no hook how that ended'
+    instead '"tool_name":"Bash"' '"tool_response":"'"$ended"'","tool_name":"'"$name"'"'
     printf %s%s "$told" "${rest%.}" | "$0" hook --host "$host" --anew post-tool-use-failure
     event=${event%.}$rest
 }

@@ -45,7 +45,7 @@ def test_a_patch_for_the_shell_is_recorded_by_what_comes_before_it(world: World,
     (told,) = told_of(world, spool, f"apply_patch {BODY}", shell)
     assert (told["hook_event_name"], told["tool_name"], told["tool_use_id"]) == ("PostToolUse", "apply_patch", "call_9")
     assert paths_of(rule_for(told["tool_name"]), told["tool_input"]) == ["src/new.py", "README.md"]
-    assert "told no hook the end" in told["tool_response"]
+    assert "tells no hook how that ended" in told["tool_response"]
 
 
 def test_one_for_another_folder_stays_a_command(world: World, spool: Path) -> None:
