@@ -207,7 +207,7 @@ def _copilot(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     at = next((number for number, line in enumerate(lines) if _names_loom(line)), -1)
     if at < 0:
         return False, []
-    if "[disabled]" in lines[at]:
+    if re.search(r"[\[(]disabled[\])]", lines[at]):
         return True, [Finding(FAIL, f"{title} has the plugin switched off", "copilot plugin enable loom@loom")]
     folder = install.folder_of("copilot")
     bundle = _copilots_bundle(folder, "".join(lines[at + 1 : at + 2]))
