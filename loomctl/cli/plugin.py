@@ -145,7 +145,8 @@ def _lines(found: install.Standing) -> list[str]:
     lines = [f"  {_SAID[piece.state]} {piece.part.path}: {piece.part.what}" for piece in found.pieces]
     if found.plan.needs_link:
         lines.append(f"  ✓ {found.link}" if found.link else "  ✗ its shell does not find loomctl")
-        lines += [] if found.link else [f"    to mend it: {found.to_find}"]
+        mended = f"loomctl plugin install {found.host}" if found.makes_link else found.to_find
+        lines += [] if found.link else [f"    to mend it: {mended}"]
     return lines
 
 
