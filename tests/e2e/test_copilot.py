@@ -31,11 +31,14 @@ def hooks(client: Copilot, session: str) -> list[dict[str, object]]:
 def test_of_the_bundles_readers_one_answers_and_nothing_is_given_twice(copilot: Copilot) -> None:
     """It reads Claude Code's manifest, too, and a repository's settings for that: their hooks say another host."""
     begun(copilot)
-    own = json.loads((copilot.bundle / "hooks/hooks.json").read_text(encoding="utf-8"))
-    raw = json.dumps(own).replace("${CLAUDE_PLUGIN_ROOT}", str(copilot.bundle))
+    raw = (copilot.bundle / "hooks/claude-code.json").read_text(encoding="utf-8")
+    assert "--host claude-code session-start" in raw
+    settings = json.loads(raw.replace("${CLAUDE_PLUGIN_ROOT}", str(copilot.bundle)))
+    settings["hooks"]["SessionStart"][0]["hooks"].append({"type": "command", "command": "touch called"})
     (copilot.project / ".claude").mkdir()
-    (copilot.project / ".claude/settings.json").write_text(raw, encoding="utf-8")
+    (copilot.project / ".claude/settings.json").write_text(json.dumps(settings), encoding="utf-8")
     turn = copilot.tell("hello")
+    assert (copilot.project / "called").exists()
     assert first(turn).seen().count(SENTENCE) == 1
     given = [one for one in hooks(copilot, turn.session_id) if one.get("output")]
     assert [one["hookType"] for one in given] == ["sessionStart"]
