@@ -71,6 +71,11 @@ def test_large_output_is_stored_and_replaced(begun: Scene) -> None:
     assert len(response["stdout"]) < 3500
 
 
+@pytest.mark.parametrize("host", ["gemini", "qwen"])
+def test_a_host_that_cannot_replace_output_is_given_none(host: str, begun: Scene) -> None:
+    assert answer(begun, spool(begun, event()), LOOM_HOST=host).stdout == ""
+
+
 def test_the_spooled_event_becomes_a_finished_record(begun: Scene) -> None:
     path = spool(begun, event())
     response = replaced(begun, path)

@@ -48,7 +48,7 @@ def write(answer: Answer) -> str:
     if answer.decision and answer.event == "PermissionRequest":
         own = {"hookEventName": answer.event, "decision": {"behavior": answer.decision}}
         return quick_json.plain({"hookSpecificOutput": own})
-    return plain(answer._replace(output=None))  # a tool's stays as it is
+    return plain(answer)
 
 
 def for_the_summary(told: str) -> str:

@@ -51,8 +51,6 @@ def main(spooled: str, also: str = "") -> int:
 
 def _answer(spooled: str, also: str) -> None:
     event = asking.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
-    if "tool_response" not in event and "tool_result" in event:
-        event["tool_response"] = event.pop("tool_result")
     text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
     output = record = None
     try:

@@ -64,7 +64,7 @@ class Standing(NamedTuple):
 
 def title_of(host: str) -> str:
     """Give a host's name for people."""
-    return table.HOSTS[host].title if host in table.HOSTS else str(getattr(_module(host), "TITLE", host))
+    return table.HOSTS[host].title
 
 
 def folder_of(host: str) -> str:

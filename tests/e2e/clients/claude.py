@@ -98,7 +98,7 @@ class Claude(Client):
     def _reply(self, said: Says | str) -> Reply:
         said = Says(said) if isinstance(said, str) else said
         blocks: list[Any] = [*([said.words] if said.words else []), *([bash(said.shell)] if said.shell else [])]
-        return reply(*blocks, usage={"input_tokens": said.tokens} if said.tokens else None, held=said.held)
+        return reply(*blocks, usage={"input_tokens": said.tokens} if said.tokens else None)
 
 
 class ClaudeTalk(Talk):

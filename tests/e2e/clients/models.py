@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _numbers = itertools.count(1)
-_PATIENCE = 60  # seconds that an answer is kept back at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +18,12 @@ class Says:
     """What the model is made to answer: words, a shell command that it runs, or both.
 
     beside: commands that it runs in the same answer, behind the first. tokens: what the API says that it was given, for
-    a client that compacts by that. held: the answer waits for this.
+    a client that compacts by that.
     """
 
     words: str = ""
     shell: str = ""
     tokens: int = 0
-    held: threading.Event | None = None
     beside: tuple[str, ...] = ()
 
 
@@ -65,7 +63,6 @@ class ScriptedModel:
     ) -> None:
         self.requests: list[Asked] = []
         self.answers: dict[str, Says] = {}
-        self.paths: list[str] = []
         self._kind, self._shell = kind, shell
         self._script: list[Says] = []
         self._lock = threading.Lock()
@@ -96,10 +93,7 @@ class ScriptedModel:
             self.requests.append(asked)
             if asked.kind != "main":
                 return self.answers.get(asked.kind, Says("A short text."))
-            chosen = self._script.pop(0) if self._script else Says("OK")
-        if chosen.held is not None:
-            chosen.held.wait(timeout=_PATIENCE)
-        return chosen
+            return self._script.pop(0) if self._script else Says("OK")
 
     def calls(self, chosen: Says) -> list[tuple[str, dict[str, Any]]]:
         """Give the tools that an answer calls, each with its arguments."""
@@ -176,13 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Name the one model that there is."""
-        self.server.model.paths.append(self.path)
         self._json(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 
     def do_POST(self) -> None:
         """Answer a request for a message, as a stream if that is asked for; anything else with 404."""
         model, route = self.server.model, self.path.partition("?")[0]
-        model.paths.append(self.path)
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         if route.endswith("/responses"):
             events = _responses(model, body, model.choose(body))

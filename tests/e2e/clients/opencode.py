@@ -174,7 +174,7 @@ class OpenCodeTalk(Talk):
         before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
         given = answers or ("OK",)
         last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
-        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
+        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens)])
         self.type(prompt)
         toasts = self.wait_for(mark)
         time.sleep(1)  # the turn's end is told to Loom then

@@ -28,7 +28,7 @@ class TypedTalk(Talk):
         before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
         given = answers or ("OK",)
         last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
-        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens, last.held)])
+        self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens)])
         self.terminal.wait_for(self.ready)
         self.type(prompt, before)
         self.terminal.wait_for(mark, within=120)
