@@ -166,7 +166,8 @@ class Answer(NamedTuple):
     """What an event is answered; each field may be empty.
 
     event: its name as the protocol has it; text: for the assistant; line: for its user; goes_on: the words with which
-    the turn goes on; decision, why: on a tool's call, `allow` or `ask`; output: what stands in place of a tool's.
+    the turn goes on; decision, why: on a tool's call, as `tool_calls` has it: `allow`, `ask` or `deny`; output: what
+    stands in place of a tool's.
     """
 
     event: str

@@ -90,11 +90,11 @@ def _findable(host: str, standing: install.Standing, patient: Patient) -> Iterat
 
 def _codex(program: str, patient: Patient) -> tuple[bool, list[Finding]]:
     """Ask its app-server which hooks there are and whether they are trusted; untrusted ones are skipped in silence."""
-    asked, warned = _hooks_listed(program, patient.cwd or os.sep)
+    listed, warned = _hooks_listed(program, patient.cwd or os.sep)
     title = install.title_of("codex")
-    if asked is None:
+    if listed is None:
         return False, [Finding(WARN, f"{title} does not say which hooks it calls", f"{program} --version")]
-    own = [hook for hook in asked if " hook --host codex " in str(hook.get("command"))]
+    own = [hook for hook in listed if " hook --host codex " in str(hook.get("command"))]
     users = [hook for hook in own if hook.get("source") == "user"]
     folder = install.folder_of("codex")
     gives_way = os.path.isfile(os.path.join(folder, "loom-hooks"))

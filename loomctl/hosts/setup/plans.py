@@ -20,7 +20,7 @@ class Places(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One file of the user's. path: absolute; what: in words, what it is for; line: what of it is new, to be shown.
+    """One file of the user's. path: absolute; what: in words, what it is for; shown: what of it is new, to be shown.
 
     put: the content before (None for no file) to the content with Loom's part; take: the content without it, None for
     no file; put(put(x)) is put(x). Both raise LoomError where they cannot read what is there.
